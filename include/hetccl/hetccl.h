@@ -1,0 +1,187 @@
+/* hetccl: one communicator over unlike accelerators. The C API, shaped as NCCL's.
+ *
+ * Unless noted, functions are thread-safe, communicators are not shared between threads without the
+ * caller's own order, and every rank issues the same collectives in the same order on one
+ * communicator.
+ *
+ * Licensed under the Apache License, Version 2.0. */
+#ifndef HETCCL_HETCCL_H_
+#define HETCCL_HETCCL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HETCCL_VERSION_MAJOR 0
+#define HETCCL_VERSION_MINOR 1
+#define HETCCL_VERSION_PATCH 0
+/** major * 10000 + minor * 100 + patch. */
+#define HETCCL_VERSION_CODE \
+  (HETCCL_VERSION_MAJOR * 10000 + HETCCL_VERSION_MINOR * 100 + HETCCL_VERSION_PATCH)
+
+#if defined(__GNUC__)
+#define HETCCL_API __attribute__((visibility("default")))
+#else
+#define HETCCL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Values 0 to 7 equal ncclResult_t's. */
+typedef enum {
+  hetcclSuccess = 0,
+  hetcclUnsupported = 1, /**< not available for this device, type or build */
+  hetcclSystemError = 2, /**< the operating system or a loaded library refused */
+  hetcclInternalError = 3,
+  hetcclInvalidArgument = 4,
+  hetcclInvalidUsage = 5, /**< calls in the wrong order, or ranks that disagree */
+  hetcclRemoteError = 6,  /**< another rank failed, left or cannot be reached */
+  hetcclInProgress = 7,
+  hetcclTimeout = 8,
+  hetcclAborted = 9
+} hetcclResult_t;
+
+/** Values equal ncclDataType_t's; NCCL has no 16-bit integers. */
+typedef enum {
+  hetcclInt8 = 0,
+  hetcclUint8 = 1,
+  hetcclInt32 = 2,
+  hetcclUint32 = 3,
+  hetcclInt64 = 4,
+  hetcclUint64 = 5,
+  hetcclFloat16 = 6,
+  hetcclFloat32 = 7,
+  hetcclFloat64 = 8,
+  hetcclBfloat16 = 9,
+  hetcclInt16 = 64,
+  hetcclUint16 = 65
+} hetcclDataType_t;
+
+/** Values equal ncclRedOp_t's. Avg divides the sum once; integers truncate toward zero. */
+typedef enum {
+  hetcclSum = 0,
+  hetcclProd = 1,
+  hetcclMax = 2,
+  hetcclMin = 3,
+  hetcclAvg = 4
+} hetcclRedOp_t;
+
+typedef struct hetcclComm* hetcclComm_t;
+
+/** The device's own stream (cudaStream_t, hipStream_t); for the host device a stream of
+ * hetcclHostStreamCreate, or NULL, which means that the collective is complete when the call
+ * returns, progressed by the caller. */
+typedef void* hetcclStream_t;
+
+/** Where the ranks of one communicator meet: an address and a 32-byte secret. Carry it to them out
+ * of band. */
+typedef struct {
+  char internal[128];
+} hetcclUniqueId;
+
+/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER; strings are copied. */
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  const char* device;  /**< "host"; NULL chooses */
+  const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
+  const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
+  int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
+} hetcclConfig_t;
+
+#define HETCCL_CONFIG_MAGIC 0x4e7cc100u
+#define HETCCL_CONFIG_INITIALIZER \
+  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0}
+
+/** HETCCL_VERSION_CODE of the library that is loaded. */
+HETCCL_API hetcclResult_t hetcclGetVersion(int* version);
+/** A static text for a result. Never NULL. */
+HETCCL_API const char* hetcclGetErrorString(hetcclResult_t result);
+/** What went wrong last, in full: on `comm`, or with NULL in this thread's last failed call. Valid
+ * until this thread's next call of hetccl. */
+HETCCL_API const char* hetcclGetLastError(hetcclComm_t comm);
+
+/** Makes an id; the calling process runs the rendezvous until every rank that joined has left. */
+HETCCL_API hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id);
+/** Joins `rank` of `nranks`. Collective; blocks until all ranks have come or HETCCL_INIT_TIMEOUT_MS
+ * has passed. */
+HETCCL_API hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id,
+                                             int rank);
+/** The same with options; `config` may be NULL. */
+HETCCL_API hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks,
+                                                   hetcclUniqueId id, int rank,
+                                                   const hetcclConfig_t* config);
+/** Waits for enqueued work (within its deadlines) and frees the communicator. */
+HETCCL_API hetcclResult_t hetcclCommDestroy(hetcclComm_t comm);
+/** Ends enqueued work on every rank with hetcclAborted, and frees the communicator. May be called
+ * from any thread while another waits in a collective of `comm`; that call returns hetcclAborted.
+ */
+HETCCL_API hetcclResult_t hetcclCommAbort(hetcclComm_t comm);
+/** The first failure of asynchronous work, or hetcclSuccess. */
+HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error);
+HETCCL_API hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count);
+HETCCL_API hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank);
+/** The deadline of collectives called from now on, in milliseconds. */
+HETCCL_API hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms);
+
+/** recvbuff[i] = op over all ranks of sendbuff[i]; `count` elements each. In place: sendbuff ==
+ * recvbuff. */
+HETCCL_API hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                          hetcclDataType_t datatype, hetcclRedOp_t op,
+                                          hetcclComm_t comm, hetcclStream_t stream);
+/** recvbuff[i] = op over all ranks of sendbuff[rank*recvcount + i]. In place: recvbuff == sendbuff
+ * + rank*recvcount. */
+HETCCL_API hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff,
+                                              size_t recvcount, hetcclDataType_t datatype,
+                                              hetcclRedOp_t op, hetcclComm_t comm,
+                                              hetcclStream_t stream);
+/** recvbuff[r*sendcount + i] = rank r's sendbuff[i]. In place: sendbuff == recvbuff +
+ * rank*sendcount. */
+HETCCL_API hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                          hetcclDataType_t datatype, hetcclComm_t comm,
+                                          hetcclStream_t stream);
+/** recvbuff[i] = root's sendbuff[i]; sendbuff is read on the root alone. In place: sendbuff ==
+ * recvbuff. */
+HETCCL_API hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                          hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                                          hetcclStream_t stream);
+/** No rank passes before every rank has come. */
+HETCCL_API hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream);
+
+/** An asynchronous stream of the host device: work enqueued on it runs in order, in the background.
+ */
+HETCCL_API hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream);
+/** Waits for its work first. No communicator may use it afterwards. */
+HETCCL_API hetcclResult_t hetcclHostStreamDestroy(hetcclStream_t stream);
+/** `*ticket` is reached when all work enqueued so far is complete. Tickets of one stream grow. */
+HETCCL_API hetcclResult_t hetcclHostStreamRecord(hetcclStream_t stream, uint64_t* ticket);
+/** hetcclSuccess when reached, else hetcclInProgress. */
+HETCCL_API hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t ticket);
+/** Waits, driving progress, until reached: hetcclSuccess; or until `timeout_ms` has passed
+ * (negative: no limit): hetcclTimeout. Work that failed counts as reached: ask
+ * hetcclCommGetAsyncError. Any number of threads may wait. */
+HETCCL_API hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket,
+                                               int64_t timeout_ms);
+
+/** Counters of one communicator on this rank, since init. */
+typedef struct {
+  size_t size;                /**< set to sizeof(hetcclCommStats_t) before the call */
+  uint64_t operations;        /**< collectives called */
+  uint64_t cross_bytes_sent;  /**< payload that this rank has sent to other clusters */
+  uint64_t least_cross_bytes; /**< the least that all ranks together can send between clusters for
+                                 these calls */
+  uint64_t plans;             /**< plans made: stays constant in steady state */
+} hetcclCommStats_t;
+HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats);
+/** The topology as JSON. Valid until the communicator is destroyed. */
+HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);
+/** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;
+ * what is missing and why. Valid until this thread's next call of it. */
+HETCCL_API hetcclResult_t hetcclGetInfo(const char** json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* HETCCL_HETCCL_H_ */

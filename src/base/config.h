@@ -1,0 +1,53 @@
+// The one table of settings: name, type, default, a line of help. It parses the environment and
+// prints the docs; nothing else in hetccl calls getenv.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hetccl {
+
+/// Every setting, parsed. Immutable after `from_environment`; the table in config.cc names the
+/// variables.
+struct Config {
+  std::string log_level = "warn";  ///< HETCCL_DEBUG: error, warn, info, debug
+  std::string host_id;             ///< HETCCL_HOSTID: overrides the host's identity
+  std::string cluster;             ///< HETCCL_CLUSTER: label that splits clusters further
+  std::string socket_ifname;  ///< HETCCL_SOCKET_IFNAME: NCCL's syntax: "eth,ib", "^docker", "=eth0"
+  std::string socket_family;  ///< HETCCL_SOCKET_FAMILY: "", "inet", "inet6"
+  std::string port_range;     ///< HETCCL_PORT_RANGE: "first-last"; "" lets the system choose
+  int64_t init_timeout_ms = 60'000;  ///< HETCCL_INIT_TIMEOUT_MS: for all ranks to come
+  int64_t timeout_ms = 600'000;      ///< HETCCL_TIMEOUT_MS: for one collective
+  int64_t liveness_ms = 5'000;  ///< HETCCL_LIVENESS_MS: silence after which a rank counts as lost
+  int64_t tcp_streams = 2;      ///< HETCCL_TCP_STREAMS: sockets per channel
+  int64_t slice_bytes = 0;      ///< HETCCL_SLICE_BYTES: 0 lets hetccl choose
+  int64_t depth = 0;            ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
+  bool transport_shm = true;    ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
+
+  /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
+  /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the
+  /// nearest real name.
+  static Result<Config> parse(std::span<const std::string> environment,
+                              std::vector<std::string>* warnings);
+  /// `parse` of this process's environment; warnings are logged.
+  static Result<Config> from_environment();
+  /// The value of every setting as text, by variable name (for `hetccl info`).
+  [[nodiscard]] std::map<std::string, std::string> describe() const;
+  /// A digest of those settings on which plans depend: all ranks must agree. One line "NAME=value"
+  /// each.
+  [[nodiscard]] std::string agreed() const;
+};
+
+/// One row of the table, for the documentation and `hetccl info`.
+struct ConfigEntry {
+  std::string_view name, type, default_value, help;
+};
+std::span<const ConfigEntry> config_entries();
+
+}  // namespace hetccl

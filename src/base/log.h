@@ -1,0 +1,22 @@
+// Levelled log to stderr: "hetccl [rank 3] warn: text". One write per line. Thread-safe.
+#pragma once
+
+#include <string_view>
+
+namespace hetccl {
+
+enum class LogLevel { Error, Warn, Info, Debug };
+
+/// Where a component's lines go: its level and the rank they carry (-1: none yet). Copied, owned by
+/// its user.
+struct Log {
+  LogLevel level = LogLevel::Warn;
+  int rank = -1;
+
+  [[gnu::format(printf, 2, 3)]] void error(const char* format, ...) const;
+  [[gnu::format(printf, 2, 3)]] void warn(const char* format, ...) const;
+  [[gnu::format(printf, 2, 3)]] void info(const char* format, ...) const;
+  [[gnu::format(printf, 2, 3)]] void debug(const char* format, ...) const;
+};
+
+}  // namespace hetccl

@@ -1,0 +1,53 @@
+// The value types that every seam speaks: element types, reductions, collectives, call signatures.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace hetccl {
+
+/// Values equal NCCL's and RCCL's, so adaptors pass them on unchanged.
+enum class DataType : uint8_t {
+  Int8 = 0,
+  Uint8 = 1,
+  Int32 = 2,
+  Uint32 = 3,
+  Int64 = 4,
+  Uint64 = 5,
+  Float16 = 6,
+  Float32 = 7,
+  Float64 = 8,
+  BFloat16 = 9,
+  Int16 = 64,  ///< NCCL has no 16-bit integers
+  Uint16 = 65,
+};
+
+/// Values equal NCCL's and RCCL's. Avg divides the sum of all ranks by their number, once;
+/// integers truncate toward zero.
+enum class RedOp : uint8_t { Sum = 0, Prod = 1, Max = 2, Min = 3, Avg = 4 };
+
+enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, Barrier };
+
+/// Bytes of one element.
+[[nodiscard]] size_t size_of(DataType type);
+/// "float32", "sum", "all_reduce": the names that messages, JSON and the command line use.
+[[nodiscard]] std::string_view name_of(DataType type);
+[[nodiscard]] std::string_view name_of(RedOp op);
+[[nodiscard]] std::string_view name_of(Collective collective);
+[[nodiscard]] bool is_valid(DataType type);
+[[nodiscard]] bool is_valid(RedOp op);
+
+/// What one rank asked for; ranks whose signatures differ get an error that shows both.
+/// `count` is NCCL's: all_reduce and broadcast the elements of the buffer, all_gather the elements
+/// that each rank sends, reduce_scatter the elements that each rank receives; 0 for barrier.
+struct Signature {
+  Collective collective{};
+  DataType type{};
+  RedOp op{};
+  int32_t root = 0;
+  uint64_t count = 0;
+  bool operator==(const Signature&) const = default;
+};
+
+}  // namespace hetccl

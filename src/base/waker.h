@@ -1,0 +1,62 @@
+// How a sleeping progress engine is woken by a peer of the same host: a pipe whose write end the
+// peer opens through /proc/<pid>/fd/<fd>. Ringing costs a system call, so peers ring only when
+// shared memory says that the other sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+
+namespace hetccl {
+
+/// Names a Waker to other processes of the host. Trivially copyable: it travels in shared memory
+/// and in frames.
+struct WakerAddress {
+  int32_t pid = 0;
+  int32_t fd = -1;
+};
+
+/// The sleeping side. Thread-safe.
+class Waker {
+ public:
+  static Result<std::unique_ptr<Waker>> create();
+  ~Waker();
+  /// Readable once rung: put it into poll/epoll.
+  [[nodiscard]] int fd() const { return read_fd_; }
+  void ring();
+  /// Forgets the rings so far.
+  void drain();
+  [[nodiscard]] WakerAddress address() const;
+
+ private:
+  Waker(int read_fd, int write_fd) : read_fd_(read_fd), write_fd_(write_fd) {}
+  int read_fd_, write_fd_;
+};
+
+/// The ringing side. Move-only, thread-safe.
+class RemoteWaker {
+ public:
+  /// SystemError where /proc refuses (another user, another PID namespace).
+  static Result<RemoteWaker> open(WakerAddress address);
+  RemoteWaker() = default;
+  RemoteWaker(RemoteWaker&& other) noexcept;
+  RemoteWaker& operator=(RemoteWaker&& other) noexcept;
+  ~RemoteWaker();
+  void ring() const;
+
+ private:
+  int fd_ = -1;
+};
+
+/// A source that peers of the same host advance through shared memory. Before it sleeps the engine
+/// arms every source, polls everything once more, and only then waits on its Waker; an armed source
+/// is rung by the peer that advances it.
+class ShmSource {
+ public:
+  virtual ~ShmSource() = default;
+  virtual void arm() = 0;
+  virtual void disarm() = 0;
+};
+
+}  // namespace hetccl

@@ -1,0 +1,92 @@
+// Rendezvous and control plane. Ranks meet through a unique id: the process that made it runs the
+// *coordinator*, which every rank dials. The connections stay for the communicator's life: they
+// carry all-gathers at init, heartbeats, failures, aborts and leave-takings. One thread per Service
+// serves every communicator; no rank's death silences the others, and the coordinator's own death
+// is seen by all as the loss of that process.
+//
+// Failures are arbitrated: a rank that sees something wrong reports it, the coordinator tells
+// everyone the first cause it learnt, so all ranks name the same one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace hetccl::bootstrap {
+
+/// What ranks share out of band: magic, version, a 32-byte secret, and the coordinator's addresses.
+using UniqueId = std::array<uint8_t, 128>;
+
+/// What happened to a communicator. `rank` is the culprit, or -1.
+struct Failure {
+  Code code = Code::RemoteError;
+  int rank = -1;
+  std::string reason;  ///< for the user, e.g. "rank 2 (host b, pid 7) was lost: connection closed"
+};
+
+/// One rank's membership of one communicator. Thread-safe.
+class Session {
+ public:
+  virtual ~Session() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int n_ranks() const = 0;
+  /// A number that all ranks of this communicator share and no other communicator of the job has;
+  /// random 64 bits.
+  [[nodiscard]] virtual uint64_t communicator() const = 0;
+  /// The job's secret, for the transports' own connections.
+  [[nodiscard]] virtual const std::vector<uint8_t>& secret() const = 0;
+
+  /// Collective: every rank's bytes (at most 1 MiB each, sizes may differ), by rank. Blocks until
+  /// all have come, the deadline passes (Timeout naming the ranks that are missing), or the
+  /// communicator fails. One at a time.
+  virtual Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& mine,
+                                                               int64_t timeout_ms) = 0;
+  /// Collective, as all_gather, when only arrival counts.
+  virtual Status barrier(int64_t timeout_ms) = 0;
+
+  /// Reports a failure that this rank noticed; the answer comes through the callback given to
+  /// `join`: this cause or an earlier one, within the liveness deadline at the latest.
+  virtual void report(const Failure& failure) = 0;
+  /// Says goodbye: silence and a closed connection are no failure from now on. Idempotent; the
+  /// destructor calls it.
+  virtual void leave() = 0;
+};
+
+struct JoinOptions {
+  int rank = 0;
+  int n_ranks = 1;
+  std::string description;  ///< of this rank for messages: "host a, pid 12"
+  int64_t timeout_ms = 60'000;
+  /// Called at most once, from the service's thread, when the communicator has failed. Must not
+  /// block or call the Session. Not called after `leave` has returned.
+  std::function<void(const Failure&)> on_failure;
+};
+
+/// The control plane of one Runtime: one thread, started with the first use. Thread-safe.
+class Service {
+ public:
+  static Result<std::unique_ptr<Service>> create(const Config& config, const Log& log);
+  ~Service();
+
+  /// Makes an id and starts its coordinator here. It serves until every rank that joined has left.
+  Result<UniqueId> unique_id();
+  /// Blocks until all ranks have joined. Timeout names the ranks that never came; InvalidArgument
+  /// when two ranks give the same number or different sizes (told to all); RemoteError when the
+  /// id's secret is not the coordinator's.
+  Result<std::unique_ptr<Session>> join(const UniqueId& id, JoinOptions options);
+
+ private:
+  struct Impl;
+  explicit Service(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,82 @@
+// The vendor CCL seam: the collectives of one cluster. Everything that hetccl's own plans need
+// inside a cluster is two operations over lists of shards; the classical collectives are the
+// special cases that adaptors recognise:
+//   reduce    with one shard per rank, equal and contiguous: reduce_scatter; with one shard: rooted
+//   reduce broadcast with one shard per rank, equal and contiguous: all_gather;     with one shard:
+//   broadcast
+// Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace hetccl {
+class Waker;
+class ShmSource;
+}  // namespace hetccl
+
+namespace hetccl::ccl {
+
+/// One piece of a reduce or broadcast. All ranks pass the same roots and counts in the same order.
+struct Shard {
+  int root = 0;  ///< rank in the cluster's communicator
+  const void* send =
+      nullptr;  ///< reduce: this rank's contribution; broadcast: the data, read at the root alone
+  void* recv =
+      nullptr;  ///< reduce: the result, written at the root alone; broadcast: written everywhere
+  size_t count = 0;  ///< elements; may be 0
+};
+// In place: `recv == send` is allowed in every shard.
+
+/// Opaque bytes that start a communicator: made by the cluster's first rank, carried to the others
+/// by the bootstrap.
+struct UniqueId {
+  uint8_t bytes[128] = {};
+};
+
+/// One cluster's communicator. Enqueueing calls return at once; every rank issues the same calls in
+/// the same order. Calls from one thread at a time. What goes wrong later shows in `async_error`.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks.
+  virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type, RedOp op,
+                            void* stream) = 0;
+  virtual Status reduce(std::span<const Shard> shards, DataType type, RedOp op, void* stream) = 0;
+  virtual Status broadcast(std::span<const Shard> shards, DataType type, void* stream) = 0;
+  /// No rank's stream passes before every rank's has come.
+  virtual Status barrier(void* stream) = 0;
+
+  /// The first failure of enqueued work, e.g. ranks that called different operations (InvalidUsage
+  /// says which).
+  [[nodiscard]] virtual Status async_error() const = 0;
+  /// Ends all enqueued work in bounded time, its results undefined. Thread-safe, callable at any
+  /// time.
+  virtual void abort() = 0;
+  /// Non-null when peers advance it through shared memory and the engine may sleep meanwhile.
+  [[nodiscard]] virtual ShmSource* shm_source() = 0;
+};
+
+/// A vendor's library.
+class Library {
+ public:
+  virtual ~Library() = default;
+  [[nodiscard]] virtual std::string name() const = 0;     ///< "host", "nccl", "rccl"
+  [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
+  [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
+  /// On the first rank of a cluster of `n_ranks`.
+  virtual Result<UniqueId> unique_id(int n_ranks) = 0;
+  /// Collective over the cluster; blocks within `timeout_ms` for the other ranks. `waker` (may be
+  /// null) wakes the engine that drives this rank; it must outlive the communicator.
+  virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
+                                                     Waker* waker, int64_t timeout_ms) = 0;
+};
+
+}  // namespace hetccl::ccl

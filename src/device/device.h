@@ -1,0 +1,106 @@
+// The device seam: memory, pinned host memory, streams, events, host flags, copies and reductions.
+//
+// exec drives every device through this interface in the same way: it enqueues all work of a
+// collective on streams at once, and orders it against the wire by *flags*, words in mapped memory
+// that a stream waits for or writes and that the progress engine polls or writes. No call here
+// waits for device work, and the progress engine makes none of them except `progress`.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace hetccl::device {
+
+/// Declared abilities; exec and comm ask for these, never for a vendor.
+enum Capability : uint32_t {
+  kHostAccessible = 1U
+      << 0,            ///< host threads and transports may read and write device memory directly
+  kKernels = 1U << 1,  ///< `reduce` works; without it c2cRed reduces through the vendor library
+  kCooperative = 1U << 2,  ///< streams advance only inside `progress`
+};
+
+/// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by
+/// cuStreamWaitValue32(GEQ): a wait for `value` is over once int32_t(word - value) >= 0.
+struct alignas(64) Flag {
+  std::atomic<uint32_t> word{0};
+  [[nodiscard]] bool reached(uint32_t value) const {
+    return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0;
+  }
+};
+/// What abort writes into a flag: ends every wait, since no counter of an operation gets near it.
+inline constexpr uint32_t kFlagAborted = 1U << 30;
+
+/// An in-order queue of device work. Opaque to all but its Device.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// What the vendor's own library takes (cudaStream_t, hipStream_t; TaskQueue* for host).
+  [[nodiscard]] virtual void* native() const = 0;
+};
+
+/// A point in a stream. Opaque to all but its Device.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+/// dst[i] = scale * (srcs[0][i] op srcs[1][i] op ...), evaluated left to right. 8- and 16-bit
+/// types, floating or not, and fp16/bf16 accumulate in 32 bits and round once. `dst` may be one of
+/// `srcs`. For RedOp::Avg the sum is divided by `divisor` at the end; other operators ignore
+/// `divisor`.
+struct Reduction {
+  static constexpr int kMaxSources = 16;
+  void* dst = nullptr;
+  const void* srcs[kMaxSources] = {};
+  int n_srcs = 0;
+  size_t count = 0;
+  DataType type{};
+  RedOp op{};
+  uint32_t divisor = 1;
+};
+
+/// One accelerator, or the host. Thread-safe unless noted. Errors: SystemError with the vendor's
+/// text.
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual uint32_t capabilities() const = 0;
+  /// "host", "cuda", "hip": with the model and architecture these fill in RankInfo.
+  [[nodiscard]] virtual std::string vendor() const = 0;
+  [[nodiscard]] virtual std::string model() const = 0;
+  [[nodiscard]] virtual std::string architecture() const = 0;
+
+  virtual Result<void*> allocate(size_t bytes) = 0;
+  virtual void free(void* memory) = 0;
+  /// Page-locked host memory that the device can read and write; zeroed. Flags live here.
+  virtual Result<void*> allocate_pinned(size_t bytes) = 0;
+  virtual void free_pinned(void* memory) = 0;
+
+  virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+  /// A Stream for the user's own native stream (not owned). Null is InvalidArgument.
+  virtual Result<std::unique_ptr<Stream>> wrap_stream(void* native) = 0;
+  virtual Result<std::unique_ptr<Event>> create_event() = 0;
+
+  // Enqueueing: returns at once; work of one stream runs in order. Calls on one stream need the
+  // caller's own order.
+  virtual Status record(Event& event, Stream& stream) = 0;
+  virtual Status wait(Stream& stream, Event& event) = 0;
+  virtual Status wait_flag(Stream& stream, Flag& flag, uint32_t value) = 0;
+  virtual Status write_flag(Stream& stream, Flag& flag, uint32_t value) = 0;
+  /// Device or pinned memory on either side.
+  virtual Status copy(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
+  virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
+
+  /// Advances the streams of a cooperative device: true when anything moved. One thread at a time.
+  /// Others: false.
+  virtual bool progress() = 0;
+};
+
+}  // namespace hetccl::device

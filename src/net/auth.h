@@ -1,0 +1,67 @@
+// Proof, both ways, that the other end of a connection knows a job's secret, before anything else
+// of it is read.
+//
+//   dialer   -> listener   Hello     magic, purpose, communicator, rank, nonce_d (fixed size)
+//   listener -> dialer     Challenge nonce_l, HMAC(secret, "listener" | Hello | nonce_l)
+//   dialer   -> listener   Proof     HMAC(secret, "dialer" | Hello | nonce_l)
+//
+// HMAC-SHA256 and constant-time comparison by libsodium. A replayed Hello meets a new nonce and
+// fails.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace hetccl::net {
+
+using Secret = std::vector<uint8_t>;  // 32 bytes
+inline constexpr size_t kSecretBytes = 32;
+
+/// Who dials, and for what.
+struct Hello {
+  uint32_t purpose = 0;  ///< one number per user of this file: 1 control plane, 2 transport/tcp
+  uint32_t index = 0;    ///< e.g. which stream of a channel
+  uint64_t communicator = 0;
+  int32_t rank = -1;  ///< of the dialer
+};
+
+Secret random_secret();
+void random_bytes(void* out, size_t bytes);
+
+/// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
+/// wrong proof.
+Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline);
+
+/// The listener's side as a state machine over a non-blocking socket, so that a slow or silent
+/// stranger delays nobody.
+class ListenHandshake {
+ public:
+  enum class State { InProgress, Done, Failed };
+  /// `secret_of(hello)` returns the secret to demand, or null when nobody expects that hello (which
+  /// then fails).
+  using SecretLookup = std::function<const Secret*(const Hello&)>;
+
+  /// Reads and writes what it can without blocking. Reads no byte beyond the handshake.
+  State advance(int fd, const SecretLookup& secret_of);
+  /// After Done.
+  [[nodiscard]] const Hello& hello() const { return hello_; }
+  /// After Failed.
+  [[nodiscard]] const Status& failure() const { return failure_; }
+  /// What `advance` waits for: POLLIN or POLLOUT.
+  [[nodiscard]] short events() const;
+
+ private:
+  State fail(Status status);
+  Hello hello_;
+  Status failure_;
+  std::array<uint8_t, 256> buffer_{};
+  size_t done_ = 0;
+  int phase_ = 0;
+};
+
+}  // namespace hetccl::net

@@ -1,0 +1,76 @@
+// TCP sockets for bootstrap and transport/tcp: addresses, listening within a port range, connecting
+// with a deadline.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/status.h"
+
+namespace hetccl::net {
+
+/// An IPv4 or IPv6 address with port. `encode` is 20 bytes: family (1 = v4, 2 = v6), 0, port (big
+/// endian), 16 address bytes; link-local v6 addresses are never used.
+struct SocketAddress {
+  static constexpr size_t kEncodedBytes = 20;
+  sockaddr_storage storage{};
+  [[nodiscard]] socklen_t length() const;
+  [[nodiscard]] std::string text() const;  ///< "10.0.0.1:4711", "[::1]:4711"
+  void encode(uint8_t* out) const;
+  static Result<SocketAddress> decode(const uint8_t* in);
+};
+
+/// An owned file descriptor. Move-only.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A network interface of this host that `config` allows (HETCCL_SOCKET_IFNAME,
+/// HETCCL_SOCKET_FAMILY).
+struct Interface {
+  std::string name;
+  SocketAddress address;  ///< port 0
+  int64_t mbps = 0;       ///< from sysfs; 0 when unknown
+  bool loopback = false;
+};
+/// Interfaces that are up, best first: as NCCL does, loopback only where there is nothing else or
+/// where it is named. InvalidArgument naming HETCCL_SOCKET_IFNAME and what exists when none
+/// matches.
+Result<std::vector<Interface>> interfaces(const Config& config);
+
+/// A listening, non-blocking socket on all addresses (dual stack where the host has IPv6).
+struct Listener {
+  Fd fd;
+  uint16_t port = 0;
+};
+/// Within HETCCL_PORT_RANGE; SystemError naming the range when it is used up.
+Result<Listener> listen(const Config& config);
+
+/// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses` in turn
+/// until `deadline`, again and again while they refuse; Timeout lists them.
+Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline);
+/// Accepts one connection, or returns an invalid Fd when none waits.
+Result<Fd> accept(const Listener& listener);
+
+/// Exactly `bytes` bytes over a non-blocking socket, or Timeout / RemoteError (closed by the peer).
+Status send_all(int fd, const void* data, size_t bytes, TimePoint deadline);
+Status recv_all(int fd, void* data, size_t bytes, TimePoint deadline);
+
+}  // namespace hetccl::net

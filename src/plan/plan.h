@@ -1,0 +1,109 @@
+// The plan IR. A plan is a small DAG over *one slice* of a collective, for one rank; counts are
+// launch parameters. The same DAG runs for every slice, and exec pipelines the slices, so a plan's
+// size does not depend on the message.
+//
+// Memory is seen as buffers of equal *blocks*: all_gather's output has one block per rank,
+// reduce_scatter's input too, all others one block. Slice k covers elements [k*L, min((k+1)*L,
+// count)) of every block at once, `count` being the block's elements (the call's count). Scratch
+// blocks hold one slice each, in as many slots as slices are in flight. A region is a part of one
+// block's slice between two fractions of the slice's actual length, so it needs no clamping: equal
+// fractions fall on equal elements on every rank whatever the length, 0 included (see `element`).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "topology/topology.h"
+
+namespace hetccl::plan {
+
+/// num/den of a slice, 0 <= num <= den. Compared by value: 1/2 == 2/4.
+struct Fraction {
+  uint32_t num = 0;
+  uint32_t den = 1;
+};
+[[nodiscard]] bool operator==(Fraction a, Fraction b);
+[[nodiscard]] bool operator<(Fraction a, Fraction b);
+
+/// The element where `fraction` of a slice of `length` elements falls: floor(length*num/den)
+/// rounded down to a multiple of `grain`, but `length` itself for 1. Monotonic, and a function of
+/// the fraction's value alone.
+[[nodiscard]] uint64_t element(Fraction fraction, uint64_t length, uint64_t grain);
+/// Elements on which regions begin: 64 bytes.
+[[nodiscard]] uint64_t grain_of(DataType type);
+
+enum class Buffer : uint8_t {
+  Input,   ///< the caller's send buffer
+  Output,  ///< the caller's receive buffer
+  Scratch,
+};
+
+struct Region {
+  Buffer buffer = Buffer::Input;
+  uint32_t block = 0;
+  Fraction begin{0, 1}, end{1, 1};
+};
+
+enum class StepKind : uint8_t {
+  CclReduce,     ///< ccl::Communicator::reduce over `shards`
+  CclBroadcast,  ///< ccl::Communicator::broadcast over `shards`
+  CclAllReduce,  ///< one cluster: the vendor's own, `src` -> `dst`
+  CclBarrier,
+  Send,    ///< `src` to `peer`
+  Recv,    ///< `dst` from `peer`
+  Reduce,  ///< dst = srcs[0] op srcs[1] op ..., left to right; `average` divides the sum by the
+           ///< ranks' number
+  Copy,    ///< src -> dst, on this rank
+};
+
+/// One piece of a CclReduce or CclBroadcast: `root` is a rank of the cluster. As in ccl::Shard,
+/// reduce writes `recv` at the root alone, broadcast reads `send` there alone; the other ranks'
+/// value of that region is ignored.
+struct ShardRegion {
+  int root = 0;
+  Region send, recv;
+};
+
+/// One step of the DAG. What a kind does not name stays empty.
+struct Step {
+  StepKind kind{};
+  uint16_t stage =
+      0;  ///< place in the software pipeline (see schedule.h); both ends of a message agree
+  std::vector<uint16_t>
+      deps;  ///< earlier steps of this plan that must be complete in the same slice
+  std::vector<ShardRegion> shards;
+  std::vector<Region> srcs;  ///< Send, Copy, CclAllReduce: one; Reduce: at least one
+  Region dst;
+  int peer = -1;         ///< global rank
+  uint32_t message = 0;  ///< Send, Recv: the plan-wide number of the message, equal at both ends
+  bool average = false;  ///< Reduce, or CclReduce/CclAllReduce of one cluster that holds all ranks
+};
+
+/// What one rank does for one collective. Steps are in an order that respects `deps`.
+struct RankPlan {
+  std::string name;  ///< "exchange", "owner", …, for people
+  std::vector<Step> steps;
+  uint32_t scratch_blocks = 0;
+  uint16_t stages = 1;
+  uint32_t input_blocks = 1, output_blocks = 1;
+};
+
+/// What is planned: the collective and its root, as ranks call it. The reduction and type do not
+/// change a plan, except that `reduces_by_average` asks for the one division.
+struct Spec {
+  Collective collective{};
+  int root = 0;          ///< broadcast
+  bool average = false;  ///< RedOp::Avg
+  bool operator==(const Spec&) const = default;
+};
+
+/// Agreed by all ranks; slices and depth are launch parameters of exec.
+struct Choice {
+  uint64_t slice_bytes = 0;  ///< of one block, a multiple of 64
+  uint32_t depth = 3;        ///< slices between a slice's first stage and its last
+};
+
+}  // namespace hetccl::plan

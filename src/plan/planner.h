@@ -1,0 +1,26 @@
+// From a topology to each rank's plan. Pure and deterministic: every rank computes any rank's plan
+// and gets the same.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+
+/// `rank`'s plan for `spec`. InvalidArgument when the root is no rank.
+Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology);
+
+/// The slice size and depth for a call. `count` as in Signature. Depends on agreed values alone.
+Choice choose(const Spec& spec, const topology::Topology& topology, uint64_t count, DataType type);
+
+/// The ranks with which `rank` exchanges messages in any plan that does not depend on a root, and
+/// in broadcasts from every root: connected at init. Ascending.
+std::vector<int> peers(int rank, const topology::Topology& topology);
+
+/// The least bytes that must cross between clusters, summed over all directions (architecture.md,
+/// invariant 2), for one call with `count` elements of `type`.
+uint64_t least_bytes(const Spec& spec, const topology::Topology& topology, uint64_t count,
+                     DataType type);
+
+}  // namespace hetccl::plan

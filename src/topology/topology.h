@@ -1,0 +1,93 @@
+// From what every rank says of itself to the one graph that all ranks agree on. Pure functions, no
+// I/O (see probe.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hetccl::topology {
+
+/// A network card, as one rank sees it.
+struct Nic {
+  std::string name;     ///< "eth0", "mlx5_0"
+  std::string address;  ///< text, for people
+  int64_t mbps = 0;     ///< 0: unknown
+  int distance = 0;     ///< from the rank's device: 0 nearest
+  bool operator==(const Nic&) const = default;
+};
+
+/// What one rank publishes at init.
+struct RankInfo {
+  int rank = 0;
+  std::string
+      host;  ///< identity: boot id, network and PID namespace, user; HETCCL_HOSTID overrides
+  std::string host_name;  ///< for people
+  int32_t pid = 0;
+  std::string vendor;  ///< "host", "cuda", "hip"
+  std::string model;
+  std::string architecture;
+  std::string bus_id;   ///< empty for host
+  std::string library;  ///< vendor CCL, "host" for hosts
+  std::string library_version;
+  std::string label;  ///< HETCCL_CLUSTER
+  std::vector<Nic> nics;
+  bool operator==(const RankInfo&) const = default;
+};
+
+/// A maximal group that one vendor library can really join.
+struct Cluster {
+  std::string vendor;
+  std::string label;
+  std::vector<int>
+      ranks;  ///< ascending global ranks; the position is the rank in the vendor communicator
+  std::vector<int>
+      border;  ///< positions in `ranks` of those nearest to a NIC, ascending; never empty
+  std::vector<uint32_t>
+      shares;  ///< per border rank, its part of the cluster's bandwidth (small integers, gcd 1)
+  bool operator==(const Cluster&) const = default;
+};
+
+/// What joins two clusters. `a` < `b`.
+struct Link {
+  int a = 0, b = 0;
+  std::string kind;  ///< "shm" when both lie on one host, else "tcp"
+  int64_t mbps = 0;  ///< the slower side's sum over border NICs; 0: unknown
+  bool operator==(const Link&) const = default;
+};
+
+/// Immutable. Clusters are ordered by their lowest rank, so every rank builds the same value from
+/// the same infos.
+class Topology {
+ public:
+  /// `infos[r].rank == r` for all r, else InvalidArgument naming the rank.
+  static Result<Topology> build(std::vector<RankInfo> infos);
+  /// Bounded and checked: for files and tools.
+  static Result<Topology> from_json(std::string_view text);
+  [[nodiscard]] std::string to_json() const;
+
+  [[nodiscard]] int n_ranks() const { return static_cast<int>(infos_.size()); }
+  [[nodiscard]] const std::vector<RankInfo>& infos() const { return infos_; }
+  [[nodiscard]] const std::vector<Cluster>& clusters() const { return clusters_; }
+  [[nodiscard]] const std::vector<Link>& links() const { return links_; }
+  [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
+  /// Position of `rank` in its cluster.
+  [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
+  [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
+  bool operator==(const Topology&) const = default;
+
+ private:
+  std::vector<RankInfo> infos_;
+  std::vector<Cluster> clusters_;
+  std::vector<Link> links_;
+  std::vector<int> cluster_of_, local_rank_;
+};
+
+/// Wire form of one RankInfo for the bootstrap's all-gather.
+std::string to_json(const RankInfo& info);
+/// Bounded and checked: the bytes come from another process.
+Result<RankInfo> rank_info_from_json(std::string_view text);
+
+}  // namespace hetccl::topology

@@ -1,0 +1,94 @@
+// The transport seam: channels between two ranks that move bytes between memory that hosts (or,
+// with RDMA, NICs) reach. A channel is FIFO both ways, so there are no tags; but every message
+// carries a header that is checked against the receive it meets, and a difference is an error that
+// names both calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace hetccl {
+class Waker;
+class ShmSource;
+struct Config;
+struct Log;
+}  // namespace hetccl
+
+namespace hetccl::transport {
+
+/// What the header of a message says of it. Sender and receiver must agree on all of it.
+struct MessageInfo {
+  uint64_t communicator = 0;  ///< the communicator's agreed number
+  uint64_t sequence = 0;      ///< of the collective within its communicator
+  uint32_t slice = 0;
+  uint32_t step = 0;    ///< the plan's number of this message; equal at both ends
+  Signature signature;  ///< of the call, so that a mismatch can be explained
+};
+
+/// A posted transfer: `bytes` at `data`, which stays valid until the transfer has completed or the
+/// channel is closed.
+struct Transfer {
+  void* data = nullptr;  ///< read by post_send, written by post_recv
+  size_t bytes = 0;      ///< may be 0: the header still travels
+  MessageInfo info;
+};
+
+/// One peer. Calls from one thread at a time (the engine's driver), `close` included.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  /// Transfers are started, and complete, in the order posted. Any number may be outstanding;
+  /// posting never blocks and may already move bytes.
+  virtual void post_send(const Transfer& transfer) = 0;
+  virtual void post_recv(const Transfer& transfer) = 0;
+  /// How many posted so far have completed: send data may be overwritten, received data read.
+  [[nodiscard]] virtual uint64_t sends_completed() const = 0;
+  [[nodiscard]] virtual uint64_t recvs_completed() const = 0;
+  /// The first failure: RemoteError when the peer is gone, InvalidUsage when headers differ.
+  /// Sticky; nothing completes after it.
+  [[nodiscard]] virtual const Status& status() const = 0;
+  /// No byte of user memory is touched after this returns.
+  virtual void close() = 0;
+};
+
+/// What a peer needs in order to connect: opaque bytes, carried by the bootstrap.
+using Address = std::vector<uint8_t>;
+
+/// Who connects with whom. Both ends pass the same communicator and each other's rank.
+struct PeerId {
+  uint64_t communicator = 0;
+  int self = 0;
+  int peer = 0;
+};
+
+/// One transport of one Runtime: its listener and its channels. `connect` is called by both ends
+/// and is thread-safe; everything else from one thread at a time.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual std::string name() const = 0;  ///< "tcp", "shm"
+  /// Where this rank listens; listening starts before this returns.
+  virtual Result<Address> listen() = 0;
+  /// A channel to `peer`, which listens at `address`: blocks until both ends have called it and
+  /// have proven to know `secret`, or until `timeout_ms` has passed (Timeout naming the peer's
+  /// rank).
+  virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
+                                                   const std::vector<uint8_t>& secret,
+                                                   int64_t timeout_ms) = 0;
+  /// Moves what can be moved without blocking: true when anything moved.
+  virtual bool progress() = 0;
+  /// A descriptor that polls readable when `progress` has something to do, or -1 for shared memory
+  /// (see shm_source).
+  [[nodiscard]] virtual int poll_fd() const = 0;
+  [[nodiscard]] virtual ShmSource* shm_source() = 0;
+  /// Payload and headers that this end has handed to the wire so far.
+  [[nodiscard]] virtual uint64_t bytes_sent() const = 0;
+};
+
+}  // namespace hetccl::transport
