@@ -1,11 +1,15 @@
 // Levelled log to stderr: "hetccl [rank 3] warn: text". One write per line. Thread-safe.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 namespace hetccl {
 
 enum class LogLevel { Error, Warn, Info, Debug };
+
+/// "error", "warn", "info" or "debug" in any case: the values of HETCCL_DEBUG.
+std::optional<LogLevel> parse_log_level(std::string_view text);
 
 /// Where a component's lines go: its level and the rank they carry (-1: none yet). Copied, owned by
 /// its user.

@@ -1,0 +1,19 @@
+#include "base/clock.h"
+
+namespace hetccl {
+
+namespace {
+
+class SteadyClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+}  // namespace
+
+const Clock& steady_clock() {
+  static const SteadyClock clock;
+  return clock;
+}
+
+}  // namespace hetccl

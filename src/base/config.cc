@@ -1,0 +1,248 @@
+#include "base/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <variant>
+
+#include "base/log.h"
+
+namespace hetccl {
+
+namespace {
+
+constexpr std::string_view kPrefix = "HETCCL_";
+constexpr size_t kMaxTextBytes = 1024;
+constexpr int64_t kDayMs = 86'400'000;
+
+enum class Agreement { PerRank, AllRanks };
+
+struct IntegerRange {
+  int64_t Config::* member;
+  int64_t first, last;
+};
+struct Flag {
+  bool Config::* member;
+};
+/// Text of which `accepts` is false is refused; `takes` says what would do.
+struct Text {
+  std::string Config::* member;
+  bool (*accepts)(std::string_view);
+  std::string_view takes;
+};
+
+struct Row {
+  ConfigEntry entry;
+  std::variant<IntegerRange, Flag, Text> value;
+  Agreement agreement = Agreement::PerRank;
+};
+
+std::optional<int64_t> to_integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool is_level(std::string_view text) {
+  return parse_log_level(text).has_value();
+}
+
+bool is_label(std::string_view text) {
+  return text.size() <= 255 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+bool is_family(std::string_view text) {
+  return text == "inet" || text == "inet6";
+}
+
+bool is_port_range(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return false;
+  const auto first = to_integer(text.substr(0, dash));
+  const auto last = to_integer(text.substr(dash + 1));
+  return first && last && *first >= 1 && *first <= *last && *last <= 65'535;
+}
+
+bool is_interface_list(std::string_view text) {
+  return is_label(text) && text.find_first_not_of("^=,") != std::string_view::npos;
+}
+
+constexpr std::array kRows = {
+    Row{{"HETCCL_CLUSTER", "text", "", "label; ranks of different labels form different clusters"},
+        Text{&Config::cluster, is_label, "at most 255 printable ASCII characters"}},
+    Row{{"HETCCL_DEBUG", "choice", "warn", "what is logged to stderr: error, warn, info or debug"},
+        Text{&Config::log_level, is_level, "one of error, warn, info, debug"}},
+    Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},
+        IntegerRange{&Config::depth, 0, 64},
+        Agreement::AllRanks},
+    Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
+        Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
+    Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
+         "milliseconds that all ranks have to join a communicator"},
+        IntegerRange{&Config::init_timeout_ms, 1, kDayMs}},
+    Row{{"HETCCL_LIVENESS_MS", "integer", "5000",
+         "milliseconds of silence after which a rank counts as lost"},
+        IntegerRange{&Config::liveness_ms, 100, kDayMs}},
+    Row{{"HETCCL_PORT_RANGE", "text", "",
+         "\"first-last\": the ports to listen on; empty lets the system choose"},
+        Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
+    Row{{"HETCCL_SHM", "flag", "1", "0 makes clusters of one host talk over TCP"},
+        Flag{&Config::transport_shm},
+        Agreement::AllRanks},
+    Row{{"HETCCL_SLICE_BYTES", "integer", "0", "bytes of a slice; 0 lets hetccl choose"},
+        IntegerRange{&Config::slice_bytes, 0, int64_t{1} << 30},
+        Agreement::AllRanks},
+    Row{{"HETCCL_SOCKET_FAMILY", "choice", "", "inet or inet6; empty allows both"},
+        Text{&Config::socket_family, is_family, "inet or inet6"}},
+    Row{{"HETCCL_SOCKET_IFNAME", "text", "",
+         "network interfaces to use: prefixes \"eth,ib\", \"^docker\" for all others, \"=eth0\" "
+         "exact"},
+        Text{&Config::socket_ifname, is_interface_list,
+             "interface names with commas, after ^ or = if wanted"}},
+    Row{{"HETCCL_TCP_STREAMS", "integer", "2", "sockets per TCP channel"},
+        IntegerRange{&Config::tcp_streams, 1, 64},
+        Agreement::AllRanks},
+    Row{{"HETCCL_TIMEOUT_MS", "integer", "600000", "milliseconds that one collective may take"},
+        IntegerRange{&Config::timeout_ms, 1, kDayMs}},
+};
+
+constexpr auto kEntries = [] {
+  std::array<ConfigEntry, kRows.size()> entries;
+  for (size_t i = 0; i < kRows.size(); ++i) entries[i] = kRows[i].entry;
+  return entries;
+}();
+
+/// Parses one value into a Config; what the setting takes when the value is refused.
+struct Assign {
+  Config& config;
+  std::string_view text;
+
+  std::optional<std::string> operator()(const IntegerRange& range) const {
+    const auto value = to_integer(text);
+    if (!value || *value < range.first || *value > range.last) {
+      return format("an integer from %lld to %lld", static_cast<long long>(range.first),
+                    static_cast<long long>(range.last));
+    }
+    config.*range.member = *value;
+    return std::nullopt;
+  }
+  std::optional<std::string> operator()(const Flag& flag) const {
+    if (text != "0" && text != "1") return "0 or 1";
+    config.*flag.member = text == "1";
+    return std::nullopt;
+  }
+  std::optional<std::string> operator()(const Text& setting) const {
+    if (text.size() > kMaxTextBytes || !setting.accepts(text)) return std::string(setting.takes);
+    config.*setting.member = text;
+    return std::nullopt;
+  }
+};
+
+struct Show {
+  const Config& config;
+  std::string operator()(const IntegerRange& range) const {
+    return std::to_string(config.*range.member);
+  }
+  std::string operator()(const Flag& flag) const { return config.*flag.member ? "1" : "0"; }
+  std::string operator()(const Text& setting) const { return config.*setting.member; }
+};
+
+/// Levenshtein's distance, one row at a time.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string misspelt(std::string_view name) {
+  name = name.substr(0, 64);  // the environment is the user's: bound the search and the message
+  const Row* nearest = &kRows[0];
+  for (const Row& row : kRows) {
+    if (edit_distance(name, row.entry.name) < edit_distance(name, nearest->entry.name)) {
+      nearest = &row;
+    }
+  }
+  return format("%.*s is no setting of hetccl and is ignored; did you mean %s?",
+                static_cast<int>(name.size()), name.data(), nearest->entry.name.data());
+}
+
+}  // namespace
+
+std::span<const ConfigEntry> config_entries() {
+  return kEntries;
+}
+
+Result<Config> Config::parse(std::span<const std::string> environment,
+                             std::vector<std::string>* warnings) {
+  Config config;
+  for (const std::string_view variable : environment) {
+    const size_t equals = variable.find('=');
+    if (!variable.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    const std::string_view name = variable.substr(0, equals);
+    const std::string_view text = variable.substr(equals + 1);
+    const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& candidate) {
+      return candidate.entry.name == name;
+    });
+    if (row == kRows.end()) {
+      if (warnings) warnings->push_back(misspelt(name));
+      continue;
+    }
+    if (text.empty()) continue;  // as unset: how shells and launchers take a setting back
+    if (const auto takes = std::visit(Assign{config, text}, row->value)) {
+      return error(Code::InvalidArgument, "%.*s=%.*s: takes %s", static_cast<int>(name.size()),
+                   name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),
+                   takes->c_str());
+    }
+  }
+  return config;
+}
+
+Result<Config> Config::from_environment() {
+  std::vector<std::string> environment;
+  for (char** variable = environ; variable && *variable; ++variable) {
+    if (std::string_view(*variable).starts_with(kPrefix)) environment.emplace_back(*variable);
+  }
+  std::vector<std::string> warnings;
+  Result<Config> config = parse(environment, &warnings);
+  const Log log{config.ok() ? *parse_log_level(config->log_level) : LogLevel::Warn};
+  for (const std::string& warning : warnings) log.warn("%s", warning.c_str());
+  return config;
+}
+
+std::map<std::string, std::string> Config::describe() const {
+  std::map<std::string, std::string> values;
+  for (const Row& row : kRows) {
+    values.emplace(row.entry.name, std::visit(Show{*this}, row.value));
+  }
+  return values;
+}
+
+std::string Config::agreed() const {
+  std::string lines;
+  for (const Row& row : kRows) {
+    if (row.agreement == Agreement::PerRank) continue;
+    lines.append(row.entry.name)
+        .append("=")
+        .append(std::visit(Show{*this}, row.value))
+        .append("\n");
+  }
+  return lines;
+}
+
+}  // namespace hetccl

@@ -1,0 +1,91 @@
+#include "base/config.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace hetccl {
+namespace {
+
+Result<Config> parse(std::vector<std::string> environment,
+                     std::vector<std::string>* warnings = nullptr) {
+  return Config::parse(environment, warnings);
+}
+
+std::string refusal(const std::string& variable) {
+  return parse({variable}).status().message();
+}
+
+TEST_CASE("the table's defaults are the struct's") {
+  const auto values = Config().describe();
+  CHECK(values.size() == config_entries().size());
+  for (const ConfigEntry& entry : config_entries()) {
+    CAPTURE(entry.name);
+    REQUIRE(values.count(std::string(entry.name)) == 1);
+    CHECK(values.at(std::string(entry.name)) == entry.default_value);
+    CHECK_FALSE(entry.help.empty());
+  }
+}
+
+TEST_CASE("values are parsed by type; other programs' variables are not looked at") {
+  const auto config =
+      parse({"PATH=/bin", "HETCCL_TCP_STREAMS=8", "HETCCL_SHM=0", "HETCCL_CLUSTER=left",
+             "HETCCL_PORT_RANGE=4000-4010", "HETCCL_DEBUG=INFO", "HETCCL_SOCKET_IFNAME=^docker,lo",
+             "NCCL_DEBUG=x", "HETCCL_DEPTH="});
+  REQUIRE(config.ok());
+  CHECK(config.value().tcp_streams == 8);
+  CHECK_FALSE(config.value().transport_shm);
+  CHECK(config.value().cluster == "left");
+  CHECK(config.value().port_range == "4000-4010");
+  CHECK(config.value().log_level == "INFO");
+  CHECK(config.value().socket_ifname == "^docker,lo");
+  CHECK(config.value().depth == 0);
+}
+
+TEST_CASE("a bad value names the variable and what it takes") {
+  CHECK(refusal("HETCCL_TCP_STREAMS=abc") ==
+        "HETCCL_TCP_STREAMS=abc: takes an integer from 1 to 64");
+  CHECK(refusal("HETCCL_TCP_STREAMS=0") == "HETCCL_TCP_STREAMS=0: takes an integer from 1 to 64");
+  CHECK(refusal("HETCCL_TCP_STREAMS=2x").ends_with("takes an integer from 1 to 64"));
+  CHECK(refusal("HETCCL_TCP_STREAMS=99999999999999999999").ends_with("from 1 to 64"));
+  CHECK(refusal("HETCCL_SHM=yes") == "HETCCL_SHM=yes: takes 0 or 1");
+  CHECK(refusal("HETCCL_DEBUG=loud") == "HETCCL_DEBUG=loud: takes one of error, warn, info, debug");
+  CHECK(refusal("HETCCL_SOCKET_FAMILY=ipx") == "HETCCL_SOCKET_FAMILY=ipx: takes inet or inet6");
+  for (const char* range : {"5", "9-3", "0-10", "1-70000", "a-b", "1-2-3", "-"}) {
+    CAPTURE(range);
+    CHECK(refusal(std::string("HETCCL_PORT_RANGE=") + range)
+              .ends_with("takes first-last, both from 1 to 65535"));
+  }
+  CHECK(refusal("HETCCL_SOCKET_IFNAME=^").ends_with("after ^ or = if wanted"));
+  CHECK(parse({"HETCCL_CLUSTER=" + std::string(5000, 'x')}).status().message().size() < 200);
+  CHECK(parse({"HETCCL_SHM=2"}).status().code() == Code::InvalidArgument);
+}
+
+TEST_CASE("a misspelt name is reported with the nearest real one") {
+  std::vector<std::string> warnings;
+  REQUIRE(
+      parse({"HETCCL_TCP_STREAM=4", "HETCCL_IFNAME=eth0", "HETCCL_=1", "HETCCL_SHM=1"}, &warnings)
+          .ok());
+  REQUIRE(warnings.size() == 3);
+  CHECK(warnings[0] ==
+        "HETCCL_TCP_STREAM is no setting of hetccl and is ignored; did you mean "
+        "HETCCL_TCP_STREAMS?");
+  CHECK(warnings[1].ends_with("did you mean HETCCL_SOCKET_IFNAME?"));
+  warnings.clear();
+  REQUIRE(parse({"HETCCL_" + std::string(100'000, 'X') + "=1"}, &warnings).ok());
+  CHECK(warnings.at(0).size() < 200);
+}
+
+TEST_CASE("the agreed digest holds what plans depend on and nothing of one rank alone") {
+  Config config;
+  const std::string before = config.agreed();
+  config.cluster = "left";
+  config.liveness_ms = 1000;
+  CHECK(config.agreed() == before);
+  config.slice_bytes = 65'536;
+  CHECK(config.agreed() != before);
+  CHECK(config.agreed().find("HETCCL_SLICE_BYTES=65536\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hetccl

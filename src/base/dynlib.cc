@@ -1,0 +1,57 @@
+#include "base/dynlib.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <utility>
+
+namespace hetccl {
+
+namespace {
+
+std::string path_of(void* handle, const std::string& name) {
+  link_map* map = nullptr;
+  const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name;
+  return known && *map->l_name ? std::string(map->l_name) : name;
+}
+
+}  // namespace
+
+// Two passes: a copy in use under the second name is preferred to loading the first, because two
+// copies of one vendor library in a process do not share their state.
+Result<DynLib> DynLib::open(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    if (void* handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) {
+      return DynLib(handle, path_of(handle, name));
+    }
+  }
+  std::string reasons;
+  for (const std::string& name : names) {
+    if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      return DynLib(handle, path_of(handle, name));
+    }
+    const char* reason = dlerror();
+    reasons.append(reasons.empty() ? "" : "; ").append(reason ? reason : name.c_str());
+  }
+  return error(Code::SystemError, "no library found: %s",
+               reasons.empty() ? "no name was given" : reasons.c_str());
+}
+
+DynLib::DynLib(DynLib&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), path_(std::move(other.path_)) {}
+
+DynLib& DynLib::operator=(DynLib&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+DynLib::~DynLib() {
+  if (handle_) dlclose(handle_);
+}
+
+void* DynLib::symbol(const char* name) const {
+  return handle_ ? dlsym(handle_, name) : nullptr;
+}
+
+}  // namespace hetccl

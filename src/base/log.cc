@@ -1,0 +1,79 @@
+#include "base/log.h"
+
+#include <strings.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+
+namespace hetccl {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kLevelNames = {"error", "warn", "info", "debug"};
+
+// Bounded, because what is logged may come from a peer; on the stack, because it may report that
+// memory is short.
+constexpr size_t kLineBytes = 4096;
+
+size_t bounded(int printed, size_t room) {
+  return printed < 0 ? 0 : std::min(static_cast<size_t>(printed), room - 1);
+}
+
+void write_line(const Log& log, LogLevel level, const char* format, va_list arguments) {
+  if (level > log.level) return;
+  char line[kLineBytes];
+  const char* name = kLevelNames[static_cast<size_t>(level)].data();
+  size_t length = bounded(
+      log.rank >= 0 ? std::snprintf(line, sizeof line, "hetccl [rank %d] %s: ", log.rank, name)
+                    : std::snprintf(line, sizeof line, "hetccl %s: ", name),
+      sizeof line);
+  length += bounded(std::vsnprintf(line + length, sizeof line - length, format, arguments),
+                    sizeof line - length);
+  line[length++] = '\n';  // in the place of the terminating zero
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, length);
+}
+
+}  // namespace
+
+std::optional<LogLevel> parse_log_level(std::string_view text) {
+  for (size_t i = 0; i < kLevelNames.size(); ++i) {
+    const std::string_view name = kLevelNames[i];
+    if (name.size() == text.size() && strncasecmp(name.data(), text.data(), name.size()) == 0) {
+      return static_cast<LogLevel>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+void Log::error(const char* format, ...) const {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(*this, LogLevel::Error, format, arguments);
+  va_end(arguments);
+}
+
+void Log::warn(const char* format, ...) const {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(*this, LogLevel::Warn, format, arguments);
+  va_end(arguments);
+}
+
+void Log::info(const char* format, ...) const {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(*this, LogLevel::Info, format, arguments);
+  va_end(arguments);
+}
+
+void Log::debug(const char* format, ...) const {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(*this, LogLevel::Debug, format, arguments);
+  va_end(arguments);
+}
+
+}  // namespace hetccl

@@ -1,0 +1,97 @@
+#include "base/types.h"
+
+namespace hetccl {
+
+size_t size_of(DataType type) {
+  switch (type) {
+    case DataType::Int8:
+    case DataType::Uint8:
+      return 1;
+    case DataType::Float16:
+    case DataType::BFloat16:
+    case DataType::Int16:
+    case DataType::Uint16:
+      return 2;
+    case DataType::Int32:
+    case DataType::Uint32:
+    case DataType::Float32:
+      return 4;
+    case DataType::Int64:
+    case DataType::Uint64:
+    case DataType::Float64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view name_of(DataType type) {
+  switch (type) {
+    case DataType::Int8:
+      return "int8";
+    case DataType::Uint8:
+      return "uint8";
+    case DataType::Int32:
+      return "int32";
+    case DataType::Uint32:
+      return "uint32";
+    case DataType::Int64:
+      return "int64";
+    case DataType::Uint64:
+      return "uint64";
+    case DataType::Float16:
+      return "float16";
+    case DataType::Float32:
+      return "float32";
+    case DataType::Float64:
+      return "float64";
+    case DataType::BFloat16:
+      return "bfloat16";
+    case DataType::Int16:
+      return "int16";
+    case DataType::Uint16:
+      return "uint16";
+  }
+  return "unknown type";
+}
+
+std::string_view name_of(RedOp op) {
+  switch (op) {
+    case RedOp::Sum:
+      return "sum";
+    case RedOp::Prod:
+      return "prod";
+    case RedOp::Max:
+      return "max";
+    case RedOp::Min:
+      return "min";
+    case RedOp::Avg:
+      return "avg";
+  }
+  return "unknown reduction";
+}
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::AllReduce:
+      return "all_reduce";
+    case Collective::ReduceScatter:
+      return "reduce_scatter";
+    case Collective::AllGather:
+      return "all_gather";
+    case Collective::Broadcast:
+      return "broadcast";
+    case Collective::Barrier:
+      return "barrier";
+  }
+  return "unknown collective";
+}
+
+bool is_valid(DataType type) {
+  return size_of(type) != 0;
+}
+
+bool is_valid(RedOp op) {
+  return static_cast<uint8_t>(op) <= static_cast<uint8_t>(RedOp::Avg);
+}
+
+}  // namespace hetccl
