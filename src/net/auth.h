@@ -46,22 +46,37 @@ class ListenHandshake {
   /// then fails).
   using SecretLookup = std::function<const Secret*(const Hello&)>;
 
+  /// With `park_unknown` a hello that nobody expects yet does not fail: it stays InProgress, with
+  /// `parked()`, and the next `advance` asks again. The user bounds number and time of such.
+  explicit ListenHandshake(bool park_unknown = false) : park_unknown_(park_unknown) {}
+
   /// Reads and writes what it can without blocking. Reads no byte beyond the handshake.
   State advance(int fd, const SecretLookup& secret_of);
-  /// After Done.
+  /// After Done, or while parked (not proven yet).
   [[nodiscard]] const Hello& hello() const { return hello_; }
+  /// The hello is known, its secret is not yet: only the user's next `advance` can help.
+  [[nodiscard]] bool parked() const { return parked_; }
   /// After Failed.
   [[nodiscard]] const Status& failure() const { return failure_; }
-  /// What `advance` waits for: POLLIN or POLLOUT.
+  /// What `advance` waits for: POLLIN or POLLOUT; 0 while parked.
   [[nodiscard]] short events() const;
 
  private:
+  enum class Phase { Greeting, Lookup, Challenge, Proof, Done, Failed };
+  enum class Step { Complete, Blocked, Failed };
   State fail(Status status);
+  Step receive(int fd, size_t end);
+  Step send(int fd, size_t end);
+  Step advance_phase(int fd, const SecretLookup& secret_of);
+  Step find_secret(const SecretLookup& secret_of);
+  Step check_proof();
   Hello hello_;
   Status failure_;
-  std::array<uint8_t, 256> buffer_{};
+  std::array<uint8_t, 256> buffer_{};  // hello, challenge, the proof received, the proof expected
   size_t done_ = 0;
-  int phase_ = 0;
+  Phase phase_ = Phase::Greeting;
+  bool park_unknown_;
+  bool parked_ = false;
 };
 
 }  // namespace hetccl::net

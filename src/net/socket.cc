@@ -1,0 +1,284 @@
+#include "net/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace hetccl::net {
+
+namespace {
+
+constexpr uint8_t kFamilyV4 = 1;
+constexpr uint8_t kFamilyV6 = 2;
+constexpr size_t kAddressOffset = 4;
+
+const sockaddr* generic(const sockaddr_storage& storage) {
+  return reinterpret_cast<const sockaddr*>(&storage);
+}
+
+uint16_t port_of(const sockaddr_storage& storage) {
+  return ntohs(storage.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(storage).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+// Milliseconds until `deadline` for poll(2), rounded up so that a wait never ends early; at least
+// 0.
+int poll_timeout(TimePoint deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock().now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
+}
+
+// Waits for `events`; false once the deadline has passed.
+bool wait_for(int fd, short events, TimePoint deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    if (::poll(&entry, 1, poll_timeout(deadline)) > 0) return true;
+    if (steady_clock().now() >= deadline) return false;
+  }
+}
+
+bool is_closed_by_peer(int errno_value) {
+  return errno_value == EPIPE || errno_value == ECONNRESET || errno_value == ENOTCONN;
+}
+
+Status timeout(const char* what, size_t done, size_t bytes) {
+  return error(Code::Timeout, "%s: %zu of %zu bytes when the deadline passed", what, done, bytes);
+}
+
+void set_no_delay(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// One attempt. Returns 0 with `out` connected, or the errno (ETIMEDOUT at the deadline).
+int try_connect(const SocketAddress& address, TimePoint deadline, Fd* out) {
+  Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return errno;
+  set_no_delay(fd.get());
+  if (::connect(fd.get(), generic(address.storage), address.length()) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!wait_for(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    int failure = 0;
+    socklen_t length = sizeof failure;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
+    if (failure != 0) return failure;
+  }
+  *out = std::move(fd);
+  return 0;
+}
+
+struct PortRange {
+  uint16_t first = 0, last = 0;
+};
+
+Result<PortRange> parse_port_range(const std::string& text) {
+  PortRange range;
+  if (text.empty()) return range;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, range.first);
+  const bool dash = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
+  const auto last = dash ? std::from_chars(first.ptr + 1, end, range.last) : first;
+  if (!dash || last.ec != std::errc() || last.ptr != end || range.first == 0 ||
+      range.first > range.last)
+    return error(Code::InvalidArgument,
+                 "HETCCL_PORT_RANGE=\"%s\": give it as first-last, e.g. 20000-20100", text.c_str());
+  return range;
+}
+
+// Binds to all addresses of `family` and listens; returns 0 or the errno.
+int try_listen(int family, bool only_v6, uint16_t port, Listener* out) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return errno;
+  const int on = 1;
+  const int v6_only = only_v6 ? 1 : 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  SocketAddress address;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  if (family == AF_INET6) {
+    if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0)
+      return errno;
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+  }
+  if (::bind(fd.get(), generic(address.storage), address.length()) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0)
+    return errno;
+  socklen_t length = sizeof address.storage;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &length) != 0)
+    return errno;
+  *out = {std::move(fd), port_of(address.storage)};
+  return 0;
+}
+
+}  // namespace
+
+socklen_t SocketAddress::length() const {
+  return storage.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+std::string SocketAddress::text() const {
+  char host[INET6_ADDRSTRLEN] = "?";
+  const bool v6 = storage.ss_family == AF_INET6;
+  const void* raw =
+      v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr)
+         : &reinterpret_cast<const sockaddr_in&>(storage).sin_addr;
+  ::inet_ntop(v6 ? AF_INET6 : AF_INET, raw, host, sizeof host);
+  return format(v6 ? "[%s]:%u" : "%s:%u", host, static_cast<unsigned>(port_of(storage)));
+}
+
+void SocketAddress::encode(uint8_t* out) const {
+  std::memset(out, 0, kEncodedBytes);
+  const bool v6 = storage.ss_family == AF_INET6;
+  out[0] = v6 ? kFamilyV6 : kFamilyV4;
+  const uint16_t port = port_of(storage);
+  out[2] = static_cast<uint8_t>(port >> 8);
+  out[3] = static_cast<uint8_t>(port & 0xff);
+  if (v6)
+    std::memcpy(out + kAddressOffset, &reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr,
+                sizeof(in6_addr));
+  else
+    std::memcpy(out + kAddressOffset, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr,
+                sizeof(in_addr));
+}
+
+Result<SocketAddress> SocketAddress::decode(const uint8_t* in) {
+  if ((in[0] != kFamilyV4 && in[0] != kFamilyV6) || in[1] != 0)
+    return error(Code::InvalidArgument, "not a socket address (family %u)",
+                 static_cast<unsigned>(in[0]));
+  SocketAddress address;
+  const auto port = htons(static_cast<uint16_t>(in[2] << 8 | in[3]));
+  if (in[0] == kFamilyV6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = port;
+    std::memcpy(&v6.sin6_addr, in + kAddressOffset, sizeof v6.sin6_addr);
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
+    v4.sin_family = AF_INET;
+    v4.sin_port = port;
+    std::memcpy(&v4.sin_addr, in + kAddressOffset, sizeof v4.sin_addr);
+  }
+  return address;
+}
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+Fd::~Fd() {
+  reset();
+}
+
+void Fd::reset() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Listener> listen(const Config& config) {
+  HETCCL_ASSIGN(const PortRange range, parse_port_range(config.port_range));
+  const bool only_v4 = config.socket_family == "inet";
+  const bool only_v6 = config.socket_family == "inet6";
+  Listener listener;
+  int failure = 0;
+  for (uint32_t port = range.first; port <= range.last; ++port) {
+    const auto at = static_cast<uint16_t>(port);
+    failure = only_v4 ? EAFNOSUPPORT : try_listen(AF_INET6, only_v6, at, &listener);
+    // A host without IPv6 (or a kernel that refuses dual stack) still has IPv4.
+    if (failure != 0 && failure != EADDRINUSE && failure != EACCES && !only_v6)
+      failure = try_listen(AF_INET, false, at, &listener);
+    if (failure == 0) return listener;
+  }
+  return system_error(range.first == 0 ? std::string("listening on a port chosen by the system")
+                                       : format("no port of HETCCL_PORT_RANGE=%s is free; widen it",
+                                                config.port_range.c_str()),
+                      failure);
+}
+
+Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline) {
+  using std::chrono::milliseconds;
+  if (addresses.empty()) return error(Code::InvalidArgument, "no address to connect to");
+  // One address that swallows packets must not eat the whole deadline where others would answer.
+  Duration patience = addresses.size() == 1 ? Duration(std::chrono::hours(1)) : milliseconds(250);
+  int failure = ETIMEDOUT;
+  for (Duration pause = milliseconds(1);; pause = std::min<Duration>(pause * 2, milliseconds(50))) {
+    for (const SocketAddress& address : addresses) {
+      Fd fd;
+      const int result =
+          try_connect(address, std::min(deadline, steady_clock().now() + patience), &fd);
+      if (result == 0) return fd;
+      if (result != ETIMEDOUT) failure = result;
+    }
+    const TimePoint now = steady_clock().now();
+    if (now >= deadline) break;
+    std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
+    patience *= 2;
+    patience = std::min<Duration>(patience, std::chrono::hours(1));
+  }
+  std::string list;
+  for (const SocketAddress& address : addresses)
+    list += (list.empty() ? "" : ", ") + address.text();
+  return error(Code::Timeout, "no connection to %s before the deadline (last: %s)", list.c_str(),
+               std::strerror(failure));
+}
+
+Result<Fd> accept(const Listener& listener) {
+  const int fd = ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) {
+    set_no_delay(fd);
+    return Fd(fd);
+  }
+  // Only these say something of this host; all others are the fate of one stranger's connection.
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    return system_error("accepting a connection", errno);
+  return Fd();
+}
+
+Status send_all(int fd, const void* data, size_t bytes, TimePoint deadline) {
+  const auto* from = static_cast<const uint8_t*>(data);
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t sent = ::send(fd, from + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      done += static_cast<size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(fd, POLLOUT, deadline)) return timeout("sending", done, bytes);
+    } else if (is_closed_by_peer(errno)) {
+      return error(Code::RemoteError, "connection closed by the peer");
+    } else if (errno != EINTR) {
+      return system_error("sending", errno);
+    }
+  }
+  return {};
+}
+
+Status recv_all(int fd, void* data, size_t bytes, TimePoint deadline) {
+  auto* to = static_cast<uint8_t*>(data);
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t received = ::recv(fd, to + done, bytes - done, MSG_DONTWAIT);
+    if (received > 0) {
+      done += static_cast<size_t>(received);
+    } else if (received == 0 || is_closed_by_peer(errno)) {
+      return error(Code::RemoteError, "connection closed by the peer");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(fd, POLLIN, deadline)) return timeout("receiving", done, bytes);
+    } else if (errno != EINTR) {
+      return system_error("receiving", errno);
+    }
+  }
+  return {};
+}
+
+}  // namespace hetccl::net

@@ -1,0 +1,172 @@
+#include "net/socket.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace hetccl::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+TimePoint after(int64_t ms) {
+  return steady_clock().now() + milliseconds(ms);
+}
+
+SocketAddress v4(const char* host, uint16_t port) {
+  SocketAddress address;
+  auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  REQUIRE(::inet_pton(AF_INET, host, &in.sin_addr) == 1);
+  return address;
+}
+
+SocketAddress v6(const char* host, uint16_t port) {
+  SocketAddress address;
+  auto& in = reinterpret_cast<sockaddr_in6&>(address.storage);
+  in.sin6_family = AF_INET6;
+  in.sin6_port = htons(port);
+  REQUIRE(::inet_pton(AF_INET6, host, &in.sin6_addr) == 1);
+  return address;
+}
+
+Fd accept_within(const Listener& listener, int64_t ms) {
+  for (const TimePoint deadline = after(ms); steady_clock().now() < deadline;) {
+    auto accepted = accept(listener);
+    REQUIRE(accepted.ok());
+    if (accepted->valid()) return std::move(accepted).value();
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return Fd();
+}
+
+TEST_CASE("addresses survive encoding and print as users write them") {
+  for (const SocketAddress& address : {v4("10.0.0.1", 4711), v6("::1", 4711), v6("fd00::7", 1)}) {
+    uint8_t wire[SocketAddress::kEncodedBytes];
+    address.encode(wire);
+    auto back = SocketAddress::decode(wire);
+    REQUIRE(back.ok());
+    CHECK(back->text() == address.text());
+    CHECK(back->length() == address.length());
+  }
+  CHECK(v4("10.0.0.1", 4711).text() == "10.0.0.1:4711");
+  CHECK(v6("::1", 4711).text() == "[::1]:4711");
+  uint8_t junk[SocketAddress::kEncodedBytes] = {9};
+  CHECK(SocketAddress::decode(junk).status().code() == Code::InvalidArgument);
+}
+
+TEST_CASE("listen, connect, send and receive") {
+  auto listener = listen(Config());
+  REQUIRE_MESSAGE(listener.ok(), listener.status().message());
+  CHECK(listener->port != 0);
+  CHECK_FALSE(accept(*listener)->valid());
+  auto dialled = connect({v4("127.0.0.1", listener->port)}, after(2000));
+  REQUIRE_MESSAGE(dialled.ok(), dialled.status().message());
+  Fd accepted = accept_within(*listener, 2000);
+  REQUIRE(accepted.valid());
+
+  std::string sent(1 << 20, 'a'), received(sent.size(), 'b');
+  std::thread sender(
+      [&] { CHECK(send_all(dialled->get(), sent.data(), sent.size(), after(5000)).ok()); });
+  CHECK(recv_all(accepted.get(), received.data(), received.size(), after(5000)).ok());
+  sender.join();
+  CHECK(received == sent);
+
+  char byte = 0;
+  CHECK(recv_all(accepted.get(), &byte, 1, after(30)).code() == Code::Timeout);
+  dialled->reset();
+  CHECK(recv_all(accepted.get(), &byte, 1, after(2000)).code() == Code::RemoteError);
+  CHECK(send_all(accepted.get(), sent.data(), sent.size(), after(2000)).code() ==
+        Code::RemoteError);
+}
+
+TEST_CASE("connect tries again while refused, and skips an address that does not answer") {
+  Listener late;
+  {
+    auto first = listen(Config());
+    REQUIRE(first.ok());
+    late.port = first->port;
+  }
+  Config config;
+  config.port_range =
+      format("%u-%u", static_cast<unsigned>(late.port), static_cast<unsigned>(late.port));
+  std::thread starter([&] {
+    std::this_thread::sleep_for(milliseconds(60));
+    auto again = listen(config);
+    CHECK_MESSAGE(again.ok(), again.status().message());
+    if (again.ok()) late = std::move(again).value();
+  });
+  // 192.0.2.0/24 (TEST-NET-1) is never anybody's.
+  auto fd = connect({v4("192.0.2.1", 9), v4("127.0.0.1", late.port)}, after(8000));
+  starter.join();
+  CHECK_MESSAGE(fd.ok(), fd.status().message());
+}
+
+TEST_CASE("connect's deadline names the addresses") {
+  auto listener = listen(Config());
+  REQUIRE(listener.ok());
+  const SocketAddress nobody = v4("127.0.0.1", listener->port);
+  listener->fd.reset();
+  const TimePoint start = steady_clock().now();
+  auto fd = connect({nobody}, after(80));
+  CHECK(steady_clock().now() - start < milliseconds(2000));
+  CHECK(fd.status().code() == Code::Timeout);
+  CHECK(fd.status().message().find(nobody.text()) != std::string::npos);
+  CHECK(connect({}, after(80)).status().code() == Code::InvalidArgument);
+}
+
+TEST_CASE("a port range is respected, named when used up, and checked") {
+  auto probe = listen(Config());
+  REQUIRE(probe.ok());
+  Config config;
+  const unsigned port = probe->port;
+  config.port_range = format("%u-%u", port, port);
+  auto taken = listen(config);
+  CHECK(taken.status().code() == Code::SystemError);
+  CHECK(taken.status().message().find("HETCCL_PORT_RANGE") != std::string::npos);
+  probe->fd.reset();
+  auto now = listen(config);
+  REQUIRE(now.ok());
+  CHECK(now->port == port);
+  for (const char* bad : {"5", "7-5", "a-b", "1-99999", "0-4", "1-2-3"}) {
+    config.port_range = bad;
+    CHECK(listen(config).status().code() == Code::InvalidArgument);
+  }
+}
+
+TEST_CASE("interfaces follow NCCL's syntax") {
+  Config config;
+  auto all = interfaces(config);
+  REQUIRE_MESSAGE(all.ok(), all.status().message());
+  const bool loopback_only = all->front().loopback;
+  for (const Interface& i : *all) CHECK(i.loopback == loopback_only);
+
+  config.socket_ifname = "=lo";
+  auto lo = interfaces(config);
+  REQUIRE_MESSAGE(lo.ok(), lo.status().message());
+  CHECK(std::all_of(lo->begin(), lo->end(), [](const Interface& i) { return i.name == "lo"; }));
+  config.socket_ifname = "l";
+  CHECK(interfaces(config).ok());
+  config.socket_ifname = "=l";
+  auto none = interfaces(config);
+  CHECK(none.status().code() == Code::InvalidArgument);
+  CHECK(none.status().message().find("HETCCL_SOCKET_IFNAME") != std::string::npos);
+  CHECK(none.status().message().find("lo") != std::string::npos);
+  config.socket_ifname = "^lo";
+  auto others = interfaces(config);
+  if (others.ok())
+    for (const Interface& i : *others) CHECK_FALSE(i.loopback);
+  config.socket_ifname = "nosuch,lo";
+  config.socket_family = "inet";
+  auto inet = interfaces(config);
+  REQUIRE(inet.ok());
+  CHECK(inet->front().address.storage.ss_family == AF_INET);
+}
+
+}  // namespace
+}  // namespace hetccl::net
