@@ -13,8 +13,8 @@
 #include <span>
 #include <string>
 
+#include "base/reduce.h"
 #include "base/status.h"
-#include "base/types.h"
 
 namespace hetccl::device {
 
@@ -51,20 +51,8 @@ class Event {
   virtual ~Event() = default;
 };
 
-/// dst[i] = scale * (srcs[0][i] op srcs[1][i] op ...), evaluated left to right. 8- and 16-bit
-/// types, floating or not, and fp16/bf16 accumulate in 32 bits and round once. `dst` may be one of
-/// `srcs`. For RedOp::Avg the sum is divided by `divisor` at the end; other operators ignore
-/// `divisor`.
-struct Reduction {
-  static constexpr int kMaxSources = 16;
-  void* dst = nullptr;
-  const void* srcs[kMaxSources] = {};
-  int n_srcs = 0;
-  size_t count = 0;
-  DataType type{};
-  RedOp op{};
-  uint32_t divisor = 1;
-};
+/// What `Device::reduce` computes, bit for bit; see base/reduce.h.
+using Reduction = hetccl::Reduction;
 
 /// One accelerator, or the host. Thread-safe unless noted. Errors: SystemError with the vendor's
 /// text.

@@ -1,0 +1,41 @@
+// Reductions of host memory: what every host device, host cluster and reference test computes with.
+// Device kernels are twins of this code: for the same sources they give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace hetccl {
+
+/// dst[i] = srcs[0][i] op srcs[1][i] op ..., evaluated left to right; for RedOp::Avg the sum is
+/// divided by `divisor` at the end (other operators ignore it). `dst` may be one of `srcs`; ranges
+/// that overlap otherwise are not allowed.
+///
+/// Floats: fp32 and fp64 accumulate in their own precision, fp16 and bf16 in fp32 with one
+/// rounding to nearest even at the end; nothing is flushed to zero, products and sums are not
+/// fused, a NaN is the canonical quiet one (0x7e00, 0x7fc0, 0x7fc00000, 0x7ff8...0). Max and Min
+/// are `a > b || a is NaN ? a : b` and its mirror, so they propagate NaN.
+/// Integers wrap; Avg of 8- and 16-bit integers sums in 32 bits, and Avg truncates toward zero.
+struct Reduction {
+  static constexpr int kMaxSources = 16;
+  void* dst = nullptr;
+  const void* srcs[kMaxSources] = {};
+  int n_srcs = 0;
+  size_t count = 0;
+  DataType type{};
+  RedOp op{};
+  uint32_t divisor = 1;
+};
+
+/// Computes a Reduction of any number (>= 1) of sources in host memory. Type and operator are
+/// valid, divisor is not 0. The same bits on every processor, whatever the thread's floating-point
+/// mode.
+void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
+            uint32_t divisor);
+inline void reduce(const Reduction& r) {
+  reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor);
+}
+
+}  // namespace hetccl

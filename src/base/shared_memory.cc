@@ -1,0 +1,128 @@
+#include "base/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace hetccl {
+
+namespace {
+
+// The token's page stands before the data, so that the data start page-aligned and zeroed.
+constexpr size_t kHeaderBytes = 4096;
+constexpr size_t kMaxBytes = size_t{1} << 40;
+// Nobody can shrink a segment under its readers, which would turn into SIGBUS.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+struct Descriptor {
+  explicit Descriptor(int fd) : value(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value >= 0) close(value);
+  }
+  int value;
+};
+
+Result<std::byte*> map(int fd, size_t bytes) {
+  void* memory =
+      mmap(nullptr, kHeaderBytes + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (memory == MAP_FAILED)
+    return system_error(format("cannot map %zu bytes of shared memory", bytes), errno);
+  return static_cast<std::byte*>(memory);
+}
+
+Status allocate(int fd, size_t bytes) {
+  int failure = EINTR;
+  while (failure == EINTR)
+    failure = posix_fallocate(fd, 0, static_cast<off_t>(kHeaderBytes + bytes));
+  if (failure == 0) return {};
+  return system_error(
+      format("cannot allocate %zu bytes of shared memory; free memory or raise its limit", bytes),
+      failure);
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::create(size_t bytes) {
+  if (bytes == 0 || bytes > kMaxBytes)
+    return error(Code::InvalidArgument, "cannot share %zu bytes of memory", bytes);
+  Descriptor fd(memfd_create("hetccl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd.value < 0) return system_error("memfd_create for shared memory", errno);
+  HETCCL_TRY(allocate(fd.value, bytes));
+  if (fcntl(fd.value, F_ADD_SEALS, kSeals) != 0)
+    return system_error("cannot seal the size of shared memory", errno);
+
+  SharedMemoryAddress address;
+  if (getrandom(address.token, sizeof address.token, 0) != sizeof address.token)
+    return system_error("getrandom for the token of shared memory", errno);
+  HETCCL_ASSIGN(std::byte * base, map(fd.value, bytes));
+  std::memcpy(base, address.token, sizeof address.token);
+  address.pid = getpid();
+  address.fd = std::exchange(fd.value, -1);
+  address.bytes = bytes;
+
+  SharedMemory memory;
+  memory.data_ = base + kHeaderBytes;
+  memory.bytes_ = bytes;
+  memory.address_ = address;
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::attach(const SharedMemoryAddress& address) {
+  if (address.bytes == 0 || address.bytes > kMaxBytes)
+    return error(Code::InvalidArgument, "a shared memory address of %llu bytes is not valid",
+                 static_cast<unsigned long long>(address.bytes));
+  const std::string path = format("/proc/%d/fd/%d", address.pid, address.fd);
+  Descriptor fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (fd.value < 0)
+    return system_error("cannot open shared memory " + path +
+                            " (its process must live in this PID namespace under the same user)",
+                        errno);
+  struct stat info{};
+  if (fstat(fd.value, &info) != 0) return system_error("fstat of " + path, errno);
+  const bool is_segment = S_ISREG(info.st_mode) &&
+                          info.st_size == static_cast<off_t>(kHeaderBytes + address.bytes) &&
+                          (fcntl(fd.value, F_GET_SEALS) & kSeals) == kSeals;
+  if (!is_segment)
+    return error(Code::InvalidArgument,
+                 "%s is not a shared memory segment of %llu bytes: process %d has closed it or is "
+                 "another process now",
+                 path.c_str(), static_cast<unsigned long long>(address.bytes), address.pid);
+  HETCCL_ASSIGN(std::byte * base, map(fd.value, address.bytes));
+  SharedMemory memory;
+  memory.data_ = base + kHeaderBytes;
+  memory.bytes_ = address.bytes;
+  if (std::memcmp(base, address.token, sizeof address.token) != 0)
+    return error(Code::InvalidArgument, "%s is another segment: its token differs", path.c_str());
+  return memory;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      address_(std::exchange(other.address_, {})) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(address_, other.address_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  close_descriptor();
+  if (data_) munmap(data_ - kHeaderBytes, kHeaderBytes + bytes_);
+}
+
+void SharedMemory::close_descriptor() {
+  if (address_.fd >= 0) close(std::exchange(address_.fd, -1));
+}
+
+}  // namespace hetccl

@@ -1,0 +1,105 @@
+#include "base/task_queue.h"
+
+#include <atomic>
+#include <cstdint>
+
+namespace hetccl {
+
+namespace {
+
+void* identity(void*, const void* address) {
+  return const_cast<void*>(address);
+}
+
+}  // namespace
+
+struct TaskQueue::Chunk {
+  static constexpr size_t kSlots = 32;
+  Slot slots[kSlots];
+  Chunk* next = nullptr;
+};
+
+// A singly linked list of chunks. Pushers own `tail`, `used` and `spare` under the mutex; the one
+// poller owns `head` and `front`. They meet in `pushed`, whose release publishes a slot and, with
+// it, the link to its chunk; so polling an idle queue takes no lock.
+struct TaskQueue::State {
+  std::atomic<uint64_t> pushed{0};
+  std::atomic<uint64_t> popped{0};
+  Chunk* head = nullptr;
+  size_t front = 0;
+  Chunk* tail = nullptr;
+  size_t used = 0;
+  Chunk* spare = nullptr;
+};
+
+TaskQueue::TaskQueue() : TaskQueue(identity, nullptr) {}
+
+TaskQueue::TaskQueue(AddressMap map, void* context)
+    : map_(map), map_context_(context), state_(std::make_unique<State>()) {
+  state_->head = state_->tail = new Chunk;
+}
+
+TaskQueue::~TaskQueue() {
+  State& s = *state_;
+  while (s.head) {
+    const size_t end = s.head == s.tail ? s.used : Chunk::kSlots;
+    for (size_t i = s.front; i < end; ++i) s.head->slots[i].destroy(s.head->slots[i].storage);
+    s.front = 0;
+    delete std::exchange(s.head, s.head->next);
+  }
+  while (s.spare) delete std::exchange(s.spare, s.spare->next);
+}
+
+TaskQueue::Slot* TaskQueue::grow() {
+  State& s = *state_;
+  if (s.used == Chunk::kSlots) {
+    Chunk* chunk = s.spare;
+    if (chunk) {
+      s.spare = chunk->next;
+      chunk->next = nullptr;
+    } else {
+      chunk = new Chunk;
+    }
+    s.tail->next = chunk;
+    s.tail = chunk;
+    s.used = 0;
+  }
+  return &s.tail->slots[s.used];
+}
+
+void TaskQueue::commit() {
+  State& s = *state_;
+  ++s.used;
+  s.pushed.store(s.pushed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+bool TaskQueue::empty() const {
+  return state_->popped.load(std::memory_order_acquire) ==
+         state_->pushed.load(std::memory_order_acquire);
+}
+
+bool TaskQueue::poll() {
+  State& s = *state_;
+  bool moved = false;
+  uint64_t popped = s.popped.load(std::memory_order_relaxed);
+  while (popped != s.pushed.load(std::memory_order_acquire)) {
+    if (s.front == Chunk::kSlots) {
+      Chunk* finished = std::exchange(s.head, s.head->next);
+      s.front = 0;
+      std::lock_guard lock(mutex_);
+      finished->next = s.spare;
+      s.spare = finished;
+    }
+    Slot& slot = s.head->slots[s.front];
+    const TaskState state = slot.poll(slot.storage);
+    if (state == TaskState::Pending) return moved;
+    moved = true;
+    if (state == TaskState::Advanced) return true;
+    slot.destroy(slot.storage);
+    ++s.front;
+    s.popped.store(++popped, std::memory_order_release);
+  }
+  return moved;
+}
+
+}  // namespace hetccl
