@@ -1,0 +1,55 @@
+"""hetccl: one communicator over unlike accelerators.
+
+With PyTorch, ``import hetccl`` registers the backend "hetccl" of torch.distributed. Without it,
+`hetccl.Communicator` runs the same collectives on anything that offers the buffer protocol.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from hetccl._lib import HetcclError, version
+from hetccl.communicator import Communicator, Stream, unique_id
+
+__all__ = [
+    "Communicator",
+    "HetcclError",
+    "Stream",
+    "get_cmake_dir",
+    "get_include",
+    "unique_id",
+    "version",
+]
+__version__ = "0.1.0"
+
+
+def get_include() -> str:
+    """The folder to give to the compiler with -I; it holds hetccl/hetccl.h."""
+    return str(Path(__file__).parent / "include")
+
+
+def get_cmake_dir() -> str:
+    """The folder of hetcclConfig.cmake, for -Dhetccl_DIR."""
+    return str(Path(__file__).parent / "lib" / "cmake" / "hetccl")
+
+
+def _register_torch_backend() -> None:
+    """Registers at once where torch is loaded.
+
+    Otherwise importing torch will do it by entry point, unless the user has switched that off; so
+    that the command line need not wait for torch.
+    """
+    wanted = "torch" in sys.modules or (
+        os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0"
+        and importlib.util.find_spec("torch") is not None
+    )
+    if wanted:
+        from hetccl import torch_backend
+
+        torch_backend.autoload()
+
+
+_register_torch_backend()

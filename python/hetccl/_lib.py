@@ -1,0 +1,186 @@
+"""The C API of include/hetccl/hetccl.h, typed, by ctypes; every failure becomes a HetcclError."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+
+class Result(IntEnum):
+    """hetcclResult_t."""
+
+    SUCCESS = 0
+    UNSUPPORTED = 1
+    SYSTEM_ERROR = 2
+    INTERNAL_ERROR = 3
+    INVALID_ARGUMENT = 4
+    INVALID_USAGE = 5
+    REMOTE_ERROR = 6
+    IN_PROGRESS = 7
+    TIMEOUT = 8
+    ABORTED = 9
+
+
+class DataType(IntEnum):
+    """hetcclDataType_t, under the names that messages and the command line use."""
+
+    int8 = 0
+    uint8 = 1
+    int32 = 2
+    uint32 = 3
+    int64 = 4
+    uint64 = 5
+    float16 = 6
+    float32 = 7
+    float64 = 8
+    bfloat16 = 9
+    int16 = 64
+    uint16 = 65
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element."""
+        return int("".join(filter(str.isdigit, self.name))) // 8
+
+
+class RedOp(IntEnum):
+    """hetcclRedOp_t."""
+
+    sum = 0
+    prod = 1
+    max = 2
+    min = 3
+    avg = 4
+
+
+class UniqueId(ctypes.Structure):
+    """hetcclUniqueId."""
+
+    BYTES = 128
+    _fields_ = [("internal", ctypes.c_ubyte * BYTES)]
+
+
+class Config(ctypes.Structure):
+    """hetcclConfig_t."""
+
+    MAGIC = 0x4E7CC100
+    _fields_ = [
+        ("size", c_size_t),
+        ("magic", c_uint),
+        ("version", c_uint),
+        ("device", c_char_p),
+        ("cluster", c_char_p),
+        ("host_id", c_char_p),
+        ("timeout_ms", c_int64),
+    ]
+
+
+class Stats(ctypes.Structure):
+    """hetcclCommStats_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("operations", c_uint64),
+        ("cross_bytes_sent", c_uint64),
+        ("least_cross_bytes", c_uint64),
+        ("plans", c_uint64),
+    ]
+
+
+# Arguments of every function that returns hetcclResult_t. The header is the contract, and
+# tests/python/test_lib.py compares them.
+PROTOTYPES: dict[str, list[Any]] = {
+    "hetcclGetVersion": [POINTER(c_int)],
+    "hetcclGetUniqueId": [POINTER(UniqueId)],
+    "hetcclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],
+    "hetcclCommInitRankConfig": [POINTER(c_void_p), c_int, UniqueId, c_int, POINTER(Config)],
+    "hetcclCommDestroy": [c_void_p],
+    "hetcclCommAbort": [c_void_p],
+    "hetcclCommGetAsyncError": [c_void_p, POINTER(c_int)],
+    "hetcclCommCount": [c_void_p, POINTER(c_int)],
+    "hetcclCommUserRank": [c_void_p, POINTER(c_int)],
+    "hetcclCommSetTimeout": [c_void_p, c_int64],
+    "hetcclAllReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclReduceScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclAllGather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
+    "hetcclBroadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclBarrier": [c_void_p, c_void_p],
+    "hetcclHostStreamCreate": [POINTER(c_void_p)],
+    "hetcclHostStreamDestroy": [c_void_p],
+    "hetcclHostStreamRecord": [c_void_p, POINTER(c_uint64)],
+    "hetcclHostStreamQuery": [c_void_p, c_uint64],
+    "hetcclHostStreamWait": [c_void_p, c_uint64, c_int64],
+    "hetcclCommGetStats": [c_void_p, POINTER(Stats)],
+    "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
+    "hetcclGetInfo": [POINTER(c_char_p)],
+}
+TEXTS: dict[str, list[Any]] = {"hetcclGetErrorString": [c_int], "hetcclGetLastError": [c_void_p]}
+
+
+class HetcclError(RuntimeError):
+    """A call of hetccl failed. ``result`` says how; the text says what, where and what to do."""
+
+    def __init__(self, result: Result, text: str) -> None:
+        super().__init__(text)
+        self.result = result
+
+
+class Library:
+    """libhetccl.so, loaded. Thread-safe, as the library is."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._dll = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise ImportError(
+                f"cannot load {path}: {error}. Reinstall hetccl, or run this outside its sources"
+            ) from error
+        for name, arguments in PROTOTYPES.items():
+            getattr(self._dll, name).argtypes = arguments
+            getattr(self._dll, name).restype = c_int
+        for name, arguments in TEXTS.items():
+            getattr(self._dll, name).argtypes = arguments
+            getattr(self._dll, name).restype = c_char_p
+
+    def error(self, code: int, comm: c_void_p | None = None) -> HetcclError:
+        """The exception for `code`, with the library's last error text."""
+        text: bytes = self._dll.hetcclGetLastError(comm) or self._dll.hetcclGetErrorString(code)
+        try:
+            result = Result(code)
+        except ValueError:  # a result of a newer library
+            result = Result.INTERNAL_ERROR
+        return HetcclError(result, text.decode(errors="replace"))
+
+    def call(self, name: str, *arguments: Any, comm: c_void_p | None = None) -> None:
+        """Calls a function of PROTOTYPES; `comm` is where to ask for the text of a failure."""
+        code = getattr(self._dll, name)(*arguments)
+        if code != Result.SUCCESS:
+            raise self.error(code, comm)
+
+    def result(self, name: str, *arguments: Any) -> int:
+        """Calls a function of PROTOTYPES and returns its result, for those that may not be done."""
+        return int(getattr(self._dll, name)(*arguments))
+
+
+@functools.cache
+def library() -> Library:
+    """The library that was installed with this package."""
+    return Library(Path(__file__).parent / "lib" / "libhetccl.so")
+
+
+def version() -> tuple[int, int, int]:
+    """(major, minor, patch) of the library that is loaded."""
+    code = c_int()
+    library().call("hetcclGetVersion", ctypes.byref(code))
+    return code.value // 10000, code.value // 100 % 100, code.value % 100
+
+
+def info() -> str:
+    """What this machine offers, as JSON."""
+    text = c_char_p()
+    library().call("hetcclGetInfo", ctypes.byref(text))
+    return (text.value or b"{}").decode(errors="replace")

@@ -1,0 +1,305 @@
+"""A communicator over anything that offers the buffer protocol: bytearray, array, NumPy, ..."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from hetccl import _lib
+from hetccl._lib import DataType, RedOp, Result
+
+_FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
+
+
+def unique_id() -> bytes:
+    """Where the ranks of one communicator meet, with the secret that admits them.
+
+    Carry it to every rank by a channel that nobody else can read. This process must live as long
+    as the communicator.
+    """
+    raw = _lib.UniqueId()
+    _lib.library().call("hetcclGetUniqueId", ctypes.byref(raw))
+    return bytes(raw)
+
+
+@dataclass(frozen=True)
+class CommStats:
+    """Counters of one communicator on this rank, since init; see hetcclCommStats_t."""
+
+    operations: int
+    cross_bytes_sent: int
+    least_cross_bytes: int
+    plans: int
+
+
+class _Memory:
+    """A contiguous buffer's address, element type and count; keeps the buffer alive."""
+
+    def __init__(self, buffer: Any, dtype: str | None, writable: bool) -> None:
+        view = memoryview(buffer)
+        if not view.c_contiguous:
+            raise ValueError("the buffer is not contiguous: copy it first")
+        if view.readonly and writable:
+            raise ValueError("the buffer that receives is read-only")
+        self.dtype = _data_type(view, dtype)
+        if view.nbytes % self.dtype.bytes:
+            raise ValueError(f"{view.nbytes} bytes are no whole number of {self.dtype.name}")
+        self.count = view.nbytes // self.dtype.bytes
+        flat = bytearray(view) if view.readonly else view.cast("B") if view.nbytes else bytearray()
+        self._memory = (ctypes.c_char * view.nbytes).from_buffer(flat)
+        self.address = ctypes.addressof(self._memory)
+
+
+def _data_type(view: memoryview, dtype: str | None) -> DataType:
+    if dtype is not None:
+        if dtype not in DataType.__members__:
+            raise ValueError(f"{dtype!r} is none of {', '.join(DataType.__members__)}")
+        return DataType[dtype]
+    code = view.format.lstrip("@=")
+    if code in _FORMATS:
+        return DataType[_FORMATS[code]]
+    if len(code) == 1 and code in "bhilq":
+        return DataType[f"int{8 * view.itemsize}"]
+    if len(code) == 1 and code in "BHILQ":
+        return DataType[f"uint{8 * view.itemsize}"]
+    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
+
+
+def _red_op(op: str) -> RedOp:
+    if op not in RedOp.__members__:
+        raise ValueError(f"{op!r} is none of {', '.join(RedOp.__members__)}")
+    return RedOp[op]
+
+
+class Stream:
+    """An asynchronous stream of the host: work enqueued on it runs in order, in the background.
+
+    Holds the buffers of its collectives until `synchronize` has returned.
+    """
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        self._kept: list[object] = []
+        _lib.library().call("hetcclHostStreamCreate", ctypes.byref(self._handle))
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Waits until all work enqueued so far is complete; HetcclError after `timeout` seconds.
+
+        Work that failed counts as complete: `Communicator.check` raises its error.
+        """
+        ticket = ctypes.c_uint64()
+        library = _lib.library()
+        library.call("hetcclHostStreamRecord", self._handle, ctypes.byref(ticket))
+        milliseconds = -1 if timeout is None else int(timeout * 1000)
+        library.call("hetcclHostStreamWait", self._handle, ticket, milliseconds)
+        self._kept.clear()
+
+    def done(self) -> bool:
+        """Whether all work enqueued so far is complete."""
+        ticket = ctypes.c_uint64()
+        library = _lib.library()
+        library.call("hetcclHostStreamRecord", self._handle, ctypes.byref(ticket))
+        code = library.result("hetcclHostStreamQuery", self._handle, ticket)
+        if code not in (Result.SUCCESS, Result.IN_PROGRESS):
+            raise library.error(code)
+        return code == Result.SUCCESS
+
+    def close(self) -> None:
+        """Waits for its work and frees it. Idempotent; no communicator may use it afterwards."""
+        if self._handle:
+            _lib.library().call("hetcclHostStreamDestroy", self._handle)
+            self._handle = ctypes.c_void_p()
+        self._kept.clear()
+
+
+class Communicator:
+    """One rank of a communicator. Collective: blocks until all `size` ranks have come.
+
+    Calls return when complete, or at once when they are given a `Stream`. Every rank issues the
+    same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
+    block destroys the communicator, or aborts it when an exception passes through.
+    """
+
+    def __init__(
+        self,
+        uid: bytes,
+        rank: int,
+        size: int,
+        *,
+        device: str | None = None,
+        cluster: str | None = None,
+        host_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """`uid` is from `unique_id`, `timeout` in seconds for one collective.
+
+        `cluster` is a label that splits clusters further, `host_id` overrides this host's
+        identity; None leaves both to the settings HETCCL_CLUSTER and HETCCL_HOSTID.
+        """
+        if len(uid) != _lib.UniqueId.BYTES:
+            raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
+        self._library = _lib.library()
+        self._comm = ctypes.c_void_p()
+        self.rank = rank
+        self.size = size
+        major, minor, patch = _lib.version()
+        config = _lib.Config(
+            size=ctypes.sizeof(_lib.Config),
+            magic=_lib.Config.MAGIC,
+            version=major * 10000 + minor * 100 + patch,
+            device=device.encode() if device else None,
+            cluster=cluster.encode() if cluster else None,
+            host_id=host_id.encode() if host_id else None,
+            timeout_ms=int(timeout * 1000) if timeout else 0,
+        )
+        self._library.call(
+            "hetcclCommInitRankConfig",
+            ctypes.byref(self._comm),
+            size,
+            _lib.UniqueId.from_buffer_copy(uid),
+            rank,
+            ctypes.byref(config),
+        )
+
+    def all_reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: str = "sum",
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """recv[i] = op over all ranks of send[i]; in place without `recv`."""
+        source, target = self._pair(send, recv, dtype)
+        self._expect(target, source.count)
+        arguments = (source.count, source.dtype, _red_op(op))
+        self._run("hetcclAllReduce", source, target, arguments, stream)
+
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Any,
+        op: str = "sum",
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """recv[i] = op over all ranks of send[rank * len(recv) + i]."""
+        source, target = self._pair(send, recv, dtype)
+        self._expect(source, target.count * self.size)
+        arguments = (target.count, source.dtype, _red_op(op))
+        self._run("hetcclReduceScatter", source, target, arguments, stream)
+
+    def all_gather(
+        self, send: Any, recv: Any, dtype: str | None = None, stream: Stream | None = None
+    ) -> None:
+        """recv[r * len(send) + i] = rank r's send[i]."""
+        source, target = self._pair(send, recv, dtype)
+        self._expect(target, source.count * self.size)
+        self._run("hetcclAllGather", source, target, (source.count, source.dtype), stream)
+
+    def broadcast(
+        self,
+        send: Any,
+        recv: Any = None,
+        root: int = 0,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """recv[i] = root's send[i]; in place without `recv`."""
+        source, target = self._pair(send, recv, dtype)
+        self._expect(target, source.count)
+        arguments = (source.count, source.dtype, root)
+        self._run("hetcclBroadcast", source, target, arguments, stream)
+
+    def barrier(self, stream: Stream | None = None) -> None:
+        """No rank passes before every rank has come."""
+        self._run("hetcclBarrier", None, None, (), stream)
+
+    def check(self) -> None:
+        """Raises the first failure of asynchronous work."""
+        failure = ctypes.c_int()
+        self._call("hetcclCommGetAsyncError", self._comm, ctypes.byref(failure))
+        if failure.value != Result.SUCCESS:
+            raise self._library.error(failure.value, self._comm)
+
+    def set_timeout(self, seconds: float) -> None:
+        """The deadline of collectives called from now on."""
+        self._call("hetcclCommSetTimeout", self._comm, int(seconds * 1000))
+
+    def stats(self) -> CommStats:
+        """Counters of this rank, since init."""
+        raw = _lib.Stats(size=ctypes.sizeof(_lib.Stats))
+        self._call("hetcclCommGetStats", self._comm, ctypes.byref(raw))
+        return CommStats(raw.operations, raw.cross_bytes_sent, raw.least_cross_bytes, raw.plans)
+
+    def topology(self) -> dict[str, Any]:
+        """The graph of ranks, clusters and links that all ranks agreed on."""
+        text = ctypes.c_char_p()
+        self._call("hetcclCommGetTopology", self._comm, ctypes.byref(text))
+        graph: dict[str, Any] = json.loads(text.value or b"{}")
+        return graph
+
+    def destroy(self) -> None:
+        """Waits for enqueued work, within its deadlines, and frees the communicator. Idempotent."""
+        comm, self._comm = self._comm, ctypes.c_void_p()
+        if comm:
+            self._library.call("hetcclCommDestroy", comm)
+
+    def abort(self) -> None:
+        """Ends enqueued work on every rank, and frees the communicator. Idempotent."""
+        comm, self._comm = self._comm, ctypes.c_void_p()
+        if comm:
+            self._library.call("hetcclCommAbort", comm)
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.destroy()
+        else:
+            self.abort()
+
+    def _pair(self, send: Any, recv: Any, dtype: str | None) -> tuple[_Memory, _Memory]:
+        """Both buffers; equal when the call is in place."""
+        if recv is None or recv is send:
+            both = _Memory(send, dtype, writable=True)
+            return both, both
+        source, target = _Memory(send, dtype, writable=False), _Memory(recv, dtype, writable=True)
+        if source.dtype != target.dtype:
+            raise TypeError(f"{source.dtype.name} cannot be received as {target.dtype.name}")
+        return source, target
+
+    def _expect(self, memory: _Memory, count: int) -> None:
+        if memory.count != count:
+            raise ValueError(
+                f"one buffer has {memory.count} elements, and the other asks for {count} "
+                f"({self.size} ranks)"
+            )
+
+    def _run(
+        self,
+        name: str,
+        source: _Memory | None,
+        target: _Memory | None,
+        arguments: tuple[int, ...],
+        stream: Stream | None,
+    ) -> None:
+        addresses = [memory.address for memory in (source, target) if memory is not None]
+        handle = stream._handle if stream else None
+        self._call(name, *addresses, *arguments, self._comm, handle)
+        if stream:
+            stream._kept += [source, target]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if not self._comm:
+            raise ValueError("this communicator has been destroyed or aborted")
+        self._library.call(name, *arguments, comm=self._comm)

@@ -1,0 +1,214 @@
+"""Emulated hosts on one machine, for the demo, benchmarks and tests.
+
+Each host is a network namespace with one interface, ``up0``; all of them meet at a bridge in a
+namespace of its own, which stands for the switch. Uplinks are shaped both ways. Nothing leaves the
+machine, and nothing is left behind: namespaces carry the maker's process id in their names, so
+those of a process that was killed are swept away by the next one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+INTERFACE = "up0"
+MTU = 9000
+_NAMESPACE = re.compile(r"hetccl-(\d+)-\d+-(?:switch|\d+)")
+_serial = itertools.count()
+
+
+class HostsError(RuntimeError):
+    """A command that sets up or asks the emulated hosts has failed."""
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise HostsError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def _sweep() -> None:
+    """Deletes the namespaces of processes that no longer run."""
+    for line in _run("ip", "netns", "list").splitlines():
+        name = line.split()[0] if line.strip() else ""
+        made_by = _NAMESPACE.fullmatch(name)
+        if made_by and not Path(f"/proc/{made_by[1]}").exists():
+            with contextlib.suppress(HostsError):
+                _run("ip", "netns", "delete", name)
+
+
+class EmulatedHosts:
+    """``n`` hosts joined by a switch, each uplink shaped to ``rate`` (as tc writes it) both ways.
+
+    ``rate=None`` leaves the links as fast as the kernel. A context manager; not thread-safe.
+    Addresses are the same in every instance (10.77.0.1 upward), and yet instances do not meet.
+
+    >>> with EmulatedHosts(2, rate="1gbit") as hosts:
+    ...     hosts.popen(0, ["python", "worker.py"], env={"MASTER_ADDR": hosts.address(0)})
+    """
+
+    def __init__(self, n: int = 2, rate: str | None = "1gbit") -> None:
+        if not 1 <= n <= 250:
+            raise ValueError(f"n={n}: 1 to 250 hosts can be emulated")
+        self.n = n
+        self.rate = rate
+        self._name = f"hetccl-{os.getpid()}-{next(_serial)}"
+        self._switch = f"{self._name}-switch"
+        self._processes: list[subprocess.Popen[Any]] = []
+        self._handlers: dict[int, Any] = {}
+        self._owner = os.getpid()
+
+    @staticmethod
+    @functools.cache
+    def unavailable() -> str | None:
+        """The reason why hosts cannot be emulated here, or None."""
+        if os.geteuid() != 0:
+            return "emulating hosts takes root"
+        missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+        if missing:
+            return f"{' and '.join(missing)} not found: install iproute2"
+        try:
+            with EmulatedHosts(1):
+                return None
+        except HostsError as error:
+            return f"the kernel refuses: {error}"
+
+    def namespace(self, host: int) -> str:
+        """The network namespace that is ``host`` (0 to n-1)."""
+        if not 0 <= host < self.n:
+            raise IndexError(f"host {host}: there are {self.n}")
+        return f"{self._name}-{host}"
+
+    def address(self, host: int) -> str:
+        """``host``'s address on its uplink."""
+        return f"10.77.0.{host + 1}"
+
+    def popen(
+        self,
+        host: int,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.Popen[Any]:
+        """Starts ``argv`` on ``host``, with ``env`` added to this process's environment.
+
+        The process leads a session of its own, and is killed when the hosts go down. ``options``
+        are subprocess.Popen's.
+        """
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace(host), *argv],
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+            **options,
+        )
+        self._processes.append(process)
+        return process
+
+    def tx_bytes(self, host: int) -> int:
+        """Bytes that ``host`` has sent over its uplink so far, headers included (kernel)."""
+        shown = _run("ip", "-n", self.namespace(host), "-j", "-s", "link", "show", INTERFACE)
+        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+    def cut(self, host: int) -> None:
+        """Drops ``host``'s uplink, as a pulled cable would."""
+        _run("ip", "-n", self._switch, "link", "set", f"p{host}", "down")
+
+    def heal(self, host: int) -> None:
+        """Brings ``host``'s uplink back."""
+        _run("ip", "-n", self._switch, "link", "set", f"p{host}", "up")
+
+    def kill(self) -> None:
+        """Kills every process that ``popen`` started and that still runs, with its children."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+        self._processes.clear()
+
+    def __enter__(self) -> EmulatedHosts:
+        _sweep()
+        atexit.register(self._down)
+        self._catch_signals()
+        try:
+            self._up()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+        self._down()
+        atexit.unregister(self._down)
+
+    def _up(self) -> None:
+        switch = self._switch
+        _run("ip", "netns", "add", switch)
+        _run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        _run("ip", "-n", switch, "link", "set", "br0", "mtu", str(MTU), "up")
+        for host in range(self.n):
+            self._plug(host, self.namespace(host), f"p{host}")
+
+    def _plug(self, host: int, ns: str, port: str) -> None:
+        """Makes one host and joins it to the switch."""
+        mtu = ("mtu", str(MTU))
+        _run("ip", "netns", "add", ns)
+        _run("ip", "link", "add", INTERFACE, *mtu, "netns", ns, "type", "veth", "peer",
+             "name", port, *mtu, "netns", self._switch)  # fmt: skip
+        _run("ip", "-n", self._switch, "link", "set", port, "master", "br0", "up")
+        _run("ip", "-n", ns, "address", "add", f"{self.address(host)}/24", "dev", INTERFACE)
+        for interface in ("lo", INTERFACE):
+            _run("ip", "-n", ns, "link", "set", interface, "up")
+        if self.rate is None:
+            return
+        shape = ("root", "tbf", "rate", self.rate, "burst", "256kb", "latency", "20ms")
+        _run("tc", "-n", ns, "qdisc", "add", "dev", INTERFACE, *shape)  # what the host sends
+        _run("tc", "-n", self._switch, "qdisc", "add", "dev", port, *shape)  # what it receives
+
+    def _down(self) -> None:
+        if os.getpid() != self._owner:  # a forked child must not tear down its parent's hosts
+            return
+        self.kill()
+        for ns in self._namespaces():
+            with contextlib.suppress(HostsError):
+                _run("ip", "netns", "delete", ns)
+
+    def _namespaces(self) -> Iterator[str]:
+        for name in (*(self.namespace(host) for host in range(self.n)), self._switch):
+            if Path("/run/netns", name).exists():
+                yield name
+
+    def _catch_signals(self) -> None:
+        """Turns SIGTERM and SIGHUP into SystemExit while the hosts are up, so that they go down."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            raise SystemExit(128 + number)
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                self._handlers[number] = signal.signal(number, leave)
