@@ -2,12 +2,17 @@
 # the target hetccl::hetccl; the version file refuses another minor version before 1.0.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-set(hetccl_lib lib)
-if(NOT SKBUILD)
-  set(hetccl_lib ${CMAKE_INSTALL_LIBDIR})
+set(hetccl_lib ${CMAKE_INSTALL_LIBDIR})
+set(hetccl_include include)
+if(SKBUILD) # the wheel carries all of it inside the Python package
+  set(hetccl_lib hetccl/lib)
+  set(hetccl_include hetccl/include)
 endif()
-install(TARGETS hetccl EXPORT hetccl LIBRARY DESTINATION ${hetccl_lib})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetccl DESTINATION include FILES_MATCHING PATTERN "*.h")
+install(TARGETS hetccl EXPORT hetccl
+        LIBRARY DESTINATION ${hetccl_lib}
+        INCLUDES DESTINATION ${hetccl_include})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetccl DESTINATION ${hetccl_include}
+        FILES_MATCHING PATTERN "*.h")
 install(EXPORT hetccl NAMESPACE hetccl:: FILE hetcclConfig.cmake
         DESTINATION ${hetccl_lib}/cmake/hetccl)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/hetcclConfigVersion.cmake

@@ -1,0 +1,1 @@
+"""``hetccl bench``: nccl-tests' measurements, columns and flags, over the C API."""

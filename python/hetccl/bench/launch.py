@@ -1,0 +1,103 @@
+"""Starts the ranks of a benchmark: by itself as forked processes, or as one rank of a launcher."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hetccl._lib import HetcclError
+from hetccl.bench import measure, table
+from hetccl.bench.rendezvous import RendezvousError, exchange, launched
+from hetccl.communicator import Communicator
+
+_GRACE = 10.0  # seconds in which the other ranks of a failed one may say what they saw
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where and how a benchmark runs."""
+
+    options: measure.Options
+    clusters: int = 1  # to split the ranks into, besides what the machine makes of them
+    interleave: bool = False  # ABAB instead of AABB
+    rendezvous: Path | None = None
+    as_json: bool = False
+    timeout: float = 60.0  # seconds for the ranks to find each other
+
+
+def cluster_labels(ranks: int, clusters: int, interleave: bool) -> list[str]:
+    """Each rank's label: AABB, or interleaved ABAB; empty ones for one cluster."""
+    if clusters <= 1:
+        return [""] * ranks
+    return [f"c{r % clusters if interleave else r * clusters // ranks}" for r in range(ranks)]
+
+
+def run_rank(job: Job, rank: int, size: int) -> int:
+    """One rank, start to end: 0, or 1 when it failed or received wrong values."""
+
+    def show(text: str) -> None:
+        if rank == 0 and not job.as_json:
+            print(text, flush=True)
+
+    labels = cluster_labels(size, job.clusters, job.interleave)
+    try:
+        meeting = exchange(rank, job.rendezvous, job.timeout)
+        with Communicator(meeting.uid, rank, size, cluster=labels[rank] or None) as comm:
+            if job.rendezvous and rank == 0:  # all have come: nobody will read it again
+                job.rendezvous.unlink(missing_ok=True)
+            show(table.header(job.options, size, labels))
+            report = measure.run(comm, job.options, lambda row: show(table.line(job.options, row)))
+    except (HetcclError, RendezvousError, OSError, ValueError) as error:
+        print(f"hetccl bench: rank {rank}: {error}", file=sys.stderr, flush=True)
+        return 1
+    show(table.footer(report))
+    if rank == 0 and job.as_json:
+        print(json.dumps(report.to_dict(), indent=1), flush=True)
+    return 1 if report.wrong else 0
+
+
+def run_forked(job: Job, ranks: int) -> int:
+    """All ranks, as processes of this one."""
+    with tempfile.TemporaryDirectory(prefix="hetccl-bench-") as folder:
+        here = replace(job, rendezvous=Path(folder, "id"))
+        return _fork(lambda rank: run_rank(here, rank, ranks), ranks)
+
+
+def _fork(body: Callable[[int], int], ranks: int) -> int:
+    context = multiprocessing.get_context("fork")  # before anything has loaded the library
+    workers = [context.Process(target=lambda r=r: sys.exit(body(r))) for r in range(ranks)]
+    for worker in workers:
+        worker.start()
+    deadline = float("inf")
+    try:
+        while any(worker.is_alive() for worker in workers):
+            if deadline == float("inf") and any(worker.exitcode for worker in workers):
+                deadline = time.monotonic() + _GRACE
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.kill()
+            worker.join()
+    failed = [
+        f"{rank} ({worker.exitcode})" for rank, worker in enumerate(workers) if worker.exitcode
+    ]
+    if failed:
+        print(f"hetccl bench: ranks that failed (status): {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run(job: Job, ranks: int | None) -> int:
+    """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
+    found = launched()
+    if found is not None and ranks is None:
+        return run_rank(job, *found)
+    return run_forked(job, ranks or 4)

@@ -1,0 +1,202 @@
+"""One rank's part of a benchmark."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hetccl._lib import DataType
+from hetccl.bench.pattern import Pattern, wrong_elements
+from hetccl.communicator import Communicator, Stream
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure; the defaults are nccl-tests'."""
+
+    operation: str = "all_reduce"
+    min_bytes: int = 32 << 20
+    max_bytes: int = 32 << 20
+    step_bytes: int = 1 << 20
+    factor: int = 0  # 0: grow by step_bytes
+    redop: str = "sum"
+    dtype: str = "float32"
+    root: int = 0
+    iterations: int = 20
+    warmups: int = 1
+    check: bool = True
+    blocking: bool = False
+
+    def sizes(self) -> Iterator[int]:
+        """The sizes to measure, in bytes, ascending."""
+        size = self.min_bytes
+        while size <= self.max_bytes:
+            yield size
+            size = max(size * self.factor, size + 1) if self.factor > 1 else size + self.step_bytes
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One size, in or out of place. Seconds are the slowest rank's mean; bandwidths in GB/s."""
+
+    seconds: float
+    algbw: float
+    busbw: float
+    wrong: int | None  # elements, over all ranks; None: not checked
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; `count` is the call's, `size` bytes of the whole buffer."""
+
+    size: int
+    count: int
+    out_of_place: Timing
+    in_place: Timing
+
+
+@dataclass
+class Report:
+    """What one benchmark found."""
+
+    options: Options
+    ranks: int
+    clusters: int
+    rows: list[Row] = field(default_factory=list)
+    cross_bytes: int = 0  # sent between clusters by all ranks, everything included
+    least_cross_bytes: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """Elements that were wrong, in all."""
+        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
+        return sum(timing.wrong or 0 for timing in timings)
+
+    @property
+    def mean_busbw(self) -> float:
+        """As nccl-tests': over all rows, in and out of place."""
+        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
+        return sum(timing.busbw for timing in timings) / max(1, len(timings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {**asdict(self), "wrong": self.wrong, "mean_busbw": self.mean_busbw}
+
+
+def bus_factor(operation: str, n_ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (PERFORMANCE.md there)."""
+    if operation == "all_reduce":
+        return 2 * (n_ranks - 1) / n_ranks
+    if operation in ("all_gather", "reduce_scatter"):
+        return (n_ranks - 1) / n_ranks
+    return 1.0
+
+
+class _Case:
+    """The buffers of one size, in or out of place, and the call on them."""
+
+    def __init__(self, comm: Communicator, options: Options, size: int, in_place: bool) -> None:
+        self.comm = comm
+        self.options = options
+        self.dtype = DataType[options.dtype]
+        self.pattern = Pattern(self.dtype, options.redop, comm.size)
+        shared = options.operation in ("all_gather", "reduce_scatter")
+        self.count = size // self.dtype.bytes // (comm.size if shared else 1)
+        self.size = self.count * self.dtype.bytes * (comm.size if shared else 1)
+        part = self.count * self.dtype.bytes
+        mine = slice(comm.rank * part, (comm.rank + 1) * part)
+        whole = bytearray(self.size)
+        self.send: Any = whole
+        self.recv: Any = whole
+        if options.operation == "all_gather":
+            self.send = memoryview(whole)[mine] if in_place else bytearray(part)
+        elif options.operation == "reduce_scatter":
+            self.recv = memoryview(whole)[mine] if in_place else bytearray(part)
+        elif not in_place:
+            self.recv = bytearray(self.size)
+
+    def fill(self) -> None:
+        """Puts the pattern into what this rank sends."""
+        count = len(self.send) // self.dtype.bytes
+        self.send[:] = self.pattern.sent(self.comm.rank, count)
+
+    def expected(self) -> bytes:
+        """What this rank must have received."""
+        if self.options.operation == "all_gather":
+            return b"".join(self.pattern.sent(r, self.count) for r in range(self.comm.size))
+        if self.options.operation == "broadcast":
+            return self.pattern.sent(self.options.root, self.count)
+        first = self.comm.rank * self.count if self.options.operation == "reduce_scatter" else 0
+        return self.pattern.result(first, self.count)
+
+    def call(self, stream: Stream | None) -> None:
+        """One collective."""
+        comm, dtype = self.comm, self.options.dtype
+        if self.options.operation == "all_reduce":
+            comm.all_reduce(self.send, self.recv, self.options.redop, dtype, stream)
+        elif self.options.operation == "reduce_scatter":
+            comm.reduce_scatter(self.send, self.recv, self.options.redop, dtype, stream)
+        elif self.options.operation == "all_gather":
+            comm.all_gather(self.send, self.recv, dtype, stream)
+        else:
+            comm.broadcast(self.send, self.recv, self.options.root, dtype, stream)
+
+
+def _agree(comm: Communicator, value: float, op: str) -> float:
+    shared = array("d", [value])
+    comm.all_reduce(shared, op=op)
+    return shared[0]
+
+
+def _measure(case: _Case, stream: Stream | None) -> Timing:
+    comm, options = case.comm, case.options
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            case.call(stream)
+        if stream:
+            stream.synchronize()
+            comm.check()
+
+    case.fill()
+    run(options.warmups)
+    comm.barrier()
+    start = time.perf_counter()
+    run(options.iterations)
+    mean = (time.perf_counter() - start) / options.iterations
+    wrong = None
+    if options.check:
+        case.fill()
+        run(1)
+        got = case.recv if isinstance(case.recv, bytearray) else bytearray(case.recv)
+        mine = wrong_elements(got, case.expected(), case.dtype.bytes)
+        wrong = int(_agree(comm, mine, "sum"))
+    seconds = _agree(comm, mean, "max")
+    algbw = case.size / seconds / 1e9
+    return Timing(seconds, algbw, algbw * bus_factor(options.operation, comm.size), wrong)
+
+
+def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> Report:
+    """Measures every size; collective. `on_row` is called as rows come, on every rank."""
+    report = Report(options, comm.size, len(comm.topology().get("clusters", [])))
+    stream = None if options.blocking else Stream()
+    try:
+        for size in options.sizes():
+            timings = []
+            for in_place in (False, True):
+                case = _Case(comm, options, size, in_place)
+                timings.append(_measure(case, stream))
+            report.rows.append(Row(case.size, case.count, *timings))
+            on_row(report.rows[-1])
+        stats = comm.stats()
+        report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))
+        report.least_cross_bytes = stats.least_cross_bytes
+    finally:
+        if stream:
+            stream.close()
+    return report

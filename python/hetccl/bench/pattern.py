@@ -1,0 +1,85 @@
+"""What the ranks send in a benchmark, and what they must receive.
+
+Small whole numbers, so that every type and every order of evaluation gives the same bits. They
+repeat with a prime period, so that a region that lands in the wrong place shows.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Callable, Iterable
+
+from hetccl._lib import DataType
+
+PERIOD = 61
+_FORMATS = {
+    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
+    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+_REDUCE: dict[str, Callable[[list[int]], int]] = {
+    "sum": lambda values: sum(values),
+    "prod": lambda values: math.prod(values),
+    "max": lambda values: max(values),
+    "min": lambda values: min(values),
+}
+# The largest whole number up to which a type holds every one, where that is below 2^24.
+_EXACT = {"int8": 127, "uint8": 255, "bfloat16": 256, "float16": 2048}
+
+
+def pack(values: Iterable[int], dtype: DataType) -> bytes:
+    """`values` as elements of `dtype`, in this machine's byte order."""
+    if dtype is DataType.bfloat16:  # the upper half of a float32
+        upper = slice(2, 4) if sys.byteorder == "little" else slice(0, 2)
+        return b"".join(struct.pack("=f", value)[upper] for value in values)
+    listed = list(values)
+    return struct.pack(f"={len(listed)}{_FORMATS[dtype.name]}", *listed)
+
+
+class Pattern:
+    """The values of `n_ranks` ranks for one type and reduction."""
+
+    def __init__(self, dtype: DataType, op: str, n_ranks: int) -> None:
+        self.dtype = dtype
+        self.op = op
+        self.n_ranks = n_ranks
+        self._whole_average = op == "avg" and "float" in dtype.name
+        limit = _EXACT.get(dtype.name, 1 << 24) // n_ranks
+        if self._whole_average:
+            limit //= n_ranks
+        self._modulus = max(2, min(PERIOD, limit + 1))
+
+    def value(self, rank: int, position: int) -> int:
+        """What `rank` sends at `position`."""
+        position %= PERIOD
+        if self.op == "prod":  # one factor of two at most, which every type holds
+            return 2 if (position + rank) % max(4, self.n_ranks) == 0 else 1
+        small = (7 * position + 3 * rank) % self._modulus
+        return small * self.n_ranks if self._whole_average else small
+
+    def reduced(self, position: int) -> int:
+        """The reduction over all ranks at `position`."""
+        values = [self.value(rank, position) for rank in range(self.n_ranks)]
+        if self.op == "avg":
+            return sum(values) // self.n_ranks  # none is negative: this truncates towards zero
+        return _REDUCE[self.op](values)
+
+    def sent(self, rank: int, count: int) -> bytes:
+        """`rank`'s buffer of `count` elements."""
+        return self._tile(lambda position: self.value(rank, position), 0, count)
+
+    def result(self, first: int, count: int) -> bytes:
+        """The reduction of elements `first` to `first + count`."""
+        return self._tile(self.reduced, first, count)
+
+    def _tile(self, value: Callable[[int], int], first: int, count: int) -> bytes:
+        period = pack((value(first + i) for i in range(PERIOD)), self.dtype)
+        return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
+
+
+def wrong_elements(got: bytearray, expected: bytes, size: int) -> int:
+    """How many elements of `size` bytes differ."""
+    if got == expected:
+        return 0
+    return sum(got[i : i + size] != expected[i : i + size] for i in range(0, len(expected), size))

@@ -1,0 +1,60 @@
+"""nccl-tests' table, column for column, so that scripts which read it read this."""
+
+from __future__ import annotations
+
+from hetccl.bench.measure import OPERATIONS, Options, Report, Row, Timing
+
+_NCCL_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
+_REDUCING = OPERATIONS[0::2]
+
+
+def header(options: Options, ranks: int, labels: list[str]) -> str:
+    """The lines above the table."""
+    clusters = f" in clusters {' '.join(labels)}" if any(labels) else ""
+    place = f"{'out-of-place':>28}{'':17}{'in-place':>14}"
+    names = f"{'time':>7}  {'algbw':>6}  {'busbw':>6} {'#wrong':>6}"
+    units = f"{'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6} {'':6}"
+    left = f"{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
+    left_units = f"{'(B)':>12}  {'(elements)':>12}  {'':8}  {'':6}  {'':6}"
+    return "\n".join(
+        (
+            f"# hetccl {options.operation}: {ranks} ranks{clusters}; time is the slowest rank's",
+            f"# warmup iters: {options.warmups} iters: {options.iterations} "
+            f"validation: {int(options.check)} blocking: {int(options.blocking)}",
+            "#",
+            f"#{'':52}{place}",
+            f"#{left[1:]}  {names}  {names}",
+            f"#{left_units[1:]}  {units}  {units}",
+        )
+    )
+
+
+def _columns(timing: Timing) -> str:
+    microseconds = timing.seconds * 1e6
+    digits = 0 if microseconds >= 10000 else 1 if microseconds >= 100 else 2
+    wrong = "N/A" if timing.wrong is None else timing.wrong
+    return f"{microseconds:7.{digits}f}  {timing.algbw:6.2f}  {timing.busbw:6.2f} {wrong:>6}"
+
+
+def line(options: Options, row: Row) -> str:
+    """One row."""
+    reduces = options.operation in _REDUCING
+    redop = options.redop if reduces else "none"
+    root = options.root if options.operation == "broadcast" else -1
+    dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
+    left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
+    return f"{left}  {_columns(row.out_of_place)}  {_columns(row.in_place)}"
+
+
+def footer(report: Report) -> str:
+    """The lines below the table."""
+    lines = [
+        f"# Out of bounds values : {report.wrong} {'FAILED' if report.wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {report.mean_busbw:.6g}",
+    ]
+    if report.least_cross_bytes:
+        ratio = report.cross_bytes / report.least_cross_bytes
+        lines.append(
+            f"# Between clusters     : {report.cross_bytes} bytes, {ratio:.3f} of the least"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,175 @@
+"""The command ``hetccl``: info, bench, demo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import hetccl
+from hetccl._lib import HetcclError
+
+app = typer.Typer(
+    name="hetccl",
+    help="One communicator over unlike accelerators.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+RedOpName = Literal["sum", "prod", "max", "min", "avg"]
+TypeName = Literal[
+    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+    "float16", "bfloat16", "float32", "float64",
+]  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "8", "64K", "128M" or "1G", as nccl-tests reads them."""
+    number, unit = text[:-1], text[-1:].upper()
+    if unit not in ("K", "M", "G"):
+        number, unit = text, ""
+    if not number.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no size: write 8, 64K, 128M or 1G")
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print("hetccl", ".".join(map(str, hetccl.version())))
+        raise typer.Exit
+
+
+def _print_cmake_dir(wanted: bool) -> None:
+    if wanted:
+        print(hetccl.get_cmake_dir())
+        raise typer.Exit
+
+
+def _print_include(wanted: bool) -> None:
+    if wanted:
+        print(hetccl.get_include())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+    cmake_dir: Annotated[
+        bool,
+        typer.Option(
+            "--cmake-dir", callback=_print_cmake_dir, is_eager=True, help="For -Dhetccl_DIR."
+        ),
+    ] = False,
+    include_dir: Annotated[
+        bool,
+        typer.Option("--include-dir", callback=_print_include, is_eager=True, help="For -I."),
+    ] = False,
+) -> None:
+    """One communicator over unlike accelerators."""
+
+
+@app.command()
+def info(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """Show what was found on this machine, what was not, and why; and every setting."""
+    from hetccl import _lib, info_view
+
+    text = _lib.info()
+    if as_json:
+        print(text)
+    else:
+        info_view.show(text)
+
+
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here: 4.")
+]
+Clusters = Annotated[int, typer.Option(min=1, help="Split the ranks into so many clusters.")]
+Interleave = Annotated[bool, typer.Option("--interleave", help="Rank order ABAB, not AABB.")]
+MinBytes = Annotated[int, typer.Option("-b", "--minbytes", parser=parse_size, metavar="SIZE")]
+MaxBytes = Annotated[int, typer.Option("-e", "--maxbytes", parser=parse_size, metavar="SIZE")]
+StepBytes = Annotated[int, typer.Option("-i", "--stepbytes", parser=parse_size, metavar="SIZE")]
+Factor = Annotated[int, typer.Option("-f", "--stepfactor", min=0, help="Multiply sizes instead.")]
+Iterations = Annotated[int, typer.Option("-n", "--iters", min=1)]
+Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0)]
+Op = Annotated[RedOpName, typer.Option("-o", "--op")]
+Datatype = Annotated[TypeName, typer.Option("-d", "--datatype")]
+Root = Annotated[int, typer.Option("-r", "--root", min=0, help="Of a broadcast.")]
+Check = Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Verify values.")]
+Blocking = Annotated[
+    int, typer.Option("-z", "--blocking", min=0, max=1, help="Wait for each collective.")
+]
+Rendezvous = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file by which ranks of a launcher meet; without it, MASTER_ADDR and MASTER_PORT."
+    ),
+]
+
+
+@app.command()
+def bench(
+    operation: Annotated[Operation, typer.Argument(help="The collective.")] = "all_reduce",
+    ranks: Ranks = None,
+    clusters: Clusters = 1,
+    interleave: Interleave = False,
+    min_bytes: MinBytes = 32 << 20,
+    max_bytes: MaxBytes = 32 << 20,
+    step_bytes: StepBytes = 1 << 20,
+    factor: Factor = 0,
+    iterations: Iterations = 20,
+    warmups: Warmups = 1,
+    redop: Op = "sum",
+    dtype: Datatype = "float32",
+    root: Root = 0,
+    check: Check = 1,
+    blocking: Blocking = 0,
+    rendezvous: Rendezvous = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not the table.")] = False,
+) -> None:
+    """Measure a collective with nccl-tests' flags and columns.
+
+    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
+    """
+    from hetccl.bench import launch, measure
+
+    if not 1 <= min_bytes <= max_bytes or step_bytes < 1:
+        raise typer.BadParameter(f"sizes from {min_bytes} to {max_bytes} bytes: nothing to measure")
+    measured = measure.Options(
+        operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
+        factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
+        warmups=warmups, check=bool(check), blocking=bool(blocking),
+    )  # fmt: skip
+    job = launch.Job(measured, clusters, interleave, rendezvous, as_json)
+    raise typer.Exit(launch.run(job, ranks))
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def demo(context: typer.Context) -> None:
+    """Train a small GPT across two unlike clusters, then compare with Gloo."""
+    try:
+        from hetccl.demo import main as run_demo
+    except ImportError as error:
+        print(f"hetccl demo: {error}. It takes torch: pip install 'hetccl[torch]'", file=sys.stderr)
+        raise typer.Exit(1) from None
+    raise typer.Exit(run_demo(context.args))
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except HetcclError as error:
+        print(f"hetccl: {error}", file=sys.stderr)
+        sys.exit(1)
