@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -51,6 +52,9 @@ class TaskQueue {
   /// True when anything moved. One thread at a time.
   bool poll();
   [[nodiscard]] bool empty() const;
+  /// Tasks appended, and tasks done, since the queue was made.
+  [[nodiscard]] uint64_t pushed() const;
+  [[nodiscard]] uint64_t finished() const;
   template <typename T>
   [[nodiscard]] T* host_address(T* device_address) const {
     return static_cast<T*>(map_(map_context_, device_address));

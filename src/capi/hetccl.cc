@@ -1,0 +1,281 @@
+// The C API: checks arguments, and turns Status into return codes. Nothing else happens here.
+#include "hetccl/hetccl.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/task_queue.h"
+#include "capi/process.h"
+
+using hetccl::Code;
+using hetccl::Collective;
+using hetccl::DataType;
+using hetccl::error;
+using hetccl::RedOp;
+using hetccl::Signature;
+using hetccl::Status;
+using hetccl::TaskQueue;
+using hetccl::capi::finish;
+
+namespace {
+
+// Larger deadlines would overflow a 64-bit count of nanoseconds.
+constexpr int64_t kLongestTimeoutMs = 100'000'000'000;
+
+Status null(const char* argument) {
+  return error(Code::InvalidArgument, "%s is null", argument);
+}
+
+template <typename T>
+hetcclResult_t give(T* out, const char* argument, T value) {
+  if (out == nullptr) return finish(null(argument));
+  *out = value;
+  return hetcclSuccess;
+}
+
+Status check_config(const hetcclConfig_t& config) {
+  if (config.magic != HETCCL_CONFIG_MAGIC || config.size < sizeof(hetcclConfig_t)) {
+    return error(Code::InvalidArgument, "config was not made by HETCCL_CONFIG_INITIALIZER");
+  }
+  if (config.timeout_ms < 0) return error(Code::InvalidArgument, "config.timeout_ms is negative");
+  return {};
+}
+
+Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
+            const hetcclConfig_t* config) {
+  if (comm == nullptr) return null("comm");
+  *comm = nullptr;
+  hetccl::comm::CommunicatorOptions options;
+  options.rank = rank;
+  options.n_ranks = n_ranks;
+  if (config != nullptr) {
+    HETCCL_TRY(check_config(*config));
+    const auto text = [](const char* value) { return value == nullptr ? "" : value; };
+    options.device = text(config->device);
+    options.cluster = text(config->cluster);
+    options.host_id = text(config->host_id);
+    options.timeout_ms = std::min(config->timeout_ms, kLongestTimeoutMs);
+  }
+  HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+  hetccl::bootstrap::UniqueId unique_id;
+  static_assert(sizeof unique_id == sizeof id.internal);
+  std::memcpy(unique_id.data(), id.internal, sizeof id.internal);
+  HETCCL_ASSIGN(auto communicator,
+                hetccl::comm::Communicator::create(*runtime, unique_id, std::move(options)));
+  *comm = new hetcclComm{std::move(communicator)};
+  return {};
+}
+
+hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
+                          void* recv, hetcclStream_t stream) {
+  if (comm == nullptr) return finish(null("comm"));
+  const auto communicator = comm->communicator;  // kept alive if another thread aborts `comm`
+  return finish(communicator->call({signature, send, recv}, stream));
+}
+
+}  // namespace
+
+hetcclResult_t hetcclGetVersion(int* version) {
+  return give(version, "version", HETCCL_VERSION_CODE);
+}
+
+const char* hetcclGetErrorString(hetcclResult_t result) {
+  switch (result) {
+    case hetcclSuccess:
+      return "no error";
+    case hetcclUnsupported:
+      return "unsupported";
+    case hetcclSystemError:
+      return "system error";
+    case hetcclInternalError:
+      return "internal error";
+    case hetcclInvalidArgument:
+      return "invalid argument";
+    case hetcclInvalidUsage:
+      return "invalid usage";
+    case hetcclRemoteError:
+      return "remote error";
+    case hetcclInProgress:
+      return "in progress";
+    case hetcclTimeout:
+      return "timeout";
+    case hetcclAborted:
+      return "aborted";
+  }
+  return "unknown result code";
+}
+
+const char* hetcclGetLastError(hetcclComm_t comm) {
+  if (comm == nullptr) return hetccl::capi::last_error().c_str();
+  thread_local std::string text;
+  text = comm->communicator->failure().message();
+  return text.c_str();
+}
+
+hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id) {
+  return finish([&]() -> Status {
+    if (id == nullptr) return null("id");
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    HETCCL_ASSIGN(const auto unique_id, runtime->service().unique_id());
+    std::memcpy(id->internal, unique_id.data(), sizeof id->internal);
+    return {};
+  }());
+}
+
+hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank) {
+  return finish(init(comm, nranks, id, rank, nullptr));
+}
+
+hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank,
+                                        const hetcclConfig_t* config) {
+  return finish(init(comm, nranks, id, rank, config));
+}
+
+hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
+  if (comm == nullptr) return finish(null("comm"));
+  const std::unique_ptr<hetcclComm> owned(comm);
+  return finish(owned->communicator->finish());
+}
+
+hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
+  if (comm == nullptr) return finish(null("comm"));
+  const std::unique_ptr<hetcclComm> owned(comm);
+  owned->communicator->abort("the communicator was aborted");
+  return hetcclSuccess;
+}
+
+hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
+  if (comm == nullptr) return finish(null("comm"));
+  if (async_error == nullptr) return finish(null("async_error"));
+  *async_error = finish(comm->communicator->failure());
+  return hetcclSuccess;
+}
+
+hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count) {
+  if (comm == nullptr) return finish(null("comm"));
+  return give(count, "count", comm->communicator->n_ranks());
+}
+
+hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
+  if (comm == nullptr) return finish(null("comm"));
+  return give(rank, "rank", comm->communicator->rank());
+}
+
+hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
+  if (comm == nullptr) return finish(null("comm"));
+  if (timeout_ms <= 0) {
+    return finish(error(Code::InvalidArgument, "timeout_ms is %lld: it must be positive",
+                        static_cast<long long>(timeout_ms)));
+  }
+  comm->communicator->set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
+  return hetcclSuccess;
+}
+
+hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                               hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return collective(
+      comm,
+      {Collective::AllReduce, static_cast<DataType>(datatype), static_cast<RedOp>(op), 0, count},
+      sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                   hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
+                                   hetcclStream_t stream) {
+  return collective(comm,
+                    {Collective::ReduceScatter, static_cast<DataType>(datatype),
+                     static_cast<RedOp>(op), 0, recvcount},
+                    sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                               hetcclDataType_t datatype, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return collective(
+      comm, {Collective::AllGather, static_cast<DataType>(datatype), RedOp::Sum, 0, sendcount},
+      sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                               hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return collective(
+      comm, {Collective::Broadcast, static_cast<DataType>(datatype), RedOp::Sum, root, count},
+      sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
+  return collective(comm, {Collective::Barrier, DataType::Int8, RedOp::Sum, 0, 0}, nullptr, nullptr,
+                    stream);
+}
+
+hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {
+  return finish([&]() -> Status {
+    if (stream == nullptr) return null("stream");
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    HETCCL_ASSIGN(*stream, runtime->create_host_stream());
+    return {};
+  }());
+}
+
+hetcclResult_t hetcclHostStreamDestroy(hetcclStream_t stream) {
+  return finish([&]() -> Status {
+    if (stream == nullptr) return null("stream");
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    return runtime->destroy_host_stream(stream);
+  }());
+}
+
+hetcclResult_t hetcclHostStreamRecord(hetcclStream_t stream, uint64_t* ticket) {
+  if (stream == nullptr) return finish(null("stream"));
+  return give(ticket, "ticket", static_cast<TaskQueue*>(stream)->pushed());
+}
+
+hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t ticket) {
+  if (stream == nullptr) return finish(null("stream"));
+  return static_cast<TaskQueue*>(stream)->finished() >= ticket ? hetcclSuccess : hetcclInProgress;
+}
+
+hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int64_t timeout_ms) {
+  if (stream == nullptr) return finish(null("stream"));
+  const auto* queue = static_cast<TaskQueue*>(stream);
+  if (queue->finished() >= ticket) return hetcclSuccess;
+  return finish([&]() -> Status {
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    auto& engine = runtime->engine();
+    const auto limit = std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
+    const auto deadline = timeout_ms < 0 ? hetccl::TimePoint::max() : engine.clock().now() + limit;
+    if (engine.wait([&] { return queue->finished() >= ticket; }, deadline)) return {};
+    return error(Code::Timeout, "the stream's work did not complete within %lld ms",
+                 static_cast<long long>(timeout_ms));
+  }());
+}
+
+hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
+  if (comm == nullptr) return finish(null("comm"));
+  if (stats == nullptr) return finish(null("stats"));
+  if (stats->size < sizeof *stats) {
+    return finish(error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)"));
+  }
+  const auto statistics = comm->communicator->statistics();
+  *stats = {sizeof *stats, statistics.operations, statistics.cross_bytes_sent,
+            statistics.least_cross_bytes, statistics.plans};
+  return hetcclSuccess;
+}
+
+hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
+  if (comm == nullptr) return finish(null("comm"));
+  return give(json, "json", comm->communicator->topology_json().c_str());
+}
+
+hetcclResult_t hetcclGetInfo(const char** json) {
+  return finish([&]() -> Status {
+    if (json == nullptr) return null("json");
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    thread_local std::string text;
+    text = runtime->describe();
+    *json = text.c_str();
+    return {};
+  }());
+}

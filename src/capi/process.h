@@ -1,0 +1,27 @@
+// What the C API keeps per process: one Runtime, made at the first call that needs it and never
+// torn down, so that exiting without destroy cannot hang; and the calling thread's last error.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "comm/runtime.h"
+#include "hetccl/hetccl.h"
+
+struct hetcclComm {
+  std::shared_ptr<hetccl::comm::Communicator> communicator;
+};
+
+namespace hetccl::capi {
+
+/// The process's Runtime. Errors repeat until one call succeeds. InvalidUsage in a forked child of
+/// a process that has one: its threads do not exist there.
+Result<comm::Runtime*> runtime();
+
+/// The return code of `status`; its text becomes this thread's last error.
+hetcclResult_t finish(const Status& status);
+const std::string& last_error();
+
+}  // namespace hetccl::capi

@@ -1,0 +1,29 @@
+// What the ranks of a new communicator tell each other, and what they must agree on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "topology/topology.h"
+#include "transport/transport.h"
+
+namespace hetccl::comm {
+
+struct Card {
+  int version = 0;     ///< HETCCL_VERSION_CODE
+  std::string agreed;  ///< Config::agreed
+  topology::RankInfo info;
+  std::map<std::string, transport::Address> addresses;  ///< by transport
+};
+
+std::vector<uint8_t> encode(const Card& card);
+/// Bounded and checked: the bytes come from another process.
+Result<Card> decode(const std::vector<uint8_t>& bytes);
+
+/// InvalidUsage naming the version or the variable that differs, its values and the ranks.
+Status check_agreement(const std::vector<Card>& cards);
+
+}  // namespace hetccl::comm

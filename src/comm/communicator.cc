@@ -1,0 +1,211 @@
+#include "comm/communicator.h"
+
+#include <algorithm>
+
+namespace hetccl::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool reduces(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::ReduceScatter;
+}
+
+// Blocks of `count` elements in the two buffers.
+uint64_t send_blocks(Collective collective, int n_ranks) {
+  return collective == Collective::ReduceScatter ? static_cast<uint64_t>(n_ranks) : 1;
+}
+uint64_t recv_blocks(Collective collective, int n_ranks) {
+  return collective == Collective::AllGather ? static_cast<uint64_t>(n_ranks) : 1;
+}
+
+}  // namespace
+
+Communicator::~Communicator() {
+  if (executor_ != nullptr) {
+    if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
+    runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+  }
+  if (session_ != nullptr) session_->leave();
+  if (executor_ != nullptr) runtime_.engine().remove(*executor_);
+  runtime_.engine().exclusively([&] {
+    channels_.clear();
+    ccl_.reset();
+    executor_.reset();
+  });
+}
+
+Status Communicator::validate(const CollectiveArguments& arguments) const {
+  const Signature& call = arguments.signature;
+  if (!is_valid(call.type)) {
+    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+                 static_cast<int>(call.type));
+  }
+  if (reduces(call.collective) && !is_valid(call.op)) {
+    return error(Code::InvalidArgument, "op %d is none that hetccl knows",
+                 static_cast<int>(call.op));
+  }
+  if (call.root < 0 || call.root >= n_ranks()) {
+    return error(Code::InvalidArgument, "root is %d: it must be from 0 to %d", call.root,
+                 n_ranks() - 1);
+  }
+  const uint64_t sends = send_blocks(call.collective, n_ranks());
+  const uint64_t recvs = recv_blocks(call.collective, n_ranks());
+  uint64_t bytes = 0, most = 0;
+  if (__builtin_mul_overflow(call.count, size_of(call.type), &bytes) ||
+      __builtin_mul_overflow(bytes, std::max(sends, recvs), &most) || most > (1ULL << 62)) {
+    return error(Code::InvalidArgument, "count %llu is too large",
+                 static_cast<unsigned long long>(call.count));
+  }
+  if (bytes == 0) return {};
+  const bool reads = call.collective != Collective::Broadcast || call.root == rank();
+  if (arguments.recv == nullptr || (reads && arguments.send == nullptr)) {
+    return error(Code::InvalidArgument, "%s is null but count is %llu",
+                 arguments.recv == nullptr ? "recvbuff" : "sendbuff",
+                 static_cast<unsigned long long>(call.count));
+  }
+  if (!reads) return {};
+  const auto* send = static_cast<const std::byte*>(arguments.send);
+  const auto* recv = static_cast<const std::byte*>(arguments.recv);
+  const auto own = bytes * static_cast<uint64_t>(rank());
+  const bool in_place = send + (sends > 1 ? own : 0) == recv + (recvs > 1 ? own : 0);
+  if (!in_place && send < recv + bytes * recvs && recv < send + bytes * sends) {
+    return error(Code::InvalidArgument,
+                 "sendbuff and recvbuff overlap: keep them apart, or use the in-place form");
+  }
+  return {};
+}
+
+Status Communicator::call(const CollectiveArguments& arguments, void* native_stream) {
+  HETCCL_TRY(validate(arguments).with(
+      format("rank %d: %s", rank(), std::string(name_of(arguments.signature.collective)).c_str())));
+  HETCCL_ASSIGN(const uint64_t number, launch(arguments, native_stream));
+  auto& engine = runtime_.engine();
+  if (native_stream != nullptr) {
+    engine.notify();
+    return {};
+  }
+  // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
+  engine.wait([&] { return executor_->done(number); }, TimePoint::max());
+  return failed_.load(std::memory_order_acquire) ? failure() : Status();
+}
+
+Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void* native_stream) {
+  const Signature& signature = arguments.signature;
+  const TimePoint deadline = runtime_.engine().clock().now() + milliseconds(timeout_ms_.load());
+  std::unique_lock lock(launch_mutex_);
+  HETCCL_TRY(wait_for_room(lock, deadline));
+  if (failed_.load(std::memory_order_acquire)) return failure();
+  HETCCL_ASSIGN(const Program* program, program_for(signature));
+  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+
+  plan::Choice choice =
+      plan::choose({signature.collective, signature.root, signature.op == RedOp::Avg}, topology_,
+                   signature.count, signature.type);
+  const Config& config = runtime_.config();
+  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
+  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
+
+  ++statistics_.operations;
+  statistics_.least_cross_bytes += program->least_bytes * signature.count * size_of(signature.type);
+  const exec::Call call{arguments.send, arguments.recv, signature, sequence_++, deadline};
+  auto number = executor_->launch(program->exec, choice, call, *stream);
+  if (!number.ok()) {
+    const Status status =
+        number.status().with("launching " + std::string(name_of(signature.collective)));
+    lock.unlock();
+    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
+    return status;
+  }
+  return number;
+}
+
+Status Communicator::wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
+  while (executor_->full()) {
+    lock.unlock();
+    auto& engine = runtime_.engine();
+    engine.notify();
+    const bool room = engine.wait([&] { return !executor_->full(); }, deadline);
+    lock.lock();
+    if (!room) {
+      return error(Code::Timeout, "rank %d: %zu collectives are in flight and none completed",
+                   rank(), exec::Executor::kMaxInFlight);
+    }
+  }
+  return {};
+}
+
+Result<const Communicator::Program*> Communicator::program_for(const Signature& signature) {
+  const bool rooted = signature.collective == Collective::Broadcast;
+  const bool average = reduces(signature.collective) && signature.op == RedOp::Avg;
+  const plan::Spec spec{signature.collective, rooted ? signature.root : 0, average};
+  auto& program = programs_[{spec.collective, spec.root, spec.average}];
+  if (program == nullptr) {
+    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology_));
+    HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
+    const uint64_t least = plan::least_bytes(spec, topology_, 1, DataType::Int8);
+    program = std::make_unique<Program>(Program{std::move(compiled), least});
+    ++statistics_.plans;
+  }
+  return program.get();
+}
+
+Result<device::Stream*> Communicator::stream_for(void* native) {
+  if (native == nullptr) return own_stream_.get();
+  auto& stream = user_streams_[native];
+  if (stream == nullptr) {
+    HETCCL_ASSIGN(stream, device_->wrap_stream(native));
+  }
+  return stream.get();
+}
+
+Status Communicator::finish() {
+  runtime_.engine().notify();
+  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+  session_->leave();
+  return failed_.load() ? failure() : Status();
+}
+
+void Communicator::abort(const std::string& why) {
+  report(Code::Aborted, rank(), format("rank %d: %s", rank(), why.c_str()));
+  stop(error(Code::Aborted, "rank %d: %s", rank(), why.c_str()));
+}
+
+void Communicator::report(Code code, int culprit, const std::string& reason) {
+  log_.debug("reporting: %s", reason.c_str());
+  session_->report({code, culprit, reason});
+}
+
+void Communicator::on_failure(const bootstrap::Failure& failure) {
+  stop(Status(failure.code, failure.reason));
+}
+
+void Communicator::stop(Status status) {
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_.ok()) return;
+    failure_ = std::move(status);
+    log_.info("communicator failed: %s", failure_.message().c_str());
+  }
+  failed_.store(true, std::memory_order_release);
+  // Whoever launches has either seen the failure or has finished launching: abort ends what it
+  // launched.
+  std::lock_guard lock(launch_mutex_);
+  if (executor_ == nullptr) return;
+  runtime_.engine().exclusively([&] { executor_->abort(); });
+  runtime_.engine().notify();
+}
+
+Status Communicator::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+Statistics Communicator::statistics() {
+  std::lock_guard lock(launch_mutex_);
+  Statistics statistics = statistics_;
+  statistics.cross_bytes_sent = executor_->bytes_sent();
+  return statistics;
+}
+
+}  // namespace hetccl::comm

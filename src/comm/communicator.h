@@ -1,0 +1,128 @@
+// One rank of one communicator: the only place where topology, plans, adaptors and the executor
+// come together.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "comm/card.h"
+#include "comm/runtime.h"
+#include "exec/executor.h"
+#include "plan/planner.h"
+#include "topology/topology.h"
+
+namespace hetccl::comm {
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int n_ranks = 1;
+  std::string device;      ///< vendor; "" chooses
+  std::string cluster;     ///< label; "" takes the configuration's
+  std::string host_id;     ///< "" takes the configuration's, or probes
+  int64_t timeout_ms = 0;  ///< of one collective; 0 takes the configuration's
+};
+
+/// Arguments of one collective, as in hetccl.h.
+struct CollectiveArguments {
+  Signature signature;
+  const void* send = nullptr;
+  void* recv = nullptr;
+};
+
+struct Statistics {
+  uint64_t operations = 0;
+  uint64_t cross_bytes_sent = 0;
+  uint64_t least_cross_bytes = 0;
+  uint64_t plans = 0;
+};
+
+/// Thread-safe; but ranks must agree on the order of their collectives.
+class Communicator {
+ public:
+  /// Collective over all ranks of `id`; blocks within HETCCL_INIT_TIMEOUT_MS.
+  static Result<std::shared_ptr<Communicator>> create(Runtime& runtime,
+                                                      const bootstrap::UniqueId& id,
+                                                      CommunicatorOptions options);
+  /// Aborts what is still in flight.
+  ~Communicator();
+
+  /// Enqueues on `native_stream`, or, when that is null, returns with the collective complete.
+  Status call(const CollectiveArguments& arguments, void* native_stream);
+
+  /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
+  Status finish();
+  /// Fails the communicator on every rank, `why` being told to the others.
+  void abort(const std::string& why);
+  /// The first failure, naming the culprit; ok while there is none.
+  [[nodiscard]] Status failure() const;
+
+  [[nodiscard]] int rank() const { return options_.rank; }
+  [[nodiscard]] int n_ranks() const { return options_.n_ranks; }
+  void set_timeout(int64_t timeout_ms) { timeout_ms_.store(timeout_ms); }
+  [[nodiscard]] const std::string& topology_json() const { return topology_json_; }
+  [[nodiscard]] Statistics statistics();
+
+ private:
+  Communicator(Runtime& runtime, CommunicatorOptions options);
+  // init.cc
+  Status open(const bootstrap::UniqueId& id);
+  Status join(const bootstrap::UniqueId& id);
+  Result<std::vector<Card>> exchange_cards();
+  Status open_cluster();
+  Status open_channels(const std::vector<Card>& cards);
+  Status open_executor();
+  [[nodiscard]] int64_t init_left_ms() const;
+
+  // A plan ready to run, and the least bytes that cross between clusters per byte of `count`.
+  struct Program {
+    exec::Program exec;
+    uint64_t least_bytes = 0;
+  };
+  // communicator.cc
+  Status validate(const CollectiveArguments& arguments) const;
+  Result<const Program*> program_for(const Signature& signature);
+  Result<device::Stream*> stream_for(void* native);
+  Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
+  Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  void report(Code code, int rank, const std::string& reason);
+  void on_failure(const bootstrap::Failure& failure);
+  void stop(Status status);
+
+  Runtime& runtime_;
+  CommunicatorOptions options_;
+  Log log_;
+  TimePoint init_deadline_{};
+  std::atomic<int64_t> timeout_ms_{0};
+  device::Device* device_ = nullptr;
+  std::unique_ptr<bootstrap::Session> session_;
+  topology::Topology topology_;
+  std::string topology_json_;
+  std::unique_ptr<ccl::Communicator> ccl_;
+  std::map<int, std::unique_ptr<transport::Channel>> channels_;
+  std::unique_ptr<exec::Executor> executor_;
+
+  // Guards launching: what follows, and the executor's caller side.
+  std::mutex launch_mutex_;
+  std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
+  std::map<void*, std::unique_ptr<device::Stream>> user_streams_;
+  struct Key {
+    Collective collective;
+    int root;
+    bool average;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, std::unique_ptr<Program>> programs_;
+  uint64_t sequence_ = 0;
+  Statistics statistics_;
+
+  mutable std::mutex failure_mutex_;
+  Status failure_;  // the arbitrated cause
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace hetccl::comm

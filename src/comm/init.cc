@@ -1,0 +1,161 @@
+// How a communicator comes to be: rendezvous, agreement, topology, cluster library, channels,
+// executor.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "comm/probe.h"
+#include "hetccl/hetccl.h"
+
+namespace hetccl::comm {
+
+using std::chrono::milliseconds;
+
+Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
+                                                           const bootstrap::UniqueId& id,
+                                                           CommunicatorOptions options) {
+  if (options.n_ranks < 1) {
+    return error(Code::InvalidArgument, "nranks is %d: it must be at least 1", options.n_ranks);
+  }
+  if (options.rank < 0 || options.rank >= options.n_ranks) {
+    return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
+                 options.n_ranks - 1);
+  }
+  std::shared_ptr<Communicator> communicator(new Communicator(runtime, std::move(options)));
+  if (Status status = communicator->open(id); !status.ok()) {
+    return status.with(format("rank %d of %d", communicator->rank(), communicator->n_ranks()));
+  }
+  return communicator;
+}
+
+Communicator::Communicator(Runtime& runtime, CommunicatorOptions options)
+    : runtime_(runtime), options_(std::move(options)), log_(runtime.log()) {
+  log_.rank = options_.rank;
+  const int64_t timeout =
+      options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;
+  timeout_ms_.store(timeout);
+}
+
+int64_t Communicator::init_left_ms() const {
+  const auto left = init_deadline_ - runtime_.engine().clock().now();
+  return std::max<int64_t>(std::chrono::duration_cast<milliseconds>(left).count(), 1);
+}
+
+Status Communicator::open(const bootstrap::UniqueId& id) {
+  init_deadline_ =
+      runtime_.engine().clock().now() + milliseconds(runtime_.config().init_timeout_ms);
+  HETCCL_ASSIGN(device_, runtime_.device(options_.device));
+  HETCCL_TRY(join(id));
+  const Status status = [&]() -> Status {
+    HETCCL_ASSIGN(const auto cards, exchange_cards());
+    HETCCL_TRY(open_cluster().with("opening the cluster's library"));
+    HETCCL_TRY(open_channels(cards).with("connecting to other clusters"));
+    HETCCL_TRY(open_executor());
+    return session_->barrier(init_left_ms());
+  }();
+  // The others wait for this rank: tell them why it does not come.
+  if (!status.ok() && !failed_.load()) report(status.code(), options_.rank, status.message());
+  if (!status.ok()) return status;
+  log_.info("communicator of %d ranks in %zu clusters is ready", options_.n_ranks,
+            topology_.clusters().size());
+  return {};
+}
+
+Status Communicator::join(const bootstrap::UniqueId& id) {
+  bootstrap::JoinOptions join;
+  join.rank = options_.rank;
+  join.n_ranks = options_.n_ranks;
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  join.description = format("host %s, pid %d", name, getpid());
+  join.timeout_ms = init_left_ms();
+  join.on_failure = [this](const bootstrap::Failure& failure) { on_failure(failure); };
+  HETCCL_ASSIGN(session_, runtime_.service().join(id, std::move(join)));
+  return {};
+}
+
+Result<std::vector<Card>> Communicator::exchange_cards() {
+  Card mine;
+  mine.version = HETCCL_VERSION_CODE;
+  mine.agreed = runtime_.config().agreed();
+  HETCCL_ASSIGN(mine.info, probe(options_.rank, *device_, runtime_.library(*device_),
+                                 runtime_.config(), options_.host_id, options_.cluster));
+  for (const auto& listening : runtime_.listening()) {
+    mine.addresses[listening.transport->name()] = listening.address;
+  }
+  HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
+  std::vector<Card> cards;
+  std::vector<topology::RankInfo> infos;
+  for (size_t rank = 0; rank < encoded.size(); ++rank) {
+    auto card = decode(encoded[rank]);
+    if (!card.ok()) return card.status().with(format("rank %zu", rank));
+    cards.push_back(std::move(card).value());
+    infos.push_back(cards.back().info);
+  }
+  HETCCL_TRY(check_agreement(cards));
+  HETCCL_ASSIGN(topology_, topology::Topology::build(std::move(infos)));
+  topology_json_ = topology_.to_json();
+  return cards;
+}
+
+Status Communicator::open_cluster() {
+  auto& library = runtime_.library(*device_);
+  const auto& cluster = topology_.clusters()[static_cast<size_t>(topology_.cluster_of(rank()))];
+  const int local = topology_.local_rank(rank());
+  const int n_local = static_cast<int>(cluster.ranks.size());
+  std::vector<uint8_t> mine;
+  if (local == 0) {
+    HETCCL_ASSIGN(const ccl::UniqueId id, library.unique_id(n_local));
+    mine.assign(std::begin(id.bytes), std::end(id.bytes));
+  }
+  HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, init_left_ms()));
+  const auto& bytes = ids[static_cast<size_t>(cluster.ranks[0])];
+  ccl::UniqueId id;
+  if (bytes.size() != sizeof id.bytes) {
+    return error(Code::RemoteError, "rank %d sent a malformed cluster id", cluster.ranks[0]);
+  }
+  std::memcpy(id.bytes, bytes.data(), bytes.size());
+  HETCCL_ASSIGN(ccl_, library.init(id, n_local, local, &runtime_.engine().waker(), init_left_ms()));
+  return {};
+}
+
+Status Communicator::open_channels(const std::vector<Card>& cards) {
+  for (const int peer : plan::peers(rank(), topology_)) {
+    const bool near = topology_.same_host(rank(), peer);
+    auto* transport = near ? runtime_.transport("shm") : nullptr;
+    if (transport == nullptr) transport = runtime_.transport("tcp");
+    const auto& addresses = cards[static_cast<size_t>(peer)].addresses;
+    const auto address = addresses.find(transport->name());
+    if (address == addresses.end()) {
+      return error(Code::RemoteError, "rank %d offers no %s transport", peer,
+                   transport->name().c_str());
+    }
+    const transport::PeerId id{session_->communicator(), rank(), peer};
+    HETCCL_ASSIGN(channels_[peer],
+                  transport->connect(id, address->second, session_->secret(), init_left_ms()));
+  }
+  return {};
+}
+
+Status Communicator::open_executor() {
+  exec::ExecutorOptions options;
+  options.device = device_;
+  options.ccl = ccl_.get();
+  for (const auto& [peer, channel] : channels_) options.channels[peer] = channel.get();
+  options.communicator = session_->communicator();
+  options.n_ranks = n_ranks();
+  options.on_fault = [this](const exec::Fault& fault) {
+    report(fault.status.code(), fault.rank,
+           format("rank %d: %s", rank(), fault.status.message().c_str()));
+  };
+  HETCCL_ASSIGN(own_stream_, device_->create_stream());
+  HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
+  std::lock_guard lock(launch_mutex_);
+  executor_ = std::move(executor);
+  runtime_.engine().add(*executor_);
+  return {};
+}
+
+}  // namespace hetccl::comm

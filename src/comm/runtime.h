@@ -1,0 +1,70 @@
+// Everything that the communicators of a process share: adaptors, control plane, progress engine.
+// Only this folder names adaptors.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "ccl/ccl.h"
+#include "device/device.h"
+#include "exec/engine.h"
+#include "transport/transport.h"
+
+namespace hetccl::comm {
+
+/// Thread-safe. Outlives its communicators.
+class Runtime {
+ public:
+  /// With the adaptors of this build. `device` replaces the host device (the tests' asynchronous
+  /// fake device).
+  static Result<std::unique_ptr<Runtime>> create(Config config,
+                                                 std::unique_ptr<device::Device> device = nullptr);
+  ~Runtime();
+
+  [[nodiscard]] const Config& config() const { return config_; }
+  [[nodiscard]] const Log& log() const { return log_; }
+  [[nodiscard]] exec::Engine& engine() { return *engine_; }
+  [[nodiscard]] bootstrap::Service& service() { return *service_; }
+  /// The device of that vendor; Unsupported naming what there is. "" chooses.
+  Result<device::Device*> device(std::string_view vendor);
+  /// The library for clusters of `device`.
+  [[nodiscard]] ccl::Library& library(const device::Device& device);
+  /// "tcp" or "shm"; null when switched off.
+  [[nodiscard]] transport::Transport* transport(std::string_view name);
+  /// All transports, each with where it listens.
+  struct Listening {
+    transport::Transport* transport;
+    transport::Address address;
+  };
+  [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
+  /// A stream of the host device for the user; the handle is what collectives take.
+  Result<void*> create_host_stream();
+  /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
+  Status destroy_host_stream(void* handle);
+  /// What this machine offers and what is missing, as JSON.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  explicit Runtime(Config config);
+  Status open(std::unique_ptr<device::Device> device);
+
+  Config config_;
+  Log log_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<ccl::Library> library_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  std::vector<Listening> listening_;
+  std::unique_ptr<exec::Engine> engine_;
+  std::unique_ptr<bootstrap::Service> service_;
+  std::mutex streams_mutex_;
+  std::map<void*, std::unique_ptr<device::Stream>> host_streams_;
+};
+
+}  // namespace hetccl::comm

@@ -1,0 +1,226 @@
+#include "exec/engine.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+namespace hetccl::exec {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How long to look again before sleeping: about what a futex or poll wake-up costs.
+constexpr auto kSpin = microseconds(20);
+// A device that writes flags silently (a GPU, the tests' fake) is looked at this often.
+constexpr auto kPollOnlySleep = microseconds(50);
+// Upper bound of one sleep, so that deadlines are seen.
+constexpr auto kLongestSleep = milliseconds(100);
+// A caller that does not drive looks again after this long at the latest.
+constexpr auto kHandoff = milliseconds(1);
+// The engine's thread leaves new work this long to a caller that comes to wait for it.
+constexpr auto kGrace = microseconds(30);
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const Clock& clock) {
+  HETCCL_ASSIGN(auto waker, Waker::create());
+  return std::unique_ptr<Engine>(new Engine(clock, std::move(waker)));
+}
+
+Engine::Engine(const Clock& clock, std::unique_ptr<Waker> waker)
+    : clock_(clock), waker_(std::move(waker)), thread_([this] { run(); }) {}
+
+Engine::~Engine() {
+  stop_.store(true, std::memory_order_seq_cst);
+  {
+    std::lock_guard lock(mutex_);
+  }
+  idle_.notify_all();
+  waker_->ring();
+  thread_.join();
+}
+
+void Engine::use(transport::Transport& transport) {
+  transports_.push_back(&transport);
+}
+
+void Engine::use(device::Device& device) {
+  devices_.push_back(&device);
+  if ((device.capabilities() & device::kCooperative) == 0) poll_only_ = true;
+}
+
+void Engine::add(Driven& driven) {
+  exclusively([&] { driven_.push_back(&driven); });
+}
+
+void Engine::remove(Driven& driven) {
+  exclusively([&] { std::erase(driven_, &driven); });
+}
+
+void Engine::notify() {
+  work_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
+  wake_thread();
+}
+
+void Engine::exclusively(const std::function<void()>& change) {
+  changers_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
+  {
+    std::lock_guard lock(drive_mutex_);
+    change();
+    changers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  released_.fetch_add(1, std::memory_order_seq_cst);
+  wake_queued();
+  wake_thread();
+}
+
+void Engine::wake_thread() {
+  if (callers_.load(std::memory_order_seq_cst) > 0) return;
+  {
+    std::lock_guard lock(mutex_);
+  }
+  idle_.notify_one();
+}
+
+void Engine::wake_queued() {
+  if (queued_.load(std::memory_order_seq_cst) == 0) return;
+  {
+    std::lock_guard lock(mutex_);
+  }
+  handoff_.notify_all();
+}
+
+bool Engine::active() {
+  return std::any_of(driven_.begin(), driven_.end(), [](Driven* d) { return d->active(); });
+}
+
+bool Engine::drive_once() {
+  bool moved = false;
+  for (auto* transport : transports_) moved |= transport->progress();
+  for (auto* device : devices_) moved |= device->progress();
+  const TimePoint now = clock_.now();
+  for (auto* driven : driven_) {
+    if (driven->active()) moved |= driven->poll(now);
+  }
+  return moved;
+}
+
+void Engine::arm(bool on) {
+  const auto set = [on](ShmSource* source) {
+    if (source != nullptr) on ? source->arm() : source->disarm();
+  };
+  for (auto* transport : transports_) set(transport->shm_source());
+  for (auto* driven : driven_) set(driven->shm_source());
+}
+
+void Engine::sleep(TimePoint deadline) {
+  pollfd fds[8];
+  nfds_t n = 0;
+  fds[n++] = {waker_->fd(), POLLIN, 0};
+  for (auto* transport : transports_) {
+    if (transport->poll_fd() >= 0 && n < std::size(fds))
+      fds[n++] = {transport->poll_fd(), POLLIN, 0};
+  }
+  auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
+  if (poll_only_) time = std::min<Duration>(time, kPollOnlySleep);
+  const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};
+  if (ppoll(fds, n, &timeout, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) waker_->drain();
+}
+
+void Engine::drive(Check done, void* context, TimePoint deadline) {
+  TimePoint idle_since = clock_.now();
+  while (!done(context)) {
+    if (changers_.load(std::memory_order_seq_cst) > 0) return;
+    if (drive_once()) {
+      idle_since = clock_.now();
+      wake_queued();
+      continue;
+    }
+    const TimePoint now = clock_.now();
+    if (now >= deadline) return;
+    if (now - idle_since < kSpin) {
+      sched_yield();
+      continue;
+    }
+    arm(true);
+    const uint64_t work = work_.load(std::memory_order_seq_cst);
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (!drive_once() && !done(context) && work == work_.load(std::memory_order_seq_cst) &&
+        changers_.load(std::memory_order_seq_cst) == 0) {
+      sleep(deadline);
+    }
+    sleeping_.store(false, std::memory_order_seq_cst);
+    arm(false);
+    wake_queued();
+  }
+}
+
+bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
+  if (done(context)) return true;
+  callers_.fetch_add(1, std::memory_order_seq_cst);
+  // The engine's thread may be driving, even asleep: it leaves the wheel to a caller.
+  if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
+  bool unfinished = true;
+  while (!done(context) && clock_.now() < deadline) {
+    const uint64_t released = released_.load(std::memory_order_seq_cst);
+    if (changers_.load(std::memory_order_seq_cst) == 0 && drive_mutex_.try_lock()) {
+      drive(done, context, deadline);
+      unfinished = active();
+      drive_mutex_.unlock();
+      released_.fetch_add(1, std::memory_order_seq_cst);
+      wake_queued();
+      continue;
+    }
+    queued_.fetch_add(1, std::memory_order_seq_cst);
+    {
+      std::unique_lock lock(mutex_);
+      handoff_.wait_for(lock, kHandoff, [&] {
+        return done(context) || released != released_.load(std::memory_order_seq_cst);
+      });
+    }
+    queued_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  const bool finished = done(context);
+  callers_.fetch_sub(1, std::memory_order_seq_cst);
+  wake_queued();
+  if (unfinished) wake_thread();
+  return finished;
+}
+
+void Engine::run() {
+  prctl(PR_SET_NAME, "hetccl-engine");
+  const auto leave = [](void* context) {
+    auto* self = static_cast<Engine*>(context);
+    return self->stop_.load(std::memory_order_seq_cst) ||
+           self->callers_.load(std::memory_order_seq_cst) > 0 || !self->active();
+  };
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    const uint64_t work = work_.load(std::memory_order_seq_cst);
+    bool unfinished = false;
+    {
+      std::lock_guard drive_lock(drive_mutex_);
+      drive(leave, this, TimePoint::max());
+      unfinished = active();
+    }
+    released_.fetch_add(1, std::memory_order_seq_cst);
+    wake_queued();
+    std::unique_lock lock(mutex_);
+    // A caller that enqueues and then waits drives by itself: leave it that chance.
+    const auto wanted = [&] {
+      return stop_.load(std::memory_order_seq_cst) ||
+             (callers_.load(std::memory_order_seq_cst) == 0 &&
+              changers_.load(std::memory_order_seq_cst) == 0 &&
+              (unfinished || work != work_.load(std::memory_order_seq_cst)));
+    };
+    idle_.wait(lock, wanted);
+    idle_.wait_for(lock, kGrace, [&] { return !wanted() || stop_.load(); });
+    idle_.wait(lock, wanted);
+  }
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,100 @@
+// The progress engine of one Runtime: one thread that drives every communicator's transports,
+// cooperative devices and operations while they have work. A caller that waits drives it itself, so
+// a small blocking collective costs no context switch. Idle, it uses no CPU; busy without progress,
+// it spins briefly, then sleeps until a socket, a peer of the host, or new work wakes it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/waker.h"
+#include "device/device.h"
+#include "transport/transport.h"
+
+namespace hetccl::exec {
+
+/// Something that the engine polls, by one thread at a time.
+class Driven {
+ public:
+  virtual ~Driven() = default;
+  /// Moves what can be moved without blocking; true when anything moved.
+  virtual bool poll(TimePoint now) = 0;
+  /// Whether it needs driving at all.
+  [[nodiscard]] virtual bool active() const = 0;
+  /// Non-null while peers of the host advance it through shared memory.
+  [[nodiscard]] virtual ShmSource* shm_source() = 0;
+};
+
+/// Thread-safe.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const Clock& clock);
+  ~Engine();
+
+  /// Sources that live as long as the engine. Before the first `add`.
+  void use(transport::Transport& transport);
+  void use(device::Device& device);
+
+  /// `driven` is polled until `remove`, after whose return the engine does not touch it.
+  void add(Driven& driven);
+  void remove(Driven& driven);
+
+  /// New work may be there: call after enqueueing.
+  void notify();
+  /// Runs `change` while nobody drives, e.g. to close a channel. Must not wait for progress.
+  void exclusively(const std::function<void()>& change);
+
+  /// Drives until `done()` or the deadline: whether it is done. Any number of threads may wait;
+  /// `done` is called from this thread alone, and must be a cheap check of atomics.
+  template <typename Done>
+  bool wait(Done done, TimePoint deadline) {
+    return wait_until([](void* context) { return (*static_cast<Done*>(context))(); }, &done,
+                      deadline);
+  }
+
+  [[nodiscard]] Waker& waker() { return *waker_; }
+  [[nodiscard]] const Clock& clock() const { return clock_; }
+
+ private:
+  using Check = bool (*)(void*);
+  Engine(const Clock& clock, std::unique_ptr<Waker> waker);
+  bool wait_until(Check done, void* context, TimePoint deadline);
+  void run();                                                 // the thread
+  bool drive_once();                                          // with drive_mutex_ held
+  void drive(Check done, void* context, TimePoint deadline);  // with drive_mutex_ held
+  void sleep(TimePoint deadline);                             // with drive_mutex_ held
+  void arm(bool on);
+  void wake_thread();  // unless a caller drives
+  void wake_queued();
+  [[nodiscard]] bool active();
+
+  const Clock& clock_;
+  std::unique_ptr<Waker> waker_;
+  std::vector<transport::Transport*> transports_;
+  std::vector<device::Device*> devices_;
+  bool poll_only_ = false;  // a device writes flags that nothing announces
+
+  std::mutex drive_mutex_;       // held by whoever drives
+  std::vector<Driven*> driven_;  // guarded by drive_mutex_
+
+  std::mutex mutex_;                 // guards the condition variables' predicates
+  std::condition_variable idle_;     // the engine's thread waits here
+  std::condition_variable handoff_;  // callers wait here while another thread drives
+  std::atomic<int> callers_{0};      // threads inside `wait`
+  std::atomic<int> queued_{0};       // of those, the ones that do not drive
+  std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
+  std::atomic<bool> sleeping_{false};
+  std::atomic<uint64_t> work_{0};      // counts notify calls
+  std::atomic<uint64_t> released_{0};  // counts how often the wheel was given up
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace hetccl::exec

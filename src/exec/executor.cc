@@ -1,0 +1,203 @@
+// The engine's side of the interpreter: messages, completion, deadlines, abort. launch.cc is the
+// caller's side.
+#include "exec/executor.h"
+
+#include <algorithm>
+
+namespace hetccl::exec {
+namespace {
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+Executor::Executor(ExecutorOptions options) : options_(std::move(options)) {
+  staged_ = (options_.device->capabilities() & device::kHostAccessible) == 0;
+  ring_.resize(kMaxInFlight);
+  for (const auto& [peer, channel] : options_.channels) {
+    lanes_.emplace_back(peer, channel, true);
+    lanes_.emplace_back(peer, channel, false);
+  }
+}
+
+Executor::~Executor() = default;
+
+Result<std::unique_ptr<Executor>> Executor::create(ExecutorOptions options) {
+  std::unique_ptr<Executor> executor(new Executor(std::move(options)));
+  HETCCL_TRY(executor->open());
+  return executor;
+}
+
+Status Executor::open() {
+  auto& device = *options_.device;
+  HETCCL_ASSIGN(ccl_stream_, device.create_stream());
+  HETCCL_ASSIGN(work_stream_, device.create_stream());
+  if (staged_) {
+    HETCCL_ASSIGN(out_stream_, device.create_stream());
+    HETCCL_ASSIGN(in_stream_, device.create_stream());
+  }
+  HETCCL_ASSIGN(started_, device.create_event());
+  HETCCL_ASSIGN(joined_, device.create_event());
+  return {};
+}
+
+bool Executor::full() const {
+  return launched_.load(std::memory_order_relaxed) - retired_.load(std::memory_order_acquire) >=
+         kMaxInFlight;
+}
+
+bool Executor::poll(TimePoint now) {
+  const uint64_t before = retired_.load(std::memory_order_relaxed);
+  bool moved = false;
+  if (!aborted_) {
+    for (auto& lane : lanes_) moved |= poll_lane(lane);
+    if (!moved && !faulted_) check(now);
+  }
+  retire();
+  return moved || retired_.load(std::memory_order_relaxed) != before;
+}
+
+bool Executor::poll_lane(Lane& lane) {
+  bool moved = complete(lane);
+  while (post(lane)) moved = true;
+  return moved;
+}
+
+const plan::Issue* Executor::entry_at(const Lane& lane, Cursor& cursor) {
+  const uint64_t retired = retired_.load(std::memory_order_relaxed);
+  if (cursor.operation < retired) cursor = {retired, 0};
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  for (; cursor.operation < launched; cursor = {cursor.operation + 1, 0}) {
+    Operation& op = at(cursor.operation);
+    const auto& peers = op.program->peers;
+    const auto peer = std::lower_bound(peers.begin(), peers.end(), lane.peer);
+    if (peer == peers.end() || *peer != lane.peer) continue;
+    const auto index = static_cast<size_t>(peer - peers.begin());
+    const auto& list = lane.send ? op.sends[index] : op.recvs[index];
+    if (cursor.entry < list.size()) return &list[cursor.entry];
+  }
+  return nullptr;
+}
+
+bool Executor::ready(Operation& op, plan::Issue issue) const {
+  const StepInfo& info = op.program->steps[issue.step];
+  const uint32_t k = issue.slice;
+  const bool reuses = k >= op.n_slots;
+  const uint32_t reused = k - op.n_slots + 1;  // slices done that free this slot
+  if (staged_) {
+    if (info.queue == Queue::Send) return op.staged_of(issue.step).reached(k + 1);
+    return !reuses || op.done_of(issue.step).reached(reused);
+  }
+  if (info.needs_start && !op.started().reached(1)) return false;
+  const auto all = [&](const std::vector<Wait>& waits, uint32_t value) {
+    return std::all_of(waits.begin(), waits.end(),
+                       [&](Wait wait) { return op.done_of(wait.step).reached(value); });
+  };
+  return all(info.deps, k + 1) && (!reuses || all(info.recycled, reused));
+}
+
+bool Executor::post(Lane& lane) {
+  const plan::Issue* entry = entry_at(lane, lane.post);
+  if (entry == nullptr) return false;
+  Operation& op = at(lane.post.operation);
+  const plan::Issue issue = *entry;
+  if (!ready(op, issue)) return false;
+  const plan::Step& step = op.program->plan.steps[issue.step];
+  const Span span = op.resolve(lane.send ? step.srcs[0] : step.dst, issue.slice);
+  transport::Transfer transfer;
+  transfer.data = staged_ ? op.staging_of(issue.step, issue.slice) : span.data;
+  transfer.bytes = span.count * size_of(op.call.signature.type);
+  transfer.info = {options_.communicator, op.call.sequence, issue.slice, step.message,
+                   op.call.signature};
+  lane.send ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
+  ++lane.post.entry;
+  return true;
+}
+
+bool Executor::complete(Lane& lane) {
+  const uint64_t now =
+      lane.send ? lane.channel->sends_completed() : lane.channel->recvs_completed();
+  if (now == lane.completed) return false;
+  for (; lane.completed < now; ++lane.completed) {
+    const plan::Issue* entry = entry_at(lane, lane.complete);
+    if (entry == nullptr) break;  // cannot be: only what was posted completes
+    Operation& op = at(lane.complete.operation);
+    const bool arrived = staged_ && !lane.send;
+    auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
+    flag.word.store(entry->slice + 1, std::memory_order_release);
+    if (lane.send) {
+      const auto& region = op.program->plan.steps[entry->step].srcs[0];
+      const uint64_t bytes =
+          op.resolve(region, entry->slice).count * size_of(op.call.signature.type);
+      bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    ++lane.complete.entry;
+  }
+  return true;
+}
+
+void Executor::retire() {
+  uint64_t retired = retired_.load(std::memory_order_relaxed);
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  while (retired < launched && at(retired).finished().reached(1)) {
+    // The flags of its messages are set by `complete`, so every lane has passed it or stands at its
+    // end.
+    std::lock_guard lock(free_mutex_);
+    free_.push_back(&at(retired));
+    retired_.store(++retired, std::memory_order_release);
+  }
+}
+
+void Executor::check(TimePoint now) {
+  for (auto& lane : lanes_) {
+    if (lane.channel->status().ok() || entry_at(lane, lane.complete) == nullptr) continue;
+    return fault(lane.channel->status(), lane.peer);
+  }
+  if (const Status status = options_.ccl->async_error(); !status.ok()) return fault(status, -1);
+  if (now < next_deadline_check_) return;
+  next_deadline_check_ = now + std::chrono::milliseconds(1);
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
+    if (now >= at(n).call.deadline && !at(n).finished().reached(1)) return time_out(at(n));
+  }
+}
+
+void Executor::time_out(const Operation& op) {
+  std::vector<int> late;
+  for (auto& lane : lanes_) {
+    const bool waits = entry_at(lane, lane.complete) != nullptr;
+    if (waits && (late.empty() || late.back() != lane.peer)) late.push_back(lane.peer);
+  }
+  const Signature& call = op.call.signature;
+  fault(error(Code::Timeout,
+              "%s (sequence %llu, count %llu, %s) did not finish before its deadline; %s%s",
+              std::string(name_of(call.collective)).c_str(),
+              static_cast<unsigned long long>(op.call.sequence),
+              static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str(),
+              late.empty() ? "ranks of the own cluster have not entered it"
+                           : "messages are missing to or from rank ",
+              list_of(late).c_str()),
+        late.size() == 1 ? late[0] : -1);
+}
+
+void Executor::fault(Status status, int rank) {
+  faulted_ = true;
+  if (options_.on_fault) options_.on_fault({std::move(status), rank});
+}
+
+void Executor::abort() {
+  if (aborted_) return;
+  aborted_ = true;
+  for (auto& lane : lanes_) lane.channel->close();
+  options_.ccl->abort();
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
+    at(n).release_waits();
+  }
+}
+
+}  // namespace hetccl::exec

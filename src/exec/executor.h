@@ -1,0 +1,135 @@
+// The one interpreter of plans, for one communicator: `launch` enqueues a collective's device work
+// on the calling thread; the engine then moves its messages by `poll`.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ccl/ccl.h"
+#include "device/device.h"
+#include "exec/engine.h"
+#include "exec/operation.h"
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+namespace hetccl::exec {
+
+/// What went wrong, and with which rank (-1: unknown).
+struct Fault {
+  Status status;
+  int rank = -1;
+};
+
+struct ExecutorOptions {
+  device::Device* device = nullptr;
+  ccl::Communicator* ccl = nullptr;             ///< of this rank's cluster
+  std::map<int, transport::Channel*> channels;  ///< by peer rank
+  uint64_t communicator = 0;
+  int n_ranks = 1;
+  /// Called once, by whoever drives, when a channel, the vendor library or a deadline fails. Must
+  /// not block.
+  std::function<void(const Fault&)> on_fault;
+};
+
+/// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
+class Executor : public Driven {
+ public:
+  static constexpr size_t kMaxInFlight = 1024;
+  static constexpr uint32_t kMaxSlices = 64;
+
+  static Result<std::unique_ptr<Executor>> create(ExecutorOptions options);
+  ~Executor() override;
+
+  /// Enqueues `call` on `user`. The returned number is for `done`. `program` must outlive the
+  /// operation. When kMaxInFlight are in flight, `full` says so and nothing happens.
+  Result<uint64_t> launch(const Program& program, const plan::Choice& choice, const Call& call,
+                          device::Stream& user);
+  [[nodiscard]] bool full() const;
+  [[nodiscard]] bool done(uint64_t number) const {
+    return retired_.load(std::memory_order_acquire) > number;
+  }
+  [[nodiscard]] bool idle() const { return !active(); }
+
+  /// Ends everything in flight: no user memory is touched once `idle`. Call where nobody drives
+  /// (Engine::exclusively). Later launches are the caller's to refuse.
+  void abort();
+  /// Payload bytes sent to other clusters and completed.
+  [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+  bool poll(TimePoint now) override;
+  [[nodiscard]] bool active() const override {
+    return launched_.load(std::memory_order_acquire) != retired_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] ShmSource* shm_source() override { return options_.ccl->shm_source(); }
+
+ private:
+  // A place in a lane's list of messages, over all operations.
+  struct Cursor {
+    uint64_t operation = 0;
+    size_t entry = 0;
+  };
+  // One direction of one channel: walks the messages of all operations in order.
+  struct Lane {
+    Lane(int rank, transport::Channel* to, bool sends) : peer(rank), channel(to), send(sends) {}
+    int peer = -1;
+    transport::Channel* channel = nullptr;
+    bool send = false;
+    Cursor post, complete;   // the next to post, the next to complete
+    uint64_t completed = 0;  // of the channel's counter
+  };
+  // Events of one step of the program being launched, by slot.
+  using Slots = std::vector<std::unique_ptr<device::Event>>;
+
+  explicit Executor(ExecutorOptions options);
+  Status open();
+
+  // launch.cc
+  Status enqueue(Operation& op, uint32_t depth, device::Stream& user);
+  Status enqueue_issue(Operation& op, plan::Issue issue);
+  Status enqueue_wire(Operation& op, plan::Issue issue);
+  Status enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue);
+  Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
+  Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
+  Status enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
+  Status join(Operation& op, device::Stream& user);
+  Result<device::Event*> event_of(uint16_t step, uint32_t slot);
+  Result<Operation*> take();
+
+  // executor.cc
+  bool poll_lane(Lane& lane);
+  bool post(Lane& lane);
+  bool complete(Lane& lane);
+  // The message where `cursor` stands, which first skips what is exhausted; null when there is none
+  // yet.
+  const plan::Issue* entry_at(const Lane& lane, Cursor& cursor);
+  [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
+  void retire();
+  void check(TimePoint now);
+  void time_out(const Operation& op);
+  void fault(Status status, int rank);
+  [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }
+
+  ExecutorOptions options_;
+  bool staged_ = false;  // transports cannot reach device memory
+  std::unique_ptr<device::Stream> ccl_stream_, work_stream_, out_stream_, in_stream_;
+  std::unique_ptr<device::Event> started_, joined_;
+  std::vector<Slots> events_;  // by step; shared by all programs
+  std::vector<ccl::Shard> shards_;
+  std::vector<Lane> lanes_;
+
+  std::vector<std::unique_ptr<Operation>> operations_;  // owns them
+  std::mutex free_mutex_;
+  std::vector<Operation*> free_;
+  std::vector<Operation*> ring_;  // by number % kMaxInFlight
+  std::atomic<uint64_t> launched_{0}, retired_{0};
+  std::atomic<uint64_t> bytes_sent_{0};
+  TimePoint next_deadline_check_{};
+  bool faulted_ = false;  // engine only
+  bool aborted_ = false;  // engine only
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,247 @@
+// The caller's side of the interpreter: enqueues all device work of a collective, in the static
+// order, at once.
+#include <algorithm>
+
+#include "exec/executor.h"
+
+namespace hetccl::exec {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t grain) {
+  return (value + grain - 1) / grain * grain;
+}
+
+// Elements of one slice: the choice's, but no longer than the message and at most kMaxSlices of
+// them.
+uint64_t slice_length(const plan::Choice& choice, uint64_t count, DataType type) {
+  const uint64_t grain = plan::grain_of(type);
+  const uint64_t least = round_up((count + Executor::kMaxSlices - 1) / Executor::kMaxSlices, grain);
+  const uint64_t wanted =
+      round_up(std::max<uint64_t>(choice.slice_bytes / size_of(type), 1), grain);
+  return std::min(std::max(wanted, least), round_up(std::max<uint64_t>(count, 1), grain));
+}
+
+// Work for the vendor's library alone goes straight onto the user's stream.
+bool is_direct(const Program& program) {
+  return program.plan.steps.size() == 1 && program.steps[0].queue == Queue::Ccl;
+}
+
+RedOp without_average(RedOp op) {
+  return op == RedOp::Avg ? RedOp::Sum : op;
+}
+
+}  // namespace
+
+Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& choice,
+                                  const Call& call, device::Stream& user) {
+  const Signature& signature = call.signature;
+  const bool direct = is_direct(program);
+  const uint64_t length = direct ? std::max<uint64_t>(signature.count, 1)
+                                 : slice_length(choice, signature.count, signature.type);
+  const auto slices =
+      static_cast<uint32_t>(std::max<uint64_t>(1, (signature.count + length - 1) / length));
+  const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
+  HETCCL_ASSIGN(Operation * op, take());
+  HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
+
+  const uint64_t number = launched_.load(std::memory_order_relaxed);
+  ring_[number % kMaxInFlight] = op;
+  Status status;
+  if (direct) {
+    status = enqueue_step(*op, {0, 0}, user);
+  } else {
+    status = enqueue(*op, choice.depth, user);
+  }
+  if (status.ok()) status = options_.device->write_flag(user, op->finished(), 1);
+  if (!status.ok()) {
+    op->release_waits();
+    return status;
+  }
+  launched_.store(number + 1, std::memory_order_release);
+  return number;
+}
+
+Result<Operation*> Executor::take() {
+  {
+    std::lock_guard lock(free_mutex_);
+    if (!free_.empty()) {
+      Operation* op = free_.back();
+      free_.pop_back();
+      return op;
+    }
+  }
+  operations_.push_back(std::make_unique<Operation>(*options_.device));
+  return operations_.back().get();
+}
+
+Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user) {
+  auto& device = *options_.device;
+  HETCCL_TRY(device.record(*started_, user));
+  for (auto* stream :
+       {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get()}) {
+    if (stream != nullptr) HETCCL_TRY(device.wait(*stream, *started_));
+  }
+  HETCCL_TRY(device.write_flag(user, op.started(), 1));
+  Status status;
+  plan::for_each_issue(op.program->plan, depth, op.n_slices, [&](plan::Issue issue) {
+    if (status.ok()) status = enqueue_issue(op, issue);
+  });
+  HETCCL_TRY(std::move(status));
+  return join(op, user);
+}
+
+Status Executor::enqueue_issue(Operation& op, plan::Issue issue) {
+  const StepInfo& info = op.program->steps[issue.step];
+  if (info.queue == Queue::Send || info.queue == Queue::Recv) return enqueue_wire(op, issue);
+  auto& device = *options_.device;
+  auto& stream = info.queue == Queue::Ccl ? *ccl_stream_ : *work_stream_;
+  HETCCL_TRY(enqueue_waits(op, stream, issue));
+  HETCCL_TRY(enqueue_step(op, issue, stream));
+  if (info.writes_flag) {
+    HETCCL_TRY(device.write_flag(stream, op.done_of(issue.step), issue.slice + 1));
+  }
+  if (info.records_event) {
+    HETCCL_ASSIGN(auto* event, event_of(issue.step, issue.slice % op.n_slots));
+    HETCCL_TRY(device.record(*event, stream));
+  }
+  return {};
+}
+
+Status Executor::enqueue_wire(Operation& op, plan::Issue issue) {
+  const StepInfo& info = op.program->steps[issue.step];
+  const bool send = info.queue == Queue::Send;
+  (send ? op.sends : op.recvs)[info.lane].push_back(issue);
+  if (!staged_) return {};
+
+  auto& device = *options_.device;
+  const plan::Step& step = op.program->plan.steps[issue.step];
+  const uint32_t k = issue.slice;
+  const Span span = op.resolve(send ? step.srcs[0] : step.dst, k);
+  const size_t bytes = span.count * size_of(op.call.signature.type);
+  std::byte* staging = op.staging_of(issue.step, k);
+  auto& done = op.done_of(issue.step);
+  auto& staged = op.staged_of(issue.step);
+  auto& stream = send ? *out_stream_ : *in_stream_;
+  HETCCL_TRY(enqueue_waits(op, stream, issue));
+  if (send) {
+    if (k >= op.n_slots) HETCCL_TRY(device.wait_flag(stream, done, k - op.n_slots + 1));
+    if (bytes > 0) HETCCL_TRY(device.copy(stream, staging, span.data, bytes));
+    return device.write_flag(stream, staged, k + 1);
+  }
+  HETCCL_TRY(device.wait_flag(stream, staged, k + 1));
+  if (bytes > 0) HETCCL_TRY(device.copy(stream, span.data, staging, bytes));
+  return device.write_flag(stream, done, k + 1);
+}
+
+Status Executor::enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue) {
+  auto& device = *options_.device;
+  const StepInfo& info = op.program->steps[issue.step];
+  const auto enqueue_wait = [&](Wait wait, uint32_t slice) -> Status {
+    if (wait.by_flag) return device.wait_flag(stream, op.done_of(wait.step), slice + 1);
+    HETCCL_ASSIGN(auto* event, event_of(wait.step, slice % op.n_slots));
+    return device.wait(stream, *event);
+  };
+  for (const Wait wait : info.deps) HETCCL_TRY(enqueue_wait(wait, issue.slice));
+  if (issue.slice < op.n_slots) return {};
+  for (const Wait wait : info.recycled) {
+    HETCCL_TRY(enqueue_wait(wait, issue.slice - op.n_slots));
+  }
+  return {};
+}
+
+Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream) {
+  const plan::Step& step = op.program->plan.steps[issue.step];
+  const Signature& call = op.call.signature;
+  const uint32_t k = issue.slice;
+  switch (step.kind) {
+    case plan::StepKind::CclReduce:
+    case plan::StepKind::CclBroadcast:
+      return enqueue_shards(op, step, k, stream);
+    case plan::StepKind::CclAllReduce: {
+      const Span src = op.resolve(step.srcs[0], k);
+      const RedOp red = step.average ? RedOp::Avg : without_average(call.op);
+      return options_.ccl->all_reduce(src.data, op.resolve(step.dst, k).data, src.count, call.type,
+                                      red, stream.native());
+    }
+    case plan::StepKind::CclBarrier:
+      return options_.ccl->barrier(stream.native());
+    case plan::StepKind::Reduce:
+      return enqueue_reduce(op, step, k, stream);
+    case plan::StepKind::Copy: {
+      const Span src = op.resolve(step.srcs[0], k), dst = op.resolve(step.dst, k);
+      if (src.count == 0 || src.data == dst.data) return {};
+      return options_.device->copy(stream, dst.data, src.data, src.count * size_of(call.type));
+    }
+    case plan::StepKind::Send:
+    case plan::StepKind::Recv:
+      break;
+  }
+  return error(Code::InternalError, "plan %s: a message on a device queue",
+               op.program->plan.name.c_str());
+}
+
+Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t k,
+                                device::Stream& stream) {
+  const bool reduce = step.kind == plan::StepKind::CclReduce;
+  const Signature& call = op.call.signature;
+  shards_.clear();
+  for (const auto& shard : step.shards) {
+    const Span send = op.resolve(shard.send, k), recv = op.resolve(shard.recv, k);
+    shards_.push_back({shard.root, send.data, recv.data, reduce ? send.count : recv.count});
+  }
+  if (!reduce) return options_.ccl->broadcast(shards_, call.type, stream.native());
+  const RedOp red = step.average ? RedOp::Avg : without_average(call.op);
+  return options_.ccl->reduce(shards_, call.type, red, stream.native());
+}
+
+Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k,
+                                device::Stream& stream) {
+  const Signature& call = op.call.signature;
+  const Span dst = op.resolve(step.dst, k);
+  if (dst.count == 0) return {};
+  // More sources than one kernel takes are folded in, left to right. Only the last division may
+  // round.
+  device::Reduction reduction;
+  reduction.dst = dst.data;
+  reduction.count = dst.count;
+  reduction.type = call.type;
+  reduction.divisor = static_cast<uint32_t>(options_.n_ranks);
+  for (size_t next = 0; next < step.srcs.size();) {
+    reduction.n_srcs = 0;
+    if (next > 0) reduction.srcs[reduction.n_srcs++] = dst.data;
+    while (next < step.srcs.size() && reduction.n_srcs < device::Reduction::kMaxSources) {
+      reduction.srcs[reduction.n_srcs++] = op.resolve(step.srcs[next++], k).data;
+    }
+    const bool last = next == step.srcs.size();
+    reduction.op = last && step.average ? RedOp::Avg : without_average(call.op);
+    HETCCL_TRY(options_.device->reduce(stream, reduction));
+  }
+  return {};
+}
+
+Status Executor::join(Operation& op, device::Stream& user) {
+  auto& device = *options_.device;
+  for (auto* stream :
+       {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get()}) {
+    if (stream == nullptr) continue;
+    HETCCL_TRY(device.record(*joined_, *stream));
+    HETCCL_TRY(device.wait(user, *joined_));
+  }
+  for (size_t s = 0; s < op.n_steps; ++s) {
+    if (!op.program->steps[s].joined) continue;
+    HETCCL_TRY(device.wait_flag(user, op.done_of(static_cast<uint16_t>(s)), op.n_slices));
+  }
+  return {};
+}
+
+Result<device::Event*> Executor::event_of(uint16_t step, uint32_t slot) {
+  if (events_.size() <= step) events_.resize(step + 1U);
+  auto& slots = events_[step];
+  while (slots.size() <= slot) {
+    HETCCL_ASSIGN(auto event, options_.device->create_event());
+    slots.push_back(std::move(event));
+  }
+  return slots[slot].get();
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,88 @@
+#include "exec/operation.h"
+
+#include <algorithm>
+#include <new>
+
+namespace hetccl::exec {
+
+Arena::~Arena() {
+  if (data_ == nullptr) return;
+  kind_ == Kind::Device ? device_.free(data_) : device_.free_pinned(data_);
+}
+
+Status Arena::reserve(size_t bytes) {
+  if (bytes <= bytes_) return {};
+  const size_t wanted = std::max(bytes, 2 * bytes_);
+  HETCCL_ASSIGN(void* fresh,
+                kind_ == Kind::Device ? device_.allocate(wanted) : device_.allocate_pinned(wanted));
+  if (data_ != nullptr) kind_ == Kind::Device ? device_.free(data_) : device_.free_pinned(data_);
+  data_ = static_cast<std::byte*>(fresh);
+  bytes_ = wanted;
+  return {};
+}
+
+Status Operation::prepare(const Program& new_program, const Call& new_call,
+                          uint64_t new_slice_elements, uint32_t slices, uint32_t slot_count,
+                          bool staged) {
+  program = &new_program;
+  call = new_call;
+  slice_elements = new_slice_elements;
+  n_slices = slices;
+  n_slots = slot_count;
+  grain = plan::grain_of(call.signature.type);
+  n_steps = new_program.steps.size();
+
+  const size_t slice_bytes = slice_elements * size_of(call.signature.type);
+  HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
+  staging_bytes = staged ? slice_bytes : 0;
+  if (staged) HETCCL_TRY(staging.reserve(staging_bytes * n_steps * n_slots));
+  const size_t n_flags = 2 * n_steps + 2;
+  HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
+  for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
+
+  const size_t lanes = new_program.peers.size();
+  if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
+  for (auto& list : sends) list.clear();
+  for (auto& list : recvs) list.clear();
+  return {};
+}
+
+Span Operation::resolve(const plan::Region& region, uint32_t k) const {
+  const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
+  const uint64_t count = call.signature.count;
+  const uint64_t length = first < count ? std::min(slice_elements, count - first) : 0;
+  const uint64_t begin = plan::element(region.begin, length, grain);
+  const uint64_t end = plan::element(region.end, length, grain);
+  const size_t bytes = size_of(call.signature.type);
+  std::byte* base = nullptr;
+  uint64_t offset = 0;
+  switch (region.buffer) {
+    case plan::Buffer::Input:
+      base = static_cast<std::byte*>(const_cast<void*>(call.send));
+      offset = region.block * count + first;
+      break;
+    case plan::Buffer::Output:
+      base = static_cast<std::byte*>(call.recv);
+      offset = region.block * count + first;
+      break;
+    case plan::Buffer::Scratch:
+      base = scratch.data();
+      offset = (static_cast<uint64_t>(k % n_slots) * program->plan.scratch_blocks + region.block) *
+               slice_elements;
+      break;
+  }
+  if (base == nullptr) return {nullptr, end - begin};
+  return {base + (offset + begin) * bytes, end - begin};
+}
+
+std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {
+  return staging.data() + (step * static_cast<size_t>(n_slots) + k % n_slots) * staging_bytes;
+}
+
+void Operation::release_waits() {
+  for (size_t i = 0; i < 2 * n_steps + 1; ++i) {
+    flags()[i].word.store(device::kFlagAborted, std::memory_order_release);
+  }
+}
+
+}  // namespace hetccl::exec

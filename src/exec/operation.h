@@ -1,0 +1,94 @@
+// One collective in flight: what the caller asked, its flags, scratch and staging, and the messages
+// it still moves. Operations are recycled, so that steady state allocates nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/types.h"
+#include "device/device.h"
+#include "exec/program.h"
+#include "plan/schedule.h"
+
+namespace hetccl::exec {
+
+/// The launch parameters of one collective.
+struct Call {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  Signature signature;
+  uint64_t sequence = 0;
+  TimePoint deadline = TimePoint::max();
+};
+
+/// A piece of memory that a region of a slice denotes.
+struct Span {
+  std::byte* data = nullptr;
+  uint64_t count = 0;  ///< elements
+};
+
+/// Memory that is reused while it is large enough.
+class Arena {
+ public:
+  enum class Kind { Device, Pinned };
+  Arena(device::Device& device, Kind kind) : device_(device), kind_(kind) {}
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  Status reserve(size_t bytes);
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  device::Device& device_;
+  Kind kind_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+struct Operation {
+  explicit Operation(device::Device& device)
+      : scratch(device, Arena::Kind::Device),
+        staging(device, Arena::Kind::Pinned),
+        flag_memory(device, Arena::Kind::Pinned) {}
+
+  /// Takes memory for `program` with the given geometry, and resets flags and lists.
+  Status prepare(const Program& program, const Call& call, uint64_t slice_elements, uint32_t slices,
+                 uint32_t slot_count, bool staged);
+
+  /// Where `region` of slice `k` lies.
+  [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
+  /// The staging memory of wire step `step` in slice `k`.
+  [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
+  [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
+  /// Counts slices whose staging memory is filled (Send) or read (Recv) by the device.
+  [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
+  /// The user's stream has reached the collective.
+  [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
+  /// Everything is complete, the user's stream has been joined.
+  [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
+  /// Ends all waits of device work on this operation.
+  void release_waits();
+
+  const Program* program =
+      nullptr;  ///< null: one call of the vendor's library on the user's stream
+  Call call;
+  size_t n_steps = 0;
+  uint64_t slice_elements = 0;
+  uint32_t n_slices = 1;
+  uint32_t n_slots = 1;
+  uint64_t grain = 1;
+  Arena scratch, staging, flag_memory;
+  size_t staging_bytes = 0;  ///< of one (step, slot)
+  /// Messages in the static order, by lane (index into program->peers).
+  std::vector<std::vector<plan::Issue>> sends, recvs;
+
+ private:
+  [[nodiscard]] device::Flag* flags() const {
+    return reinterpret_cast<device::Flag*>(flag_memory.data());
+  }
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,125 @@
+#include "exec/program.h"
+
+#include <algorithm>
+#include <set>
+
+namespace hetccl::exec {
+namespace {
+
+using plan::Buffer;
+using plan::Region;
+using plan::Step;
+using plan::StepKind;
+
+Queue queue_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::CclReduce:
+    case StepKind::CclBroadcast:
+    case StepKind::CclAllReduce:
+    case StepKind::CclBarrier:
+      return Queue::Ccl;
+    case StepKind::Send:
+      return Queue::Send;
+    case StepKind::Recv:
+      return Queue::Recv;
+    case StepKind::Reduce:
+    case StepKind::Copy:
+      return Queue::Work;
+  }
+  return Queue::Work;
+}
+
+bool is_device(Queue queue) {
+  return queue == Queue::Ccl || queue == Queue::Work;
+}
+
+std::set<uint32_t> scratch_blocks(const Step& step) {
+  std::set<uint32_t> blocks;
+  const auto note = [&](const Region& region) {
+    if (region.buffer == Buffer::Scratch) blocks.insert(region.block);
+  };
+  for (const auto& shard : step.shards) {
+    note(shard.send);
+    note(shard.recv);
+  }
+  for (const auto& src : step.srcs) note(src);
+  note(step.dst);
+  return blocks;
+}
+
+// Steps of one queue start in order, but only streams also finish in order.
+bool ordered(Queue before, Queue after) {
+  return before == after && is_device(before);
+}
+
+// Records that `step` waits for `on`, unless the order of their queue says so already.
+void add_wait(std::vector<StepInfo>& steps, std::vector<Wait>& waits, Queue queue, uint16_t on) {
+  StepInfo& source = steps[on];
+  if (ordered(source.queue, queue)) return;
+  const bool by_flag = !is_device(source.queue) || !is_device(queue);
+  waits.push_back({on, by_flag});
+  (by_flag ? source.writes_flag : source.records_event) = true;
+}
+
+}  // namespace
+
+Result<Program> Program::compile(plan::RankPlan plan) {
+  Program program;
+  const size_t n = plan.steps.size();
+  program.steps.resize(n);
+  std::set<int> peers;
+  for (size_t s = 0; s < n; ++s) {
+    const Step& step = plan.steps[s];
+    program.steps[s].queue = queue_of(step.kind);
+    if (!is_device(program.steps[s].queue)) peers.insert(step.peer);
+    for (const uint16_t dep : step.deps) {
+      if (dep >= s || plan.steps[dep].stage > step.stage) {
+        return error(Code::InternalError, "plan %s: step %zu depends on step %d, which comes later",
+                     plan.name.c_str(), s, dep);
+      }
+    }
+  }
+  program.peers.assign(peers.begin(), peers.end());
+
+  std::vector<std::vector<uint16_t>> users(plan.scratch_blocks);
+  for (size_t s = 0; s < n; ++s) {
+    for (const uint32_t block : scratch_blocks(plan.steps[s])) {
+      if (block >= users.size()) {
+        return error(Code::InternalError, "plan %s: step %zu names scratch block %u of %zu",
+                     plan.name.c_str(), s, block, users.size());
+      }
+      users[block].push_back(static_cast<uint16_t>(s));
+    }
+  }
+  std::vector<bool> awaited(n, false);
+  for (size_t s = 0; s < n; ++s) {
+    StepInfo& info = program.steps[s];
+    const Step& step = plan.steps[s];
+    for (const uint16_t dep : step.deps) {
+      add_wait(program.steps, info.deps, info.queue, dep);
+      awaited[dep] = true;
+    }
+    std::set<uint16_t> recycled;
+    for (const uint32_t block : scratch_blocks(step)) {
+      recycled.insert(users[block].begin(), users[block].end());
+    }
+    for (const uint16_t user : recycled) {
+      if (user != s || !is_device(info.queue)) {
+        add_wait(program.steps, info.recycled, info.queue, user);
+      }
+    }
+    if (!is_device(info.queue)) {
+      info.needs_start = step.deps.empty();
+      const auto peer = std::lower_bound(program.peers.begin(), program.peers.end(), step.peer);
+      info.lane = static_cast<uint16_t>(peer - program.peers.begin());
+    }
+  }
+  for (size_t s = 0; s < n; ++s) {
+    StepInfo& info = program.steps[s];
+    if (!is_device(info.queue) && !awaited[s]) info.joined = info.writes_flag = true;
+  }
+  program.plan = std::move(plan);
+  return program;
+}
+
+}  // namespace hetccl::exec

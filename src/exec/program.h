@@ -1,0 +1,48 @@
+// A plan made ready to run: for every step, which queue runs it, what it waits for and who waits
+// for it. Computed once per plan; launching a collective only reads it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace hetccl::exec {
+
+/// Where a step runs. Each queue starts its steps in the static order.
+enum class Queue : uint8_t {
+  Ccl,   ///< the internal stream of the cluster's vendor communicator
+  Work,  ///< the internal stream of reductions and copies
+  Send,  ///< the channel to a peer
+  Recv,  ///< the channel from a peer
+};
+
+/// A step that must be complete before another may start.
+struct Wait {
+  uint16_t step = 0;
+  bool by_flag = false;  ///< through its flag; else through its event (both are device work)
+};
+
+struct StepInfo {
+  Queue queue{};
+  std::vector<Wait> deps;      ///< complete in the same slice
+  std::vector<Wait> recycled;  ///< complete in the slice that used the same scratch slot before
+  bool writes_flag = false;    ///< somebody waits for this step's flag
+  bool records_event = false;  ///< a step of the other internal stream waits for it
+  bool needs_start = false;    ///< a wire step with no deps: waits for the user's stream itself
+  bool joined = false;         ///< a wire step for which only the user's stream waits
+  uint16_t lane = 0;           ///< Send, Recv: index into `peers`
+};
+
+struct Program {
+  plan::RankPlan plan;
+  std::vector<StepInfo> steps;  ///< parallel to plan.steps
+  std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
+
+  /// InternalError when the plan breaks a rule of its own IR.
+  static Result<Program> compile(plan::RankPlan plan);
+};
+
+}  // namespace hetccl::exec
