@@ -63,9 +63,9 @@ TEST_CASE("a bad value names the variable and what it takes") {
 
 TEST_CASE("a misspelt name is reported with the nearest real one") {
   std::vector<std::string> warnings;
-  REQUIRE(
-      parse({"HETCCL_TCP_STREAM=4", "HETCCL_IFNAME=eth0", "HETCCL_=1", "HETCCL_SHM=1"}, &warnings)
-          .ok());
+  REQUIRE(parse({"HETCCL_TCP_STREAM=4", "HETCCL_SOKET_IFNAMES=eth0", "HETCCL_=1", "HETCCL_SHM=1"},
+                &warnings)
+              .ok());
   REQUIRE(warnings.size() == 3);
   CHECK(warnings[0] ==
         "HETCCL_TCP_STREAM is no setting of hetccl and is ignored; did you mean "
