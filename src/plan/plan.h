@@ -41,6 +41,9 @@ enum class Buffer : uint8_t {
   Scratch,
 };
 
+/// The sources a Reduce has at most; longer ones are chained.
+inline constexpr size_t kMaxReduceSources = 16;
+
 struct Region {
   Buffer buffer = Buffer::Input;
   uint32_t block = 0;
@@ -73,10 +76,10 @@ struct Step {
   uint16_t stage =
       0;  ///< place in the software pipeline (see schedule.h); both ends of a message agree
   std::vector<uint16_t>
-      deps;  ///< earlier steps of this plan that must be complete in the same slice
-  std::vector<ShardRegion> shards;
-  std::vector<Region> srcs;  ///< Send, Copy, CclAllReduce: one; Reduce: at least one
-  Region dst;
+      deps{};  ///< earlier steps of this plan that must be complete in the same slice
+  std::vector<ShardRegion> shards{};
+  std::vector<Region> srcs{};  ///< Send, Copy, CclAllReduce: one; Reduce: at least one
+  Region dst{};
   int peer = -1;         ///< global rank
   uint32_t message = 0;  ///< Send, Recv: the plan-wide number of the message, equal at both ends
   bool average = false;  ///< Reduce, or CclReduce/CclAllReduce of one cluster that holds all ranks
@@ -90,6 +93,9 @@ struct RankPlan {
   uint16_t stages = 1;
   uint32_t input_blocks = 1, output_blocks = 1;
 };
+
+/// The plan as JSON, one line per step, for people and golden files.
+[[nodiscard]] std::string to_json(const RankPlan& plan);
 
 /// What is planned: the collective and its root, as ranks call it. The reduction and type do not
 /// change a plan, except that `reduces_by_average` asks for the one division.

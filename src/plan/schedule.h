@@ -25,6 +25,11 @@ struct Issue {
 /// Slots that scratch needs: slices that can be in flight at once.
 [[nodiscard]] uint32_t slots(const RankPlan& plan, uint32_t depth, uint32_t n_slices);
 
+/// Per step, the steps that must be complete in slice k - slots before it starts in slice k: those
+/// that use the scratch which it overwrites. `local_rank` is the plan's rank within its cluster.
+[[nodiscard]] std::vector<std::vector<uint16_t>> scratch_waits(const RankPlan& plan,
+                                                               int local_rank);
+
 /// Calls `visit(Issue)` for every step of every slice in the static order. Allocates nothing.
 template <typename Visit>
 void for_each_issue(const RankPlan& plan, uint32_t depth, uint32_t n_slices, Visit&& visit) {

@@ -1,0 +1,163 @@
+// All-reduce over clusters. Both plans move 2(C-1)S across clusters, and both keep all ranks' bits
+// equal: `exchange` evaluates one expression on both sides, `owner` does its last arithmetic in one
+// place.
+#include <map>
+
+#include "plan/collectives.h"
+
+namespace hetccl::plan {
+namespace {
+
+constexpr uint32_t kWholeLine[] = {0};
+
+/// The own part first where the cluster's number says so: every rank adds in cluster order.
+std::vector<Region> in_cluster_order(int self, const Region& own, std::map<int, Region> others) {
+  others[self] = own;
+  std::vector<Region> srcs;
+  for (const auto& [cluster, region] : others) srcs.push_back(region);
+  return srcs;
+}
+
+// Owner plan: stage 0 reduces inside and gathers the partials at the owners, stage 1 reduces there,
+// stage 2 scatters the results, stage 3 broadcasts them inside.
+class OwnerPlan {
+ public:
+  explicit OwnerPlan(Builder builder) : b_(std::move(builder)), n_parts_(b_.n_clusters()) {}
+
+  RankPlan build() && {
+    for (int part = 0; part < n_parts_; ++part) {
+      const Cut cut = cut_of(part, b_.cluster());
+      mine_.insert(mine_.end(), cut.begin(), cut.end());
+    }
+    done_.resize(mine_.size());
+    sent_.resize(mine_.size());
+    partial_ = b_.reduce_inside(mine_);
+    for (int part = 0; part < n_parts_; ++part) gather(part);
+    reduce_own_part();
+    for (int part = 0; part < n_parts_; ++part) scatter(part);
+    Deps all;
+    for (const Deps& deps : done_) all.insert(all.end(), deps.begin(), deps.end());
+    b_.broadcast_inside(mine_, 3, std::move(all));
+    return std::move(b_).finish("owner", 4);
+  }
+
+ private:
+  [[nodiscard]] Cut cut_of(int part, int cluster) const {
+    return cut_part(static_cast<uint32_t>(part), static_cast<uint32_t>(n_parts_),
+                    b_.cluster(cluster).shares);
+  }
+  /// Where entry `index` of `part`'s cut stands in `mine_`.
+  [[nodiscard]] size_t place(int part, size_t index) const {
+    return static_cast<size_t>(part) * b_.mine().border.size() + index;
+  }
+
+  /// Calls `visit(cluster, overlap, from, to)` for what the others hold of `part` (from), laid over
+  /// what its owner holds (to).
+  template <typename Visit>
+  void for_each_overlap(int part, Visit&& visit) {
+    const Cut owned = cut_of(part, part);
+    for (int c = 0; c < n_parts_; ++c) {
+      if (c == part) continue;
+      const Cut theirs = cut_of(part, c);
+      for (const Overlap& o : overlay(theirs, owned)) {
+        visit(c, o, b_.holder(c, theirs[o.a_index]), b_.holder(part, owned[o.b_index]));
+      }
+    }
+  }
+
+  void gather(int part) {
+    for_each_overlap(part, [&](int c, const Overlap& o, int from, int to) {
+      const uint32_t message = b_.next_message();
+      if (from == b_.rank()) {
+        const size_t at = place(part, o.a_index);
+        const Region src = part_of(partial_.regions[at], o.piece);
+        sent_[at].push_back(b_.send(message, to, 0, src, partial_.ready));
+      } else if (to == b_.rank()) {
+        const size_t at = place(part, o.b_index);
+        const auto [box, is_new] = inbox_[at].try_emplace(c);
+        if (is_new) box->second = b_.scratch(mine_[at].piece);
+        const Region dst = part_of(box->second, o.piece);
+        done_[at].push_back(b_.recv(message, from, 0, dst, {}));
+      }
+    });
+  }
+
+  void reduce_own_part() {
+    for (auto& [at, others] : inbox_) {
+      Deps deps = partial_.ready;
+      deps.insert(deps.end(), done_[at].begin(), done_[at].end());
+      const Region dst = region_of(Buffer::Output, mine_[at].piece);
+      const Region spare = others.begin()->second;
+      done_[at] = {b_.reduce(1, dst, in_cluster_order(b_.cluster(), partial_.regions[at], others),
+                             std::move(deps), spare)};
+    }
+  }
+
+  void scatter(int part) {
+    for_each_overlap(part, [&](int, const Overlap& o, int to, int from) {
+      const uint32_t message = b_.next_message();
+      const Region output = region_of(Buffer::Output, o.piece);
+      if (from == b_.rank()) {
+        b_.send(message, to, 2, output, done_[place(part, o.b_index)]);
+      } else if (to == b_.rank()) {
+        // In place, this overwrites what the rank's own partial was made of, or sent from.
+        const size_t at = place(part, o.a_index);
+        const Deps& before = b_.alone() ? sent_[at] : partial_.ready;
+        done_[at].push_back(b_.recv(message, from, 2, output, before));
+      }
+    });
+  }
+
+  Builder b_;
+  int n_parts_;
+  Cut mine_;  // this cluster's cuts of all parts
+  Partial partial_;
+  // Per entry of `mine_`, where this rank holds it: what makes it complete; what reads the partial.
+  std::vector<Deps> done_, sent_;
+  std::map<size_t, std::map<int, Region>> inbox_;  // entry of the own part -> cluster -> partial
+};
+
+}  // namespace
+
+RankPlan plan_all_reduce_owner(Builder builder) {
+  return OwnerPlan(std::move(builder)).build();
+}
+
+RankPlan plan_all_reduce_exchange(Builder b) {
+  const Cut cuts[] = {cut_line(kWholeLine, b.cluster(0).shares),
+                      cut_line(kWholeLine, b.cluster(1).shares)};
+  const int self = b.cluster();
+  const Cut& mine = cuts[self];
+  const Partial partial = b.reduce_inside(mine);
+
+  std::map<size_t, Region> inbox;  // the other cluster's partial, per entry of `mine`
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (b.holds(mine[i])) inbox[i] = b.scratch(mine[i].piece);
+  }
+  std::vector<Deps> before_reduce(mine.size(), partial.ready);
+  for (const Overlap& o : overlay(cuts[0], cuts[1])) {
+    const int ends[] = {b.holder(0, cuts[0][o.a_index]), b.holder(1, cuts[1][o.b_index])};
+    const uint32_t messages[] = {b.next_message(), b.next_message()};
+    if (ends[self] != b.rank()) continue;
+    const size_t at = self == 0 ? o.a_index : o.b_index;
+    const int peer = ends[1 - self];
+    const uint16_t send =
+        b.send(messages[self], peer, 0, part_of(partial.regions[at], o.piece), partial.ready);
+    // A rank that is alone sends its input, which the reduction overwrites when in place. Others
+    // send from scratch: their reduction waits for no send.
+    if (b.alone()) before_reduce[at].push_back(send);
+    before_reduce[at].push_back(
+        b.recv(messages[1 - self], peer, 0, part_of(inbox[at], o.piece), {}));
+  }
+  Deps reduced;
+  for (const auto& [at, other] : inbox) {
+    const Region dst = region_of(Buffer::Output, mine[at].piece);
+    reduced.push_back(b.reduce(1, dst,
+                               in_cluster_order(self, partial.regions[at], {{1 - self, other}}),
+                               before_reduce[at], other));
+  }
+  b.broadcast_inside(mine, 2, std::move(reduced));
+  return std::move(b).finish("exchange", 3);
+}
+
+}  // namespace hetccl::plan

@@ -1,0 +1,61 @@
+// Broadcast along a chain of clusters, from the root's. Border ranks forward what they received
+// themselves, before their own cluster has it. (C-1)S across clusters.
+#include "plan/collectives.h"
+
+namespace hetccl::plan {
+namespace {
+
+constexpr uint32_t kWholeLine[] = {0};
+
+/// The root's cluster: the vendor's broadcast. Returns what has to be complete before this rank's
+/// output is.
+Deps broadcast_from_root(Builder& b) {
+  const int root = b.spec().root;
+  if (b.cluster_of(root) != b.cluster()) return {};
+  if (b.alone()) {
+    return {b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}})};
+  }
+  return {b.add({.kind = StepKind::CclBroadcast,
+                 .shards = {{b.local_rank(root), {Buffer::Input}, {Buffer::Output}}}})};
+}
+
+}  // namespace
+
+RankPlan plan_broadcast(Builder b) {
+  std::vector<int> chain = {b.cluster_of(b.spec().root)};
+  for (int c = 0; c < b.n_clusters(); ++c) {
+    if (c != chain.front()) chain.push_back(c);
+  }
+  const Deps inside = broadcast_from_root(b);
+  const Buffer root_buffer = b.rank() == b.spec().root ? Buffer::Input : Buffer::Output;
+  Cut held = cut_line(kWholeLine, b.cluster(chain.front()).shares);
+  std::vector<Deps> arrived(held.size());  // per entry of `held`, where this rank holds it
+  if (root_buffer == Buffer::Output) arrived.assign(held.size(), inside);
+
+  for (size_t hop = 0; hop + 1 < chain.size(); ++hop) {
+    const uint16_t stage = static_cast<uint16_t>(hop);
+    const int c = chain[hop], d = chain[hop + 1];
+    Cut next = cut_line(kWholeLine, b.cluster(d).shares);
+    std::vector<Deps> arriving(next.size());
+    for (const Overlap& o : overlay(held, next)) {
+      const uint32_t message = b.next_message();
+      const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
+      if (from == b.rank()) {
+        b.send(message, to, stage, region_of(root_buffer, o.piece), arrived[o.a_index]);
+      } else if (to == b.rank()) {
+        arriving[o.b_index].push_back(
+            b.recv(message, from, stage, region_of(Buffer::Output, o.piece), {}));
+      }
+    }
+    if (d == b.cluster()) {
+      Deps all;
+      for (const Deps& deps : arriving) all.insert(all.end(), deps.begin(), deps.end());
+      b.broadcast_inside(next, static_cast<uint16_t>(stage + 1), std::move(all));
+    }
+    held = std::move(next);
+    arrived = std::move(arriving);
+  }
+  return std::move(b).finish("chain", static_cast<int>(chain.size()));
+}
+
+}  // namespace hetccl::plan

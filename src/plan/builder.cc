@@ -1,0 +1,119 @@
+#include "plan/builder.h"
+
+#include <algorithm>
+
+namespace hetccl::plan {
+
+Region region_of(Buffer buffer, const Piece& piece) {
+  return {buffer, piece.block, piece.begin, piece.end};
+}
+
+Region part_of(const Region& whole, const Piece& piece) {
+  return {whole.buffer, whole.block, piece.begin, piece.end};
+}
+
+Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology)
+    : spec_(spec), topology_(topology), rank_(rank), cluster_(topology.cluster_of(rank)) {
+  const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
+  if (spec.collective == Collective::ReduceScatter) plan_.input_blocks = n_ranks;
+  if (spec.collective == Collective::AllGather) plan_.output_blocks = n_ranks;
+}
+
+int Builder::holder(int c, const Held& held) const {
+  const topology::Cluster& cluster = this->cluster(c);
+  return cluster.ranks[static_cast<size_t>(cluster.border[held.holder])];
+}
+
+std::vector<uint32_t> Builder::line_of(int c) const {
+  const std::vector<int>& ranks = cluster(c).ranks;
+  return {ranks.begin(), ranks.end()};
+}
+
+uint16_t Builder::add(Step step) {
+  plan_.steps.push_back(std::move(step));
+  return static_cast<uint16_t>(plan_.steps.size() - 1);
+}
+
+Region Builder::scratch(const Piece& piece) {
+  const auto free_in = [&](const auto& used) {
+    return std::none_of(used.begin(), used.end(), [&](const auto& part) {
+      return part.first < piece.end && piece.begin < part.second;
+    });
+  };
+  const auto block = std::find_if(scratch_used_.begin(), scratch_used_.end(), free_in);
+  const auto index = static_cast<uint32_t>(block - scratch_used_.begin());
+  if (block == scratch_used_.end()) scratch_used_.emplace_back();
+  scratch_used_[index].emplace_back(piece.begin, piece.end);
+  return {Buffer::Scratch, index, piece.begin, piece.end};
+}
+
+uint16_t Builder::send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps) {
+  return add({.kind = StepKind::Send,
+              .stage = stage,
+              .deps = std::move(deps),
+              .srcs = {src},
+              .peer = to,
+              .message = message});
+}
+
+uint16_t Builder::recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps) {
+  return add({.kind = StepKind::Recv,
+              .stage = stage,
+              .deps = std::move(deps),
+              .dst = dst,
+              .peer = from,
+              .message = message});
+}
+
+Partial Builder::reduce_inside(const Cut& cut) {
+  Partial partial;
+  Step step{.kind = StepKind::CclReduce};
+  for (const Held& held : cut) {
+    const Region input = region_of(Buffer::Input, held.piece);
+    const Region result = !alone() && holds(held) ? scratch(held.piece) : input;
+    partial.regions.push_back(result);
+    step.shards.push_back({mine().border[held.holder], input, result});
+  }
+  if (!alone()) partial.ready = {add(std::move(step))};
+  return partial;
+}
+
+void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {
+  if (alone()) return;
+  Step step{.kind = StepKind::CclBroadcast, .stage = stage, .deps = std::move(deps)};
+  for (const Held& held : cut) {
+    const Region output = region_of(Buffer::Output, held.piece);
+    step.shards.push_back({mine().border[held.holder], output, output});
+  }
+  add(std::move(step));
+}
+
+uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
+                         const Region& spare) {
+  // Not in `dst`: in place it may be a source that is still to come.
+  while (srcs.size() > kMaxReduceSources) {
+    const auto rest = srcs.begin() + kMaxReduceSources;
+    deps.push_back(add({.kind = StepKind::Reduce,
+                        .stage = stage,
+                        .deps = deps,
+                        .srcs = {srcs.begin(), rest},
+                        .dst = spare}));
+    srcs.erase(srcs.begin() + 1, rest);
+    srcs.front() = spare;
+  }
+  return add({.kind = StepKind::Reduce,
+              .stage = stage,
+              .deps = std::move(deps),
+              .srcs = std::move(srcs),
+              .dst = dst,
+              .average = spec_.average});
+}
+
+RankPlan Builder::finish(std::string name, int stages) && {
+  plan_.name = std::move(name);
+  plan_.stages = static_cast<uint16_t>(stages);
+  plan_.scratch_blocks = static_cast<uint32_t>(scratch_used_.size());
+  return std::move(plan_);
+}
+
+}  // namespace hetccl::plan

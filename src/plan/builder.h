@@ -1,0 +1,80 @@
+// What the planners share: one rank's plan under construction. Planners walk all messages of all
+// ranks in one canonical order, so numbers and orders agree; the builder keeps what is of its rank.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/cut.h"
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetccl::plan {
+
+using Deps = std::vector<uint16_t>;
+
+[[nodiscard]] Region region_of(Buffer buffer, const Piece& piece);
+/// `piece`'s part of the block in which `whole` lies.
+[[nodiscard]] Region part_of(const Region& whole, const Piece& piece);
+
+/// A cluster's partial results, one per entry of the cut they were made by. `regions` is meaningful
+/// where this rank is the holder.
+struct Partial {
+  std::vector<Region> regions;
+  Deps ready;
+};
+
+class Builder {
+ public:
+  Builder(int rank, const Spec& spec, const topology::Topology& topology);
+
+  [[nodiscard]] const Spec& spec() const { return spec_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int cluster() const { return cluster_; }
+  [[nodiscard]] int n_clusters() const { return static_cast<int>(topology_.clusters().size()); }
+  [[nodiscard]] const topology::Cluster& cluster(int c) const {
+    return topology_.clusters()[static_cast<size_t>(c)];
+  }
+  [[nodiscard]] const topology::Cluster& mine() const { return cluster(cluster_); }
+  /// A cluster of one rank has no vendor communicator.
+  [[nodiscard]] bool alone() const { return mine().ranks.size() == 1; }
+  [[nodiscard]] int local_rank(int rank) const { return topology_.local_rank(rank); }
+  [[nodiscard]] int cluster_of(int rank) const { return topology_.cluster_of(rank); }
+  /// The global rank that holds `held` in cluster `c`.
+  [[nodiscard]] int holder(int c, const Held& held) const;
+  /// Is `held`, of a cut of this rank's cluster, held by this rank?
+  [[nodiscard]] bool holds(const Held& held) const { return holder(cluster_, held) == rank_; }
+  /// The line of a cluster's blocks: one per rank.
+  [[nodiscard]] std::vector<uint32_t> line_of(int c) const;
+
+  uint16_t add(Step step);
+  /// A scratch region over these fractions that no other region of this plan overlaps.
+  Region scratch(const Piece& piece);
+  /// The next message's number: to be called for every message, of whichever ranks.
+  uint32_t next_message() { return n_messages_++; }
+  uint16_t send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps);
+  uint16_t recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps);
+
+  /// CclReduce (stage 0) of the input's pieces to their holders' scratch; where the rank is alone
+  /// its input is its cluster's partial result already.
+  Partial reduce_inside(const Cut& cut);
+  /// CclBroadcast of the output's pieces from their holders; nothing where the rank is alone.
+  void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);
+  /// dst = srcs in order, averaged if the call asks for it: the last arithmetic on it. `spare` is
+  /// scratch among `srcs` in which long lists accumulate.
+  uint16_t reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
+                  const Region& spare);
+
+  RankPlan finish(std::string name, int stages) &&;
+
+ private:
+  Spec spec_;
+  const topology::Topology& topology_;
+  int rank_, cluster_;
+  RankPlan plan_;
+  uint32_t n_messages_ = 0;
+  std::vector<std::vector<std::pair<Fraction, Fraction>>> scratch_used_;  // per scratch block
+};
+
+}  // namespace hetccl::plan

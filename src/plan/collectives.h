@@ -1,0 +1,19 @@
+// The planners of the collectives, one per file. Each adds its rank's steps and names the plan.
+#pragma once
+
+#include "plan/builder.h"
+
+namespace hetccl::plan {
+
+/// One cluster: everything is the vendor's own call.
+RankPlan plan_one_cluster(Builder builder);
+
+// Two clusters or more.
+RankPlan plan_all_reduce_exchange(Builder builder);  ///< exactly two
+RankPlan plan_all_reduce_owner(Builder builder);
+RankPlan plan_reduce_scatter(Builder builder);
+RankPlan plan_all_gather(Builder builder);
+RankPlan plan_broadcast(Builder builder);
+RankPlan plan_barrier(Builder builder);
+
+}  // namespace hetccl::plan

@@ -1,0 +1,44 @@
+// Cutting lines of blocks over border ranks. A *line* is an ordered list of blocks, each one slice
+// long; a cluster's shares cut it into one interval per border rank. Cuts of two clusters laid over
+// each other give the messages between them, each within one block.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+
+/// A part of one block.
+struct Piece {
+  uint32_t block = 0;
+  Fraction begin{0, 1}, end{1, 1};
+};
+
+/// A piece and which border rank (index into Cluster::border) holds it.
+struct Held {
+  uint32_t holder = 0;
+  Piece piece;
+};
+
+/// The pieces of a line, in its order, without gaps.
+using Cut = std::vector<Held>;
+
+/// Cuts the line of `blocks` in proportion to `shares`.
+[[nodiscard]] Cut cut_line(std::span<const uint32_t> blocks, std::span<const uint32_t> shares);
+
+/// Cuts part `part` of `parts` equal ones of block 0: one piece per share.
+[[nodiscard]] Cut cut_part(uint32_t part, uint32_t parts, std::span<const uint32_t> shares);
+
+/// A piece held by `a`'s entry number `a_index` and `b`'s number `b_index`.
+struct Overlap {
+  size_t a_index = 0, b_index = 0;
+  Piece piece;
+};
+
+/// Two cuts of the same line, laid over each other, in the line's order.
+[[nodiscard]] std::vector<Overlap> overlay(const Cut& a, const Cut& b);
+
+}  // namespace hetccl::plan

@@ -1,0 +1,50 @@
+#include "plan/collectives.h"
+
+namespace hetccl::plan {
+namespace {
+
+/// All ranks of the cluster, in its order, are all ranks there are.
+Step whole_call(const Builder& b) {
+  const Region input{Buffer::Input}, output{Buffer::Output};
+  Step step{.average = b.spec().average};
+  switch (b.spec().collective) {
+    case Collective::AllReduce:
+      step.kind = StepKind::CclAllReduce;
+      step.srcs = {input};
+      step.dst = output;
+      break;
+    case Collective::ReduceScatter:
+      step.kind = StepKind::CclReduce;
+      for (uint32_t r : b.line_of(0)) {
+        step.shards.push_back({static_cast<int>(r), {Buffer::Input, r}, output});
+      }
+      break;
+    case Collective::AllGather:
+      step.kind = StepKind::CclBroadcast;
+      for (uint32_t r : b.line_of(0)) {
+        step.shards.push_back({static_cast<int>(r), input, {Buffer::Output, r}});
+      }
+      break;
+    case Collective::Broadcast:
+      step.kind = StepKind::CclBroadcast;
+      step.shards = {{b.spec().root, input, output}};
+      break;
+    case Collective::Barrier:
+      step.kind = StepKind::CclBarrier;
+      break;
+  }
+  return step;
+}
+
+}  // namespace
+
+RankPlan plan_one_cluster(Builder b) {
+  if (!b.alone()) {
+    b.add(whole_call(b));
+  } else if (b.spec().collective != Collective::Barrier) {
+    b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}});
+  }
+  return std::move(b).finish("vendor", 1);
+}
+
+}  // namespace hetccl::plan

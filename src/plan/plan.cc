@@ -1,0 +1,25 @@
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+
+bool operator==(Fraction a, Fraction b) {
+  return uint64_t{a.num} * b.den == uint64_t{b.num} * a.den;
+}
+
+bool operator<(Fraction a, Fraction b) {
+  return uint64_t{a.num} * b.den < uint64_t{b.num} * a.den;
+}
+
+uint64_t element(Fraction fraction, uint64_t length, uint64_t grain) {
+  if (fraction.num == fraction.den) return length;
+  // floor(length * num / den) without a product of more than 64 bits.
+  const uint64_t whole = length / fraction.den, rest = length % fraction.den;
+  const uint64_t at = whole * fraction.num + rest * fraction.num / fraction.den;
+  return at - at % grain;
+}
+
+uint64_t grain_of(DataType type) {
+  return 64 / size_of(type);
+}
+
+}  // namespace hetccl::plan

@@ -1,0 +1,86 @@
+// Plans as JSON, for people and for golden files: one line per step.
+#include <nlohmann/json.hpp>
+
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::CclReduce:
+      return "ccl_reduce";
+    case StepKind::CclBroadcast:
+      return "ccl_broadcast";
+    case StepKind::CclAllReduce:
+      return "ccl_all_reduce";
+    case StepKind::CclBarrier:
+      return "ccl_barrier";
+    case StepKind::Send:
+      return "send";
+    case StepKind::Recv:
+      return "recv";
+    case StepKind::Reduce:
+      return "reduce";
+    case StepKind::Copy:
+      return "copy";
+  }
+  return "?";
+}
+
+std::string text_of(Fraction f) {
+  return f.num == 0 ? "0" : f.num == f.den ? "1" : format("%u/%u", f.num, f.den);
+}
+
+/// "output[2] 0..1/2"; the whole block without fractions.
+std::string text_of(const Region& region) {
+  const char* buffer = region.buffer == Buffer::Input    ? "input"
+                       : region.buffer == Buffer::Output ? "output"
+                                                         : "scratch";
+  std::string text = format("%s[%u]", buffer, region.block);
+  if (region.begin.num == 0 && region.end.num == region.end.den) return text;
+  return text + " " + text_of(region.begin) + ".." + text_of(region.end);
+}
+
+bool writes_dst(StepKind kind) {
+  return kind == StepKind::CclAllReduce || kind == StepKind::Recv || kind == StepKind::Reduce ||
+         kind == StepKind::Copy;
+}
+
+Json encode(const Step& step) {
+  Json json = {{"kind", name_of(step.kind)}, {"stage", step.stage}};
+  if (!step.deps.empty()) json["deps"] = step.deps;
+  for (const ShardRegion& shard : step.shards) {
+    json["shards"].push_back(
+        {{"root", shard.root}, {"send", text_of(shard.send)}, {"recv", text_of(shard.recv)}});
+  }
+  for (const Region& src : step.srcs) json["srcs"].push_back(text_of(src));
+  if (writes_dst(step.kind)) json["dst"] = text_of(step.dst);
+  if (step.peer >= 0) {
+    json["peer"] = step.peer;
+    json["message"] = step.message;
+  }
+  if (step.average) json["average"] = true;
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const RankPlan& plan) {
+  const Json head = {{"name", plan.name},
+                     {"stages", plan.stages},
+                     {"input_blocks", plan.input_blocks},
+                     {"output_blocks", plan.output_blocks},
+                     {"scratch_blocks", plan.scratch_blocks}};
+  std::string text = head.dump();
+  text.back() = ',';
+  text += " \"steps\": [";
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    text += (i == 0 ? "\n  " : ",\n  ") + encode(plan.steps[i]).dump();
+  }
+  return text + "]}";
+}
+
+}  // namespace hetccl::plan

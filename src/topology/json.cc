@@ -1,0 +1,175 @@
+// JSON in and out. What comes in is another process's or a file's: every type, length and range is
+// checked, and nothing throws.
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "topology/topology.h"
+
+namespace hetccl::topology {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxInfoBytes = size_t{1} << 20U;
+constexpr size_t kMaxTopologyBytes = size_t{128} << 20U;
+constexpr size_t kMaxString = 4096;
+constexpr size_t kMaxNics = 256;
+constexpr int64_t kMaxRanks = 65'536;
+constexpr int64_t kMaxMbps = 1'000'000'000;
+
+Json encode(const RankInfo& info) {
+  Json nics = Json::array();
+  for (const Nic& nic : info.nics) {
+    nics.push_back({{"name", nic.name},
+                    {"address", nic.address},
+                    {"mbps", nic.mbps},
+                    {"distance", nic.distance}});
+  }
+  return {{"rank", info.rank},
+          {"host", info.host},
+          {"host_name", info.host_name},
+          {"pid", info.pid},
+          {"vendor", info.vendor},
+          {"model", info.model},
+          {"architecture", info.architecture},
+          {"bus_id", info.bus_id},
+          {"library", info.library},
+          {"library_version", info.library_version},
+          {"label", info.label},
+          {"nics", std::move(nics)}};
+}
+
+// Names come from the system and may be any bytes: what is not UTF-8 is replaced.
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Status read(const Json& object, const char* key, std::string& out) {
+  const auto it = object.find(key);
+  if (it == object.end()) return {};
+  if (!it->is_string()) return error(Code::InvalidArgument, "\"%s\" must be a string", key);
+  const auto& text = it->get_ref<const std::string&>();
+  if (text.size() > kMaxString) {
+    return error(Code::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
+                 text.size(), kMaxString);
+  }
+  out = text;
+  return {};
+}
+
+template <typename Integer>
+Status read(const Json& object, const char* key, int64_t largest, Integer& out) {
+  const auto it = object.find(key);
+  if (it == object.end()) return {};
+  if (!it->is_number_integer() ||
+      (it->is_number_unsigned() &&
+       it->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) ||
+      it->get<int64_t>() < 0 || it->get<int64_t>() > largest) {
+    return error(Code::InvalidArgument, "\"%s\" must be an integer from 0 to %lld", key,
+                 static_cast<long long>(largest));
+  }
+  out = static_cast<Integer>(it->get<int64_t>());
+  return {};
+}
+
+Status decode_nics(const Json& object, std::vector<Nic>& out) {
+  const auto it = object.find("nics");
+  if (it == object.end()) return {};
+  if (!it->is_array() || it->size() > kMaxNics) {
+    return error(Code::InvalidArgument, "\"nics\" must be an array of at most %zu", kMaxNics);
+  }
+  for (const Json& entry : *it) {
+    if (!entry.is_object()) return error(Code::InvalidArgument, "a NIC must be an object");
+    Nic nic;
+    HETCCL_TRY(read(entry, "name", nic.name).with("a NIC"));
+    HETCCL_TRY(read(entry, "address", nic.address).with("a NIC"));
+    HETCCL_TRY(read(entry, "mbps", kMaxMbps, nic.mbps).with("a NIC"));
+    HETCCL_TRY(read(entry, "distance", 1'000'000, nic.distance).with("a NIC"));
+    out.push_back(std::move(nic));
+  }
+  return {};
+}
+
+Result<RankInfo> decode(const Json& object) {
+  if (!object.is_object()) {
+    return error(Code::InvalidArgument, "a rank's description must be a JSON object");
+  }
+  for (const char* required : {"rank", "host", "vendor"}) {
+    if (!object.contains(required)) {
+      return error(Code::InvalidArgument, "a rank's description lacks \"%s\"", required);
+    }
+  }
+  RankInfo info;
+  HETCCL_TRY(read(object, "rank", kMaxRanks - 1, info.rank));
+  HETCCL_TRY(read(object, "pid", std::numeric_limits<int32_t>::max(), info.pid));
+  const std::pair<const char*, std::string*> texts[] = {{"host", &info.host},
+                                                        {"host_name", &info.host_name},
+                                                        {"vendor", &info.vendor},
+                                                        {"model", &info.model},
+                                                        {"architecture", &info.architecture},
+                                                        {"bus_id", &info.bus_id},
+                                                        {"library", &info.library},
+                                                        {"library_version", &info.library_version},
+                                                        {"label", &info.label}};
+  for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
+  HETCCL_TRY(decode_nics(object, info.nics));
+  return info;
+}
+
+Result<Json> parse(std::string_view text, size_t max_bytes, const char* what) {
+  if (text.size() > max_bytes) {
+    return error(Code::InvalidArgument, "%s of %zu bytes: at most %zu are allowed", what,
+                 text.size(), max_bytes);
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return error(Code::InvalidArgument, "%s is not JSON", what);
+  return json;
+}
+
+}  // namespace
+
+std::string to_json(const RankInfo& info) {
+  return dump(encode(info), -1);
+}
+
+Result<RankInfo> rank_info_from_json(std::string_view text) {
+  HETCCL_ASSIGN(const Json json, parse(text, kMaxInfoBytes, "a rank's description"));
+  return decode(json);
+}
+
+std::string Topology::to_json() const {
+  Json ranks = Json::array(), clusters = Json::array(), links = Json::array();
+  for (const RankInfo& info : infos_) ranks.push_back(encode(info));
+  for (const Cluster& cluster : clusters_) {
+    clusters.push_back({{"vendor", cluster.vendor},
+                        {"label", cluster.label},
+                        {"ranks", cluster.ranks},
+                        {"border", cluster.border},
+                        {"shares", cluster.shares}});
+  }
+  for (const Link& link : links_) {
+    links.push_back({{"a", link.a}, {"b", link.b}, {"kind", link.kind}, {"mbps", link.mbps}});
+  }
+  return dump(
+      {{"ranks", std::move(ranks)}, {"clusters", std::move(clusters)}, {"links", std::move(links)}},
+      1);
+}
+
+Result<Topology> Topology::from_json(std::string_view text) {
+  HETCCL_ASSIGN(const Json json, parse(text, kMaxTopologyBytes, "a topology"));
+  const auto ranks = json.is_object() ? json.find("ranks") : json.end();
+  if (ranks == json.end() || !ranks->is_array() || ranks->size() > static_cast<size_t>(kMaxRanks)) {
+    return error(Code::InvalidArgument, "a topology must be {\"ranks\": [...]} with at most %lld",
+                 static_cast<long long>(kMaxRanks));
+  }
+  std::vector<RankInfo> infos;
+  for (const Json& entry : *ranks) {
+    Result<RankInfo> info = decode(entry);
+    if (!info.ok()) return info.status().with(format("rank at place %zu", infos.size()));
+    infos.push_back(std::move(info).value());
+  }
+  // Clusters and links follow from the ranks; what the text says of them is for people.
+  return build(std::move(infos));
+}
+
+}  // namespace hetccl::topology

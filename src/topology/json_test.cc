@@ -1,0 +1,98 @@
+#include <doctest/doctest.h>
+
+#include "topology/topology.h"
+
+namespace hetccl::topology {
+namespace {
+
+RankInfo sample(int rank) {
+  RankInfo info;
+  info.rank = rank;
+  info.host = "boot:\"net\"";
+  info.host_name = "höst";
+  info.pid = 4711;
+  info.vendor = "host";
+  info.model = "EPYC";
+  info.architecture = "x86_64";
+  info.bus_id = "0000:01:00.0";
+  info.library = "host";
+  info.library_version = "1";
+  info.label = rank % 2 == 0 ? "even" : "odd";
+  info.nics = {{"eth0", "10.0.0.1", 25'000, 1}, {"eth1", "fe80::1", 0, 0}};
+  return info;
+}
+
+TEST_CASE("a rank's description survives its wire form") {
+  const Result<RankInfo> read = rank_info_from_json(to_json(sample(3)));
+  REQUIRE(read.ok());
+  CHECK(read.value() == sample(3));
+}
+
+TEST_CASE("a topology survives JSON") {
+  const Result<Topology> built = Topology::build({sample(0), sample(1), sample(2)});
+  REQUIRE(built.ok());
+  const Result<Topology> read = Topology::from_json(built.value().to_json());
+  REQUIRE(read.ok());
+  CHECK(read.value() == built.value());
+  CHECK(read.value().clusters().size() == 2);
+}
+
+TEST_CASE("bytes that are no UTF-8 do not break the wire form") {
+  RankInfo info = sample(0);
+  info.label = "\xff\xfe";
+  CHECK(rank_info_from_json(to_json(info)).ok());
+}
+
+TEST_CASE("hostile descriptions are refused with a reason") {
+  const std::string head = R"({"rank":0,"host":"a","vendor":"host")";
+  REQUIRE(rank_info_from_json(head + "}").ok());
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "not JSON"},
+      {"\0\xff", "not JSON"},
+      {"[1,2", "not JSON"},
+      {"[]", "must be a JSON object"},
+      {R"({"rank":0,"host":"a"})", "lacks \"vendor\""},
+      {R"({"rank":-1,"host":"a","vendor":"host"})", "\"rank\" must be an integer"},
+      {R"({"rank":65536,"host":"a","vendor":"host"})", "\"rank\" must be an integer"},
+      {R"({"rank":18446744073709551615,"host":"a","vendor":"host"})", "\"rank\""},
+      {R"({"rank":0.5,"host":"a","vendor":"host"})", "\"rank\""},
+      {R"({"rank":1e400,"host":"a","vendor":"host"})", ""},
+      {R"({"rank":0,"host":7,"vendor":"host"})", "\"host\" must be a string"},
+      {head + R"(,"label":")" + std::string(5000, 'x') + "\"}", "at most 4096"},
+      {head + R"(,"nics":{}})", "\"nics\" must be an array"},
+      {head + R"(,"nics":[1]})", "a NIC must be an object"},
+      {head + R"(,"nics":[{"mbps":-1}]})", "\"mbps\""},
+      {head + R"(,"nics":[{"distance":"near"}]})", "\"distance\""},
+      {std::string(1'000'000, '['), "not JSON"},
+      {std::string(2'000'000, ' '), "at most"},
+  };
+  for (const auto& [text, reason] : cases) {
+    const Result<RankInfo> read = rank_info_from_json(text);
+    CHECK_FALSE(read.ok());
+    CHECK(read.status().code() == Code::InvalidArgument);
+    CHECK_MESSAGE(read.status().message().find(reason) != std::string::npos,
+                  read.status().message());
+  }
+  std::string nics = head + R"(,"nics":[{})";
+  for (int i = 0; i < 256; ++i) nics += ",{}";
+  CHECK_FALSE(rank_info_from_json(nics + "]}").ok());
+}
+
+TEST_CASE("hostile topologies are refused with a reason") {
+  for (const char* text : {"", "[]", "{}", R"({"ranks":1})", R"({"ranks":[]})", R"({"ranks":[1]})",
+                           R"({"ranks":[{"rank":1,"host":"a","vendor":"host"}]})"}) {
+    CHECK_FALSE(Topology::from_json(text).ok());
+  }
+  const std::string bad = R"({"ranks":[{"rank":0,"host":"a","vendor":"host"},{"rank":1}]})";
+  CHECK(Topology::from_json(bad).status().message().find("place 1") != std::string::npos);
+}
+
+TEST_CASE("every truncation of a valid topology is refused without harm") {
+  const std::string text = Topology::build({sample(0)}).value().to_json();
+  for (size_t length = 0; length < text.size(); ++length) {
+    CHECK_FALSE(Topology::from_json(std::string_view(text).substr(0, length)).ok());
+  }
+}
+
+}  // namespace
+}  // namespace hetccl::topology

@@ -1,0 +1,99 @@
+#include "topology/topology.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "topology/border.h"
+
+namespace hetccl::topology {
+namespace {
+
+// Every pair of clusters has a Link, so their number is bounded.
+constexpr size_t kMaxClusters = 1024;
+constexpr size_t kMaxRanks = 65'536;
+
+/// Equal keys: one vendor library can join these ranks.
+using ClusterKey =
+    std::tuple<std::string, std::string, std::string, std::string, std::string, std::string>;
+
+ClusterKey cluster_key(const RankInfo& info) {
+  // NCCL joins GPUs of several generations (it takes the least compute capability of all); RCCL's
+  // kernels, and a host's shared memory, need one architecture.
+  const std::string architecture = info.vendor == "cuda" ? "" : info.architecture;
+  const std::string host = info.vendor == "host" ? info.host : "";
+  return {info.vendor, info.library, info.library_version, architecture, host, info.label};
+}
+
+/// The hosts of a cluster's ranks.
+std::set<std::string> hosts_of(const Cluster& cluster, const std::vector<RankInfo>& infos) {
+  std::set<std::string> hosts;
+  for (int rank : cluster.ranks) hosts.insert(infos[static_cast<size_t>(rank)].host);
+  return hosts;
+}
+
+std::vector<Link> links_between(const std::vector<Cluster>& clusters,
+                                const std::vector<RankInfo>& infos) {
+  std::vector<int64_t> mbps;
+  std::vector<std::set<std::string>> hosts;
+  for (const Cluster& cluster : clusters) {
+    mbps.push_back(border_mbps(cluster, infos));
+    hosts.push_back(hosts_of(cluster, infos));
+  }
+  std::vector<Link> links;
+  for (size_t a = 0; a < clusters.size(); ++a) {
+    for (size_t b = a + 1; b < clusters.size(); ++b) {
+      const bool one_host = hosts[a].size() == 1 && hosts[a] == hosts[b];
+      Link link{static_cast<int>(a), static_cast<int>(b), one_host ? "shm" : "tcp", 0};
+      if (!one_host) link.mbps = std::min(mbps[a], mbps[b]);
+      links.push_back(std::move(link));
+    }
+  }
+  return links;
+}
+
+}  // namespace
+
+Result<Topology> Topology::build(std::vector<RankInfo> infos) {
+  if (infos.empty()) return error(Code::InvalidArgument, "a topology needs at least one rank");
+  if (infos.size() > kMaxRanks) {
+    return error(Code::InvalidArgument, "%zu ranks: a topology holds at most %zu", infos.size(),
+                 kMaxRanks);
+  }
+  Topology topology;
+  std::map<ClusterKey, size_t> by_key;
+  for (size_t r = 0; r < infos.size(); ++r) {
+    if (infos[r].rank != static_cast<int>(r)) {
+      return error(Code::InvalidArgument,
+                   "the description at place %zu says it is of rank %d: every rank from 0 to %zu "
+                   "must describe itself once, in order",
+                   r, infos[r].rank, infos.size() - 1);
+    }
+    const auto [entry, is_new] =
+        by_key.try_emplace(cluster_key(infos[r]), topology.clusters_.size());
+    if (is_new) {
+      topology.clusters_.push_back({infos[r].vendor, infos[r].label, {}, {}, {}});
+    }
+    Cluster& cluster = topology.clusters_[entry->second];
+    topology.cluster_of_.push_back(static_cast<int>(entry->second));
+    topology.local_rank_.push_back(static_cast<int>(cluster.ranks.size()));
+    cluster.ranks.push_back(static_cast<int>(r));
+  }
+  if (topology.clusters_.size() > kMaxClusters) {
+    return error(Code::InvalidArgument,
+                 "the %zu ranks form %zu clusters, more than %zu: check that ranks of one kind "
+                 "have the same library version, and host ranks the same host and label",
+                 infos.size(), topology.clusters_.size(), kMaxClusters);
+  }
+  for (Cluster& cluster : topology.clusters_) find_border(cluster, infos);
+  topology.links_ = links_between(topology.clusters_, infos);
+  topology.infos_ = std::move(infos);
+  return topology;
+}
+
+bool Topology::same_host(int rank_a, int rank_b) const {
+  return infos_[static_cast<size_t>(rank_a)].host == infos_[static_cast<size_t>(rank_b)].host;
+}
+
+}  // namespace hetccl::topology

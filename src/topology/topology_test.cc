@@ -1,0 +1,129 @@
+#include "topology/topology.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "topology/border.h"
+
+namespace hetccl::topology {
+namespace {
+
+using Ints = std::vector<int>;
+using Shares = std::vector<uint32_t>;
+
+RankInfo info(int rank, const std::string& host, const std::string& label = "") {
+  RankInfo result;
+  result.rank = rank;
+  result.host = host;
+  result.vendor = "host";
+  result.architecture = "x86_64";
+  result.library = "host";
+  result.library_version = "1";
+  result.label = label;
+  result.nics = {{"eth0", "10.0.0.1", 1000, 0}};
+  return result;
+}
+
+Topology built(std::vector<RankInfo> infos) {
+  Result<Topology> topology = Topology::build(std::move(infos));
+  REQUIRE_MESSAGE(topology.ok(), topology.status().message());
+  return std::move(topology).value();
+}
+
+TEST_CASE("clusters are ordered by their lowest rank, whatever the rank order") {
+  const Topology topology = built({info(0, "b"), info(1, "a"), info(2, "b"), info(3, "a")});
+  REQUIRE(topology.clusters().size() == 2);
+  CHECK(topology.clusters()[0].ranks == Ints{0, 2});
+  CHECK(topology.clusters()[1].ranks == Ints{1, 3});
+  CHECK(topology.cluster_of(3) == 1);
+  CHECK(topology.local_rank(2) == 1);
+  CHECK(topology.same_host(0, 2));
+  CHECK_FALSE(topology.same_host(0, 1));
+}
+
+TEST_CASE("what one vendor library cannot join is split") {
+  std::vector<RankInfo> infos;
+  for (int r = 0; r < 6; ++r) infos.push_back(info(r, "a"));
+  infos[1].label = "x";
+  infos[2].library_version = "2";
+  infos[3].architecture = "aarch64";
+  infos[4].vendor = infos[4].library = "cuda";
+  CHECK(built(infos).clusters().size() == 5);
+  CHECK(built(infos).clusters()[0].ranks == Ints{0, 5});
+}
+
+TEST_CASE("a cuda cluster spans hosts and generations, a hip cluster one architecture") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "a"), info(3, "b")};
+  for (int r = 0; r < 4; ++r) {
+    const size_t i = static_cast<size_t>(r);
+    infos[i].vendor = r < 2 ? "cuda" : "hip";
+    infos[i].library = r < 2 ? "nccl" : "rccl";
+    infos[i].architecture = r % 2 == 0 ? "one" : "two";
+  }
+  const Topology topology = built(infos);
+  REQUIRE(topology.clusters().size() == 3);
+  CHECK(topology.clusters()[0].ranks == Ints{0, 1});
+}
+
+TEST_CASE("border ranks are those nearest to a NIC; without NICs all are") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a")};
+  infos[0].nics[0].distance = 2;
+  infos[2].nics.clear();
+  CHECK(built(infos).clusters()[0].border == Ints{1});
+  for (RankInfo& rank : infos) rank.nics.clear();
+  CHECK(built(infos).clusters()[0].border == Ints{0, 1, 2});
+  CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 1});
+}
+
+TEST_CASE("shares follow the bandwidth of each border rank's NIC") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a")};
+  CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 1});
+  infos[2].nics = {{"eth1", "", 4000, 0}};  // ranks 0 and 1 share eth0
+  CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 8});
+  infos[2].nics[0].mbps = 0;
+  CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 1});
+  infos[2].nics[0].mbps = 400'000;  // what the others would add is not worth a part
+  CHECK(built(infos).clusters()[0].border == Ints{2});
+  CHECK(built(infos).clusters()[0].shares == Shares{1});
+}
+
+TEST_CASE("small shares stay small, have no common factor and keep proportions") {
+  CHECK(small_shares({100, 100}) == Shares{1, 1});
+  CHECK(small_shares({25'000, 100'000}) == Shares{1, 4});
+  CHECK(small_shares({3, 5, 7}) == Shares{3, 5, 7});
+  for (uint64_t w = 64; w < 2000; w += 7) {
+    const Shares shares = small_shares({w, 1000});
+    const double part = shares[0] / static_cast<double>(shares[0] + shares[1]);
+    const double ideal = static_cast<double>(w) / static_cast<double>(w + 1000);
+    CHECK(part == doctest::Approx(ideal).epsilon(0.04));
+    CHECK(std::max(shares[0], shares[1]) <= 16);
+  }
+}
+
+TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a", "x"), info(2, "b"), info(3, "b")};
+  infos[3].nics = {{"eth1", "", 500, 0}};
+  const Topology topology = built(infos);
+  REQUIRE(topology.links().size() == 3);
+  CHECK(topology.links()[0] == Link{0, 1, "shm", 0});
+  CHECK(topology.links()[1] == Link{0, 2, "tcp", 1000});
+  CHECK(topology.links()[2] == Link{1, 2, "tcp", 1000});
+}
+
+TEST_CASE("ranks that are not their own place are named") {
+  const Result<Topology> topology = Topology::build({info(0, "a"), info(0, "a")});
+  REQUIRE_FALSE(topology.ok());
+  CHECK(topology.status().code() == Code::InvalidArgument);
+  CHECK(topology.status().message().find("place 1") != std::string::npos);
+  CHECK_FALSE(Topology::build({}).ok());
+}
+
+TEST_CASE("more clusters than links can be kept for are refused") {
+  std::vector<RankInfo> infos;
+  for (int r = 0; r < 1025; ++r) infos.push_back(info(r, std::to_string(r)));
+  CHECK(Topology::build(infos).status().message().find("1025 clusters") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hetccl::topology
