@@ -1,0 +1,101 @@
+#include "device/host/stream_tasks.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hetccl::device {
+
+namespace {
+
+// What one poll may do, so that one thread can drive many streams.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+struct CopyTask {
+  const TaskQueue* queue;
+  std::byte* dst;
+  const std::byte* src;
+  size_t bytes;
+
+  TaskState operator()() {
+    const size_t piece = std::min(bytes, kPieceBytes);
+    if (piece > 0) std::memcpy(queue->host_address(dst), queue->host_address(src), piece);
+    dst += piece;
+    src += piece;
+    bytes -= piece;
+    return bytes == 0 ? TaskState::Done : TaskState::Advanced;
+  }
+};
+
+struct ReduceTask {
+  const TaskQueue* queue;
+  size_t done;
+  Reduction whole;
+
+  TaskState operator()() {
+    const size_t element = size_of(whole.type);
+    const auto sources = static_cast<size_t>(whole.n_srcs);
+    const size_t count = std::min(whole.count - done, kPieceBytes / element / sources);
+    const void* srcs[Reduction::kMaxSources];
+    for (size_t s = 0; s < sources; ++s)
+      srcs[s] = queue->host_address(static_cast<const std::byte*>(whole.srcs[s]) + done * element);
+    void* dst = queue->host_address(static_cast<std::byte*>(whole.dst) + done * element);
+    hetccl::reduce(dst, srcs, whole.n_srcs, count, whole.type, whole.op, whole.divisor);
+    done += count;
+    return done == whole.count ? TaskState::Done : TaskState::Advanced;
+  }
+};
+
+}  // namespace
+
+Status validate(const Reduction& reduction) {
+  if (reduction.n_srcs < 1 || reduction.n_srcs > Reduction::kMaxSources)
+    return error(Code::InvalidArgument, "a reduction of %d sources: 1 to %d are possible",
+                 reduction.n_srcs, Reduction::kMaxSources);
+  if (!is_valid(reduction.type) || !is_valid(reduction.op))
+    return error(Code::InvalidArgument, "a reduction of data type %d with operator %d is unknown",
+                 static_cast<int>(reduction.type), static_cast<int>(reduction.op));
+  if (reduction.op == RedOp::Avg && reduction.divisor == 0)
+    return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
+  return {};
+}
+
+void push_wait_flag(TaskQueue& queue, const Flag& flag, uint32_t value) {
+  queue.push([&flag, value] { return flag.reached(value) ? TaskState::Done : TaskState::Pending; });
+}
+
+void push_write_flag(TaskQueue& queue, Flag& flag, uint32_t value) {
+  queue.push([&flag, value] {
+    flag.word.store(value, std::memory_order_release);
+    return TaskState::Done;
+  });
+}
+
+void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes) {
+  queue.push(
+      CopyTask{&queue, static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), bytes});
+}
+
+void push_reduce(TaskQueue& queue, const Reduction& reduction) {
+  if (reduction.count > 0) queue.push(ReduceTask{&queue, 0, reduction});
+}
+
+void HostEvent::record(TaskQueue& queue) {
+  last_.reset();
+  for (const Point& point : points_)
+    if (point.use_count() == 1) last_ = point;
+  if (!last_) last_ = points_.emplace_back(std::make_shared<std::atomic<bool>>());
+  last_->store(false, std::memory_order_relaxed);
+  queue.push([point = last_] {
+    point->store(true, std::memory_order_release);
+    return TaskState::Done;
+  });
+}
+
+void HostEvent::wait(TaskQueue& queue) const {
+  if (!last_) return;
+  queue.push([point = last_] {
+    return point->load(std::memory_order_acquire) ? TaskState::Done : TaskState::Pending;
+  });
+}
+
+}  // namespace hetccl::device

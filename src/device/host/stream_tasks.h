@@ -1,0 +1,41 @@
+// The work of a cooperative stream, as tasks of its TaskQueue. They find device memory through the
+// queue, so that the tests' asynchronous device runs the same tasks on memory of its own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/task_queue.h"
+#include "device/device.h"
+
+namespace hetccl::device {
+
+/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, or divides
+/// by 0.
+[[nodiscard]] Status validate(const Reduction& reduction);
+
+void push_wait_flag(TaskQueue& queue, const Flag& flag, uint32_t value);
+void push_write_flag(TaskQueue& queue, Flag& flag, uint32_t value);
+void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes);
+/// `reduction` is valid.
+void push_reduce(TaskQueue& queue, const Reduction& reduction);
+
+/// An event of cooperative streams. As in CUDA, a wait is for the record that came last before it,
+/// and an event that was never recorded holds nobody up. Not thread-safe (each call needs the
+/// caller's order), but its tasks run on any thread.
+class HostEvent : public Event {
+ public:
+  void record(TaskQueue& queue);
+  void wait(TaskQueue& queue) const;
+
+ private:
+  // One record. Kept by the tasks that refer to it; reused once they are gone, so that an event
+  // that is recorded again and again stops allocating.
+  using Point = std::shared_ptr<std::atomic<bool>>;
+  std::vector<Point> points_;
+  Point last_;
+};
+
+}  // namespace hetccl::device

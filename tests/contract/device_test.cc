@@ -1,0 +1,338 @@
+// What every Device must do, run on the host and on the asynchronous fake device.
+#include "device/device.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/host/host_device.h"
+#include "fake/fake_device.h"
+#include "fake/reference.h"
+
+using namespace hetccl;
+using namespace hetccl::device;
+using fake::FakeDevice;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr auto kDeadline = std::chrono::seconds(20);
+
+// A device under test, with what the suite needs beyond the seam.
+struct Subject {
+  std::string name;
+  std::unique_ptr<Device> device;
+  FakeDevice* fake = nullptr;
+
+  explicit Subject(bool asynchronous, uint64_t seed = 1) {
+    if (asynchronous) {
+      auto made = FakeDevice::create({.seed = seed, .max_delay_us = 50});
+      REQUIRE(made.ok());
+      fake = made->get();
+      device = std::move(made.value());
+    } else {
+      device = make_host_device();
+    }
+    name = device->vendor();
+  }
+  void upload(void* memory, const Bytes& bytes) const {
+    if (fake)
+      fake->upload(memory, bytes.data(), bytes.size());
+    else if (!bytes.empty())
+      std::memcpy(memory, bytes.data(), bytes.size());
+  }
+  [[nodiscard]] Bytes download(const void* memory, size_t size) const {
+    Bytes bytes(size);
+    if (fake)
+      fake->download(bytes.data(), memory, size);
+    else if (size > 0)
+      std::memcpy(bytes.data(), memory, size);
+    return bytes;
+  }
+  [[nodiscard]] std::unique_ptr<Stream> stream() const {
+    auto made = device->create_stream();
+    REQUIRE(made.ok());
+    return std::move(made).value();
+  }
+  [[nodiscard]] std::unique_ptr<Event> event() const {
+    auto made = device->create_event();
+    REQUIRE(made.ok());
+    return std::move(made).value();
+  }
+  [[nodiscard]] void* memory(size_t bytes) const {
+    auto made = device->allocate(bytes);
+    REQUIRE(made.ok());
+    return made.value();
+  }
+  // Pinned; freed with the device's users.
+  [[nodiscard]] Flag* flags(size_t count) const {
+    auto made = device->allocate_pinned(count * sizeof(Flag));
+    REQUIRE(made.ok());
+    for (size_t i = 0; i < count * sizeof(Flag); ++i)
+      REQUIRE(static_cast<std::byte*>(made.value())[i] == std::byte{0});
+    return static_cast<Flag*>(made.value());
+  }
+  // Drives the device until the flag shows `value`.
+  [[nodiscard]] bool reaches(const Flag& flag, uint32_t value,
+                             Duration deadline = kDeadline) const {
+    const TimePoint end = steady_clock().now() + deadline;
+    while (!flag.reached(value)) {
+      if (steady_clock().now() > end) return false;
+      if (!device->progress()) std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+constexpr auto kShort = std::chrono::milliseconds(5);
+
+}  // namespace
+
+TEST_CASE("copies of one stream run in order, of any size") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    std::mt19937_64 random(3);
+    Flag* flag = s.flags(1);
+    auto stream = s.stream();
+    uint32_t turn = 0;
+    for (size_t bytes : {0, 1, 7, 4096, 100'001, (3 << 20) + 5}) {
+      void *a = s.memory(bytes), *b = s.memory(bytes), *c = s.memory(bytes);
+      const Bytes data = fake::random_elements(random, DataType::Uint8, bytes);
+      s.upload(a, data);
+      CHECK(s.device->copy(*stream, b, a, bytes).ok());
+      CHECK(s.device->copy(*stream, c, b, bytes).ok());
+      CHECK(s.device->write_flag(*stream, *flag, ++turn).ok());
+      REQUIRE(s.reaches(*flag, turn));
+      CHECK(s.download(c, bytes) == data);
+      for (void* memory : {a, b, c}) s.device->free(memory);
+    }
+    stream.reset();
+    s.device->free_pinned(flag);
+  }
+}
+
+TEST_CASE("pinned memory is a source and a target of copies") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    Flag* flag = s.flags(1);
+    auto pinned = s.device->allocate_pinned(1000);
+    REQUIRE(pinned.ok());
+    std::memset(pinned.value(), 7, 500);
+    void* memory = s.memory(500);
+    auto* half = static_cast<std::byte*>(pinned.value()) + 500;
+    {
+      auto stream = s.stream();
+      CHECK(s.device->copy(*stream, memory, pinned.value(), 500).ok());
+      CHECK(s.device->copy(*stream, half, memory, 500).ok());
+      CHECK(s.device->write_flag(*stream, *flag, 1).ok());
+      REQUIRE(s.reaches(*flag, 1));
+    }
+    CHECK(std::memcmp(pinned.value(), half, 500) == 0);
+    s.device->free(memory);
+    s.device->free_pinned(pinned.value());
+    s.device->free_pinned(flag);
+  }
+}
+
+TEST_CASE("a stream waits for the host's flag, and the host for the stream's") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    Flag* flags = s.flags(2);
+    {
+      auto stream = s.stream();
+      for (uint32_t i = 1; i <= 20; ++i) {
+        CHECK(s.device->wait_flag(*stream, flags[0], i).ok());
+        CHECK(s.device->write_flag(*stream, flags[1], i).ok());
+      }
+      CHECK_FALSE(s.reaches(flags[1], 1, kShort));
+      for (uint32_t i = 1; i <= 20; ++i) {
+        flags[0].word.store(i, std::memory_order_release);
+        REQUIRE(s.reaches(flags[1], i));
+        CHECK(flags[1].word.load() == i);
+      }
+    }
+    s.device->free_pinned(flags);
+  }
+}
+
+TEST_CASE("abort's value and cyclic counters release waits") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    Flag* flags = s.flags(2);
+    {
+      auto stream = s.stream();
+      for (uint32_t i = 1; i <= 100; ++i)
+        CHECK(s.device->wait_flag(*stream, flags[0], i * 1000).ok());
+      CHECK(s.device->write_flag(*stream, flags[1], 1).ok());
+      CHECK_FALSE(s.reaches(flags[1], 1, kShort));
+      flags[0].word.store(kFlagAborted, std::memory_order_release);
+      REQUIRE(s.reaches(flags[1], 1));
+      // 3 comes after 2^32 - 3.
+      flags[0].word.store(0xfffffffdU, std::memory_order_release);
+      CHECK(s.device->wait_flag(*stream, flags[0], 3).ok());
+      CHECK(s.device->write_flag(*stream, flags[1], 2).ok());
+      CHECK_FALSE(s.reaches(flags[1], 2, kShort));
+      flags[0].word.store(3, std::memory_order_release);
+      REQUIRE(s.reaches(flags[1], 2));
+    }
+    s.device->free_pinned(flags);
+  }
+}
+
+TEST_CASE("events order streams, and a wait is for the record before it") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    Flag* flags = s.flags(4);
+    {
+      auto a = s.stream(), b = s.stream(), c = s.stream();
+      auto event = s.event();
+      // Never recorded: nobody waits.
+      CHECK(s.device->wait(*a, *event).ok());
+      CHECK(s.device->write_flag(*a, flags[0], 1).ok());
+      REQUIRE(s.reaches(flags[0], 1));
+      // b waits for a, which the host holds; the event's later record on c changes nothing.
+      CHECK(s.device->wait_flag(*a, flags[1], 1).ok());
+      CHECK(s.device->record(*event, *a).ok());
+      CHECK(s.device->wait(*b, *event).ok());
+      CHECK(s.device->write_flag(*b, flags[2], 1).ok());
+      CHECK(s.device->record(*event, *c).ok());
+      CHECK(s.device->write_flag(*c, flags[3], 1).ok());
+      REQUIRE(s.reaches(flags[3], 1));
+      CHECK_FALSE(s.reaches(flags[2], 1, kShort));
+      flags[1].word.store(1, std::memory_order_release);
+      REQUIRE(s.reaches(flags[2], 1));
+      event.reset();  // while tasks may hold it
+      // A chain over two streams, far longer than either's delays.
+      auto there = s.event(), back = s.event();
+      for (uint32_t i = 2; i <= 200; ++i) {
+        CHECK(s.device->record(*there, *a).ok());
+        CHECK(s.device->wait(*b, *there).ok());
+        CHECK(s.device->write_flag(*b, flags[2], i).ok());
+        CHECK(s.device->record(*back, *b).ok());
+        CHECK(s.device->wait(*a, *back).ok());
+      }
+      CHECK(s.device->write_flag(*a, flags[0], 2).ok());
+      REQUIRE(s.reaches(flags[0], 2));
+      CHECK(flags[2].word.load() == 200);
+    }
+    s.device->free_pinned(flags);
+  }
+}
+
+TEST_CASE("reductions equal the reference for every type, operator and odd count") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    std::mt19937_64 random(11);
+    Flag* flag = s.flags(1);
+    auto stream = s.stream();
+    uint32_t turn = 0;
+    const auto run = [&](DataType type, RedOp op, size_t count, int n_srcs, int alias) {
+      const size_t bytes = count * size_of(type);
+      std::vector<Bytes> sources;
+      std::vector<const void*> host;
+      Reduction r{.n_srcs = n_srcs, .count = count, .type = type, .op = op};
+      r.divisor = static_cast<uint32_t>(n_srcs);
+      for (int i = 0; i < n_srcs; ++i) {
+        sources.push_back(fake::random_elements(random, type, count));
+        void* memory = s.memory(bytes);
+        s.upload(memory, sources.back());
+        r.srcs[i] = memory;
+      }
+      for (const Bytes& source : sources) host.push_back(source.data());
+      r.dst = alias < 0 ? s.memory(bytes) : const_cast<void*>(r.srcs[alias]);
+      Bytes expected(bytes);
+      fake::reference_reduce(expected.data(), host, count, type, op, r.divisor);
+      REQUIRE(s.device->reduce(*stream, r).ok());
+      REQUIRE(s.device->write_flag(*stream, *flag, ++turn).ok());
+      REQUIRE(s.reaches(*flag, turn));
+      CHECK(s.download(r.dst, bytes) == expected);
+      if (alias < 0) s.device->free(r.dst);
+      for (int i = 0; i < n_srcs; ++i) s.device->free(const_cast<void*>(r.srcs[i]));
+    };
+    for (DataType type : fake::kTypes)
+      for (RedOp op : fake::kOps) {
+        run(type, op, 0, 2, -1);
+        run(type, op, 1, 3, -1);
+        run(type, op, 1001, 2, static_cast<int>(random() % 2));
+        run(type, op, 333, 16, -1);
+      }
+    run(DataType::Float32, RedOp::Sum, 1'000'003, 3, 0);  // several pieces, in place
+    run(DataType::BFloat16, RedOp::Avg, 600'001, 2, 1);
+    stream.reset();
+    s.device->free_pinned(flag);
+  }
+}
+
+TEST_CASE("bad arguments are refused") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    CHECK(s.device->wrap_stream(nullptr).status().code() == Code::InvalidArgument);
+    CHECK_FALSE(s.device->allocate(SIZE_MAX - 100).ok());
+    auto stream = s.stream();
+    Reduction r;
+    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+    r.n_srcs = Reduction::kMaxSources + 1;
+    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+    r.n_srcs = 1;
+    r.op = RedOp::Avg;
+    r.divisor = 0;
+    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+  }
+  int no_stream = 0;
+  CHECK_FALSE(make_host_device()->wrap_stream(&no_stream).ok());
+}
+
+TEST_CASE("a wrapped stream is the same queue as the user's") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    Flag* flags = s.flags(2);
+    {
+      auto mine = s.stream();
+      auto wrapped = s.device->wrap_stream(mine->native());
+      REQUIRE(wrapped.ok());
+      CHECK(s.device->wait_flag(*mine, flags[0], 1).ok());
+      CHECK(s.device->write_flag(**wrapped, flags[1], 1).ok());
+      CHECK_FALSE(s.reaches(flags[1], 1, kShort));
+      flags[0].word.store(1, std::memory_order_release);
+      REQUIRE(s.reaches(flags[1], 1));
+    }
+    s.device->free_pinned(flags);
+  }
+}
+
+TEST_CASE("streams come and go on other threads while the device advances") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    constexpr int kThreads = 3, kEach = 30;
+    Flag* flags = s.flags(kThreads);
+    std::vector<std::thread> users;
+    for (int t = 0; t < kThreads; ++t)
+      users.emplace_back([&s, flags, t] {
+        for (uint32_t i = 1; i <= kEach; ++i) {
+          auto stream = s.device->create_stream();
+          (void)s.device->write_flag(**stream, flags[t], i);
+          stream.value().reset();  // its work is done nevertheless
+          const TimePoint end = steady_clock().now() + kDeadline;
+          while (!flags[t].reached(i) && steady_clock().now() < end) std::this_thread::yield();
+        }
+      });
+    bool all = true;
+    for (int t = 0; t < kThreads; ++t) all &= s.reaches(flags[t], kEach);
+    for (auto& user : users) user.join();
+    CHECK(all);
+    s.device->free_pinned(flags);
+  }
+}

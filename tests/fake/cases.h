@@ -1,0 +1,39 @@
+// Random collectives over random layouts, with inputs whose result is exact in every type, so that
+// any order of evaluation must give the same bits.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "topology/topology.h"
+
+namespace hetccl::fake {
+
+struct Case {
+  Signature signature;
+  bool in_place = false;
+  std::vector<std::string> labels;  ///< the cluster of each rank
+
+  [[nodiscard]] int n_ranks() const { return static_cast<int>(labels.size()); }
+  [[nodiscard]] std::string text() const;
+};
+
+/// Labels of `n_ranks` ranks in 1 to `max_clusters` clusters, in random order.
+std::vector<std::string> random_labels(std::mt19937_64& random, int max_ranks, int max_clusters);
+/// A collective over `labels`.
+Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint64_t max_count);
+/// What the ranks of `labels` would publish if all were on one host.
+std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels);
+
+/// Elements of the send and receive buffers.
+size_t send_elements(const Case& test);
+size_t recv_elements(const Case& test);
+/// Small integers (of the signature's type) for one rank.
+std::vector<std::byte> input_of(const Case& test, int rank);
+/// What `rank` must hold afterwards, given all inputs.
+std::vector<std::byte> expected_of(const Case& test, int rank,
+                                   const std::vector<std::vector<std::byte>>& inputs);
+
+}  // namespace hetccl::fake

@@ -1,0 +1,35 @@
+// The fake device's memory: one memfd mapped twice, and an allocator over it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "base/status.h"
+
+namespace hetccl::fake {
+
+/// Thread-safe.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  Status open(size_t bytes);
+
+  Result<void*> allocate(size_t bytes);
+  /// Ends the process for an address that `allocate` did not return.
+  void free(void* memory);
+  /// Where `address` can be touched; addresses outside (pinned memory) are returned as they are.
+  [[nodiscard]] std::byte* alias(const void* address) const;
+
+ private:
+  std::byte* device_ = nullptr;  // PROT_NONE: what users hold
+  std::byte* alias_ = nullptr;   // the same pages, readable and writable
+  size_t bytes_ = 0;
+  std::mutex mutex_;
+  std::map<size_t, size_t> used_;  // offset -> bytes
+};
+
+}  // namespace hetccl::fake

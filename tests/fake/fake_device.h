@@ -1,0 +1,36 @@
+// An asynchronous device without hardware. Each stream is a thread with seeded random delays
+// between tasks. Device memory lies at addresses that nobody may touch (PROT_NONE): host code that
+// reads or writes it crashes, while stream threads use a second mapping of the same pages. So what
+// works on it does not rely on host-accessible memory, nor on work being done when enqueued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "device/device.h"
+
+namespace hetccl::fake {
+
+struct FakeOptions {
+  uint64_t seed = 1;
+  int max_delay_us = 100;  ///< before each task; 0: none
+  bool kernels = true;     ///< false: no kKernels, `reduce` is Unsupported
+  size_t memory_bytes = size_t{256} << 20;
+};
+
+/// Vendor "fake". Native streams are `TaskQueue*` polled by the stream's own thread; ccl/host runs
+/// on them. Allocations are filled with 0xA5. A stream that is destroyed finishes its work first,
+/// and ends the process when that takes longer than ten seconds.
+class FakeDevice : public device::Device {
+ public:
+  static Result<std::unique_ptr<FakeDevice>> create(const FakeOptions& options = {});
+
+  /// Copies between host and device memory at once; the caller knows that no stream uses it.
+  virtual void upload(void* device_memory, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* device_memory, size_t bytes) = 0;
+  /// Waits until all streams are empty; false at the deadline.
+  [[nodiscard]] virtual bool synchronize(Duration deadline) = 0;
+};
+
+}  // namespace hetccl::fake
