@@ -1,0 +1,132 @@
+"""Emulated hosts: shaped, counted, cut and healed, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hetccl.hosts import EmulatedHosts
+
+pytestmark = pytest.mark.skipif(
+    EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
+)
+
+RECEIVE = """
+import socket, sys, time
+server = socket.create_server(("0.0.0.0", 5000)); server.settimeout(20)
+print("ready", flush=True)
+peer, _ = server.accept()
+start, got = time.monotonic(), 0
+while data := peer.recv(1 << 20):
+    got += len(data)
+print(got, time.monotonic() - start)
+"""
+SEND = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 5000), timeout=20) as peer:
+    peer.sendall(bytes(int(sys.argv[2])))
+"""
+HOLD = """
+import sys, time
+from hetccl.hosts import EmulatedHosts
+with EmulatedHosts(2) as hosts:
+    hosts.popen(1, ["sleep", "60"])
+    print(hosts.namespace(0), flush=True)
+    time.sleep(60)
+"""
+
+
+def namespaces() -> str:
+    return subprocess.run(
+        ["ip", "netns", "list"], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def transfer(hosts: EmulatedHosts, size: int) -> float:
+    """Seconds that `size` bytes take from host 1 to host 0."""
+    receiver = hosts.popen(0, [sys.executable, "-c", RECEIVE], stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout.readline() == "ready\n"
+    sender = hosts.popen(1, [sys.executable, "-c", SEND, hosts.address(0), str(size)])
+    assert sender.wait(30) == 0
+    out, _ = receiver.communicate(timeout=30)
+    got, seconds = out.split()
+    assert int(got) == size
+    return float(seconds)
+
+
+def test_links_are_shaped_and_counted():
+    size = 8 << 20
+    with EmulatedHosts(2, rate="200mbit") as hosts:
+        before = hosts.tx_bytes(1)
+        seconds = transfer(hosts, size)
+        sent = hosts.tx_bytes(1) - before
+    assert 0.5 * 8 * size / 200e6 < seconds < 3 * 8 * size / 200e6
+    assert size < sent < 1.05 * size
+
+
+def test_a_cut_uplink_carries_nothing_until_it_heals():
+    probe = [sys.executable, "-c", SEND.replace("timeout=20", "timeout=0.7")]
+    with EmulatedHosts(2) as hosts:
+        hosts.cut(0)
+        refused = hosts.popen(1, [*probe, hosts.address(0), "1"], stderr=subprocess.DEVNULL)
+        assert refused.wait(20) != 0
+        hosts.heal(0)
+        transfer(hosts, 1000)
+
+
+def test_two_sets_of_hosts_do_not_meet():
+    with EmulatedHosts(1) as one, EmulatedHosts(1) as other:
+        assert one.namespace(0) != other.namespace(0)
+        assert one.address(0) == other.address(0)
+
+
+def test_hosts_go_down_after_an_exception_with_their_processes():
+    with pytest.raises(RuntimeError, match="on purpose"), EmulatedHosts(2) as hosts:
+        process = hosts.popen(0, ["sleep", "60"])
+        name = hosts.namespace(0)
+        assert name in namespaces()
+        raise RuntimeError("on purpose")
+    assert process.poll() == -signal.SIGKILL
+    assert name not in namespaces()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_hosts_go_down_with_a_signal(how):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    name = holder.stdout.readline().strip()
+    assert name in namespaces()
+    holder.send_signal(how)
+    assert holder.wait(20) != 0
+    assert name not in namespaces()
+
+
+def test_the_hosts_of_a_killed_process_are_swept_by_the_next():
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    name = holder.stdout.readline().strip()
+    holder.kill()
+    holder.wait(10)
+    assert name in namespaces()
+    with EmulatedHosts(1):
+        assert name not in namespaces()
+
+
+def test_a_forked_child_leaves_its_parents_hosts_alone():
+    with EmulatedHosts(1) as hosts:
+        child = os.fork()
+        if child == 0:
+            hosts._down()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert hosts.namespace(0) in namespaces()
+
+
+def test_hosts_are_up_in_a_second():
+    start = time.monotonic()
+    with EmulatedHosts(4):
+        pass
+    assert time.monotonic() - start < 5

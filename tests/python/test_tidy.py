@@ -1,0 +1,131 @@
+"""tools/tidy passes on this tree, and finds each kind of offence when it is sown."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tidy(root: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, root / "tools/tidy"], capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_the_tree_keeps_the_house_rules():
+    status, found = tidy(ROOT)
+    assert status == 0, found
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A small tree that keeps all rules."""
+    root = tmp_path_factory.mktemp("tree")
+    files = (
+        "tools/tidy", "tools/setup", "tools/test", "tools/lint", ".ci/run", "CMakeLists.txt",
+        "pyproject.toml", "python/hetccl/__init__.py", "include/hetccl/hetccl.h",
+        "src/base/config.cc", "src/base/clock.h", "docs/settings.md",
+    )  # fmt: skip
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    for index in range(20):  # so that the median is that of many small files
+        (root / f"src/base/small{index}.h").write_text("#pragma once\n")
+    subprocess.run(["git", "init", "-q", root], check=True)
+    assert tidy(root) == (0, "")
+    return root
+
+
+LONG_FUNCTION = "int f(int x) {\n" + "  x = x + 1;\n" * 60 + "  return x;\n}\n"
+SOWN = {
+    "seams are siblings": ("src/device/a.h", '#include "transport/b.h"', "may not use transport"),
+    "arrows point one way": ("src/base/a.cc", '#include "net/socket.h"', "may not use net"),
+    "only comm names adaptors": (
+        "src/exec/a.cc",
+        '#include "ccl/host/x.h"',
+        "may not use ccl/host",
+    ),
+    "an adaptor keeps to its seam": (
+        "src/transport/shm/a.cc",
+        '#include "net/socket.h"',
+        "may not use net",
+    ),
+    "rooms are drawn": ("src/attic/a.cc", "int x;", "no arrows"),
+    "no vendor headers": ("src/ccl/nccl/a.cc", "#include <nccl.h>", "vendor header"),
+    "long file": ("src/base/a.cc", "\n" * 601, "601 lines"),
+    "long line": ("src/base/a.cc", "//" + "x" * 99, "101 columns"),
+    "long function": ("src/base/a.cc", LONG_FUNCTION, "63 lines"),
+    "long python function": (
+        "python/hetccl/a.py",
+        "def f():\n" + "    pass\n" * 60,
+        "61 lines",
+    ),
+    "goto": ("src/base/a.cc", "void f() { x: goto x; }", "goto"),
+    "getenv": ("src/comm/a.cc", 'auto x = std::getenv("HOME");', "reads the environment"),
+    "note to self": ("src/base/a.cc", "// TO" + "DO: later", "note to self"),
+    "guard": ("src/base/a.h", "int x;", "#pragma once"),
+    "unknown setting": ("docs/a.md", "Set HETCCL_SPEED=max.", "HETCCL_SPEED"),
+}
+
+
+@pytest.mark.parametrize("name", SOWN)
+def test_a_sown_offence_is_found(copy, name):
+    path, text, message = SOWN[name]
+    sown = copy / path
+    sown.parent.mkdir(parents=True, exist_ok=True)
+    sown.write_text(("#pragma once\n" if path.endswith(".h") and name != "guard" else "") + text)
+    try:
+        status, found = tidy(copy)
+    finally:
+        sown.unlink()
+    assert status == 1
+    assert message in found
+    assert path in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// goto getenv\n",
+        'const char* x = "goto getenv // \\" goto";\n',
+        "/* goto\n getenv */\n",
+        "int x = 1'000'000; char c = '\"'; int y = 2;\n",
+    ],
+)
+def test_comments_and_literals_are_no_offence(copy, text):
+    sown = copy / "src/base/a.cc"
+    sown.write_text(text)
+    try:
+        assert tidy(copy) == (0, "")
+    finally:
+        sown.unlink()
+
+
+def test_versions_must_agree(copy):
+    page = copy / "pyproject.toml"
+    text = page.read_text()
+    page.write_text(text.replace('version = "0.1.0"', 'version = "0.2.0"'))
+    try:
+        status, found = tidy(copy)
+    finally:
+        page.write_text(text)
+    assert status == 1
+    assert "pyproject.toml: its version" in found
+
+
+def test_settings_must_be_documented(copy):
+    table = copy / "src/base/config.cc"
+    text = table.read_text()
+    table.write_text(text.replace('"HETCCL_DEPTH"', '"HETCCL_DEPTHS"'))
+    try:
+        status, found = tidy(copy)
+    finally:
+        table.write_text(text)
+    assert status == 1
+    assert "docs/settings.md differs" in found
