@@ -1,0 +1,373 @@
+#include "backend.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "rendezvous.h"
+#include "tensors.h"
+
+namespace hetccl::torch_backend {
+namespace {
+
+using Tensors = HetcclBackend::Tensors;
+using std::chrono::milliseconds;
+
+milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
+  return std::chrono::duration_cast<milliseconds>(timeout);
+}
+
+void check_lists(const Where& where, size_t outputs, size_t inputs) {
+  TORCH_CHECK_VALUE(outputs == inputs && inputs > 0, "hetccl: ", where.operation, " on rank ",
+                    where.rank, ": got ", outputs, " outputs for ", inputs,
+                    " inputs; pass as many of one as of the other, and at least one");
+}
+
+void check_one(const Where& where, size_t count) {
+  TORCH_CHECK_VALUE(count == 1, "hetccl: ", where.operation, " on rank ", where.rank, ": got ",
+                    count, " tensors; hetccl takes one tensor per rank and call");
+}
+
+/// The parts as one flat tensor: a view where they are adjacent in one storage, else new memory.
+at::Tensor flat_over(const Tensors& parts, bool& is_view) {
+  const at::Tensor& first = parts.front();
+  const auto total = static_cast<int64_t>(parts.size()) * first.numel();
+  is_view = adjacent(parts);
+  for (const at::Tensor& part : parts) is_view = is_view && part.is_alias_of(first);
+  if (is_view) return first.as_strided({total}, {1}, first.storage_offset());
+  return at::empty({total}, first.options().requires_grad(false));
+}
+
+at::Tensor slice_like(const at::Tensor& flat, const at::Tensor& like, size_t index) {
+  return flat.narrow(0, static_cast<int64_t>(index) * like.numel(), like.numel())
+      .view(like.sizes());
+}
+
+[[noreturn]] void not_implemented(const char* operation) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "hetccl: ", operation,
+      " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
+      "reduce_scatter, reduce_scatter_tensor, broadcast and barrier. Use a second process group of "
+      "another backend for it, e.g. dist.new_group(backend=\"gloo\")");
+}
+
+}  // namespace
+
+HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options)
+    : Backend(options.group_rank, options.group_size),
+      group_(options.group_id),
+      options_(c10::make_intrusive<Options>(kName, milliseconds_of(options.timeout))),
+      watcher_(std::make_shared<Watcher>()),
+      timeout_ms_(milliseconds_of(options.timeout).count()) {
+  init();
+  TORCH_CHECK_VALUE(options.store != nullptr, "hetccl: process group '", group_,
+                    "' needs a torch Store, through which its ranks meet");
+  options_->group_name = options.group_id;
+  for (const int64_t rank : options.global_ranks_in_group) {
+    options_->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
+  }
+  const milliseconds timeout = options_->timeout;
+  const hetcclUniqueId id = share_unique_id(*options.store, rank_, group_, timeout);
+  Failure failure{};
+  communicator_ = Communicator::join(id, rank_, size_, timeout, failure);
+  forget_unique_id(*options.store, rank_);
+  TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr, "hetccl: rank ", rank_, " of ",
+                   size_, " could not join process group '", group_, "': ", failure.text, " [",
+                   hetcclGetErrorString(failure.result), "]");
+}
+
+HetcclBackend::~HetcclBackend() {
+  if (communicator_) communicator_->close();
+}
+
+void HetcclBackend::setTimeout(milliseconds timeout) {
+  TORCH_CHECK_VALUE(timeout.count() > 0, "hetccl: a timeout must be positive, got ",
+                    timeout.count(), " ms");
+  timeout_ms_ = timeout.count();
+  options_->timeout = timeout;
+}
+
+c10d::ErrorType HetcclBackend::getError() {
+  const auto failure = communicator_->failure();
+  if (!failure) return c10d::ErrorType::SUCCESS;
+  if (failure->result == hetcclTimeout) return c10d::ErrorType::TIMEOUT;
+  if (failure->result == hetcclRemoteError) return c10d::ErrorType::REMOTE_ERROR;
+  return c10d::ErrorType::COMM_ERROR;
+}
+
+void HetcclBackend::abort() {
+  communicator_->abort("the process group was aborted");
+}
+
+void HetcclBackend::shutdown() {
+  communicator_->close();
+}
+
+void HetcclBackend::shutdown_within(milliseconds grace) {
+  communicator_->close_within(grace);
+  watcher_->drain(grace);
+}
+
+hetcclCommStats_t HetcclBackend::stats() const {
+  hetcclCommStats_t stats;
+  const auto failure = communicator_->stats(stats);
+  TORCH_CHECK_WITH(DistBackendError, !failure, "hetccl: no statistics: ", failure->text);
+  return stats;
+}
+
+std::string HetcclBackend::topology() const {
+  std::string json;
+  const auto failure = communicator_->topology(json);
+  TORCH_CHECK_WITH(DistBackendError, !failure, "hetccl: no topology: ", failure->text);
+  return json;
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout) {
+  auto work = c10::make_intrusive<HetcclWork>(rank_, sequence_++, group_, std::move(operation),
+                                              communicator_, watcher_);
+  work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()));
+  return work;
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce(Tensors& tensors,
+                                                        const c10d::AllreduceOptions& opts) {
+  check_one({"all_reduce", rank_}, tensors.size());
+  c10d::AllreduceCoalescedOptions options;
+  options.reduceOp = opts.reduceOp;
+  options.timeout = opts.timeout;
+  return allreduce_coalesced(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  const Where where{"all_reduce", rank_};
+  check_lists(where, tensors.size(), tensors.size());
+  Operation operation;
+  operation.type =
+      tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
+  operation.title = "hetccl:all_reduce";
+  operation.inputs = operation.outputs = tensors;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(where, "tensor", tensor);
+    const auto [elements, op] = reducible(where, tensor, opts.reduceOp);
+    operation.launches.push_back(
+        [data = tensor.mutable_data_ptr(), elements, op](hetcclComm_t comm, hetcclStream_t stream) {
+          return hetcclAllReduce(data, data, elements.count, elements.type, op, comm, stream);
+        });
+  }
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
+                                                        const c10d::BroadcastOptions& opts) {
+  const Where where{"broadcast", rank_};
+  check_one(where, tensors.size());
+  const at::Tensor& tensor = tensors.front();
+  check_tensor(where, "tensor", tensor);
+  TORCH_CHECK_VALUE(opts.rootRank >= 0 && opts.rootRank < size_, "hetccl: broadcast on rank ",
+                    rank_, ": root ", opts.rootRank, " is not a rank of a group of ", size_);
+  Operation operation;
+  operation.type = c10d::OpType::BROADCAST;
+  operation.title = "hetccl:broadcast";
+  operation.inputs = operation.outputs = tensors;
+  operation.launches.push_back(
+      [data = tensor.mutable_data_ptr(), elements = movable(tensor),
+       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
+      });
+  return submit(std::move(operation), opts.timeout);
+}
+
+void HetcclBackend::add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
+                                   const at::Tensor& input) const {
+  const Where where{name, rank_};
+  check_tensor(where, "the input", input);
+  check_tensor(where, "the output", output);
+  check_same_type(where, "the output", output, input);
+  check_numel(where, "the output", output, size_ * input.numel(), "world size x input elements");
+  operation.launches.push_back(
+      [from = input.const_data_ptr(), to = output.mutable_data_ptr(), elements = movable(input)](
+          hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclAllGather(from, to, elements.count, elements.type, comm, stream);
+      });
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                              const c10d::AllgatherOptions& opts) {
+  Operation operation;
+  operation.type = c10d::OpType::_ALLGATHER_BASE;
+  operation.title = "hetccl:all_gather_into_tensor";
+  operation.inputs = {input};
+  operation.outputs = {output};
+  add_all_gather(operation, "all_gather_into_tensor", output, input);
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  constexpr const char* kCall = "all_gather_into_tensor_coalesced";
+  check_lists({kCall, rank_}, outputs.size(), inputs.size());
+  Operation operation;
+  operation.type = c10d::OpType::COALESCED;
+  operation.title = "hetccl:all_gather_into_tensor_coalesced";
+  operation.inputs = inputs;
+  operation.outputs = outputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    add_all_gather(operation, kCall, outputs[i], inputs[i]);
+  }
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& outputs,
+                                                        Tensors& inputs,
+                                                        const c10d::AllgatherOptions& opts) {
+  const Where where{"all_gather", rank_};
+  check_one(where, inputs.size());
+  check_lists(where, outputs.size(), inputs.size());
+  const at::Tensor& input = inputs.front();
+  const Tensors& parts = outputs.front();
+  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_), "hetccl: all_gather on rank ",
+                    rank_, ": the output list has ", parts.size(),
+                    " tensors, but must have one per rank: ", size_);
+  check_tensor(where, "the input", input);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = c10::str("output ", i);
+    check_tensor(where, name, parts[i]);
+    check_same_type(where, name, parts[i], input);
+    check_numel(where, name, parts[i], input.numel(), "as many as the input");
+  }
+  Operation operation;
+  operation.type = c10d::OpType::ALLGATHER;
+  operation.title = "hetccl:all_gather";
+  operation.inputs = inputs;
+  operation.outputs = parts;
+  bool is_view = false;
+  const at::Tensor flat = flat_over(parts, is_view);
+  operation.staging = {flat};
+  for (size_t i = 0; !is_view && i < parts.size(); ++i) {
+    operation.copies.emplace_back(parts[i], slice_like(flat, parts[i], i));
+  }
+  add_all_gather(operation, "all_gather", flat, input);
+  return submit(std::move(operation), opts.timeout);
+}
+
+void HetcclBackend::add_reduce_scatter(Operation& operation, const char* name,
+                                       const at::Tensor& output, const at::Tensor& input,
+                                       const c10d::ReduceOp& reduce_op) const {
+  const Where where{name, rank_};
+  check_tensor(where, "the input", input);
+  check_tensor(where, "the output", output);
+  check_same_type(where, "the output", output, input);
+  check_numel(where, "the input", input, size_ * output.numel(), "world size x output elements");
+  const auto [elements, op] = reducible(where, output, reduce_op);
+  operation.launches.push_back([from = input.const_data_ptr(), to = output.mutable_data_ptr(),
+                                elements, op](hetcclComm_t comm, hetcclStream_t stream) {
+    return hetcclReduceScatter(from, to, elements.count, elements.type, op, comm, stream);
+  });
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  Operation operation;
+  operation.type = c10d::OpType::_REDUCE_SCATTER_BASE;
+  operation.title = "hetccl:reduce_scatter_tensor";
+  operation.inputs = {input};
+  operation.outputs = {output};
+  add_reduce_scatter(operation, "reduce_scatter_tensor", output, input, opts.reduceOp);
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
+  constexpr const char* kCall = "reduce_scatter_tensor_coalesced";
+  check_lists({kCall, rank_}, outputs.size(), inputs.size());
+  Operation operation;
+  operation.type = c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  operation.title = "hetccl:reduce_scatter_tensor_coalesced";
+  operation.inputs = inputs;
+  operation.outputs = outputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    add_reduce_scatter(operation, kCall, outputs[i], inputs[i], opts.reduceOp);
+  }
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
+    Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) {
+  const Where where{"reduce_scatter", rank_};
+  check_one(where, outputs.size());
+  check_lists(where, outputs.size(), inputs.size());
+  const at::Tensor& output = outputs.front();
+  const Tensors& parts = inputs.front();
+  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_), "hetccl: reduce_scatter on rank ",
+                    rank_, ": the input list has ", parts.size(),
+                    " tensors, but must have one per rank: ", size_);
+  check_tensor(where, "the output", output);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = c10::str("input ", i);
+    check_tensor(where, name, parts[i]);
+    check_same_type(where, name, parts[i], output);
+    check_numel(where, name, parts[i], output.numel(), "as many as the output");
+  }
+  Operation operation;
+  operation.type = c10d::OpType::REDUCE_SCATTER;
+  operation.title = "hetccl:reduce_scatter";
+  operation.inputs = parts;
+  operation.outputs = outputs;
+  bool is_view = false;
+  const at::Tensor flat = flat_over(parts, is_view);
+  operation.staging = {flat};
+  for (size_t i = 0; !is_view && i < parts.size(); ++i) {
+    slice_like(flat, parts[i], i).copy_(parts[i].detach());
+  }
+  add_reduce_scatter(operation, "reduce_scatter", output, flat, opts.reduceOp);
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions& opts) {
+  Operation operation;
+  operation.type = c10d::OpType::BARRIER;
+  operation.title = "hetccl:barrier";
+  operation.launches.push_back(
+      [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
+  return submit(std::move(operation), opts.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors&, const c10d::ReduceOptions&) {
+  not_implemented("reduce");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>&, Tensors&,
+                                                     const c10d::GatherOptions&) {
+  not_implemented("gather");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors&, std::vector<Tensors>&,
+                                                      const c10d::ScatterOptions&) {
+  not_implemented("scatter");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor&, at::Tensor&,
+                                                            std::vector<int64_t>&,
+                                                            std::vector<int64_t>&,
+                                                            const c10d::AllToAllOptions&) {
+  not_implemented("all_to_all_single");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors&, Tensors&,
+                                                       const c10d::AllToAllOptions&) {
+  not_implemented("all_to_all");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors&, int, int) {
+  not_implemented("send");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::recv(Tensors&, int, int) {
+  not_implemented("recv");
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors&, int) {
+  not_implemented("recv from any source");
+}
+
+}  // namespace hetccl::torch_backend

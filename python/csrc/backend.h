@@ -1,0 +1,91 @@
+/// hetccl as a backend of torch.distributed (c10d), for tensors in host memory.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "communicator.h"
+#include "watcher.h"
+#include "work.h"
+
+namespace hetccl::torch_backend {
+
+/// One process group's communicator. Collectives are enqueued on one stream and run in order in
+/// the background; Work::wait drives them. Constructing blocks until all ranks have come.
+///
+/// torch 2.14 and later add names (all_reduce_single, ...) that forward to these.
+class HetcclBackend final : public c10d::Backend {
+ public:
+  static constexpr const char* kName = "hetccl";
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  explicit HetcclBackend(const c10d::DistributedBackendOptions& options);
+  ~HetcclBackend() override;
+
+  const std::string getBackendName() const override { return kName; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override {}  // every rank counts from 0
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+  /// Waits at most `grace` for what is in flight: for the end of the process.
+  void shutdown_within(std::chrono::milliseconds grace);
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  /// Counters of this rank. Throws after shutdown.
+  [[nodiscard]] hetcclCommStats_t stats() const;
+  /// The topology as JSON. Throws after shutdown.
+  [[nodiscard]] std::string topology() const;
+
+ private:
+  WorkPtr submit(Operation operation, std::chrono::milliseconds timeout);
+  void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
+                      const at::Tensor& input) const;
+  void add_reduce_scatter(Operation& operation, const char* name, const at::Tensor& output,
+                          const at::Tensor& input, const c10d::ReduceOp& op) const;
+
+  const std::string group_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::shared_ptr<Watcher> watcher_;
+  std::shared_ptr<Communicator> communicator_;
+  std::atomic<int64_t> timeout_ms_;
+  std::atomic<uint64_t> sequence_{0};
+};
+
+}  // namespace hetccl::torch_backend

@@ -1,0 +1,172 @@
+"""Starts the demo's ranks by torchrun: two clusters of two, once over hetccl and once over Gloo."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hetccl.demo.progress import size
+from hetccl.hosts import INTERFACE, EmulatedHosts
+
+CLUSTERS, RANKS = 2, 2
+LOSS_TOLERANCE = 1e-3
+DEADLINE = 600.0  # seconds for one run
+
+
+class DemoError(RuntimeError):
+    """The demo has failed; the text says why."""
+
+
+class Loopback:
+    """Where hosts cannot be emulated: both clusters on this machine, told apart by a label."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[Any]] = []
+
+    def address(self, host: int) -> str:
+        """The loopback address."""
+        return "127.0.0.1"
+
+    def popen(
+        self, host: int, argv: Sequence[str], env: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Starts `argv` as a member of cluster `host`."""
+        labelled = {**os.environ, **env, "HETCCL_CLUSTER": "ab"[host]}
+        process = subprocess.Popen(argv, env=labelled, start_new_session=True, **options)
+        self._processes.append(process)
+        return process
+
+    def kill(self) -> None:
+        """Kills what still runs, with its children."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on here."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def hosts(loopback: bool, rate: str) -> Iterator[EmulatedHosts | Loopback]:
+    """Two emulated hosts, or this machine twice."""
+    reason = "asked for" if loopback else EmulatedHosts.unavailable()
+    if reason is None:
+        print(f"two emulated hosts of {RANKS} ranks, joined by a link of {rate}")
+        with EmulatedHosts(CLUSTERS, rate=rate) as emulated:
+            yield emulated
+        return
+    print(f"two clusters of {RANKS} ranks on loopback ({reason})")
+    local = Loopback()
+    try:
+        yield local
+    finally:
+        local.kill()
+
+
+def wait_for(processes: list[subprocess.Popen[Any]], backend: str) -> None:
+    """Until all have ended well. Raises where one has not, or time is up."""
+    deadline = time.monotonic() + DEADLINE
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            break
+        if time.monotonic() > deadline:
+            raise DemoError(f"{backend}: not done after {DEADLINE:.0f} s")
+        time.sleep(0.05)
+    failed = [host for host, process in enumerate(processes) if process.poll()]
+    if failed:
+        raise DemoError(f"{backend}: the ranks of cluster {failed[0]} failed; see above")
+
+
+def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str, Any]:
+    """One run of all ranks; what rank 0 measured."""
+    port = free_port()
+    interface = INTERFACE if isinstance(place, EmulatedHosts) else "lo"
+    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface}
+    with tempfile.TemporaryDirectory(prefix="hetccl-demo-") as folder:
+        result = Path(folder, "result.json")
+        processes = []
+        for host in range(CLUSTERS):
+            argv = [
+                sys.executable, "-m", "torch.distributed.run", "--nnodes", str(CLUSTERS),
+                "--node_rank", str(host), "--nproc_per_node", str(RANKS),
+                "--master_addr", place.address(0), "--master_port", str(port),
+                "-m", "hetccl.demo.train", "--backend", backend, "--steps", str(steps),
+                "--clusters", str(CLUSTERS), "--result", str(result),
+            ]  # fmt: skip
+            processes.append(place.popen(host, argv, env=env))
+        try:
+            wait_for(processes, backend)
+        finally:
+            place.kill()
+        measured: dict[str, Any] = json.loads(result.read_text())
+    return measured
+
+
+def describe(run: dict[str, Any]) -> str:
+    """One line on one run."""
+    crossed = run["link_bytes"] or run["payload_bytes"]
+    link = ""
+    if crossed:
+        link = f", link {size(crossed)} = {crossed / run['least_bytes']:.2f} of the least"
+    return (
+        f"{run['backend']}: {1e3 * run['step_seconds']:.0f} ms a step, "
+        f"{run['tokens_per_second']:,.0f} tokens/s, loss {run['loss']:.4f}, "
+        f"{run['communication_share']:.0%} in communication{link}; gradients of step 1 within "
+        f"{run['gradient_error']:.0e} of one process's, parameters {run['hash'][:8]} on all ranks"
+    )
+
+
+def compare(ours: dict[str, Any], gloo: dict[str, Any]) -> str:
+    """The line that compares the two. Raises where they have not learnt the same."""
+    difference = abs(ours["loss"] - gloo["loss"])
+    line = (
+        f"hetccl against Gloo: {1e3 * ours['step_seconds']:.0f} against "
+        f"{1e3 * gloo['step_seconds']:.0f} ms a step "
+        f"({gloo['step_seconds'] / ours['step_seconds']:.2f} times as fast), "
+        f"{ours['tokens_per_second']:,.0f} against {gloo['tokens_per_second']:,.0f} tokens/s, "
+        f"loss {ours['loss']:.4f} against {gloo['loss']:.4f} (difference {difference:.1e})"
+    )
+    if not difference <= LOSS_TOLERANCE:
+        raise DemoError(f"{line}: a difference of at most {LOSS_TOLERANCE:.0e} is allowed")
+    return line
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. Returns its exit status."""
+    parser = argparse.ArgumentParser("hetccl demo", description="Train a small GPT; see above.")
+    parser.add_argument("--steps", type=int, default=200, help="default: 200")
+    parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
+    parser.add_argument("--loopback", action="store_true", help="emulate no hosts")
+    parser.add_argument("--no-gloo", action="store_true", help="hetccl alone")
+    options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error("--steps must be 1 or more")
+    try:
+        with hosts(options.loopback, options.rate) as place:
+            ours = train(place, "hetccl", options.steps)
+            print(describe(ours))
+            if not options.no_gloo:
+                gloo = train(place, "gloo", options.steps)
+                print(describe(gloo))
+                print(compare(ours, gloo))
+    except DemoError as error:
+        print(f"hetccl demo: {error}", file=sys.stderr)
+        return 1
+    return 0

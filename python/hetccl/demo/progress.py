@@ -1,0 +1,64 @@
+"""What rank 0 shows while it trains: a live bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+LINES = 4  # over the whole run, where there is no terminal
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that gives three digits."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+class Progress:
+    """A context manager; `show` is called after every step."""
+
+    def __init__(self, backend: str, steps: int, shown: bool) -> None:
+        self._backend, self._steps, self._shown = backend, steps, shown
+        self._console = Console()
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[facts]}"),
+            console=self._console,
+            disable=not (shown and self._console.is_terminal),
+        )
+        self._task = self._bar.add_task(f"{backend:6}", total=steps, facts="")
+
+    def show(
+        self, step: int, loss: float, tokens: float, share: float, crossed: int | None, least: int
+    ) -> None:
+        """`tokens` a second; `share` of the step spent waiting for peers; bytes across the link."""
+        if not self._shown:
+            return
+        facts = f"loss {loss:.3f}  {tokens:,.0f} tokens/s  {share:4.0%} communication"
+        if crossed is not None and least:
+            facts += f"  link {size(crossed)} ({crossed / least:.2f} of the least)"
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=step, facts=facts)
+        elif step % max(1, self._steps // LINES) == 0 or step == self._steps:
+            print(f"{self._backend:6} {step:>4}/{self._steps}  {facts}", flush=True)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()

@@ -1,0 +1,98 @@
+"""The backend "hetccl" of torch.distributed.
+
+Registering costs nothing: the C++ extension is loaded with the first process group that asks for
+it, so neither ``import torch`` nor ``import hetccl`` can fail or slow down because of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+from typing import Any
+
+NAME = "hetccl"
+
+# What is in flight when the interpreter ends without destroy_process_group gets this long.
+_EXIT_GRACE_MS = 2000
+
+
+def register() -> None:
+    """Makes ``init_process_group("hetccl")`` work. May be called any number of times.
+
+    Raises ImportError where torch, or its torch.distributed, is missing.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise ImportError("this build of torch has no torch.distributed, which hetccl extends")
+    if NAME in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def autoload() -> None:
+    """torch's entry point, run inside ``import torch``, where an exception would break torch."""
+    try:
+        register()
+    except Exception as error:
+        import warnings
+
+        warnings.warn(f"hetccl could not register with torch.distributed: {error}", stacklevel=2)
+
+
+def _create(options: Any, backend_options: Any = None) -> Any:
+    """Joins the process group that `options` (DistributedBackendOptions) describes; blocks.
+
+    torch calls it on the group's members only. `backend_options` may carry a timeout.
+    """
+    timeout = getattr(backend_options, "_timeout", None)
+    if timeout is not None:
+        options.timeout = timeout
+    return _registry().create(options)
+
+
+@functools.cache
+def _registry() -> Any:
+    """The extension's registry of living backends, which ends them before the interpreter ends."""
+    registry = extension().Registry()
+    atexit.register(registry.close_all, _EXIT_GRACE_MS)
+    return registry
+
+
+@functools.cache
+def extension() -> Any:
+    """The C++ extension hetccl._torch. Raises ImportError with what to do where it cannot load."""
+    import torch
+
+    try:
+        built_for = importlib.import_module("hetccl._torch_build").TORCH_VERSION
+    except ImportError as error:
+        raise ImportError(
+            "hetccl was installed without its PyTorch backend, because torch was missing when it "
+            f"was built. {_remedy(torch.__version__)}"
+        ) from error
+    if _series(built_for) != _series(torch.__version__):
+        raise ImportError(
+            f"hetccl's PyTorch backend was built for torch {built_for}, but this is torch "
+            f"{torch.__version__}. {_remedy(torch.__version__)}"
+        )
+    try:
+        return importlib.import_module("hetccl._torch")
+    except ImportError as error:
+        raise ImportError(
+            f"hetccl's PyTorch backend (built for torch {built_for}) does not load: {error}. "
+            f"{_remedy(torch.__version__)}"
+        ) from error
+
+
+def _series(version: str) -> tuple[str, ...]:
+    """torch keeps its C++ interface within major.minor only."""
+    return tuple(version.split("+")[0].split(".")[:2])
+
+
+def _remedy(version: str) -> str:
+    return (
+        f"With torch {version} installed, run: pip install --force-reinstall --no-deps "
+        "--no-build-isolation hetccl"
+    )
