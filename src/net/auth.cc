@@ -4,12 +4,12 @@
 #include <sodium.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
-
-#include "net/socket.h"
 
 namespace hetccl::net {
 
@@ -82,6 +82,21 @@ Status wrong_secret() {
   return error(Code::RemoteError, "the other end does not know this job's secret");
 }
 
+Status closed_early() {
+  return error(Code::RemoteError,
+               "connection closed while authenticating (was it expected, with the same secret?)");
+}
+
+// Waits for `events`; false once the deadline has passed.
+bool wait_for(int fd, short events, TimePoint deadline) {
+  for (TimePoint now = steady_clock().now(); now < deadline; now = steady_clock().now()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+    pollfd entry{fd, events, 0};
+    if (::poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, 1000))) > 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Secret random_secret() {
@@ -95,26 +110,72 @@ void random_bytes(void* out, size_t bytes) {
   randombytes_buf(out, bytes);
 }
 
-Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline) {
+Mac authenticate(const Secret& secret, const void* data, size_t bytes) {
   require_sodium();
-  std::array<uint8_t, kExpectedProof + kProofBytes> buffer;
-  encode_hello(hello, buffer.data());
-  HETCCL_TRY(send_all(fd, buffer.data(), kHelloBytes, deadline).with("authenticating"));
-  HETCCL_TRY(recv_all(fd, buffer.data() + kListenerNonce, kChallengeBytes, deadline)
-                 .with("authenticating (was the connection expected, with the same secret?)"));
-  prove(secret, "listener", buffer.data(), buffer.data() + kExpectedProof);
-  if (sodium_memcmp(buffer.data() + kExpectedProof, buffer.data() + kListenerProof, kProofBytes) !=
-      0)
-    return wrong_secret();
-  prove(secret, "dialer", buffer.data(), buffer.data() + kDialerProof);
-  return send_all(fd, buffer.data() + kDialerProof, kProofBytes, deadline).with("authenticating");
+  Mac mac;
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, secret.data(), secret.size());
+  crypto_auth_hmacsha256_update(&state, static_cast<const uint8_t*>(data), bytes);
+  crypto_auth_hmacsha256_final(&state, mac.data());
+  sodium_memzero(&state, sizeof state);
+  return mac;
 }
 
-ListenHandshake::State ListenHandshake::advance(int fd, const SecretLookup& secret_of) {
+bool same(const Mac& a, const Mac& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+DialHandshake::DialHandshake(const Hello& hello, Secret secret) : secret_(std::move(secret)) {
+  encode_hello(hello, buffer_.data());
+}
+
+HandshakeState DialHandshake::advance(int fd) {
+  while (phase_ != Phase::Done && phase_ != Phase::Failed) {
+    const Step step = advance_phase(fd);
+    if (step == Step::Blocked) return State::InProgress;
+    phase_ =
+        step == Step::Failed ? Phase::Failed : static_cast<Phase>(static_cast<int>(phase_) + 1);
+  }
+  return phase_ == Phase::Done ? State::Done : State::Failed;
+}
+
+DialHandshake::Step DialHandshake::advance_phase(int fd) {
+  if (phase_ == Phase::Greeting) return buffer_.send(fd, kHelloBytes);
+  if (phase_ == Phase::Proof) return buffer_.send(fd, kExpectedProof);
+  const Step step = buffer_.receive(fd, kDialerProof);
+  return step == Step::Complete ? answer_challenge() : step;
+}
+
+DialHandshake::Step DialHandshake::answer_challenge() {
+  uint8_t* bytes = buffer_.data();
+  prove(secret_, "listener", bytes, bytes + kExpectedProof);
+  rejected_ = sodium_memcmp(bytes + kExpectedProof, bytes + kListenerProof, kProofBytes) != 0;
+  if (rejected_) return buffer_.fail(wrong_secret());
+  prove(secret_, "dialer", bytes, bytes + kDialerProof);
+  return Step::Complete;
+}
+
+short DialHandshake::events() const {
+  return phase_ == Phase::Challenge ? POLLIN : POLLOUT;
+}
+
+Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline) {
+  DialHandshake handshake(hello, secret);
+  for (;;) {
+    const HandshakeState state = handshake.advance(fd);
+    if (state == HandshakeState::Done) return {};
+    if (state == HandshakeState::Failed) return handshake.failure();
+    if (!wait_for(fd, handshake.events(), deadline))
+      return error(Code::Timeout, "authenticating: no answer before the deadline");
+  }
+}
+
+HandshakeState ListenHandshake::advance(int fd, const SecretLookup& secret_of) {
   while (phase_ != Phase::Done && phase_ != Phase::Failed) {
     const Step step = advance_phase(fd, secret_of);
     if (step == Step::Blocked) return State::InProgress;
-    if (step == Step::Complete) phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
+    phase_ =
+        step == Step::Failed ? Phase::Failed : static_cast<Phase>(static_cast<int>(phase_) + 1);
   }
   return phase_ == Phase::Done ? State::Done : State::Failed;
 }
@@ -122,19 +183,18 @@ ListenHandshake::State ListenHandshake::advance(int fd, const SecretLookup& secr
 ListenHandshake::Step ListenHandshake::advance_phase(int fd, const SecretLookup& secret_of) {
   switch (phase_) {
     case Phase::Greeting: {
-      const Step step = receive(fd, kHelloBytes);
-      if (step == Step::Complete && !decode_hello(buffer_.data(), &hello_)) {
-        fail(error(Code::RemoteError, "a connection that does not speak hetccl's protocol"));
-        return Step::Failed;
-      }
+      const Step step = buffer_.receive(fd, kHelloBytes);
+      if (step == Step::Complete && !decode_hello(buffer_.data(), &hello_))
+        return buffer_.fail(
+            error(Code::RemoteError, "a connection that does not speak hetccl's protocol"));
       return step;
     }
     case Phase::Lookup:
       return find_secret(secret_of);
     case Phase::Challenge:
-      return send(fd, kDialerProof);
+      return buffer_.send(fd, kDialerProof);
     default: {
-      const Step step = receive(fd, kExpectedProof);
+      const Step step = buffer_.receive(fd, kExpectedProof);
       return step == Step::Complete ? check_proof() : step;
     }
   }
@@ -144,11 +204,9 @@ ListenHandshake::Step ListenHandshake::find_secret(const SecretLookup& secret_of
   const Secret* secret = secret_of(hello_);
   parked_ = secret == nullptr && park_unknown_;
   if (parked_) return Step::Blocked;
-  if (secret == nullptr) {
-    fail(
-        error(Code::RemoteError, "rank %d dialled for something that nobody expects", hello_.rank));
-    return Step::Failed;
-  }
+  if (secret == nullptr)
+    return buffer_.fail(
+        error(Code::RemoteError, "rank %d dialled for what nobody here expects", hello_.rank));
   random_bytes(buffer_.data() + kListenerNonce, kNonceBytes);
   prove(*secret, "listener", buffer_.data(), buffer_.data() + kListenerProof);
   prove(*secret, "dialer", buffer_.data(), buffer_.data() + kExpectedProof);
@@ -159,8 +217,7 @@ ListenHandshake::Step ListenHandshake::check_proof() {
   if (sodium_memcmp(buffer_.data() + kExpectedProof, buffer_.data() + kDialerProof, kProofBytes) ==
       0)
     return Step::Complete;
-  fail(wrong_secret());
-  return Step::Failed;
+  return buffer_.fail(wrong_secret());
 }
 
 short ListenHandshake::events() const {
@@ -168,38 +225,35 @@ short ListenHandshake::events() const {
   return phase_ == Phase::Challenge ? POLLOUT : POLLIN;
 }
 
-ListenHandshake::State ListenHandshake::fail(Status status) {
+HandshakeBuffer::Step HandshakeBuffer::fail(Status status) {
   failure_ = std::move(status);
-  phase_ = Phase::Failed;
-  return State::Failed;
+  return Step::Failed;
 }
 
-ListenHandshake::Step ListenHandshake::receive(int fd, size_t end) {
+HandshakeBuffer::Step HandshakeBuffer::receive(int fd, size_t end) {
   while (done_ < end) {
-    const ssize_t received = ::recv(fd, buffer_.data() + done_, end - done_, MSG_DONTWAIT);
+    const ssize_t received = ::recv(fd, bytes_.data() + done_, end - done_, MSG_DONTWAIT);
     if (received > 0) {
       done_ += static_cast<size_t>(received);
     } else if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return Step::Blocked;
     } else if (received == 0 || errno != EINTR) {
-      fail(error(Code::RemoteError, "connection closed while authenticating"));
-      return Step::Failed;
+      return fail(closed_early());
     }
   }
   return Step::Complete;
 }
 
-ListenHandshake::Step ListenHandshake::send(int fd, size_t end) {
+HandshakeBuffer::Step HandshakeBuffer::send(int fd, size_t end) {
   while (done_ < end) {
     const ssize_t sent =
-        ::send(fd, buffer_.data() + done_, end - done_, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ::send(fd, bytes_.data() + done_, end - done_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) {
       done_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return Step::Blocked;
     } else if (errno != EINTR) {
-      fail(error(Code::RemoteError, "connection closed while authenticating"));
-      return Step::Failed;
+      return fail(closed_early());
     }
   }
   return Step::Complete;

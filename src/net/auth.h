@@ -33,15 +33,36 @@ struct Hello {
 Secret random_secret();
 void random_bytes(void* out, size_t bytes);
 
-/// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
-/// wrong proof.
-Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline);
+/// HMAC-SHA256(secret, data), for proofs that do not travel over a socket; and its comparison in
+/// constant time.
+using Mac = std::array<uint8_t, 32>;
+Mac authenticate(const Secret& secret, const void* data, size_t bytes);
+bool same(const Mac& a, const Mac& b);
+
+enum class HandshakeState { InProgress, Done, Failed };
+
+/// What both sides' state machines share: the bytes exchanged so far, over a non-blocking socket.
+class HandshakeBuffer {
+ public:
+  enum class Step { Complete, Blocked, Failed };
+  /// Receives or sends until `end` bytes of the buffer are done, without blocking.
+  Step receive(int fd, size_t end);
+  Step send(int fd, size_t end);
+  Step fail(Status status);
+  [[nodiscard]] uint8_t* data() { return bytes_.data(); }
+  [[nodiscard]] const Status& failure() const { return failure_; }
+
+ private:
+  std::array<uint8_t, 256> bytes_{};  // hello, challenge, the dialer's proof, the proof expected
+  size_t done_ = 0;
+  Status failure_;
+};
 
 /// The listener's side as a state machine over a non-blocking socket, so that a slow or silent
 /// stranger delays nobody.
 class ListenHandshake {
  public:
-  enum class State { InProgress, Done, Failed };
+  using State = HandshakeState;
   /// `secret_of(hello)` returns the secret to demand, or null when nobody expects that hello (which
   /// then fails).
   using SecretLookup = std::function<const Secret*(const Hello&)>;
@@ -57,26 +78,48 @@ class ListenHandshake {
   /// The hello is known, its secret is not yet: only the user's next `advance` can help.
   [[nodiscard]] bool parked() const { return parked_; }
   /// After Failed.
-  [[nodiscard]] const Status& failure() const { return failure_; }
+  [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
   /// What `advance` waits for: POLLIN or POLLOUT; 0 while parked.
   [[nodiscard]] short events() const;
 
  private:
   enum class Phase { Greeting, Lookup, Challenge, Proof, Done, Failed };
-  enum class Step { Complete, Blocked, Failed };
-  State fail(Status status);
-  Step receive(int fd, size_t end);
-  Step send(int fd, size_t end);
+  using Step = HandshakeBuffer::Step;
   Step advance_phase(int fd, const SecretLookup& secret_of);
   Step find_secret(const SecretLookup& secret_of);
   Step check_proof();
   Hello hello_;
-  Status failure_;
-  std::array<uint8_t, 256> buffer_{};  // hello, challenge, the proof received, the proof expected
-  size_t done_ = 0;
+  HandshakeBuffer buffer_;
   Phase phase_ = Phase::Greeting;
   bool park_unknown_;
   bool parked_ = false;
 };
+
+/// The dialer's side as a state machine over a connected, non-blocking socket.
+class DialHandshake {
+ public:
+  using State = HandshakeState;
+  DialHandshake(const Hello& hello, Secret secret);
+  State advance(int fd);
+  /// After Failed: RemoteError. Where the other end proved not to know the secret, `rejected()`.
+  [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
+  [[nodiscard]] bool rejected() const { return rejected_; }
+  /// What `advance` waits for: POLLIN or POLLOUT.
+  [[nodiscard]] short events() const;
+
+ private:
+  enum class Phase { Greeting, Challenge, Proof, Done, Failed };
+  using Step = HandshakeBuffer::Step;
+  Step advance_phase(int fd);
+  Step answer_challenge();
+  Secret secret_;
+  HandshakeBuffer buffer_;
+  Phase phase_ = Phase::Greeting;
+  bool rejected_ = false;
+};
+
+/// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
+/// wrong proof.
+Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline);
 
 }  // namespace hetccl::net

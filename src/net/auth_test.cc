@@ -14,7 +14,7 @@ namespace hetccl::net {
 namespace {
 
 using std::chrono::milliseconds;
-using State = ListenHandshake::State;
+using State = HandshakeState;
 
 TimePoint after(int64_t ms) {
   return steady_clock().now() + milliseconds(ms);

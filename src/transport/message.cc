@@ -1,0 +1,130 @@
+#include "transport/message.h"
+
+#include <cinttypes>
+
+namespace hetccl::transport {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x314d6c6363746568;  // "hetcclM1"
+
+// Walks the fields of a header in their one order on the wire.
+class Writer {
+ public:
+  explicit Writer(uint8_t* out) : out_(out) {}
+  template <typename T>
+  void operator()(const T& value) {
+    const auto bits = static_cast<uint64_t>(value);
+    for (size_t i = 0; i < sizeof(T); ++i) *out_++ = static_cast<uint8_t>(bits >> (8 * i));
+  }
+
+ private:
+  uint8_t* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const uint8_t* in) : in_(in) {}
+  template <typename T>
+  void operator()(T& value) {
+    uint64_t bits = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(*in_++) << (8 * i);
+    value = static_cast<T>(bits);
+  }
+
+ private:
+  const uint8_t* in_;
+};
+
+// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 = 79 bytes, and one that is always zero.
+template <typename Visitor, typename AnyHeader, typename Magic, typename Zero>
+void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Zero& zero) {
+  visitor(magic);
+  visitor(header.number);
+  visitor(header.offset);
+  visitor(header.bytes);
+  visitor(header.total);
+  visitor(header.info.communicator);
+  visitor(header.info.sequence);
+  visitor(header.info.slice);
+  visitor(header.info.step);
+  visitor(header.info.signature.collective);
+  visitor(header.info.signature.type);
+  visitor(header.info.signature.op);
+  visitor(header.info.signature.root);
+  visitor(header.info.signature.count);
+  visitor(zero);
+}
+
+bool is_valid(const Signature& signature) {
+  return signature.collective <= Collective::Barrier && hetccl::is_valid(signature.type) &&
+         hetccl::is_valid(signature.op);
+}
+
+Status differ(std::string what) {
+  return {Code::InvalidUsage, std::move(what)};
+}
+
+}  // namespace
+
+void encode(const Header& header, uint8_t out[kHeaderBytes]) {
+  Writer writer(out);
+  const uint8_t zero = 0;
+  visit(writer, header, kMagic, zero);
+}
+
+Result<Header> decode(const uint8_t in[kHeaderBytes]) {
+  Header header;
+  uint64_t magic = 0;
+  uint8_t zero = 0;
+  Reader reader(in);
+  visit(reader, header, magic, zero);
+  if (magic != kMagic || zero != 0 || !is_valid(header.info.signature))
+    return error(Code::RemoteError, "what arrived is not a message of this version of hetccl");
+  if (header.offset > header.total || header.bytes > header.total - header.offset ||
+      (header.bytes == 0 && header.total != 0))
+    return error(Code::RemoteError,
+                 "a message of %" PRIu64 " bytes cannot have a piece of %" PRIu64 " at %" PRIu64,
+                 header.total, header.bytes, header.offset);
+  return header;
+}
+
+std::string describe(const Signature& signature) {
+  const std::string name(name_of(signature.collective));
+  if (signature.collective == Collective::Barrier) return name + "()";
+  std::string text = format("%s(count %" PRIu64 ", %s", name.c_str(), signature.count,
+                            std::string(name_of(signature.type)).c_str());
+  if (signature.collective == Collective::Broadcast)
+    text += format(", root %d", static_cast<int>(signature.root));
+  else if (signature.collective != Collective::AllGather)
+    text += ", " + std::string(name_of(signature.op));
+  return text + ")";
+}
+
+Status check(const Header& header, const Transfer& posted, int peer) {
+  const MessageInfo& theirs = header.info;
+  const MessageInfo& ours = posted.info;
+  if (theirs.communicator == ours.communicator && theirs.sequence == ours.sequence &&
+      theirs.slice == ours.slice && theirs.step == ours.step && header.total == posted.bytes &&
+      theirs.signature == ours.signature) [[likely]]
+    return {};
+  const std::string their_call = describe(theirs.signature);
+  const std::string our_call = describe(ours.signature);
+  if (theirs.communicator != ours.communicator)
+    return differ(format(
+        "rank %d called %s on another communicator (%016" PRIx64 "), this rank %s on %016" PRIx64
+        "; all ranks must use their communicators in one order",
+        peer, their_call.c_str(), theirs.communicator, our_call.c_str(), ours.communicator));
+  if (theirs.signature != ours.signature || theirs.sequence != ours.sequence)
+    return differ(format(
+        "rank %d called %s as collective %" PRIu64 ", this rank called %s as collective %" PRIu64
+        "; all ranks must make the same calls in the same order",
+        peer, their_call.c_str(), theirs.sequence, our_call.c_str(), ours.sequence));
+  return differ(format("in %s, rank %d sent slice %u, step %u, %" PRIu64
+                       " bytes; this rank expected slice %u, step %u, %zu bytes; do all ranks run "
+                       "the same hetccl with the same HETCCL_* settings?",
+                       our_call.c_str(), peer, theirs.slice, theirs.step, header.total, ours.slice,
+                       ours.step, posted.bytes));
+}
+
+}  // namespace hetccl::transport

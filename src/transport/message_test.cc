@@ -1,0 +1,107 @@
+#include "transport/message.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "transport/fifo.h"
+
+namespace hetccl::transport {
+namespace {
+
+Header sample() {
+  Header header;
+  header.number = 7;
+  header.offset = 1 << 20;
+  header.bytes = 4096;
+  header.total = 3ULL << 32;
+  header.info = {
+      0x1122334455667788, 9, 3, 5, {Collective::AllReduce, DataType::Float32, RedOp::Sum, -1, 10}};
+  return header;
+}
+
+Transfer posting(const Header& header) {
+  return {nullptr, static_cast<size_t>(header.total), header.info};
+}
+
+TEST_CASE("a header survives the wire, in little endian") {
+  uint8_t wire[kHeaderBytes];
+  std::memset(wire, 0xee, sizeof wire);
+  encode(sample(), wire);
+  CHECK(wire[8] == 7);
+  CHECK(wire[40] == 0x88);
+  CHECK(wire[kHeaderBytes - 1] == 0);
+  auto back = decode(wire);
+  REQUIRE(back.ok());
+  CHECK(back->number == 7);
+  CHECK(back->offset == 1 << 20);
+  CHECK(back->bytes == 4096);
+  CHECK(back->total == 3ULL << 32);
+  CHECK(check(*back, posting(sample()), 1).ok());
+}
+
+TEST_CASE("what is no header is refused") {
+  uint8_t wire[kHeaderBytes];
+  for (const size_t broken : {size_t{0}, size_t{7}, size_t{64}, size_t{65}, kHeaderBytes - 1}) {
+    encode(sample(), wire);
+    wire[broken] = 0xff;
+    CHECK(decode(wire).status().code() == Code::RemoteError);
+  }
+  for (int fault = 0; fault < 4; ++fault) {
+    Header header = sample();
+    if (fault == 0) header.offset = header.total + 1;
+    if (fault == 1) header.bytes = header.total;
+    if (fault == 2) header.bytes = ~0ULL;
+    if (fault == 3) header.bytes = 0;
+    encode(header, wire);
+    CHECK(decode(wire).status().code() == Code::RemoteError);
+  }
+}
+
+TEST_CASE("differences are explained with both calls") {
+  const Header header = sample();
+  Transfer posted = posting(header);
+  posted.info.signature.count = 12;
+  Status status = check(header, posted, 1);
+  CHECK(status.code() == Code::InvalidUsage);
+  CHECK(status.message().find("rank 1 called all_reduce(count 10, float32, sum)") !=
+        std::string::npos);
+  CHECK(status.message().find("this rank called all_reduce(count 12, float32, sum)") !=
+        std::string::npos);
+
+  for (int field = 0; field < 5; ++field) {
+    posted = posting(header);
+    if (field == 0) posted.bytes -= 1;
+    if (field == 1) posted.info.communicator += 1;
+    if (field == 2) posted.info.sequence += 1;
+    if (field == 3) posted.info.slice += 1;
+    if (field == 4) posted.info.step += 1;
+    status = check(header, posted, 1);
+    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.message().find("rank 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("calls read as users wrote them") {
+  CHECK(describe({Collective::Barrier, {}, {}, 0, 0}) == "barrier()");
+  CHECK(describe({Collective::Broadcast, DataType::Int8, {}, 3, 4}) ==
+        "broadcast(count 4, int8, root 3)");
+  CHECK(describe({Collective::AllGather, DataType::Int8, {}, 0, 4}) == "all_gather(count 4, int8)");
+}
+
+TEST_CASE("a fifo keeps its order while it grows and wraps") {
+  Fifo<int> fifo;
+  int pushed = 0, popped = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < round; ++i) fifo.push(pushed++);
+    CHECK((fifo.empty() || fifo[fifo.size() - 1] == pushed - 1));
+    for (int i = 0; i < round / 2 && !fifo.empty(); ++i) {
+      CHECK(fifo.front() == popped++);
+      fifo.pop();
+    }
+  }
+  CHECK(fifo.size() == static_cast<size_t>(pushed - popped));
+}
+
+}  // namespace
+}  // namespace hetccl::transport
