@@ -1,0 +1,182 @@
+"""`hetccl bench`: nccl-tests' columns, right values, and every way to start ranks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hetccl.bench import launch, measure, table
+from hetccl.bench.rendezvous import RendezvousError, exchange, launched
+
+BENCH = [sys.executable, "-m", "hetccl", "bench"]
+
+
+def bench(*arguments, status=0):
+    command = [*BENCH, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("operation", measure.OPERATIONS)
+@pytest.mark.parametrize("layout", [(), ("--clusters", 2), ("--clusters", 2, "--interleave")])
+def test_values_are_right_in_every_layout(operation, layout):
+    sizes = ("-b", 4, "-e", "1M", "-f", 32, "-n", 2)
+    report = json.loads(bench(operation, "--ranks", 4, *layout, *sizes, "--json"))
+    assert report["wrong"] == 0
+    assert report["clusters"] == (2 if layout else 1)
+    assert [row["in_place"]["wrong"] for row in report["rows"]] == [0] * len(report["rows"])
+    assert [row["size"] for row in report["rows"]][1:] == [128, 4096, 1 << 17]
+    assert (report["least_cross_bytes"] > 0) == bool(layout)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "redop"),
+    [
+        ("int8", "sum"),
+        ("uint16", "max"),
+        ("bfloat16", "avg"),
+        ("float16", "prod"),
+        ("int64", "min"),
+    ],
+)
+def test_types_and_reductions(dtype, redop):
+    arguments = ("--ranks", 3, "--clusters", 2, "-b", "9K", "-e", "9K", "-n", 1)
+    report = json.loads(bench("all_reduce", *arguments, "-d", dtype, "-o", redop, "--json"))
+    assert report["wrong"] == 0
+
+
+@pytest.mark.parametrize("blocking", [0, 1])
+def test_the_table_has_nccl_tests_columns(blocking):
+    lines = bench("--ranks", 2, "-b", "1K", "-e", "4K", "-f", 2, "-z", blocking).splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    assert [row[0] for row in rows] == ["1024", "2048", "4096"]
+    for row in rows:
+        assert len(row) == 13
+        assert row[2:5] == ["float", "sum", "-1"]
+        assert row[8] == row[12] == "0"
+    assert "# Out of bounds values : 0 OK" in lines
+
+
+SABOTAGED = """
+import os, sys
+from hetccl.bench import launch, measure
+def expected(case):
+    {sabotage}
+    return bytes(len(case.recv))
+measure._Case.expected = expected
+sys.exit(launch.run_forked(launch.Job(measure.Options(min_bytes=1024, max_bytes=1024)), 3))
+"""
+
+
+def sabotaged(sabotage):
+    """A run in a fresh process, since what forks must not have used the library before."""
+    command = [sys.executable, "-c", SABOTAGED.format(sabotage=sabotage)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_wrong_values_fail_the_run():
+    done = sabotaged("pass")
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
+
+
+def test_a_rank_that_dies_ends_the_run_in_bounded_time():
+    start = time.monotonic()
+    done = sabotaged("case.comm.rank == 1 and os._exit(7)")
+    assert done.returncode == 1
+    assert time.monotonic() - start < 30
+    assert "1 (7)" in done.stderr
+    assert "rank 1" in done.stderr.replace("hetccl bench: rank 1", "")  # the others name it
+
+
+def start_by_launcher(environment, *arguments):
+    command = [*BENCH, "-b", "1K", "-e", "1K", "-n", "1", "--json", *map(str, arguments)]
+    return [
+        subprocess.Popen(
+            command, env={**os.environ, **environment(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+
+
+def finish(processes):
+    outputs = [process.communicate(timeout=90)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert json.loads(outputs[0])["ranks"] == 2
+    assert outputs[1] == ""
+
+
+def test_ranks_of_a_launcher_meet_by_a_file(tmp_path):
+    meet = tmp_path / "meet"
+    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+    finish(
+        start_by_launcher(
+            lambda rank: dict(zip(names, (str(rank), "2"), strict=True)), "--rendezvous", meet
+        )
+    )
+    assert not meet.exists()
+
+
+def test_ranks_of_torchrun_meet_by_its_store():
+    pytest.importorskip("torch")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    command = [*torchrun, "-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "# Out of bounds values : 0 OK" in done.stdout
+
+
+def test_a_stale_rendezvous_file_is_refused(tmp_path):
+    stale = tmp_path / "id"
+    stale.write_bytes(bytes(128))
+    with pytest.raises(RendezvousError, match="remove it"):
+        exchange(0, stale, 1)
+
+
+def test_a_rendezvous_that_never_comes_names_the_file(tmp_path):
+    with pytest.raises(RendezvousError, match="never"):
+        exchange(1, tmp_path / "never", 0.1)
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(RendezvousError, match="no unique id"):
+        exchange(1, tmp_path / "short", 1)
+
+
+def test_launchers_are_recognised():
+    assert launched({}) is None
+    assert launched({"RANK": "1", "WORLD_SIZE": "4"}) == (1, 4)
+    assert launched({"PMI_RANK": "0", "PMI_SIZE": "1"}) == (0, 1)
+    for rank, size in (("4", "4"), ("-1", "4"), ("x", "4")):
+        with pytest.raises(RendezvousError):
+            launched({"RANK": rank, "WORLD_SIZE": size})
+
+
+def test_sizes_grow_as_nccl_tests():
+    def sizes(**options):
+        return list(measure.Options(**options).sizes())
+
+    assert sizes(min_bytes=8, max_bytes=64, factor=2) == [8, 16, 32, 64]
+    assert sizes(min_bytes=10, max_bytes=40, step_bytes=15) == [10, 25, 40]
+    assert sizes(min_bytes=10, max_bytes=10) == [10]
+
+
+def test_bus_bandwidth_factors():
+    assert measure.bus_factor("all_reduce", 4) == 1.5
+    assert measure.bus_factor("all_gather", 4) == 0.75
+    assert measure.bus_factor("reduce_scatter", 4) == 0.75
+    assert measure.bus_factor("broadcast", 4) == 1
+
+
+def test_cluster_labels():
+    assert launch.cluster_labels(4, 2, interleave=False) == ["c0", "c0", "c1", "c1"]
+    assert launch.cluster_labels(4, 2, interleave=True) == ["c0", "c1", "c0", "c1"]
+    assert launch.cluster_labels(3, 1, interleave=False) == ["", "", ""]
+
+
+def test_long_times_keep_the_columns():
+    timing = measure.Timing(seconds=12.3456789, algbw=0.01, busbw=0.01, wrong=None)
+    row = measure.Row(1 << 40, 1 << 38, timing, timing)
+    assert "N/A" in table.line(measure.Options(), row)

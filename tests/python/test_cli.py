@@ -1,0 +1,119 @@
+"""The command line: info, the paths it prints, and a C program built against the package."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetccl._lib import PROTOTYPES, TEXTS
+
+CONSUMER_CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(consumer C)
+find_package(hetccl 0.1 REQUIRED)
+add_executable(consumer main.c)
+target_link_libraries(consumer PRIVATE hetccl::hetccl)
+"""
+CONSUMER_C = """
+#include <hetccl/hetccl.h>
+#include <stdio.h>
+int main(void) {
+  int version = 0;
+  if (hetcclGetVersion(&version) != hetcclSuccess || version != HETCCL_VERSION_CODE) return 1;
+  hetcclUniqueId id;
+  hetcclComm_t comm;
+  if (hetcclGetUniqueId(&id) != hetcclSuccess) return 2;
+  if (hetcclCommInitRank(&comm, 1, id, 0) != hetcclSuccess) return 3;
+  float value = 2, sum = 0;
+  if (hetcclAllReduce(&value, &sum, 1, hetcclFloat32, hetcclSum, comm, NULL) != hetcclSuccess)
+    return 4;
+  if (hetcclCommDestroy(comm) != hetcclSuccess) return 5;
+  printf("%g\\n", sum);
+  return 0;
+}
+"""
+
+
+def hetccl(*arguments, env=None, status=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", *arguments],
+        capture_output=True, text=True, timeout=100, env={**os.environ, **(env or {})}, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_info_is_json_with_every_setting():
+    document = json.loads(hetccl("info", "--json").stdout)
+    text = json.dumps(document)
+    assert "HETCCL_SOCKET_IFNAME" in text
+    assert "host" in text
+    assert "tcp" in text
+
+
+def test_info_for_people():
+    shown = hetccl("info").stdout
+    assert "HETCCL_TIMEOUT_MS" in shown
+    assert "Traceback" not in shown
+
+
+def test_info_reports_a_misspelt_setting_with_the_nearest_name():
+    done = hetccl("info", env={"HETCCL_SOCKET_IFNAM": "eth0"})
+    assert re.search(
+        r"HETCCL_SOCKET_IFNAM\b.*HETCCL_SOCKET_IFNAME", done.stdout + done.stderr, re.S
+    )
+
+
+def test_info_shows_what_a_setting_was_given():
+    assert "54321" in hetccl("info", env={"HETCCL_TIMEOUT_MS": "54321"}).stdout
+
+
+def test_a_bad_setting_is_an_error_that_names_it():
+    done = hetccl("bench", "--ranks", "1", env={"HETCCL_DEPTH": "deep"}, status=1)
+    assert "HETCCL_DEPTH" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version():
+    assert re.fullmatch(r"hetccl \d+\.\d+\.\d+\n", hetccl("--version").stdout)
+
+
+def test_the_command_is_installed():
+    done = subprocess.run(
+        [os.path.join(os.path.dirname(sys.executable), "hetccl"), "--help"],  # noqa: PTH118, PTH120
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    for command in ("info", "bench", "demo"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("bench", "-b", "1X"), ("bench", "-b", "8", "-e", "4")])
+def test_bad_arguments_are_usage_errors(arguments):
+    assert "Traceback" not in hetccl(*arguments, status=2).stderr
+
+
+def run(*command):
+    arguments = list(map(str, command))
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_c_program_finds_the_package(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(CONSUMER_CMAKE)
+    (tmp_path / "main.c").write_text(CONSUMER_C)
+    where = hetccl("--cmake-dir").stdout.strip()
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dhetccl_DIR={where}")
+    run("cmake", "--build", tmp_path / "build")
+    assert run(tmp_path / "build/consumer") == "2\n"
+
+
+def test_the_library_exports_its_api_and_nothing_else():
+    library = Path(hetccl("--cmake-dir").stdout.strip()).parents[1] / "libhetccl.so"
+    listed = run("nm", "-D", "--defined-only", "--format=posix", library)
+    names = {line.split()[0] for line in listed.splitlines()}
+    assert names == set(PROTOTYPES) | set(TEXTS)

@@ -1,0 +1,110 @@
+"""The communicator over buffers: every collective, on streams, with bad arguments refused."""
+
+from array import array
+
+import pytest
+from ranks import run_ranks
+
+import hetccl
+from hetccl import HetcclError
+from hetccl._lib import Result
+
+
+def collectives(comm):
+    mine = array("f", [comm.rank + 1.0] * 1000)
+    total = array("f", bytes(4000))
+    comm.all_reduce(mine, total)
+    gathered = array("i", [0] * comm.size)
+    comm.all_gather(array("i", [comm.rank * 10]), gathered)
+    piece = array("d", [0.0])
+    comm.reduce_scatter(array("d", [float(i) for i in range(comm.size)]), piece, op="avg")
+    word = array("q", [comm.rank, comm.rank])
+    comm.broadcast(word, root=comm.size - 1)
+    comm.barrier()
+    return list(set(total)), list(gathered), piece[0], word[0]
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "a", "b"), ("a", "b", "a")])
+def test_collectives(labels):
+    for rank, result in enumerate(run_ranks(3, collectives, labels)):
+        assert result == ([6.0], [0, 10, 20], float(rank), 2)
+
+
+def streamed(comm):
+    stream = hetccl.Stream()
+    values = [array("i", [comm.rank + step] * 50_000) for step in range(20)]
+    for value in values:
+        comm.all_reduce(value, op="max", stream=stream)
+    stream.synchronize(timeout=30)
+    comm.check()
+    done = stream.done()
+    stream.close()
+    stream.close()
+    stats = comm.stats()
+    clusters = len(comm.topology()["clusters"])
+    return [set(v) for v in values], done, stats.operations, stats.cross_bytes_sent, clusters
+
+
+def test_streams_run_in_the_background_and_in_order():
+    results = run_ranks(2, streamed, ("a", "b"))
+    for values, done, operations, cross, clusters in results:
+        assert values == [{1 + step} for step in range(20)]
+        assert done
+        assert operations >= 20
+        assert cross > 0
+        assert clusters == 2
+
+
+def refused(comm):
+    readonly, small = bytes(8), bytearray(4)
+    with pytest.raises(ValueError, match="read-only"):
+        comm.all_reduce(readonly, readonly)
+    with pytest.raises(ValueError, match="2 elements"):
+        comm.all_reduce(array("i", [1, 2]), array("i", [1]))
+    with pytest.raises(ValueError, match="whole number"):
+        comm.all_reduce(bytearray(6), dtype="float32")
+    with pytest.raises(ValueError, match="none of sum"):
+        comm.all_reduce(small, op="median")
+    with pytest.raises(ValueError, match="none of"):
+        comm.all_reduce(small, dtype="float8")
+    with pytest.raises(TypeError, match="cannot be received as"):
+        comm.all_reduce(array("i", [1]), array("f", [1]))
+    with pytest.raises(TypeError, match="pass dtype"):
+        comm.all_reduce(memoryview(bytearray(8)).cast("P"))
+    with pytest.raises(ValueError, match="not contiguous"):
+        comm.all_reduce(memoryview(bytearray(8))[::2])
+    with pytest.raises(HetcclError) as caught:
+        comm.broadcast(small, root=comm.size)
+    assert caught.value.result is Result.INVALID_ARGUMENT
+    comm.all_reduce(bytearray())  # no element is no error
+    comm.barrier()
+    return True
+
+
+def test_bad_arguments_are_refused_and_the_communicator_lives_on():
+    assert run_ranks(2, refused) == [True, True]
+
+
+def alone(comm):
+    value = array("f", [2.5])
+    comm.all_reduce(bytes(value), value, dtype="float32")  # what is only sent may be read-only
+    comm.destroy()
+    comm.destroy()
+    with pytest.raises(ValueError, match="destroyed"):
+        comm.barrier()
+    return value[0]
+
+
+def test_one_rank_and_use_after_destroy():
+    assert run_ranks(1, alone) == [2.5]
+
+
+def test_a_short_unique_id_is_refused():
+    with pytest.raises(ValueError, match="128 bytes"):
+        hetccl.Communicator(b"short", 0, 1)
+
+
+def test_a_foreign_unique_id_is_refused():
+    with pytest.raises(HetcclError) as caught:
+        hetccl.Communicator(bytes(128), 0, 1)
+    assert caught.value.result is Result.INVALID_ARGUMENT
