@@ -79,7 +79,7 @@ class Engine {
   std::unique_ptr<Waker> waker_;
   std::vector<transport::Transport*> transports_;
   std::vector<device::Device*> devices_;
-  bool poll_only_ = false;  // a device writes flags that nothing announces
+  bool poll_only_ = false;  // a source advances and nothing announces it
 
   std::mutex drive_mutex_;       // held by whoever drives
   std::vector<Driven*> driven_;  // guarded by drive_mutex_

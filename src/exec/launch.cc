@@ -199,24 +199,20 @@ Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t 
   const Signature& call = op.call.signature;
   const Span dst = op.resolve(step.dst, k);
   if (dst.count == 0) return {};
-  // More sources than one kernel takes are folded in, left to right. Only the last division may
-  // round.
   device::Reduction reduction;
   reduction.dst = dst.data;
   reduction.count = dst.count;
   reduction.type = call.type;
+  reduction.op = step.average ? RedOp::Avg : without_average(call.op);
   reduction.divisor = static_cast<uint32_t>(options_.n_ranks);
-  for (size_t next = 0; next < step.srcs.size();) {
-    reduction.n_srcs = 0;
-    if (next > 0) reduction.srcs[reduction.n_srcs++] = dst.data;
-    while (next < step.srcs.size() && reduction.n_srcs < device::Reduction::kMaxSources) {
-      reduction.srcs[reduction.n_srcs++] = op.resolve(step.srcs[next++], k).data;
-    }
-    const bool last = next == step.srcs.size();
-    reduction.op = last && step.average ? RedOp::Avg : without_average(call.op);
-    HETCCL_TRY(options_.device->reduce(stream, reduction));
+  if (step.srcs.size() > device::Reduction::kMaxSources) {
+    return error(Code::InternalError, "plan %s: a reduction of %zu sources",
+                 op.program->plan.name.c_str(), step.srcs.size());
   }
-  return {};
+  for (const auto& src : step.srcs) {
+    reduction.srcs[reduction.n_srcs++] = op.resolve(src, k).data;
+  }
+  return options_.device->reduce(stream, reduction);
 }
 
 Status Executor::join(Operation& op, device::Stream& user) {

@@ -1,0 +1,250 @@
+// Communicators end to end, ranks as threads of this process: real bootstrap, real sockets and
+// shared memory, host and asynchronous fake devices, one Runtime for all ranks or one each.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "comm/communicator.h"
+#include "fake/cases.h"
+
+namespace {
+
+using hetccl::Code;
+using hetccl::Collective;
+using hetccl::Config;
+using hetccl::DataType;
+using hetccl::format;
+using hetccl::RedOp;
+using hetccl::Status;
+using hetccl::comm::Communicator;
+using hetccl::comm::CommunicatorOptions;
+using hetccl::comm::Runtime;
+using hetccl::fake::Case;
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
+  for (auto& thread : threads) thread.join();
+}
+
+// Ranks as threads; each has its own Runtime, as processes have, unless `share`.
+class Ranks {
+ public:
+  Ranks(std::vector<std::string> labels, Config config, bool share)
+      : labels_(std::move(labels)), statuses_(labels_.size()), communicators_(labels_.size()) {
+    config.init_timeout_ms = 20'000;
+    const size_t n_runtimes = share ? 1 : labels_.size();
+    for (size_t i = 0; i < n_runtimes; ++i) {
+      auto runtime = Runtime::create(config);
+      REQUIRE(runtime.ok());
+      runtimes_.push_back(std::move(runtime).value());
+    }
+    join();
+  }
+
+  // All ranks form a (new) communicator.
+  void join() {
+    const auto id = runtimes_[0]->service().unique_id();
+    REQUIRE(id.ok());
+    on_all_ranks(n(), [&](int rank) {
+      CommunicatorOptions options;
+      options.rank = rank;
+      options.n_ranks = n();
+      options.cluster = labels_[static_cast<size_t>(rank)];
+      auto made = Communicator::create(runtime(rank), id.value(), options);
+      statuses_[static_cast<size_t>(rank)] = made.status();
+      if (made.ok()) communicators_[static_cast<size_t>(rank)] = made.value();
+    });
+    for (const auto& status : statuses_) {
+      CAPTURE(status.message());
+      REQUIRE(status.ok());
+    }
+  }
+
+  [[nodiscard]] int n() const { return static_cast<int>(labels_.size()); }
+  Runtime& runtime(int rank) { return *runtimes_[static_cast<size_t>(rank) % runtimes_.size()]; }
+  std::shared_ptr<Communicator>& operator[](int rank) {
+    return communicators_[static_cast<size_t>(rank)];
+  }
+  [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
+
+ private:
+  std::vector<std::string> labels_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::vector<Status> statuses_;
+  std::vector<std::shared_ptr<Communicator>> communicators_;
+};
+
+// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
+std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
+  const size_t width = size_of(test.signature.type);
+  std::vector<std::vector<std::byte>> inputs;
+  for (int r = 0; r < ranks.n(); ++r) inputs.push_back(input_of(test, r));
+  std::mutex mutex;
+  std::string wrong;
+  on_all_ranks(ranks.n(), [&](int r) {
+    const size_t send_bytes = send_elements(test) * width, recv_bytes = recv_elements(test) * width;
+    const size_t own = test.signature.count * width * static_cast<size_t>(r);
+    std::vector<std::byte> recv(std::max(send_bytes, recv_bytes)), apart(send_bytes);
+    const bool gathers = test.signature.collective == Collective::AllGather;
+    const bool scatters = test.signature.collective == Collective::ReduceScatter;
+    std::byte* send = test.in_place ? recv.data() + (gathers ? own : 0) : apart.data();
+    std::byte* out = recv.data() + (test.in_place && scatters ? own : 0);
+    const auto& input = inputs[static_cast<size_t>(r)];
+    if (!input.empty()) std::memcpy(send, input.data(), input.size());
+
+    void* stream = nullptr;
+    if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
+    Status status = ranks[r]->call({test.signature, send, out}, stream);
+    if (asynchronous) {
+      const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits
+      if (status.ok()) status = destroyed;
+      if (status.ok()) status = ranks[r]->failure();
+    }
+    const auto expected = expected_of(test, r, inputs);
+    const bool same = expected.empty() || std::memcmp(out, expected.data(), expected.size()) == 0;
+    std::lock_guard lock(mutex);
+    if (!status.ok()) wrong = format("rank %d: %s", r, status.message().c_str());
+    if (status.ok() && !same) wrong = format("rank %d: wrong values", r);
+  });
+  return wrong.empty() ? "" : test.text() + ": " + wrong;
+}
+
+void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
+  const uint64_t last = layouts * number_from("HETCCL_TEST_SCALE", 1);
+  for (uint64_t seed = 1; seed <= last; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    Ranks ranks(hetccl::fake::random_labels(random, 5, 3), config, seed % 2 == 0);
+    for (uint64_t i = 0; i < cases; ++i) {
+      const Case test = hetccl::fake::random_case(random, ranks.labels(), 5000);
+      REQUIRE(run(ranks, test, random() % 2 == 0) == "");
+    }
+  }
+}
+
+Case all_reduce(const Ranks& ranks, uint64_t count) {
+  Case test;
+  test.labels = ranks.labels();
+  test.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
+  return test;
+}
+
+}  // namespace
+
+TEST_CASE("random layouts and collectives over shared memory between clusters") {
+  Config config;
+  config.slice_bytes = 1024;
+  random_sweep(6, 40, config);
+}
+
+TEST_CASE("random layouts and collectives over TCP between clusters") {
+  Config config;
+  config.slice_bytes = 1024;
+  config.transport_shm = false;
+  random_sweep(6, 40, config);
+}
+
+TEST_CASE("large messages with the slices that hetccl chooses") {
+  Config config;
+  config.transport_shm = false;
+  Ranks ranks({"A", "B", "A", "B", "B"}, config, false);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 6; ++i) {
+    Case test = hetccl::fake::random_case(random, ranks.labels(), 1);
+    if (test.signature.collective != Collective::Barrier) test.signature.count = 200'003;
+    REQUIRE(run(ranks, test, i % 2 == 0) == "");
+  }
+}
+
+TEST_CASE("steady state plans nothing") {
+  Ranks ranks({"A", "B"}, {}, false);
+  for (int i = 0; i < 20; ++i) REQUIRE(run(ranks, all_reduce(ranks, 100), false) == "");
+  CHECK(ranks[0]->statistics().plans == 1);
+  CHECK(ranks[0]->statistics().operations == 20);
+  const auto sent =
+      ranks[0]->statistics().cross_bytes_sent + ranks[1]->statistics().cross_bytes_sent;
+  CHECK(sent == ranks[0]->statistics().least_cross_bytes);
+}
+
+TEST_CASE("ranks that disagree get an error on every rank, and a new communicator works") {
+  Ranks ranks({"A", "A", "B", "B"}, {}, false);
+  for (int odd = 0; odd < 4; ++odd) {
+    CAPTURE(odd);
+    std::vector<Status> statuses(4);
+    on_all_ranks(4, [&](int r) {
+      std::vector<float> data(1000);
+      const uint64_t count = r == odd ? 999 : 1000;
+      statuses[static_cast<size_t>(r)] =
+          ranks[r]->call({{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
+                          data.data(),
+                          data.data()},
+                         nullptr);
+    });
+    for (const auto& status : statuses) {
+      CAPTURE(status.message());
+      CHECK(status.code() == Code::InvalidUsage);
+    }
+    ranks.join();
+    CHECK(run(ranks, all_reduce(ranks, 1000), true) == "");
+  }
+}
+
+TEST_CASE("bad arguments are refused before anything moves") {
+  Ranks ranks({"A"}, {}, true);
+  std::vector<float> data(100);
+  const auto call = [&](uint64_t count, int root, int type, int op, const void* send, void* recv) {
+    return ranks[0]
+        ->call({{Collective::AllReduce, static_cast<DataType>(type), static_cast<RedOp>(op), root,
+                 count},
+                send,
+                recv},
+               nullptr)
+        .code();
+  };
+  CHECK(call(100, 0, 7, 0, data.data(), data.data()) == Code::Ok);
+  CHECK(call(100, 0, 99, 0, data.data(), data.data()) == Code::InvalidArgument);
+  CHECK(call(100, 0, 7, 9, data.data(), data.data()) == Code::InvalidArgument);
+  CHECK(call(100, 1, 7, 0, data.data(), data.data()) == Code::InvalidArgument);
+  CHECK(call(100, 0, 7, 0, nullptr, data.data()) == Code::InvalidArgument);
+  CHECK(call(1ULL << 62, 0, 7, 0, data.data(), data.data()) == Code::InvalidArgument);
+  CHECK(call(50, 0, 7, 0, data.data(), data.data() + 10) == Code::InvalidArgument);
+  CHECK(call(0, 0, 7, 0, nullptr, nullptr) == Code::Ok);
+}
+
+TEST_CASE("settings on which plans depend must be equal: the error names the variable") {
+  Config one, two;
+  two.slice_bytes = 4096;
+  auto a = Runtime::create(one), b = Runtime::create(two);
+  REQUIRE((a.ok() && b.ok()));
+  const auto id = a.value()->service().unique_id();
+  REQUIRE(id.ok());
+  on_all_ranks(2, [&](int r) {
+    CommunicatorOptions options;
+    options.rank = r;
+    options.n_ranks = 2;
+    const auto made = Communicator::create(r == 0 ? *a.value() : *b.value(), id.value(), options);
+    CHECK(made.status().message().find("HETCCL_SLICE_BYTES") != std::string::npos);
+  });
+}
+
+TEST_CASE("an idle communicator uses no processor time") {
+  Ranks ranks({"A", "B", "A"}, {}, false);
+  REQUIRE(run(ranks, all_reduce(ranks, 1000), true) == "");
+  const auto cpu = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double before = cpu();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(cpu() - before < 0.05);
+}

@@ -1,0 +1,143 @@
+// exec on the asynchronous fake device and on the host device, over the fake network: every delay
+// comes from a seed, which a failure names. HETCCL_TEST_SEED replays one, HETCCL_TEST_SCALE
+// multiplies the number of cases.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+#include "exec/job.h"
+
+namespace {
+
+using hetccl::Collective;
+using hetccl::DataType;
+using hetccl::RedOp;
+using hetccl::exec::Job;
+using hetccl::exec::JobOptions;
+using hetccl::exec::on_all_ranks;
+using hetccl::fake::Case;
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// One job of random layout runs a few random collectives back to back.
+std::string random_job(uint64_t seed, bool fake_device) {
+  std::mt19937_64 random(seed);
+  JobOptions options;
+  options.seed = seed;
+  options.fake_device = fake_device;
+  options.labels = hetccl::fake::random_labels(random, 6, 4);
+  options.slice_bytes = 64 * (1 + random() % 64);
+  options.depth = static_cast<uint32_t>(random() % 5);
+  Job job(options);
+  if (!job.opened().ok()) return job.opened().message();
+  std::vector<Case> tests;
+  for (int i = 0; i < 4; ++i) {
+    tests.push_back(hetccl::fake::random_case(random, options.labels, 6000));
+  }
+  return job.run(tests);
+}
+
+void random_jobs(uint64_t count, bool fake_device) {
+  const uint64_t only = number_from("HETCCL_TEST_SEED", 0);
+  const uint64_t last = count * number_from("HETCCL_TEST_SCALE", 1);
+  for (uint64_t seed = 1; seed <= last; ++seed) {
+    if (only != 0 && seed != only) continue;
+    CAPTURE(seed);
+    REQUIRE(random_job(seed, fake_device) == "");
+  }
+}
+
+Case all_reduce(std::vector<std::string> labels, uint64_t count) {
+  Case test;
+  test.labels = std::move(labels);
+  test.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
+  return test;
+}
+
+}  // namespace
+
+TEST_CASE("random collectives on the asynchronous fake device give exact results") {
+  random_jobs(60, true);
+}
+
+TEST_CASE("random collectives on the host device give exact results") {
+  random_jobs(100, false);
+}
+
+TEST_CASE("more operations in flight than slots, recycled many times") {
+  const std::vector<std::string> labels = {"A", "B", "A"};
+  for (const bool fake_device : {false, true}) {
+    JobOptions options;
+    options.labels = labels;
+    options.fake_device = fake_device;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    const std::vector<Case> tests(fake_device ? 40 : 300, all_reduce(labels, 700));
+    CHECK(job.run(tests) == "");
+  }
+}
+
+TEST_CASE("cross-cluster bytes are the least, in both directions together") {
+  JobOptions options;
+  options.labels = {"A", "A", "B", "B"};
+  Job job(options);
+  REQUIRE(job.opened().ok());
+  const uint64_t count = 48 * 1024;
+  CHECK(job.run({all_reduce(options.labels, count)}) == "");
+  uint64_t sent = 0;
+  for (int r = 0; r < 4; ++r) sent += job.rank(r).bytes_sent();
+  CHECK(sent == hetccl::plan::least_bytes({Collective::AllReduce, 0, false}, job.topology(), count,
+                                          DataType::Float32));
+}
+
+TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    CAPTURE(seed);
+    JobOptions options;
+    options.labels = {"A", "A", "B", "B"};
+    options.seed = seed;
+    options.fake_device = seed % 2 == 0;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    on_all_ranks(4, [&](int r) {
+      // Rank 3 never comes.
+      if (r == 3) return job.network().sever(3);
+      for (int i = 0; i < 5; ++i) {
+        const auto status = job.rank(r).enqueue(all_reduce(options.labels, 20'000));
+        if (!status.ok()) MESSAGE(status.message());
+      }
+    });
+    on_all_ranks(4, [&](int r) { job.rank(r).abort(); });
+    for (int r = 0; r < 4; ++r) CHECK(job.rank(r).drained());
+  }
+}
+
+TEST_CASE("an operation that peers do not enter passes its deadline and says so") {
+  JobOptions options;
+  options.labels = {"A", "B"};
+  options.deadline = std::chrono::milliseconds(50);
+  Job job(options);
+  REQUIRE(job.opened().ok());
+  REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
+  const auto status = job.rank(0).wait();
+  CHECK(status.code() == hetccl::Code::Timeout);
+  CHECK(status.message().find("rank 1") != std::string::npos);
+  job.rank(0).abort();
+  CHECK(job.rank(0).drained());
+}
+
+TEST_CASE("calls that differ are a fault that is no crash") {
+  JobOptions options;
+  options.labels = {"A", "B"};
+  Job job(options);
+  REQUIRE(job.opened().ok());
+  REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
+  REQUIRE(job.rank(1).enqueue(all_reduce(options.labels, 101)).ok());
+  CHECK(job.rank(0).wait().code() == hetccl::Code::InvalidUsage);
+  CHECK(job.rank(1).wait().code() == hetccl::Code::InvalidUsage);
+  on_all_ranks(2, [&](int r) { job.rank(r).abort(); });
+  for (int r = 0; r < 2; ++r) CHECK(job.rank(r).drained());
+}

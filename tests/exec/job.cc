@@ -1,0 +1,210 @@
+#include "exec/job.h"
+
+#include <cstring>
+#include <thread>
+
+#include "ccl/host/host_library.h"
+#include "device/host/host_device.h"
+#include "fake/fake_device.h"
+
+namespace hetccl::exec {
+namespace {
+
+using fake::Case;
+using fake::FakeDevice;
+
+std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank) {
+  if (!options.fake_device) return device::make_host_device();
+  fake::FakeOptions fake;
+  fake.seed = options.seed * 31 + static_cast<uint64_t>(rank);
+  fake.max_delay_us = 20;
+  fake.memory_bytes = size_t{32} << 20;
+  auto device = FakeDevice::create(fake);
+  return device.ok() ? std::unique_ptr<device::Device>(std::move(device).value()) : nullptr;
+}
+
+void upload(device::Device& device, void* to, const std::vector<std::byte>& from) {
+  if (from.empty()) return;
+  auto* fake = dynamic_cast<FakeDevice*>(&device);
+  fake != nullptr ? fake->upload(to, from.data(), from.size())
+                  : static_cast<void>(std::memcpy(to, from.data(), from.size()));
+}
+
+void download(device::Device& device, std::vector<std::byte>& to, const void* from) {
+  if (to.empty()) return;
+  auto* fake = dynamic_cast<FakeDevice*>(&device);
+  fake != nullptr ? fake->download(to.data(), from, to.size())
+                  : static_cast<void>(std::memcpy(to.data(), from, to.size()));
+}
+
+}  // namespace
+
+JobRank::JobRank(int rank, const topology::Topology& topology, const JobOptions& options,
+                 fake::Network& network)
+    : rank_(rank),
+      topology_(topology),
+      options_(options),
+      device_(make_device(options, rank)),
+      transport_(network.transport(rank)),
+      engine_(std::move(Engine::create(steady_clock())).value()),
+      library_(ccl::make_host_library()) {
+  engine_->use(*transport_);
+  engine_->use(*device_);
+}
+
+JobRank::~JobRank() {
+  if (executor_ != nullptr) engine_->remove(*executor_);
+  executor_.reset();
+  for (auto& buffers : buffers_) {
+    device_->free(buffers.recv);
+    if (!buffers.test.in_place) device_->free(buffers.send);
+  }
+  stream_.reset();
+  engine_.reset();
+}
+
+Status JobRank::open(const ccl::UniqueId& cluster_id) {
+  const auto& cluster = topology_.clusters()[static_cast<size_t>(topology_.cluster_of(rank_))];
+  HETCCL_ASSIGN(ccl_, library_->init(cluster_id, static_cast<int>(cluster.ranks.size()),
+                                     topology_.local_rank(rank_), &engine_->waker(), 10'000));
+  ExecutorOptions options;
+  for (const int peer : plan::peers(rank_, topology_)) {
+    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer}, {}, {}, 10'000));
+    options.channels[peer] = channel.get();
+    channels_.push_back(std::move(channel));
+  }
+  options.device = device_.get();
+  options.ccl = ccl_.get();
+  options.communicator = 1;
+  options.n_ranks = topology_.n_ranks();
+  options.on_fault = [this](const Fault& fault) {
+    std::lock_guard lock(fault_mutex_);
+    fault_ = fault.status;
+  };
+  HETCCL_ASSIGN(executor_, Executor::create(std::move(options)));
+  HETCCL_ASSIGN(stream_, device_->create_stream());
+  engine_->add(*executor_);
+  return {};
+}
+
+Status JobRank::enqueue(const Case& test) {
+  const size_t width = size_of(test.signature.type);
+  Buffers buffers{test, nullptr, nullptr, send_elements(test) * width, recv_elements(test) * width};
+  const bool gathers = test.signature.collective == Collective::AllGather;
+  const size_t own = test.signature.count * width * static_cast<size_t>(rank_);
+  // In place: one allocation, the smaller buffer at this rank's block of the larger.
+  const size_t whole = std::max(buffers.send_bytes, buffers.recv_bytes);
+  HETCCL_ASSIGN(void* recv, device_->allocate(std::max<size_t>(whole, 1)));
+  buffers.recv = recv;
+  void* send = recv;
+  if (!test.in_place) {
+    HETCCL_ASSIGN(send, device_->allocate(std::max<size_t>(buffers.send_bytes, 1)));
+  }
+  buffers.send = send;
+  auto* send_at = static_cast<std::byte*>(send) + (test.in_place && gathers ? own : 0);
+  const bool scatters = test.signature.collective == Collective::ReduceScatter;
+  auto* recv_at = static_cast<std::byte*>(recv) + (test.in_place && scatters ? own : 0);
+  upload(*device_, send_at, input_of(test, rank_));
+  buffers_.push_back(buffers);
+  buffers_.back().send = send, buffers_.back().recv = recv;
+
+  const plan::Spec spec{test.signature.collective, test.signature.root,
+                        test.signature.op == RedOp::Avg};
+  HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
+  HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
+  programs_.push_back(std::make_unique<Program>(std::move(program)));
+  const Call call{send_at, recv_at, test.signature, programs_.size() - 1,
+                  steady_clock().now() + options_.deadline};
+  HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
+                                         call, *stream_));
+  engine_->notify();
+  return {};
+}
+
+Status JobRank::wait() {
+  const auto done = [&] {
+    std::lock_guard lock(fault_mutex_);
+    return executor_->done(last_) || !fault_.ok();
+  };
+  if (!engine_->wait(done, steady_clock().now() + std::chrono::seconds(60))) {
+    return error(Code::Timeout, "the test's own deadline");
+  }
+  std::lock_guard lock(fault_mutex_);
+  return fault_;
+}
+
+std::vector<std::byte> JobRank::result(size_t index) {
+  const Buffers& buffers = buffers_[index];
+  std::vector<std::byte> bytes(buffers.recv_bytes);
+  const bool scatters = buffers.test.signature.collective == Collective::ReduceScatter;
+  const size_t own = buffers.recv_bytes * static_cast<size_t>(rank_);
+  const auto* from = static_cast<const std::byte*>(buffers.recv);
+  download(*device_, bytes, from + (buffers.test.in_place && scatters ? own : 0));
+  return bytes;
+}
+
+void JobRank::abort() {
+  engine_->exclusively([&] { executor_->abort(); });
+  engine_->notify();
+}
+
+bool JobRank::drained() {
+  return engine_->wait([&] { return executor_->idle(); },
+                       steady_clock().now() + std::chrono::seconds(20));
+}
+
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
+  for (auto& thread : threads) thread.join();
+}
+
+Job::Job(JobOptions options)
+    : options_(std::move(options)),
+      topology_(std::move(topology::Topology::build(fake::infos_of(options_.labels))).value()),
+      network_(options_.seed) {
+  auto library = ccl::make_host_library();
+  std::vector<ccl::UniqueId> ids;
+  for (const auto& cluster : topology_.clusters()) {
+    auto id = library->unique_id(static_cast<int>(cluster.ranks.size()));
+    if (!id.ok()) opened_ = id.status();
+    ids.push_back(id.ok() ? id.value() : ccl::UniqueId{});
+  }
+  for (int rank = 0; rank < topology_.n_ranks(); ++rank) {
+    ranks_.push_back(std::make_unique<JobRank>(rank, topology_, options_, network_));
+  }
+  std::mutex mutex;
+  on_all_ranks(n_ranks(), [&](int r) {
+    const Status status = rank(r).open(ids[static_cast<size_t>(topology_.cluster_of(r))]);
+    std::lock_guard lock(mutex);
+    if (!status.ok()) opened_ = status;
+  });
+}
+
+Job::~Job() = default;
+
+std::string Job::run(const std::vector<Case>& tests) {
+  std::mutex mutex;
+  std::string wrong;
+  on_all_ranks(n_ranks(), [&](int r) {
+    Status status;
+    for (const auto& test : tests) {
+      if (status.ok()) status = rank(r).enqueue(test);
+    }
+    if (status.ok()) status = rank(r).wait();
+    std::lock_guard lock(mutex);
+    if (!status.ok()) wrong = format("rank %d: %s", r, status.message().c_str());
+  });
+  if (!wrong.empty()) return wrong;
+  for (size_t t = 0; t < tests.size(); ++t) {
+    std::vector<std::vector<std::byte>> inputs;
+    for (int r = 0; r < n_ranks(); ++r) inputs.push_back(input_of(tests[t], r));
+    for (int r = 0; r < n_ranks(); ++r) {
+      if (rank(r).result(t) == expected_of(tests[t], r, inputs)) continue;
+      return format("rank %d has a wrong result: %s", r, tests[t].text().c_str());
+    }
+  }
+  return "";
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,99 @@
+// N ranks of one communicator as threads, without comm: devices, fake network, cluster libraries
+// and executors put together by hand, so that a seed decides every delay.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ccl/ccl.h"
+#include "device/device.h"
+#include "exec/engine.h"
+#include "exec/executor.h"
+#include "fake/cases.h"
+#include "fake/fake_network.h"
+#include "plan/planner.h"
+
+namespace hetccl::exec {
+
+struct JobOptions {
+  std::vector<std::string> labels;
+  uint64_t seed = 0;
+  bool fake_device = true;      ///< else the host device
+  uint64_t slice_bytes = 4096;  ///< small, so that many slices are in flight
+  uint32_t depth = 3;
+  Duration deadline = std::chrono::seconds(60);
+};
+
+/// One rank. Its methods are called by one thread.
+class JobRank {
+ public:
+  JobRank(int rank, const topology::Topology& topology, const JobOptions& options,
+          fake::Network& network);
+  ~JobRank();
+
+  /// Collective over the cluster; then the channels. Call on all ranks at once.
+  Status open(const ccl::UniqueId& cluster_id);
+  /// Enqueues `test` on this rank's stream, its buffers in device memory.
+  Status enqueue(const fake::Case& test);
+  /// Waits for everything enqueued; the fault, if one came.
+  Status wait();
+  /// The result of the `index`-th enqueued case.
+  std::vector<std::byte> result(size_t index);
+  void abort();
+  /// Waits until nothing is in flight; false after 20 s.
+  bool drained();
+  [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
+
+ private:
+  struct Buffers {
+    fake::Case test;
+    void* send;
+    void* recv;
+    size_t send_bytes, recv_bytes;
+  };
+  int rank_;
+  const topology::Topology& topology_;
+  const JobOptions& options_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ccl::Library> library_;
+  std::unique_ptr<ccl::Communicator> ccl_;
+  std::vector<std::unique_ptr<transport::Channel>> channels_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<device::Stream> stream_;
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<Buffers> buffers_;
+  uint64_t last_ = 0;
+  std::mutex fault_mutex_;
+  Status fault_;
+};
+
+/// Runs `body(rank)` on a thread per rank and waits for all.
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
+
+/// A whole job: opened on construction.
+class Job {
+ public:
+  explicit Job(JobOptions options);
+  ~Job();
+  [[nodiscard]] const Status& opened() const { return opened_; }
+  /// Runs the cases, all enqueued before the first is waited for, and checks every rank's result.
+  /// "" or what was wrong.
+  std::string run(const std::vector<fake::Case>& tests);
+  [[nodiscard]] JobRank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+  [[nodiscard]] int n_ranks() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] const topology::Topology& topology() const { return topology_; }
+  [[nodiscard]] fake::Network& network() { return network_; }
+
+ private:
+  JobOptions options_;
+  topology::Topology topology_;
+  fake::Network network_;
+  std::vector<std::unique_ptr<JobRank>> ranks_;
+  Status opened_;
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,55 @@
+// Ranks as forked processes over the C API, so that a test can kill and stop them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hetccl/hetccl.h"
+
+namespace hetccl::process {
+
+/// What a rank has to tell the test. A rank's function returns it; a killed rank tells nothing.
+using Report = std::string;
+
+/// The environment of one rank.
+struct Rank {
+  int rank = 0;
+  int n_ranks = 0;
+  hetcclUniqueId id{};
+  /// Tells the test that this rank has come so far. At most once.
+  std::function<void()> ready;
+};
+
+class ForkedRanks {
+ public:
+  using Body = std::function<Report(Rank&)>;
+  /// Forks `n` ranks; rank 0 makes the unique id. This process must not have used hetccl before.
+  ForkedRanks(int n, const Body& body);
+  /// Kills whoever is left.
+  ~ForkedRanks();
+
+  /// Waits until every rank has called `ready`; false after 60 s.
+  bool wait_ready();
+  void send_signal(int rank, int signal);
+  /// The rank's report, or "" when it has died or not reported within `limit`.
+  Report report(int rank, std::chrono::milliseconds limit);
+  /// Waits for the rank's end: true when it exited by itself with status 0 within 10 s.
+  bool exited(int rank);
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    int ready_fd = -1;
+    int report_fd = -1;
+  };
+  std::vector<Child> children_;
+};
+
+/// Joins rank `rank.rank` in the cluster `label`; a failure ends the process with a message.
+hetcclComm_t join(const Rank& rank, const char* label);
+
+}  // namespace hetccl::process

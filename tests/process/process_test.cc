@@ -1,0 +1,193 @@
+// One rank of four is killed, stopped, late or wrong: every other rank gets an error that names it,
+// in time, and lives on.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "process/forked_ranks.h"
+
+namespace {
+
+using hetccl::process::ForkedRanks;
+using hetccl::process::join;
+using hetccl::process::Rank;
+using hetccl::process::Report;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Two clusters in the two rank orders.
+const char* const kAabb[] = {"A", "A", "B", "B"};
+const char* const kAbab[] = {"A", "B", "A", "B"};
+
+// The liveness deadline that CMakeLists.txt sets, and room for a busy machine.
+constexpr auto kDeadline = milliseconds(1000);
+constexpr auto kRoom = milliseconds(4000);
+
+Report sum_matches(Rank& rank, hetcclComm_t comm, size_t count) {
+  std::vector<float> data(count);
+  std::iota(data.begin(), data.end(), static_cast<float>(rank.rank));
+  if (hetcclAllReduce(data.data(), data.data(), count, hetcclFloat32, hetcclSum, comm, nullptr) !=
+      hetcclSuccess) {
+    return hetcclGetLastError(nullptr);
+  }
+  const int n = rank.n_ranks;
+  for (size_t i = 0; i < count; ++i) {
+    if (data[i] != static_cast<float>(n * static_cast<int>(i) + n * (n - 1) / 2)) return "wrong";
+  }
+  return "ok";
+}
+
+// Reduces until something fails; tells what, and how long the last call took.
+Report reduce_until_failure(Rank& rank, const char* const* layout) {
+  hetcclComm_t comm = join(rank, layout[rank.rank]);
+  std::vector<float> data(1 << 18);
+  bool told = false;
+  while (true) {
+    const auto start = steady_clock::now();
+    const hetcclResult_t result = hetcclAllReduce(data.data(), data.data(), data.size(),
+                                                  hetcclFloat32, hetcclMax, comm, nullptr);
+    if (result != hetcclSuccess) {
+      const auto took = steady_clock::now() - start;
+      Report report = hetcclGetLastError(nullptr);
+      report += took < kDeadline + kRoom ? " [in time]" : " [late]";
+      hetcclResult_t again = hetcclBarrier(comm, nullptr);
+      report += again == result ? " [sticky]" : " [not sticky]";
+      hetcclCommAbort(comm);
+      return report;
+    }
+    if (!told) rank.ready();
+    told = true;
+  }
+}
+
+void check_survivors(ForkedRanks& ranks, int victim) {
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == victim) continue;
+    const Report report = ranks.report(rank, kDeadline + kRoom);
+    CAPTURE(rank);
+    CAPTURE(report);
+    CHECK(report.find("rank " + std::to_string(victim)) != Report::npos);
+    CHECK(report.find("[in time]") != Report::npos);
+    CHECK(report.find("[sticky]") != Report::npos);
+    CHECK(ranks.exited(rank));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("two clusters of two add up, in both rank orders") {
+  for (const auto* layout : {kAabb, kAbab}) {
+    ForkedRanks ranks(4, [&](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, layout[rank.rank]);
+      for (const size_t count : {0UL, 1UL, 1023UL, 3'000'001UL}) {
+        const Report report = sum_matches(rank, comm, count);
+        if (report != "ok") return report;
+      }
+      return hetcclCommDestroy(comm) == hetcclSuccess ? "ok" : "destroy failed";
+    });
+    for (int rank = 0; rank < 4; ++rank) CHECK(ranks.report(rank, milliseconds(30'000)) == "ok");
+  }
+}
+
+TEST_CASE("a killed rank becomes an error that names it on every survivor") {
+  for (const int victim : {3, 0, 1}) {
+    CAPTURE(victim);
+    ForkedRanks ranks(4, [](Rank& rank) { return reduce_until_failure(rank, kAabb); });
+    REQUIRE(ranks.wait_ready());
+    ranks.send_signal(victim, SIGKILL);
+    check_survivors(ranks, victim);
+  }
+}
+
+TEST_CASE("a stopped rank becomes an error that names it on every survivor") {
+  for (const int victim : {2, 0}) {
+    CAPTURE(victim);
+    ForkedRanks ranks(4, [](Rank& rank) { return reduce_until_failure(rank, kAbab); });
+    REQUIRE(ranks.wait_ready());
+    ranks.send_signal(victim, SIGSTOP);
+    check_survivors(ranks, victim);
+  }
+}
+
+TEST_CASE(
+    "unequal counts, types and collectives are errors on every rank, and the process goes on") {
+  for (int kind = 0; kind < 3; ++kind) {
+    ForkedRanks ranks(4, [kind](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, kAabb[rank.rank]);
+      std::vector<double> data(4096);
+      const bool odd = rank.rank == 2;
+      const size_t count = odd && kind == 0 ? 1000 : 1001;
+      const auto type = odd && kind == 1 ? hetcclInt32 : hetcclFloat32;
+      const hetcclResult_t result =
+          odd && kind == 2
+              ? hetcclBroadcast(data.data(), data.data(), count, type, 0, comm, nullptr)
+              : hetcclAllReduce(data.data(), data.data(), count, type, hetcclSum, comm, nullptr);
+      if (result != hetcclInvalidUsage) return hetcclGetErrorString(result);
+      hetcclCommAbort(comm);
+      return "ok";
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      CAPTURE(kind);
+      CAPTURE(rank);
+      CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+    }
+  }
+}
+
+TEST_CASE("a rank that does not enter a collective is a timeout that names the call") {
+  ForkedRanks ranks(4, [](Rank& rank) -> Report {
+    hetcclComm_t comm = join(rank, kAabb[rank.rank]);
+    hetcclCommSetTimeout(comm, 700);
+    float value = 1;
+    if (rank.rank == 1) usleep(3'000'000);
+    const auto result = hetcclAllReduce(&value, &value, 1, hetcclFloat32, hetcclSum, comm, nullptr);
+    const Report report = hetcclGetLastError(nullptr);
+    hetcclCommAbort(comm);
+    return result == hetcclTimeout ? report : hetcclGetErrorString(result);
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const Report report = ranks.report(rank, milliseconds(10'000));
+    CAPTURE(report);
+    CHECK(report.find("all_reduce (sequence 0") != Report::npos);
+  }
+}
+
+TEST_CASE("abort on one rank ends the call of every other, and a next communicator works") {
+  ForkedRanks ranks(2, [](Rank& rank) -> Report {
+    hetcclComm_t comm = join(rank, rank.rank == 0 ? "A" : "B");
+    float value = 1;
+    if (rank.rank == 1) {
+      usleep(200'000);
+      hetcclCommAbort(comm);
+    } else {
+      const auto result =
+          hetcclAllReduce(&value, &value, 1, hetcclFloat32, hetcclSum, comm, nullptr);
+      if (result != hetcclAborted) return hetcclGetErrorString(result);
+      hetcclCommAbort(comm);
+    }
+    // The id carries a listener of rank 0's process; a group of one needs nobody else.
+    hetcclUniqueId id;
+    if (hetcclGetUniqueId(&id) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    Rank alone{0, 1, id, {}};
+    comm = join(alone, "A");
+    const Report report = sum_matches(alone, comm, 100);
+    hetcclCommDestroy(comm);
+    return report;
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+}
+
+TEST_CASE("exit without destroy does not hang, and is no failure of what is complete") {
+  ForkedRanks ranks(4, [](Rank& rank) -> Report {
+    const Report report = sum_matches(rank, join(rank, kAabb[rank.rank]), 1000);
+    usleep(300'000);  // the others complete theirs: leaving earlier would be a loss
+    return report;
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+    CHECK(ranks.exited(rank));
+  }
+}
