@@ -1,0 +1,163 @@
+#include "plan/plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "golden/random_topology.h"
+#include "plan/cut.h"
+#include "plan/planner.h"
+#include "plan/schedule.h"
+
+namespace hetccl::plan {
+namespace {
+
+TEST_CASE("fractions compare by value") {
+  CHECK(Fraction{1, 2} == Fraction{2, 4});
+  CHECK(Fraction{1, 3} < Fraction{1, 2});
+  CHECK_FALSE(Fraction{2, 4} < Fraction{1, 2});
+  CHECK(Fraction{4'294'967'294U, 4'294'967'295U} < Fraction{1, 1});
+}
+
+TEST_CASE("elements: whole grains inside, the length itself at the end") {
+  CHECK(element({0, 1}, 1000, 16) == 0);
+  CHECK(element({1, 2}, 1000, 16) == 496);
+  CHECK(element({7, 7}, 1000, 16) == 1000);
+  CHECK(element({1, 2}, 15, 16) == 0);
+  CHECK(element({1, 2}, 0, 16) == 0);
+  const uint64_t huge = ~uint64_t{0};
+  CHECK(element({4'294'967'294U, 4'294'967'295U}, huge, 1) == huge - huge / 4'294'967'295U);
+  CHECK(grain_of(DataType::Int8) == 64);
+  CHECK(grain_of(DataType::Float64) == 8);
+}
+
+TEST_CASE("elements are monotonic and depend on the fraction's value alone") {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 10'000; ++i) {
+    const auto den_a = static_cast<uint32_t>(1 + random() % 100);
+    const auto den_b = static_cast<uint32_t>(1 + random() % 100);
+    const Fraction a{static_cast<uint32_t>(random() % (den_a + 1)), den_a};
+    const Fraction b{static_cast<uint32_t>(random() % (den_b + 1)), den_b};
+    const uint64_t length = random() >> (random() % 64), grain = uint64_t{1} << random() % 7;
+    if (a < b) CHECK(element(a, length, grain) <= element(b, length, grain));
+    CHECK(element({a.num * 3, a.den * 3}, length, grain) == element(a, length, grain));
+  }
+}
+
+TEST_CASE("a line is cut in proportion to the shares, without gaps") {
+  const uint32_t blocks[] = {4, 7}, shares[] = {1, 2, 1};
+  const Cut cut = cut_line(blocks, shares);
+  REQUIRE(cut.size() == 4);
+  CHECK((cut[0].holder == 0 && cut[0].piece.block == 4 && cut[0].piece.end == Fraction{1, 2}));
+  CHECK((cut[1].holder == 1 && cut[1].piece.block == 4 && cut[1].piece.begin == Fraction{1, 2}));
+  CHECK((cut[2].holder == 1 && cut[2].piece.block == 7 && cut[2].piece.end == Fraction{1, 2}));
+  CHECK((cut[3].holder == 2 && cut[3].piece.block == 7 && cut[3].piece.end == Fraction{1, 1}));
+}
+
+TEST_CASE("two cuts laid over each other cover the line once") {
+  const uint32_t blocks[] = {0, 1, 2}, shares_a[] = {3, 5}, shares_b[] = {1, 1, 7, 2};
+  const Cut a = cut_line(blocks, shares_a), b = cut_line(blocks, shares_b);
+  Fraction at{0, 1};
+  uint32_t block = 0;
+  for (const Overlap& o : overlay(a, b)) {
+    if (at == Fraction{1, 1}) at = {0, 1}, ++block;
+    CHECK(o.piece.block == block);
+    CHECK(o.piece.begin == at);
+    CHECK(o.piece.begin < o.piece.end);
+    CHECK_FALSE(a[o.a_index].piece.end < o.piece.end);
+    CHECK_FALSE(b[o.b_index].piece.end < o.piece.end);
+    at = o.piece.end;
+  }
+  CHECK(block == 2);
+  CHECK(at == Fraction{1, 1});
+}
+
+TEST_CASE("the schedule: each step of each slice once, stages in order, depth slices apart") {
+  RankPlan plan;
+  plan.stages = 3;
+  for (const uint16_t stage : std::initializer_list<uint16_t>{0, 0, 1, 2}) {
+    plan.steps.push_back({.kind = StepKind::Copy, .stage = stage});
+  }
+  CHECK(lag(0, 3, 3) == 0);
+  CHECK(lag(1, 3, 3) == 1);
+  CHECK(lag(2, 3, 3) == 3);
+  CHECK(slots(plan, 3, 100) == 4);
+  CHECK(slots(plan, 3, 2) == 2);
+  CHECK(slots(plan, 3, 0) == 1);
+  std::vector<int> next(4, 0);
+  uint32_t newest = 0;
+  for_each_issue(plan, 3, 10, [&](Issue issue) {
+    CHECK(static_cast<uint32_t>(next[issue.step]++) == issue.slice);
+    newest = std::max(newest, issue.slice);
+    CHECK(newest - issue.slice <= 3);
+  });
+  CHECK(next == std::vector<int>(4, 10));
+}
+
+TEST_CASE("scratch waits: who overwrites waits for those who used it, on this rank alone") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  const RankPlan border = plan(0, {Collective::AllReduce}, topology).value();
+  // CclReduce, Send, Recv, Reduce, CclBroadcast: the partial is read by Send and Reduce.
+  const auto waits = scratch_waits(border, 0);
+  REQUIRE(waits.size() == 5);
+  CHECK(waits[0] == std::vector<uint16_t>{0, 1, 3});
+  CHECK(waits[1].empty());
+  CHECK(waits[2] == std::vector<uint16_t>{2, 3});
+  CHECK(waits[3].empty());
+  CHECK(waits[4].empty());
+}
+
+TEST_CASE("a rank or root that does not exist is named") {
+  const topology::Topology topology = test::layout_topology("AB");
+  const Result<RankPlan> bad_root = plan(0, {Collective::Broadcast, 2}, topology);
+  CHECK(bad_root.status().code() == Code::InvalidArgument);
+  CHECK(bad_root.status().message().find("root 2") != std::string::npos);
+  CHECK_FALSE(plan(0, {Collective::Broadcast, -1}, topology).ok());
+  CHECK_FALSE(plan(2, {Collective::AllReduce}, topology).ok());
+}
+
+TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 bytes apart") {
+  const Spec all_reduce{Collective::AllReduce}, all_gather{Collective::AllGather};
+  const topology::Topology one = test::layout_topology("AA"), two = test::layout_topology("AABB");
+  const uint64_t mib = uint64_t{1} << 20U;
+  CHECK(choose(all_reduce, one, 16 * mib, DataType::Float32).slice_bytes == 64 * mib);
+  CHECK(choose(all_reduce, two, 0, DataType::Float32).slice_bytes == 64);
+  CHECK(choose(all_reduce, two, 1000, DataType::Float32).slice_bytes == 4032);
+  CHECK(choose(all_reduce, two, 16 * mib, DataType::Float32).slice_bytes == mib);
+  // 2 ms of 1 Gbit/s are 250,000 bytes, over which 4 MiB are spread evenly.
+  CHECK(choose(all_reduce, two, mib, DataType::Float32).slice_bytes == 246'784);
+  CHECK(choose(all_gather, two, mib, DataType::Float32).slice_bytes == 123'392);
+  for (uint64_t count = 1; count < uint64_t{1} << 40U; count = count * 3 + 1) {
+    for (const Spec& spec : {all_reduce, all_gather}) {
+      const Choice choice = choose(spec, two, count, DataType::Int16);
+      CHECK(choice.slice_bytes % 64 == 0);
+      CHECK((2 * count + choice.slice_bytes - 1) / choice.slice_bytes <= 64);
+    }
+  }
+}
+
+TEST_CASE("least bytes between clusters") {
+  const topology::Topology topology = test::layout_topology("AABBC");
+  const auto least = [&](Collective c) { return least_bytes({c}, topology, 10, DataType::Int16); };
+  CHECK(least(Collective::AllReduce) == 2 * 2 * 20);
+  CHECK(least(Collective::ReduceScatter) == 2 * 5 * 20);
+  CHECK(least(Collective::AllGather) == 2 * 5 * 20);
+  CHECK(least(Collective::Broadcast) == 2 * 20);
+  CHECK(least(Collective::Barrier) == 0);
+}
+
+TEST_CASE("peers: symmetric, of other clusters, without oneself") {
+  const topology::Topology topology = test::layout_topology("AABBC");
+  for (int rank = 0; rank < 5; ++rank) {
+    for (int peer : peers(rank, topology)) {
+      CHECK(topology.cluster_of(peer) != topology.cluster_of(rank));
+      const std::vector<int> back = peers(peer, topology);
+      CHECK(std::find(back.begin(), back.end(), rank) != back.end());
+    }
+  }
+  CHECK(peers(0, test::layout_topology("AAA")).empty());
+}
+
+}  // namespace
+}  // namespace hetccl::plan

@@ -1,0 +1,100 @@
+#include "plan/verifier.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "plan/verify_model.h"
+
+namespace hetccl::plan {
+namespace {
+
+/// Elements of `region` over all slices of the call.
+uint64_t elements_of(const Region& region, const VerifyOptions& options) {
+  const uint64_t slice = options.slice_bytes / size_of(options.type);
+  const uint64_t grain = grain_of(options.type);
+  const auto within = [&](uint64_t length) {
+    return element(region.end, length, grain) - element(region.begin, length, grain);
+  };
+  return options.count / slice * within(slice) + within(options.count % slice);
+}
+
+Verified totals(const VerifyModel& model, const VerifyOptions& options) {
+  Verified verified;
+  verified.steps = model.n_steps();
+  const topology::Topology& topology = model.topology();
+  for (StepId id = 0; id < model.n_steps(); ++id) {
+    const Step& step = model.step(id);
+    if (step.kind != StepKind::Send ||
+        topology.cluster_of(model.rank_of(id)) == topology.cluster_of(step.peer)) {
+      continue;
+    }
+    ++verified.messages;
+    verified.cross_bytes += elements_of(step.srcs[0], options) * size_of(options.type);
+  }
+  return verified;
+}
+
+/// No rank may leave a barrier before every rank has come: whom each event has heard of, as sets of
+/// ranks.
+Status check_barrier(const VerifyModel& model, std::span<const uint32_t> order) {
+  const auto n_ranks = static_cast<size_t>(model.n_ranks());
+  using Ranks = std::vector<bool>;
+  const auto join = [](Ranks& into, const Ranks& from) {
+    std::transform(into.begin(), into.end(), from.begin(), into.begin(), std::logical_or<>());
+  };
+  const uint32_t n_step_events = 2 * model.n_steps();
+  std::vector<Ranks> heard(n_step_events + model.groups().size(), Ranks(n_ranks));
+  std::vector<Ranks> left(n_ranks, Ranks(n_ranks));
+  for (uint32_t event : order) {
+    if (event >= n_step_events) {
+      for (StepId member : model.groups()[event - n_step_events].members) {
+        join(heard[event], heard[2 * member]);
+      }
+      continue;
+    }
+    const StepId id = event / 2;
+    const int rank = model.rank_of(id);
+    const Step& step = model.step(id);
+    if (event % 2 == 0) {
+      heard[event][static_cast<size_t>(rank)] = true;
+      for (uint16_t dep : step.deps) join(heard[event], heard[2 * model.id(rank, dep) + 1]);
+      continue;
+    }
+    join(heard[event], heard[event - 1]);
+    if (is_ccl(step.kind)) join(heard[event], heard[n_step_events + model.match(id)]);
+    if (step.kind == StepKind::Recv) join(heard[event], heard[2 * model.match(id)]);
+    join(left[static_cast<size_t>(rank)], heard[event]);
+  }
+  for (size_t rank = 0; rank < n_ranks && n_ranks > 1; ++rank) {
+    const auto missing = std::find(left[rank].begin(), left[rank].end(), false);
+    if (missing != left[rank].end()) {
+      return error(Code::InternalError, "rank %zu may pass the barrier before rank %td has come",
+                   rank, missing - left[rank].begin());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Verified> verify(const Spec& spec, const topology::Topology& topology,
+                        const std::vector<RankPlan>& plans, const VerifyOptions& options) {
+  if (options.slice_bytes == 0 || options.slice_bytes % 64 != 0 || options.depth > 64) {
+    return error(Code::InvalidArgument,
+                 "slices of %llu bytes, %u deep: the size must be a multiple of 64, the depth at "
+                 "most 64",
+                 static_cast<unsigned long long>(options.slice_bytes), options.depth);
+  }
+  HETCCL_ASSIGN(const VerifyModel model, VerifyModel::build(spec, topology, plans));
+  HETCCL_TRY(check_order(model, options.depth, options.depth + 2).status());
+  HETCCL_ASSIGN(const std::vector<uint32_t> order, check_order(model, options.depth, 1));
+  if (spec.collective == Collective::Barrier) {
+    HETCCL_TRY(check_barrier(model, order));
+  } else {
+    HETCCL_TRY(check_values(model, order, /*in_place=*/false));
+    HETCCL_TRY(check_values(model, order, /*in_place=*/true));
+  }
+  return totals(model, options);
+}
+
+}  // namespace hetccl::plan

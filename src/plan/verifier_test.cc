@@ -1,0 +1,250 @@
+// Faults seeded into good plans, one of each kind: the verifier must see each, for the right
+// reason.
+#include "plan/verifier.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "golden/random_topology.h"
+#include "plan/planner.h"
+
+namespace hetccl::plan {
+namespace {
+
+using Plans = std::vector<RankPlan>;
+
+constexpr Spec kAllReduce{Collective::AllReduce};
+constexpr Spec kReduceScatter{Collective::ReduceScatter};
+constexpr Spec kAllGather{Collective::AllGather};
+constexpr Spec kBarrier{Collective::Barrier};
+
+Plans plan_all(const Spec& spec, const topology::Topology& topology) {
+  Plans plans;
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    plans.push_back(plan(rank, spec, topology).value());
+  }
+  return plans;
+}
+
+std::string fault(const Spec& spec, const topology::Topology& topology, const Plans& plans) {
+  const Result<Verified> verified = verify(spec, topology, plans);
+  if (!verified.ok()) CHECK(verified.status().code() == Code::InternalError);
+  return verified.ok() ? "none" : verified.status().message();
+}
+
+void check_fault(const std::string& message, const std::string& expected) {
+  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
+}
+
+/// The `n`-th step of a kind.
+size_t find(const RankPlan& plan, StepKind kind, int n = 0) {
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    if (plan.steps[s].kind == kind && n-- == 0) return s;
+  }
+  FAIL("no such step");
+  return 0;
+}
+
+void erase(RankPlan& plan, size_t step) {
+  plan.steps.erase(plan.steps.begin() + static_cast<std::ptrdiff_t>(step));
+  for (Step& s : plan.steps) {
+    std::erase(s.deps, step);
+    for (uint16_t& dep : s.deps) dep = static_cast<uint16_t>(dep > step ? dep - 1 : dep);
+  }
+}
+
+/// Two neighbours trade places.
+void swap_steps(RankPlan& plan, size_t first) {
+  std::swap(plan.steps[first], plan.steps[first + 1]);
+  for (Step& s : plan.steps) {
+    for (uint16_t& dep : s.deps) {
+      if (dep == first || dep == first + 1) dep = static_cast<uint16_t>(2 * first + 1 - dep);
+    }
+  }
+}
+
+/// Two clusters of two; only the first rank of each is at the border.
+topology::Topology narrow() {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AABB").infos();
+  infos[1].nics[0].distance = infos[3].nics[0].distance = 1;
+  return topology::Topology::build(infos).value();
+}
+
+TEST_CASE("unharmed plans pass") {
+  for (const char* layout : {"A", "AA", "AB", "AABB", "ABAB", "AAB", "ABC", "AABBCC"}) {
+    const topology::Topology topology = test::layout_topology(layout);
+    for (const Spec& spec :
+         {kAllReduce, kReduceScatter, kAllGather, kBarrier, Spec{Collective::Broadcast, 0},
+          Spec{Collective::AllReduce, 0, true}}) {
+      CHECK(fault(spec, topology, plan_all(spec, topology)) == "none");
+    }
+  }
+}
+
+TEST_CASE("a dropped chunk") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kAllGather, topology);
+  const size_t send = find(plans[0], StepKind::Send);
+  const int peer = plans[0].steps[send].peer;
+  erase(plans[0], send);
+  check_fault(fault(kAllGather, topology, plans), "rank 0 sends 0 messages to rank 2");
+  RankPlan& receiver = plans[static_cast<size_t>(peer)];
+  erase(receiver, find(receiver, StepKind::Recv));
+  check_fault(fault(kAllGather, topology, plans), "reads memory that nobody has written");
+}
+
+TEST_CASE("a contribution doubled, and one left out") {
+  const topology::Topology topology = test::layout_topology("ABC");
+  const Plans good = plan_all(kAllReduce, topology);
+  Plans plans = good;
+  std::vector<Region>& srcs = plans[1].steps[find(plans[1], StepKind::Reduce)].srcs;
+  srcs.push_back(srcs[0]);
+  check_fault(fault(kAllReduce, topology, plans), "adds the contribution of rank 0 twice");
+  srcs.resize(2);
+  check_fault(fault(kAllReduce, topology, plans), "lacks a rank's contribution");
+}
+
+TEST_CASE("an early overwrite: the reduction in place does not wait for the send") {
+  const topology::Topology topology = test::layout_topology("AB");
+  Plans plans = plan_all(kAllReduce, topology);
+  const auto send = static_cast<uint16_t>(find(plans[0], StepKind::Send));
+  std::erase(plans[0].steps[find(plans[0], StepKind::Reduce)].deps, send);
+  check_fault(fault(kAllReduce, topology, plans), "nothing orders rank 0, step 0 (send");
+}
+
+TEST_CASE("an early overwrite: the owner's result arrives where the input is still read") {
+  const topology::Topology topology = test::layout_topology("ABC");
+  Plans plans = plan_all(kAllReduce, topology);
+  plans[2].steps[find(plans[2], StepKind::Recv, 2)].deps.clear();
+  check_fault(fault(kAllReduce, topology, plans), "share memory in place");
+}
+
+TEST_CASE("a read before the write") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kReduceScatter, topology);
+  plans[3].steps[find(plans[3], StepKind::Send)].deps.clear();
+  check_fault(fault(kReduceScatter, topology, plans), "nothing orders rank 3");
+}
+
+TEST_CASE("two messages in one piece of scratch") {
+  const topology::Topology topology = test::layout_topology("ABC");
+  Plans plans = plan_all(kReduceScatter, topology);
+  Step& second = plans[0].steps[find(plans[0], StepKind::Recv, 1)];
+  Step& reduce = plans[0].steps[find(plans[0], StepKind::Reduce)];
+  for (Region& src : reduce.srcs) {
+    if (src.buffer == Buffer::Scratch) src.block = 0;
+  }
+  second.dst.block = 0;
+  check_fault(fault(kReduceScatter, topology, plans), "share memory");
+}
+
+TEST_CASE("swapped receives") {
+  const topology::Topology topology = narrow();
+  const Plans good = plan_all(kAllGather, topology);
+  const size_t first = find(good[2], StepKind::Recv);
+  REQUIRE(good[2].steps[first + 1].kind == StepKind::Recv);
+  Plans plans = good;
+  swap_steps(plans[2], first);
+  check_fault(fault(kAllGather, topology, plans), "unmatched");
+  plans = good;
+  std::swap(plans[2].steps[first].dst, plans[2].steps[first + 1].dst);
+  check_fault(fault(kAllGather, topology, plans), "is not that rank's input");
+}
+
+TEST_CASE("arithmetic after the last crossing that differs between ranks") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kAllReduce, topology);
+  std::vector<Region>& srcs = plans[3].steps[find(plans[3], StepKind::Reduce)].srcs;
+  std::swap(srcs[0], srcs[1]);
+  check_fault(fault(kAllReduce, topology, plans), "evaluate different expressions");
+}
+
+TEST_CASE("a cyclic wait: both ends receive before they send") {
+  const topology::Topology topology = test::layout_topology("AB");
+  Plans plans = plan_all(kAllReduce, topology);
+  for (RankPlan& plan : plans) {
+    REQUIRE(find(plan, StepKind::Send) == 0);
+    swap_steps(plan, 0);
+    plan.steps[1].deps.push_back(0);
+  }
+  check_fault(fault(kAllReduce, topology, plans), "deadlock");
+}
+
+TEST_CASE("a cyclic wait that closes only through vendor calls") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kAllReduce, topology);
+  // Rank 0 enters its cluster's call once rank 2's partial is here, which waits for rank 3 to enter
+  // that cluster's call: which it does once rank 1's partial is there, which waits for rank 0.
+  for (size_t rank : {size_t{0}, size_t{3}}) {
+    REQUIRE(find(plans[rank], StepKind::Recv) == 2);
+    swap_steps(plans[rank], 1);
+    swap_steps(plans[rank], 0);
+    plans[rank].steps[1].deps = {0};
+  }
+  check_fault(fault(kAllReduce, topology, plans), "deadlock");
+}
+
+TEST_CASE("a missing participant of a vendor call") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kAllReduce, topology);
+  erase(plans[1], find(plans[1], StepKind::CclBroadcast));
+  check_fault(fault(kAllReduce, topology, plans), "rank 1 of the cluster does not take part");
+}
+
+TEST_CASE("a wrong root") {
+  const topology::Topology topology = narrow();
+  const Plans good = plan_all(kAllReduce, topology);
+  Plans plans = good;
+  plans[1].steps[find(plans[1], StepKind::CclBroadcast)].shards[0].root = 1;
+  check_fault(fault(kAllReduce, topology, plans), "meets no equal call of rank 0");
+  plans[0].steps[find(plans[0], StepKind::CclBroadcast)].shards[0].root = 1;
+  check_fault(fault(kAllReduce, topology, plans), "reads memory that nobody has written");
+}
+
+TEST_CASE("an average taken twice, too early, or not at all") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  const Spec spec{Collective::AllReduce, 0, true};
+  const Plans good = plan_all(spec, topology);
+  Plans plans = good;
+  for (RankPlan& plan : plans) plan.steps[find(plan, StepKind::Reduce)].average = false;
+  check_fault(fault(spec, topology, plans), "was not averaged");
+  plans = good;
+  for (RankPlan& plan : plans) plan.steps[find(plan, StepKind::CclReduce)].average = true;
+  check_fault(fault(spec, topology, plans), "averages what is not yet the sum of all ranks");
+  check_fault(fault(kAllReduce, topology, good), "was averaged");
+}
+
+TEST_CASE("a barrier that lets a rank pass") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Plans plans = plan_all(kBarrier, topology);
+  Step& last = plans[0].steps[find(plans[0], StepKind::CclBarrier, 1)];
+  last.deps.clear();
+  check_fault(fault(kBarrier, topology, plans), "rank 1 may pass the barrier before rank 2");
+}
+
+TEST_CASE("plans without form are refused, not executed") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  const Plans good = plan_all(kAllReduce, topology);
+  const auto broken = [&](auto&& harm) {
+    Plans plans = good;
+    harm(plans[0]);
+    return fault(kAllReduce, topology, plans);
+  };
+  check_fault(broken([](RankPlan& p) { p.steps[0].deps = {0}; }), "waits for itself");
+  check_fault(broken([](RankPlan& p) { p.steps[0].stage = 9; }), "beyond the plan's last");
+  check_fault(broken([](RankPlan& p) { p.steps[0].shards[0].root = 2; }), "outside the cluster");
+  check_fault(broken([](RankPlan& p) { p.steps[1].peer = 4; }), "a bad peer");
+  check_fault(broken([](RankPlan& p) { p.steps[1].srcs[0].block = 7; }), "a bad src region");
+  check_fault(broken([](RankPlan& p) { p.steps[1].srcs[0].end.den = 0; }), "a bad src region");
+  check_fault(broken([](RankPlan& p) { p.steps.back().shards[0].recv.buffer = Buffer::Input; }),
+              "a bad recv region");
+  check_fault(broken([](RankPlan& p) { p.stages = 4; }), "stages");
+  check_fault(broken([](RankPlan& p) { p.output_blocks = 2; }), "output blocks");
+  CHECK(verify(kAllReduce, topology, {}).status().code() == Code::InvalidArgument);
+  CHECK(verify(kAllReduce, topology, good, {.slice_bytes = 100}).status().code() ==
+        Code::InvalidArgument);
+}
+
+}  // namespace
+}  // namespace hetccl::plan

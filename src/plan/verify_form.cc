@@ -1,0 +1,118 @@
+// The verifier's first part: each plan by itself.
+#include "plan/verify_model.h"
+
+namespace hetccl::plan {
+namespace {
+
+struct Form {
+  const Spec& spec;
+  const topology::Topology& topology;
+  const RankPlan& plan;
+  int rank;
+
+  [[nodiscard]] int cluster_size() const {
+    const auto c = static_cast<size_t>(topology.cluster_of(rank));
+    return static_cast<int>(topology.clusters()[c].ranks.size());
+  }
+
+  [[nodiscard]] bool valid(const Region& region) const {
+    const uint32_t blocks = region.buffer == Buffer::Input    ? plan.input_blocks
+                            : region.buffer == Buffer::Output ? plan.output_blocks
+                                                              : plan.scratch_blocks;
+    return region.block < blocks && region.begin.den > 0 && region.end.den > 0 &&
+           !(region.end < region.begin) && region.end.num <= region.end.den;
+  }
+  [[nodiscard]] bool readable(const Region& region) const { return valid(region); }
+  [[nodiscard]] bool writable(const Region& region) const {
+    return valid(region) && region.buffer != Buffer::Input;
+  }
+
+  [[nodiscard]] const char* fault_of_shards(const Step& step) const {
+    const bool reduce = step.kind == StepKind::CclReduce;
+    const int local = topology.local_rank(rank);
+    for (const ShardRegion& shard : step.shards) {
+      if (shard.root < 0 || shard.root >= cluster_size()) return "a root outside the cluster";
+      if (!same_part(shard.send, shard.recv)) return "a shard whose parts of a slice differ";
+      const bool is_root = shard.root == local;
+      if (!(reduce || is_root ? readable(shard.send) : true)) return "a bad send region";
+      if (!(!reduce || is_root ? writable(shard.recv) : true)) return "a bad recv region";
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] const char* fault_of_regions(const Step& step) const {
+    const bool has_dst = step.kind == StepKind::CclAllReduce || step.kind == StepKind::Recv ||
+                         step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
+    const bool has_src = has_dst ? step.kind != StepKind::Recv : step.kind == StepKind::Send;
+    if (has_dst && !writable(step.dst)) return "a bad dst region";
+    if (has_src && step.srcs.empty()) return "no source";
+    if (step.srcs.size() > (step.kind == StepKind::Reduce ? kMaxReduceSources : 1)) {
+      return "too many sources";
+    }
+    for (const Region& src : step.srcs) {
+      if (!readable(src)) return "a bad src region";
+      if (has_dst && !same_part(src, step.dst)) return "src and dst that are different parts";
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] const char* fault_of(size_t index) const {
+    const Step& step = plan.steps[index];
+    for (uint16_t dep : step.deps) {
+      if (dep >= index) return "a dependency on a later step: it waits for itself";
+      if (plan.steps[dep].stage > step.stage) return "a dependency on a later stage";
+    }
+    if (step.stage >= plan.stages) return "a stage beyond the plan's last";
+    if (is_ccl(step.kind) && cluster_size() < 2) return "a vendor call in a cluster of one rank";
+    if (step.kind == StepKind::Send || step.kind == StepKind::Recv) {
+      if (step.peer < 0 || step.peer >= topology.n_ranks() || step.peer == rank)
+        return "a bad peer";
+    }
+    if (const char* fault = fault_of_shards(step)) return fault;
+    return fault_of_regions(step);
+  }
+};
+
+uint32_t blocks_of(const Spec& spec, Collective with_many, uint32_t n_ranks) {
+  return spec.collective == with_many ? n_ranks : 1;
+}
+
+}  // namespace
+
+bool is_ccl(StepKind kind) {
+  return kind == StepKind::CclReduce || kind == StepKind::CclBroadcast ||
+         kind == StepKind::CclAllReduce || kind == StepKind::CclBarrier;
+}
+
+bool same_part(const Region& a, const Region& b) {
+  return a.begin == b.begin && a.end == b.end;
+}
+
+Status check_form(const Spec& spec, const topology::Topology& topology,
+                  std::span<const RankPlan> plans) {
+  const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
+  if (plans.size() != n_ranks) {
+    return error(Code::InvalidArgument, "%zu plans for %u ranks", plans.size(), n_ranks);
+  }
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    const RankPlan& plan = plans[static_cast<size_t>(rank)];
+    if (plan.stages != plans[0].stages) {
+      return error(Code::InternalError, "rank %d's plan has %d stages, rank 0's %d", rank,
+                   plan.stages, plans[0].stages);
+    }
+    if (plan.input_blocks != blocks_of(spec, Collective::ReduceScatter, n_ranks) ||
+        plan.output_blocks != blocks_of(spec, Collective::AllGather, n_ranks)) {
+      return error(Code::InternalError, "rank %d's plan has %u input and %u output blocks", rank,
+                   plan.input_blocks, plan.output_blocks);
+    }
+    const Form form{spec, topology, plan, rank};
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      if (const char* fault = form.fault_of(s)) {
+        return error(Code::InternalError, "rank %d, step %zu has %s", rank, s, fault);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace hetccl::plan

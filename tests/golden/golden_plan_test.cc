@@ -1,0 +1,65 @@
+// Plans of small layouts against files in the tree, so that a change of any plan is seen in review.
+// HETCCL_GOLDEN_UPDATE=1 writes them anew.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "golden/random_topology.h"
+#include "plan/planner.h"
+
+namespace hetccl::plan {
+namespace {
+
+constexpr const char* kLayouts[] = {"A", "AA", "AB", "AAB", "AABB", "ABAB", "ABC", "AABBC"};
+
+/// All ranks' plans of all collectives.
+std::string plans_as_json(const topology::Topology& topology) {
+  const Spec specs[] = {{Collective::AllReduce},
+                        {Collective::AllReduce, 0, true},
+                        {Collective::ReduceScatter},
+                        {Collective::AllGather},
+                        {Collective::Broadcast, topology.n_ranks() - 1},
+                        {Collective::Barrier}};
+  std::string text = "[";
+  for (const Spec& spec : specs) {
+    for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+      const Result<RankPlan> made = plan(rank, spec, topology);
+      REQUIRE_MESSAGE(made.ok(), made.status().message());
+      text += text.size() > 1 ? ",\n" : "\n";
+      text += "{\"collective\": \"" + std::string(name_of(spec.collective)) +
+              "\", \"root\": " + std::to_string(spec.root) +
+              ", \"average\": " + (spec.average ? "true" : "false") +
+              ", \"rank\": " + std::to_string(rank) + ",\n\"plan\": " + to_json(made.value()) + "}";
+    }
+  }
+  return text + "\n]\n";
+}
+
+void check_file(const std::string& name, const std::string& text) {
+  const std::string path = HETCCL_GOLDEN_DIR "/" + name + ".json";
+  if (std::getenv("HETCCL_GOLDEN_UPDATE") != nullptr) {
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream golden;
+  golden << file.rdbuf();
+  CHECK_MESSAGE(golden.str() == text, path,
+                " differs: look at the change, then run with HETCCL_GOLDEN_UPDATE=1");
+}
+
+TEST_CASE("plans equal the golden files") {
+  for (const char* layout : kLayouts)
+    check_file(layout, plans_as_json(test::layout_topology(layout)));
+}
+
+TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AAABB").infos();
+  infos[1].nics = {{"eth1", "", 3000, 0}};
+  infos[2].nics = {{"eth2", "", 9000, 1}};
+  check_file("AAABB_unequal", plans_as_json(topology::Topology::build(infos).value()));
+}
+
+}  // namespace
+}  // namespace hetccl::plan

@@ -1,0 +1,100 @@
+// The verifier over random topologies: every plan of every planner must pass, and must move exactly
+// the least bytes between clusters.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "golden/random_topology.h"
+#include "plan/planner.h"
+#include "plan/verifier.h"
+
+namespace hetccl::plan {
+namespace {
+
+int scale() {
+  const char* text = std::getenv("HETCCL_TEST_SCALE");
+  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
+std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topology) {
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    Result<RankPlan> one = plan(rank, spec, topology);
+    REQUIRE_MESSAGE(one.ok(), one.status().message());
+    plans.push_back(std::move(one).value());
+  }
+  return plans;
+}
+
+Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
+  Spec spec;
+  spec.collective = static_cast<Collective>(random() % 5);
+  const bool reduces =
+      spec.collective == Collective::AllReduce || spec.collective == Collective::ReduceScatter;
+  if (spec.collective == Collective::Broadcast) {
+    spec.root = static_cast<int>(random() % static_cast<uint64_t>(topology.n_ranks()));
+  }
+  spec.average = reduces && random() % 2 == 0;
+  return spec;
+}
+
+VerifyOptions random_options(std::mt19937_64& random) {
+  constexpr uint64_t kCounts[] = {0, 1, 7, 64, 1000, 4097, 1'000'003};
+  constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float32,
+                                 DataType::Float64};
+  VerifyOptions options;
+  options.depth = static_cast<uint32_t>(random() % 5);
+  options.count = kCounts[random() % std::size(kCounts)];
+  options.type = kTypes[random() % std::size(kTypes)];
+  options.slice_bytes = 64 * (1 + random() % 40);
+  return options;
+}
+
+void check_peers(const std::vector<RankPlan>& plans, const topology::Topology& topology) {
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    const std::vector<int> allowed = peers(rank, topology);
+    for (const Step& step : plans[static_cast<size_t>(rank)].steps) {
+      if (step.peer >= 0) CHECK(std::binary_search(allowed.begin(), allowed.end(), step.peer));
+    }
+  }
+}
+
+TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
+  const uint64_t n_cases = 2500 * static_cast<uint64_t>(scale());
+  for (uint64_t seed = 0; seed < n_cases; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = test::random_topology(random);
+    const Spec spec = random_spec(random, topology);
+    const VerifyOptions options = random_options(random);
+    const std::vector<RankPlan> plans = plan_all(spec, topology);
+    const Result<Verified> verified = verify(spec, topology, plans, options);
+    REQUIRE_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(),
+                    "\n", topology.to_json());
+    CHECK(verified.value().cross_bytes == least_bytes(spec, topology, options.count, options.type));
+    if (seed % 16 == 0) check_peers(plans, topology);
+  }
+}
+
+TEST_CASE("more clusters than one reduction has sources") {
+  for (size_t n_clusters : {16, 17, 18, 33}) {
+    std::vector<topology::RankInfo> infos;
+    for (int rank = 0; rank < static_cast<int>(n_clusters) + 3; ++rank) {
+      const int host = rank % static_cast<int>(n_clusters);
+      infos.push_back(test::rank_info(rank, std::to_string(host), ""));
+    }
+    const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+    for (Collective collective :
+         {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
+          Collective::Broadcast, Collective::Barrier}) {
+      const Spec spec{collective, 5, collective == Collective::AllReduce};
+      const Result<Verified> verified = verify(spec, topology, plan_all(spec, topology));
+      CHECK_MESSAGE(verified.ok(), verified.status().message());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetccl::plan
