@@ -1,0 +1,185 @@
+"""What `make bench` makes of its numbers: ratios to the link's limit, to the least, and to Gloo."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# torch's collectives, how much of the buffer must cross each way, and in both ways together,
+# between two hosts.
+COLLECTIVES = {
+    "all_reduce": (1.0, 2.0),
+    "all_gather_into_tensor": (0.5, 1.0),
+    "reduce_scatter_tensor": (0.5, 1.0),
+    "broadcast": (1.0, 1.0),
+}
+GOAL_OF_LIMIT = 0.85
+GOAL_BYTES = (0.99, 1.03)
+GOAL_SECONDS_LINK = 0.6e-3
+GOAL_TIMES_BELOW_GLOO = 20.0
+GOAL_IDLE_CPU = 0.01
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the ranks are: `host_of_rank` names each rank's host."""
+
+    name: str
+    host_of_rank: tuple[int, ...]
+
+    @property
+    def hosts(self) -> int:
+        """How many."""
+        return len(set(self.host_of_rank))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A scene's results: per backend the JSON of each round."""
+
+    scene: Scene
+    runs: dict[str, list[dict[str, Any]]]
+    link_rate: float  # bytes a second
+
+    def large(self, backend: str, collective: str, key: str) -> float:
+        """A number of a large collective: the median over the rounds."""
+        return statistics.median(run["large"][collective][key] for run in self.runs[backend])
+
+    def small(self, backend: str, key: str) -> float:
+        """A number of the 4 KiB all-reduce: the median over the rounds."""
+        return statistics.median(run["small"][key] for run in self.runs[backend])
+
+    def idle(self, backend: str) -> float:
+        """Share of one core that an idle rank uses: the worst round."""
+        return float(
+            max(run["idle_cpu_seconds"] / run["idle_seconds"] for run in self.runs[backend])
+        )
+
+    def of_limit(self, backend: str, collective: str) -> float:
+        """The time that the link alone would take, over the time taken."""
+        size = self.large(backend, collective, "bytes") * COLLECTIVES[collective][0]
+        return size / self.link_rate / self.large(backend, collective, "seconds")
+
+    def of_least(self, backend: str, collective: str) -> float:
+        """Bytes that the kernel counted on the links, over the least possible."""
+        least = self.large(backend, collective, "bytes") * COLLECTIVES[collective][1]
+        return self.large(backend, collective, "link_bytes") / least
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table, for the terminal or a page."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def to_rich(self) -> Table:
+        """For the terminal: what misses its goal is yellow."""
+        table = Table(title=self.title, title_justify="left", title_style="bold")
+        for index, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if index < 2 else "right")
+        for row in self.rows:
+            table.add_row(*(f"[yellow]{cell}[/]" if cell.endswith("!") else cell for cell in row))
+        return table
+
+    def to_markdown(self) -> str:
+        """For a page."""
+        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
+        return f"## {self.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _goal(text: str, met: bool) -> str:
+    return text if met else f"{text} !"
+
+
+def large_sheet(measured: list[Measured]) -> Sheet:
+    """The four collectives over the link."""
+    rows = []
+    for scene in (m for m in measured if m.scene.hosts > 1):
+        for name in COLLECTIVES:
+            ours, least = scene.of_limit("hetccl", name), scene.of_least("hetccl", name)
+            rows.append(
+                (
+                    scene.scene.name,
+                    name,
+                    f"{1e3 * scene.large('hetccl', name, 'seconds'):.0f}",
+                    _goal(f"{ours:.2f}", ours >= GOAL_OF_LIMIT),
+                    _goal(f"{least:.3f}", GOAL_BYTES[0] <= least <= GOAL_BYTES[1]),
+                    f"{1e3 * scene.large('gloo', name, 'seconds'):.0f}",
+                    f"{scene.of_limit('gloo', name):.2f}",
+                    f"{scene.of_least('gloo', name):.2f}",
+                )
+            )
+    columns = ("ranks", "collective", "hetccl ms", "of limit", "bytes/least", "gloo ms",
+               "of limit", "bytes/least")  # fmt: skip
+    return Sheet("64 MiB of float32 between two hosts, 1 Gbit/s both ways", columns, rows)
+
+
+def small_sheet(measured: list[Measured]) -> Sheet:
+    """4 KiB all-reduces, and idleness."""
+    rows = []
+    for scene in measured:
+        ours, theirs = scene.small("hetccl", "seconds"), scene.small("gloo", "seconds")
+        link = scene.scene.hosts > 1
+        fast = ours <= GOAL_SECONDS_LINK
+        times = theirs / ours
+        idle = scene.idle("hetccl")
+        rows.append(
+            (
+                scene.scene.name,
+                "two hosts" if link else "one host",
+                _goal(f"{1e3 * ours:.3f}", fast or not link),
+                f"{1e3 * scene.small('hetccl', 'p99_seconds'):.3f}",
+                f"{1e3 * theirs:.3f}",
+                f"{1e3 * scene.small('gloo', 'p99_seconds'):.3f}",
+                _goal(f"{times:.1f}", link or times >= GOAL_TIMES_BELOW_GLOO),
+                _goal(f"{100 * idle:.2f} %", idle <= GOAL_IDLE_CPU),
+            )
+        )
+    columns = ("ranks", "where", "hetccl ms", "p99 ms", "gloo ms", "p99 ms", "times below",
+               "hetccl idle CPU")  # fmt: skip
+    return Sheet("All-reduce of 4 KiB, and an idle communicator", columns, rows)
+
+
+def show(measured: list[Measured], console: Console) -> None:
+    """Prints the tables."""
+    for sheet in (large_sheet(measured), small_sheet(measured)):
+        if sheet.rows:
+            console.print(sheet.to_rich())
+    console.print("Medians of the slowest rank; every value checked; ! marks a goal that is missed")
+
+
+def machine() -> str:
+    """One line on what this was measured on."""
+    models = {
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    }
+    cores = f"{os.cpu_count()} cores of {', '.join(sorted(models)) or platform.machine()}"
+    return f"{cores}; Linux {platform.release()}; Python {platform.python_version()}"
+
+
+def markdown(measured: list[Measured], command: str) -> str:
+    """docs/benchmarks.md."""
+    torch = next(iter(measured[0].runs.values()))[0]["torch"] if measured else "?"
+    head = (
+        "# Benchmarks\n\n"
+        f"`{command}` gave this on {time.strftime('%Y-%m-%d')}: {machine()}; torch {torch}.\n\n"
+        "Through torch.distributed, hetccl and Gloo in the same run on the same links (emulated:\n"
+        "network namespaces, shaped by the kernel). Medians of the slowest rank after two\n"
+        "warm-ups; values checked. *Of limit*: the time that the link alone would take, over the\n"
+        "time taken. *Bytes/least*: what the kernel counted on the links, over the least that can\n"
+        "cross. `!` marks a goal that is missed.\n"
+    )
+    sheets = (large_sheet(measured), small_sheet(measured))
+    return "\n".join([head, *(f"{sheet.to_markdown()}\n" for sheet in sheets if sheet.rows)])
