@@ -1,0 +1,169 @@
+#include "ccl/host/host_library.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ccl/host/rendezvous.h"
+
+namespace hetccl::ccl {
+
+namespace {
+
+using namespace host;
+
+constexpr char kMagic[16] = "hetccl host 1";
+
+// What stands in a UniqueId.
+struct IdContent {
+  char magic[16];
+  int32_t n_ranks;
+  int32_t reserved;
+  SharedMemoryAddress address;
+};
+static_assert(sizeof(IdContent) <= sizeof(UniqueId));
+
+Status check_rank_count(int n_ranks) {
+  if (n_ranks >= 1 && n_ranks <= kMaxRanks) return {};
+  return error(Code::InvalidArgument, "a host cluster of %d ranks: 1 to %d are possible", n_ranks,
+               kMaxRanks);
+}
+
+class HostCommunicator : public Communicator {
+ public:
+  explicit HostCommunicator(std::shared_ptr<Member> member) : member_(std::move(member)) {}
+  // Tasks that are still queued end at their next poll; they keep the segment mapped till then.
+  ~HostCommunicator() override { member_->leave(); }
+  HostCommunicator(const HostCommunicator&) = delete;
+  HostCommunicator& operator=(const HostCommunicator&) = delete;
+
+  Status all_reduce(const void* send, void* recv, size_t count, DataType type, RedOp op,
+                    void* stream) override {
+    const Shard whole{0, send, recv, count};
+    return enqueue(Kind::AllReduce, {&whole, 1}, type, op, stream);
+  }
+  Status reduce(std::span<const Shard> shards, DataType type, RedOp op, void* stream) override {
+    return enqueue(Kind::Reduce, shards, type, op, stream);
+  }
+  Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
+    return enqueue(Kind::Broadcast, shards, type, RedOp::Sum, stream);
+  }
+  Status barrier(void* stream) override {
+    return enqueue(Kind::Barrier, {}, DataType::Uint8, RedOp::Sum, stream);
+  }
+
+  [[nodiscard]] Status async_error() const override { return member_->error(); }
+  void abort() override { member_->abort(); }
+  [[nodiscard]] ShmSource* shm_source() override {
+    return member_->wakeable() ? member_.get() : nullptr;
+  }
+
+ private:
+  Status check(std::span<const Shard> shards, DataType type, RedOp op, const void* stream) const {
+    HETCCL_TRY(member_->error());
+    if (!stream)
+      return error(Code::InvalidArgument, "a host collective needs a stream of the host device");
+    if (!is_valid(type) || !is_valid(op))
+      return error(Code::InvalidArgument, "data type %d with operator %d is unknown",
+                   static_cast<int>(type), static_cast<int>(op));
+    size_t left = SIZE_MAX / 2 / size_of(type);
+    for (const Shard& shard : shards) {
+      if (shard.root < 0 || shard.root >= member_->n_ranks())
+        return error(Code::InvalidArgument, "root %d in a host cluster of %d ranks", shard.root,
+                     member_->n_ranks());
+      if (shard.count > left)
+        return error(Code::InvalidArgument, "a collective of %zu elements and more overflows",
+                     shard.count);
+      left -= shard.count;
+    }
+    return {};
+  }
+
+  // A list too long for one operation becomes several, on all ranks alike.
+  Status enqueue(Kind kind, std::span<const Shard> shards, DataType type, RedOp op, void* stream) {
+    HETCCL_TRY(check(shards, type, op, stream));
+    auto* queue = static_cast<TaskQueue*>(stream);
+    const size_t most = Operation::max_shards(member_->n_ranks());
+    do {
+      const auto part = shards.first(std::min(shards.size(), most));
+      shards = shards.subspan(part.size());
+      queue->push([member = member_, operation = &member_->open(kind, part, type, op), queue] {
+        return member->poll(*operation, *queue);
+      });
+    } while (!shards.empty());
+    return {};
+  }
+
+  std::shared_ptr<Member> member_;
+};
+
+class HostLibrary : public Library {
+ public:
+  [[nodiscard]] std::string name() const override { return "host"; }
+  [[nodiscard]] std::string version() const override { return "1"; }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return is_valid(type) && is_valid(op);
+  }
+
+  Result<UniqueId> unique_id(int n_ranks) override {
+    HETCCL_TRY(check_rank_count(n_ranks));
+    HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(Segment::total_bytes(n_ranks)));
+    IdContent content{};
+    std::memcpy(content.magic, kMagic, sizeof kMagic);
+    content.n_ranks = n_ranks;
+    content.address = memory.address();
+    UniqueId id;
+    std::memcpy(id.bytes, &content, sizeof content);
+    std::lock_guard lock(mutex_);
+    created_.push_back(std::move(memory));
+    return id;
+  }
+
+  Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
+                                             Waker* waker, int64_t timeout_ms) override {
+    HETCCL_TRY(check_rank_count(n_ranks));
+    if (rank < 0 || rank >= n_ranks)
+      return error(Code::InvalidArgument, "rank %d in a host cluster of %d ranks", rank, n_ranks);
+    IdContent content;
+    std::memcpy(&content, id.bytes, sizeof content);
+    if (std::memcmp(content.magic, kMagic, sizeof kMagic) != 0)
+      return error(Code::InvalidArgument, "these bytes are no id of a host cluster");
+    const bool fits =
+        content.n_ranks == n_ranks && content.address.bytes == Segment::total_bytes(n_ranks);
+    if (!fits)
+      return error(Code::InvalidArgument, "the id is of a host cluster of %d ranks, not of %d",
+                   content.n_ranks, n_ranks);
+    SharedMemory memory = rank == 0 ? take(content.address) : SharedMemory();
+    if (!memory.data()) {
+      HETCCL_ASSIGN(memory, SharedMemory::attach(content.address));
+    }
+    HETCCL_ASSIGN(auto member, join(std::move(memory), n_ranks, rank, waker, timeout_ms));
+    return std::unique_ptr<Communicator>(std::make_unique<HostCommunicator>(std::move(member)));
+  }
+
+ private:
+  // The segment of an id that this library made; empty for others.
+  SharedMemory take(const SharedMemoryAddress& address) {
+    std::lock_guard lock(mutex_);
+    for (auto it = created_.begin(); it != created_.end(); ++it) {
+      if (std::memcmp(it->address().token, address.token, sizeof address.token) != 0) continue;
+      SharedMemory memory = std::move(*it);
+      created_.erase(it);
+      return memory;
+    }
+    return {};
+  }
+
+  std::mutex mutex_;
+  std::vector<SharedMemory> created_;  // whose first rank has not joined yet
+};
+
+}  // namespace
+
+std::unique_ptr<Library> make_host_library() {
+  return std::make_unique<HostLibrary>();
+}
+
+}  // namespace hetccl::ccl

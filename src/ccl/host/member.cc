@@ -1,0 +1,296 @@
+#include "ccl/host/member.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/reduce.h"
+
+namespace hetccl::ccl::host {
+
+namespace {
+
+constexpr size_t kWorkBytes = size_t{1} << 20;
+
+template <typename T>
+T* at(const TaskQueue& queue, T* memory, size_t bytes) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return queue.host_address(static_cast<Byte*>(memory) + bytes);
+}
+
+}  // namespace
+
+Member::Member(Segment segment, int rank, Waker* waker, std::vector<RemoteWaker> peers)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      waker_(waker),
+      peers_(std::move(peers)),
+      sources_(static_cast<size_t>(segment_.n_ranks())),
+      offsets_(static_cast<size_t>(segment_.n_ranks())) {}
+
+bool Member::wakeable() const {
+  return waker_ && segment_.control(rank_).unwakeable.load(std::memory_order_acquire) == 0;
+}
+
+Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type, RedOp op) {
+  Operation* operation = nullptr;
+  {
+    std::lock_guard lock(idle_mutex_);
+    if (idle_.empty()) {
+      operations_.push_back(std::make_unique<Operation>());
+      idle_.reserve(operations_.size());
+      operation = operations_.back().get();
+    } else {
+      operation = idle_.back();
+      idle_.pop_back();
+    }
+  }
+  operation->prepare(kind, shards, type, op, opened_++, n_ranks(), scratch_);
+  return *operation;
+}
+
+void Member::close(Operation& operation) {
+  std::lock_guard lock(idle_mutex_);
+  idle_.push_back(&operation);
+}
+
+TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
+  if (!failed()) {
+    if (turn_.load(std::memory_order_acquire) != operation.call.sequence) return TaskState::Pending;
+    if (!operation.started) {
+      operation.started = true;
+      operation.first_chunk = contributed_;
+    }
+    const uint64_t end = operation.first_chunk + operation.n_chunks;
+    size_t work = 0;
+    bool moved = false, more = true;
+    while (more && gathered_ < end && work < kWorkBytes && !stopped_.load()) {
+      more = contribute(operation, queue, work);
+      more |= reduce(operation, queue, work);
+      more |= gather(operation, queue, work);
+      moved |= more;
+    }
+    if (moved) ring_sleepers();
+    if (gathered_ < end && !stopped_.load(std::memory_order_relaxed))
+      return moved ? TaskState::Advanced : TaskState::Pending;
+    turn_.store(operation.call.sequence + 1, std::memory_order_release);
+  }
+  close(operation);
+  return TaskState::Done;
+}
+
+bool Member::all_reached(Counter RankControl::* counter, uint64_t target, uint64_t& known) const {
+  if (known >= target) return true;
+  uint64_t least = ~uint64_t{0};
+  for (int r = 0; r < n_ranks(); ++r) {
+    const Counter& theirs = segment_.control(r).*counter;
+    least = std::min(least, theirs.value.load(std::memory_order_acquire));
+    if (least < target) return false;
+  }
+  known = least;
+  return true;
+}
+
+bool Member::contribute(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const uint64_t chunk = contributed_;
+  if (chunk == operation.first_chunk + operation.n_chunks) return false;
+  if (chunk >= kDepth && !all_reached(&RankControl::gathered, chunk + 1 - kDepth, all_gathered_))
+    return false;
+  if (chunk == operation.first_chunk) segment_.descriptor(rank_, chunk) = operation.call;
+  contribute_chunk(operation, queue, work);
+  segment_.control(rank_).contributed.value.store(++contributed_, std::memory_order_release);
+  return true;
+}
+
+bool Member::reduce(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const uint64_t chunk = reduced_;
+  if (chunk == contributed_ || !all_reached(&RankControl::contributed, chunk + 1, all_contributed_))
+    return false;
+  if (chunk == operation.first_chunk) {
+    compare_calls(operation);
+    if (stopped_.load(std::memory_order_relaxed)) return false;
+  }
+  if (operation.call.kind == Kind::AllReduce)
+    all_reduce_chunk(operation, queue, work);
+  else if (operation.call.kind == Kind::Reduce)
+    reduce_chunk(operation, queue, work);
+  else
+    receive_chunk(operation, queue, work);
+  RankControl& mine = segment_.control(rank_);
+  mine.reduced.value.store(++reduced_, std::memory_order_release);
+  if (!operation.two_stage) mine.gathered.value.store(++gathered_, std::memory_order_release);
+  return true;
+}
+
+bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const uint64_t chunk = gathered_;
+  if (!operation.two_stage || chunk == reduced_ ||
+      !all_reached(&RankControl::reduced, chunk + 1, all_reduced_))
+    return false;
+  const Shard& shard = operation.shards.front();
+  const size_t element = operation.element();
+  const Range piece = operation.piece(shard.count, chunk - operation.first_chunk);
+  for (int r = 0; r < n_ranks(); ++r) {
+    const Range segment = operation.segment(piece.count(), r, n_ranks());
+    if (r == rank_ || segment.count() == 0) continue;
+    std::memcpy(at(queue, shard.recv, (piece.begin + segment.begin) * element),
+                segment_.slot(r, chunk) + segment.begin * element, segment.count() * element);
+  }
+  work += piece.count() * element;
+  segment_.control(rank_).gathered.value.store(++gathered_, std::memory_order_release);
+  return true;
+}
+
+// All-reduce: what other ranks will reduce. Reduce: every piece for another root. Broadcast: the
+// pieces of which this rank is the root.
+void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const Kind kind = operation.call.kind;
+  std::byte* slot = segment_.slot(rank_, contributed_);
+  const size_t element = operation.element();
+  const auto copy = [&](size_t offset, const Shard& shard, Range range) {
+    if (range.count() == 0) return;
+    std::memcpy(slot + offset, at(queue, shard.send, range.begin * element),
+                range.count() * element);
+    work += range.count() * element;
+  };
+  size_t offset = 0;
+  for (const Shard& shard : operation.shards) {
+    const Range piece = operation.piece(shard.count, contributed_ - operation.first_chunk);
+    if (kind == Kind::AllReduce && operation.two_stage) {
+      // All but this rank's own segment, which it reads where it is.
+      const Range own = operation.segment(piece.count(), rank_, n_ranks());
+      copy(0, shard, {piece.begin, piece.begin + own.begin});
+      copy(own.end * element, shard, {piece.begin + own.end, piece.end});
+    } else if (kind == Kind::AllReduce || (kind == Kind::Reduce) == (shard.root != rank_)) {
+      copy(offset, shard, piece);
+    }
+    if (kind != Kind::Broadcast || shard.root == rank_) offset += operation.slot_bytes(piece);
+  }
+}
+
+// dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
+// their slots.
+void Member::combine(const Operation& operation, std::byte* dst, const std::byte* own,
+                     size_t offset, size_t count) {
+  for (int r = 0; r < n_ranks(); ++r)
+    sources_[static_cast<size_t>(r)] = r == rank_ ? own : segment_.slot(r, reduced_) + offset;
+  hetccl::reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
+                 static_cast<uint32_t>(n_ranks()));
+}
+
+void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const Shard& shard = operation.shards.front();
+  const size_t element = operation.element();
+  const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
+  Range mine{0, piece.count()};
+  if (operation.two_stage) mine = operation.segment(piece.count(), rank_, n_ranks());
+  if (mine.count() == 0) return;
+  const size_t begin = (piece.begin + mine.begin) * element;
+  auto* recv = static_cast<std::byte*>(at(queue, shard.recv, begin));
+  combine(operation, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
+          mine.begin * element, mine.count());
+  if (operation.two_stage)
+    std::memcpy(segment_.slot(rank_, reduced_) + mine.begin * element, recv,
+                mine.count() * element);
+  work += mine.count() * element * static_cast<size_t>(n_ranks());
+}
+
+void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const size_t element = operation.element();
+  size_t offset = 0;
+  for (const Shard& shard : operation.shards) {
+    const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
+    if (shard.root == rank_ && piece.count() > 0) {
+      combine(operation, static_cast<std::byte*>(at(queue, shard.recv, piece.begin * element)),
+              static_cast<const std::byte*>(at(queue, shard.send, piece.begin * element)), offset,
+              piece.count());
+      work += piece.count() * element * static_cast<size_t>(n_ranks());
+    }
+    offset += operation.slot_bytes(piece);
+  }
+}
+
+void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+  const size_t element = operation.element();
+  std::fill(offsets_.begin(), offsets_.end(), 0);
+  for (const Shard& shard : operation.shards) {
+    const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
+    size_t& offset = offsets_[static_cast<size_t>(shard.root)];
+    const std::byte* from = segment_.slot(shard.root, reduced_) + offset;
+    offset += operation.slot_bytes(piece);
+    // The root may want no copy of what it sends.
+    const bool wanted = shard.root != rank_ || (shard.recv && shard.recv != shard.send);
+    if (!wanted || piece.count() == 0) continue;
+    std::memcpy(at(queue, shard.recv, piece.begin * element), from, piece.count() * element);
+    work += piece.count() * element;
+  }
+}
+
+void Member::compare_calls(const Operation& operation) {
+  for (int r = 0; r < n_ranks(); ++r) {
+    const CallDescriptor& theirs = segment_.descriptor(r, operation.first_chunk);
+    if (theirs == operation.call) continue;
+    const std::string mine_text = describe(operation.call), their_text = describe(theirs);
+    return fail(hetccl::error(
+        Code::InvalidUsage,
+        "ranks of one host cluster called different collectives: cluster rank %d has %s, cluster "
+        "rank %d has %s%s; every rank must issue the same calls in the same order",
+        rank_, mine_text.c_str(), r, their_text.c_str(),
+        mine_text == their_text ? " with other roots or counts of shards" : ""));
+  }
+}
+
+void Member::ring_sleepers() {
+  // Pairs with `arm`: either this rank sees the sleeper, or the sleeper sees this rank's counters.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int r = 0; r < n_ranks(); ++r) {
+    std::atomic<uint32_t>& sleeping = segment_.control(r).sleeping;
+    if (r != rank_ && sleeping.load(std::memory_order_relaxed) != 0 && sleeping.exchange(0) != 0)
+      peers_[static_cast<size_t>(r)].ring();
+  }
+}
+
+void Member::leave() {
+  if (turn_.load(std::memory_order_acquire) == opened_) return;
+  fail(hetccl::error(Code::Aborted,
+                     "cluster rank %d destroyed its communicator before its operations had ended",
+                     rank_));
+}
+
+void Member::arm() {
+  segment_.control(rank_).sleeping.store(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Member::disarm() {
+  segment_.control(rank_).sleeping.store(0, std::memory_order_relaxed);
+}
+
+bool Member::failed() const {
+  return stopped_.load(std::memory_order_acquire) || segment_.failed();
+}
+
+Status Member::error() const {
+  {
+    std::lock_guard lock(error_mutex_);
+    if (!error_.ok()) return error_;
+  }
+  return segment_.failure();
+}
+
+void Member::fail(const Status& status) {
+  {
+    std::lock_guard lock(error_mutex_);
+    if (error_.ok()) error_ = status;
+  }
+  stopped_.store(true, std::memory_order_release);
+  segment_.fail(status);
+  ring_sleepers();
+}
+
+void Member::abort() {
+  fail(hetccl::error(Code::Aborted, "cluster rank %d aborted the communicator", rank_));
+  if (waker_) waker_->ring();
+}
+
+}  // namespace hetccl::ccl::host

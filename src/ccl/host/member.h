@@ -1,0 +1,93 @@
+// One rank's membership of a host cluster: it advances enqueued operations through the shared
+// segment. All ranks walk the same sequence of chunks; each chunk goes through
+//   contribute  copy this rank's data into its slot, once all ranks are through with the slot;
+//   reduce      once all have contributed: compute or copy what this rank needs;
+//   gather      two-stage operations, once all have reduced: copy the others' results.
+// Contributing runs up to kDepth chunks ahead, into the next operations too: a rank that is done
+// with its own part of an operation does not wait for the others to finish theirs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/task_queue.h"
+#include "base/waker.h"
+#include "ccl/host/operation.h"
+#include "ccl/host/segment.h"
+
+namespace hetccl::ccl::host {
+
+class Member : public ShmSource {
+ public:
+  /// `waker` may be null. `peers[r]` rings rank r, where it could be opened.
+  Member(Segment segment, int rank, Waker* waker, std::vector<RemoteWaker> peers);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int n_ranks() const { return segment_.n_ranks(); }
+  /// Whether every peer can ring this rank, so that it may sleep.
+  [[nodiscard]] bool wakeable() const;
+
+  /// The next operation of the communicator's sequence, prepared. One thread at a time.
+  Operation& open(Kind kind, std::span<const Shard> shards, DataType type, RedOp op);
+  /// Advances `operation` by a bounded piece; operations advance in the order of `open`, on
+  /// whatever queue they are. Once Done, the operation is gone.
+  TaskState poll(Operation& operation, const TaskQueue& queue);
+
+  /// The first failure, of this rank or of the cluster.
+  [[nodiscard]] Status error() const;
+  void abort();
+  /// The communicator goes: operations that have not finished end, here and at the peers.
+  void leave();
+
+  void arm() override;
+  void disarm() override;
+
+ private:
+  // Each returns whether it could do its next chunk, and adds the bytes that it moved to `work`.
+  bool contribute(const Operation& operation, const TaskQueue& queue, size_t& work);
+  bool reduce(const Operation& operation, const TaskQueue& queue, size_t& work);
+  bool gather(const Operation& operation, const TaskQueue& queue, size_t& work);
+
+  void contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  void reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  void combine(const Operation& operation, std::byte* dst, const std::byte* own, size_t offset,
+               size_t count);
+
+  [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
+                                 uint64_t& known) const;
+  [[nodiscard]] bool failed() const;
+  void compare_calls(const Operation& operation);
+  void fail(const Status& status);
+  void ring_sleepers();
+  void close(Operation& operation);
+
+  Segment segment_;
+  const int rank_;
+  Waker* const waker_;
+  std::vector<RemoteWaker> peers_;
+
+  // Owned by the task whose turn it is.
+  uint64_t contributed_ = 0, reduced_ = 0, gathered_ = 0;
+  uint64_t all_contributed_ = 0, all_reduced_ = 0, all_gathered_ = 0;  // at least
+  std::vector<const void*> sources_;
+  std::vector<size_t> offsets_;
+  std::atomic<uint64_t> turn_{0};
+
+  uint64_t opened_ = 0;
+  std::vector<size_t> scratch_;
+  std::vector<std::unique_ptr<Operation>> operations_;  // all that were ever needed at once
+  std::vector<Operation*> idle_;
+  std::mutex idle_mutex_;
+
+  std::atomic<bool> stopped_{false};
+  mutable std::mutex error_mutex_;
+  Status error_;
+};
+
+}  // namespace hetccl::ccl::host

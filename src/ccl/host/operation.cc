@@ -1,0 +1,71 @@
+#include "ccl/host/operation.h"
+
+#include <algorithm>
+
+namespace hetccl::ccl::host {
+
+namespace {
+
+// What one poll of a task may do.
+constexpr size_t kWorkBytes = size_t{1} << 20;
+// Below this the second synchronisation costs more than reducing everything everywhere.
+constexpr size_t kOneStageBytes = size_t{32} << 10;
+// Room that rounding to cache lines and to whole elements takes per piece, at most.
+constexpr size_t kPieceOverhead = 128;
+
+// FNV-1a over 64-bit words.
+uint64_t mix(uint64_t digest, uint64_t word) {
+  return (digest ^ word) * 0x100000001b3ULL;
+}
+
+uint64_t divide_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit;
+}
+
+}  // namespace
+
+size_t Operation::max_shards(int n_ranks) {
+  return Segment::slot_bytes(n_ranks) / 2 / kPieceOverhead;
+}
+
+void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, RedOp op,
+                        uint64_t sequence, int n_ranks, std::vector<size_t>& scratch) {
+  shards.assign(list.begin(), list.end());
+  started = false;
+  const auto ranks = static_cast<size_t>(n_ranks);
+  scratch.assign(ranks, 0);
+  size_t total = 0;
+  uint64_t digest = 0xcbf29ce484222325ULL;
+  for (const Shard& shard : shards) {
+    digest = mix(mix(digest, static_cast<uint64_t>(shard.root)), shard.count);
+    total += shard.count;
+    scratch[static_cast<size_t>(shard.root)] += shard.count * size_of(type);
+  }
+  call = {sequence, total, digest, static_cast<uint32_t>(shards.size()), kind, type, op};
+
+  // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
+  const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());
+  const size_t room = Segment::slot_bytes(n_ranks) - shards.size() * kPieceOverhead;
+  const size_t bytes = total * size_of(type);
+  n_chunks =
+      std::max<uint64_t>(1, divide_up(kind == Kind::Broadcast ? most_at_one_root : bytes, room));
+  two_stage = kind == Kind::AllReduce && n_ranks > 1 && bytes * (ranks - 1) > kOneStageBytes;
+  if (kind == Kind::Reduce)  // its root reads the piece of every rank
+    n_chunks = std::max(n_chunks, divide_up(most_at_one_root, kWorkBytes / ranks));
+}
+
+Range Operation::piece(size_t count, uint64_t k) const {
+  const size_t each = count / n_chunks, more = count % n_chunks;
+  const auto begin = [&](uint64_t i) { return each * i + std::min<uint64_t>(i, more); };
+  return {begin(k), begin(k + 1)};
+}
+
+// Whole cache lines, so that two ranks never write one.
+Range Operation::segment(size_t count, int rank, int n_ranks) const {
+  const size_t line = 64 / element();
+  const size_t ranks = static_cast<size_t>(n_ranks), r = static_cast<size_t>(rank);
+  const size_t each = (divide_up(count, ranks) + line - 1) / line * line;
+  return {std::min(count, each * r), std::min(count, each * (r + 1))};
+}
+
+}  // namespace hetccl::ccl::host

@@ -1,0 +1,51 @@
+// One enqueued collective and how it is cut into chunks. Pure: no shared memory, no tasks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ccl/ccl.h"
+#include "ccl/host/segment.h"
+
+namespace hetccl::ccl::host {
+
+/// Elements [begin, end).
+struct Range {
+  size_t begin, end;
+  [[nodiscard]] size_t count() const { return end - begin; }
+};
+
+/// Every shard is cut into `n_chunks` pieces and chunk k carries piece k of each, so that all roots
+/// work at once.
+struct Operation {
+  CallDescriptor call;
+  std::vector<Shard> shards;  ///< all_reduce: one, whose root means nothing
+  uint64_t n_chunks = 1;
+  /// all_reduce of a large message: every rank reduces a segment of each chunk, publishes it in its
+  /// slot, and reads the others'. Small ones are reduced by every rank from all contributions.
+  bool two_stage = false;
+
+  bool started = false;      ///< by its task
+  uint64_t first_chunk = 0;  ///< valid once started
+
+  /// Shards that one operation may have: a slot has room for a piece of each.
+  static size_t max_shards(int n_ranks);
+
+  /// Sets all of the above. `scratch` keeps its memory from call to call.
+  void prepare(Kind kind, std::span<const Shard> list, DataType type, RedOp op, uint64_t sequence,
+               int n_ranks, std::vector<size_t>& scratch);
+
+  [[nodiscard]] size_t element() const { return size_of(call.type); }
+  /// Piece `k` of a shard of `count` elements.
+  [[nodiscard]] Range piece(size_t count, uint64_t k) const;
+  /// The elements of a chunk of `count` that `rank` reduces, relative to the chunk.
+  [[nodiscard]] Range segment(size_t count, int rank, int n_ranks) const;
+  /// Bytes that a piece takes in a slot.
+  [[nodiscard]] size_t slot_bytes(const Range& range) const {
+    return (range.count() * element() + 63) / 64 * 64;
+  }
+};
+
+}  // namespace hetccl::ccl::host

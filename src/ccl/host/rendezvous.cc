@@ -1,0 +1,88 @@
+#include "ccl/host/rendezvous.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace hetccl::ccl::host {
+
+namespace {
+
+constexpr uint32_t kAttached = 1;
+constexpr uint32_t kReady = 2;  // and has opened the others' wakers
+
+std::string missing_ranks(const Segment& segment, uint32_t step) {
+  constexpr int kNamed = 16;
+  std::string text;
+  int missing = 0;
+  for (int r = 0; r < segment.n_ranks(); ++r) {
+    if (segment.control(r).joined.load(std::memory_order_acquire) >= step) continue;
+    if (++missing <= kNamed) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (missing > kNamed) text += " and " + std::to_string(missing - kNamed) + " more";
+  return text;
+}
+
+Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline, int64_t timeout_ms) {
+  auto pause = std::chrono::microseconds(20);
+  for (;;) {
+    const std::string missing = missing_ranks(segment, step);
+    if (missing.empty()) return {};
+    if (segment.failed())
+      return segment.failure().with("another rank of the host cluster could not join");
+    if (steady_clock().now() >= deadline) {
+      const Status late =
+          error(Code::Timeout,
+                "cluster rank(s) %s of %d did not join the host cluster within "
+                "%lld ms; are they running, and on this host?",
+                missing.c_str(), segment.n_ranks(), static_cast<long long>(timeout_ms));
+      segment.fail(late);
+      return late;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(1000));
+  }
+}
+
+// A peer whose waker cannot be opened learns that it must not sleep.
+std::vector<RemoteWaker> open_wakers(const Segment& segment, int rank) {
+  std::vector<RemoteWaker> wakers(static_cast<size_t>(segment.n_ranks()));
+  for (int r = 0; r < segment.n_ranks(); ++r) {
+    RankControl& theirs = segment.control(r);
+    if (r == rank || theirs.waker.fd < 0) continue;
+    auto opened = RemoteWaker::open(theirs.waker);
+    if (opened.ok())
+      wakers[static_cast<size_t>(r)] = std::move(opened).value();
+    else
+      theirs.unwakeable.store(1, std::memory_order_release);
+  }
+  return wakers;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank, Waker* waker,
+                                     int64_t timeout_ms) {
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(timeout_ms);
+  Segment segment(std::move(memory), n_ranks);
+  RankControl& mine = segment.control(rank);
+  const WakerAddress address = waker ? waker->address() : WakerAddress{};
+  // The address is written by whoever claims the rank, before others may read it.
+  if (mine.claimed.exchange(1) != 0)
+    return error(Code::InvalidUsage, "cluster rank %d joined the host cluster twice", rank);
+  mine.waker = address;
+  mine.joined.store(kAttached, std::memory_order_release);
+  HETCCL_TRY(wait_for_all(segment, kAttached, deadline, timeout_ms));
+  segment.close_descriptor();
+  std::vector<RemoteWaker> wakers = open_wakers(segment, rank);
+  mine.joined.store(kReady, std::memory_order_release);
+  HETCCL_TRY(wait_for_all(segment, kReady, deadline, timeout_ms));
+  return std::make_shared<Member>(std::move(segment), rank, waker, std::move(wakers));
+}
+
+}  // namespace hetccl::ccl::host

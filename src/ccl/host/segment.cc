@@ -1,0 +1,126 @@
+#include "ccl/host/segment.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace hetccl::ccl::host {
+
+namespace {
+
+constexpr size_t kMaxSlotBytes = size_t{256} << 10;
+constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
+constexpr size_t kRecordBytes = 1024;
+
+constexpr size_t round_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// Pairs of lines are fetched together: a call's descriptor and a small message share one.
+size_t stride(int n_ranks) {
+  return round_up(sizeof(CallDescriptor) + Segment::slot_bytes(n_ranks), 128);
+}
+
+size_t slots_offset(int n_ranks) {
+  return round_up(kRecordBytes + static_cast<size_t>(n_ranks) * sizeof(RankControl), 4096);
+}
+
+std::string_view kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::AllReduce:
+      return "all_reduce";
+    case Kind::Reduce:
+      return "reduce";
+    case Kind::Broadcast:
+      return "broadcast";
+    case Kind::Barrier:
+      return "barrier";
+  }
+  return "an unknown collective";
+}
+
+}  // namespace
+
+// 0: none, 1: being written, 2: readable.
+struct Segment::FailureRecord {
+  std::atomic<uint32_t> state;
+  Code code;
+  char text[kRecordBytes - 8];
+};
+
+std::string describe(const CallDescriptor& call) {
+  std::string text = "call " + std::to_string(call.sequence) + ", ";
+  text += kind_name(call.kind);
+  if (call.kind == Kind::Barrier) return text;
+  text += " of " + std::to_string(call.count) + " ";
+  text += is_valid(call.type) ? name_of(call.type) : "unknown";
+  if (call.kind != Kind::AllReduce) text += " in " + std::to_string(call.n_shards) + " shards";
+  if (call.kind != Kind::Broadcast && is_valid(call.op)) {
+    text += ", ";
+    text += name_of(call.op);
+  }
+  return text;
+}
+
+size_t Segment::slot_bytes(int n_ranks) {
+  const size_t share = kMaxSegmentBytes / (static_cast<size_t>(n_ranks) * kDepth);
+  return std::min(kMaxSlotBytes, share / 4096 * 4096);
+}
+
+size_t Segment::total_bytes(int n_ranks) {
+  return slots_offset(n_ranks) + static_cast<size_t>(n_ranks) * kDepth * stride(n_ranks);
+}
+
+Segment::Segment(SharedMemory memory, int n_ranks)
+    : memory_(std::move(memory)),
+      n_ranks_(n_ranks),
+      slots_offset_(slots_offset(n_ranks)),
+      slot_stride_(stride(n_ranks)) {
+  static_assert(sizeof(FailureRecord) == kRecordBytes);
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+}
+
+Segment::FailureRecord& Segment::record() const {
+  return *reinterpret_cast<FailureRecord*>(memory_.data());
+}
+
+RankControl& Segment::control(int rank) const {
+  return reinterpret_cast<RankControl*>(memory_.data() + kRecordBytes)[rank];
+}
+
+std::byte* Segment::slot_base(int rank, uint64_t chunk) const {
+  const size_t index = static_cast<size_t>(rank) * kDepth + chunk % kDepth;
+  return memory_.data() + slots_offset_ + index * slot_stride_;
+}
+
+CallDescriptor& Segment::descriptor(int rank, uint64_t chunk) const {
+  return *reinterpret_cast<CallDescriptor*>(slot_base(rank, chunk));
+}
+
+std::byte* Segment::slot(int rank, uint64_t chunk) const {
+  return slot_base(rank, chunk) + sizeof(CallDescriptor);
+}
+
+void Segment::fail(const Status& status) const {
+  FailureRecord& r = record();
+  uint32_t none = 0;
+  if (!r.state.compare_exchange_strong(none, 1)) return;
+  r.code = status.code();
+  const size_t length = std::min(status.message().size(), sizeof r.text - 1);
+  std::memcpy(r.text, status.message().data(), length);
+  r.text[length] = '\0';
+  r.state.store(2, std::memory_order_release);
+}
+
+bool Segment::failed() const {
+  return record().state.load(std::memory_order_acquire) == 2;
+}
+
+Status Segment::failure() const {
+  if (!failed()) return {};
+  const FailureRecord& r = record();
+  const bool known = r.code > Code::Ok && r.code <= Code::Unsupported;
+  return {known ? r.code : Code::InternalError, {r.text, strnlen(r.text, sizeof r.text)}};
+}
+
+}  // namespace hetccl::ccl::host

@@ -1,0 +1,89 @@
+// The memory that the ranks of a host cluster share: a few slots of data and a set of monotonic
+// counters for each rank. Each word has one writer, except where ranks wake each other.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "base/waker.h"
+
+namespace hetccl::ccl::host {
+
+inline constexpr int kMaxRanks = 1024;
+/// Chunks that a rank may have in flight: its slots.
+inline constexpr uint64_t kDepth = 4;
+
+enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier };
+
+/// What a rank called, published with the call's first chunk and compared by every other rank.
+struct alignas(64) CallDescriptor {
+  uint64_t sequence = 0;
+  uint64_t count = 0;   ///< elements of all shards
+  uint64_t digest = 0;  ///< of every shard's root and count
+  uint32_t n_shards = 0;
+  Kind kind{};
+  DataType type{};
+  RedOp op{};
+  bool operator==(const CallDescriptor&) const = default;
+};
+
+/// "all_reduce of 5 float32, sum".
+std::string describe(const CallDescriptor& call);
+
+/// A counter of finished chunks, on a cache line of its own.
+struct alignas(64) Counter {
+  std::atomic<uint64_t> value;
+};
+
+/// One rank's words. Chunks are numbered through the communicator's life, the same on all ranks.
+struct RankControl {
+  Counter contributed;  ///< its slots hold its part of these chunks
+  Counter reduced;      ///< it has read what it computes from the others' slots
+  Counter gathered;     ///< it has read all that it ever will of these chunks
+  alignas(64) std::atomic<uint32_t> sleeping;  ///< ring its waker: it waits in poll(2)
+  alignas(64) std::atomic<uint32_t> joined;    ///< steps of the rendezvous that it has come through
+  std::atomic<uint32_t> claimed;               ///< somebody joins as this rank
+  std::atomic<uint32_t> unwakeable;            ///< a peer could not open its waker
+  WakerAddress waker;
+};
+
+/// Maps names onto the shared bytes. Move-only.
+class Segment {
+ public:
+  static size_t slot_bytes(int n_ranks);
+  static size_t total_bytes(int n_ranks);
+  Segment() = default;
+  /// `memory` is `total_bytes(n_ranks)` long.
+  Segment(SharedMemory memory, int n_ranks);
+
+  [[nodiscard]] int n_ranks() const { return n_ranks_; }
+  [[nodiscard]] RankControl& control(int rank) const;
+  [[nodiscard]] CallDescriptor& descriptor(int rank, uint64_t chunk) const;
+  /// `slot_bytes` of payload, 64-byte aligned.
+  [[nodiscard]] std::byte* slot(int rank, uint64_t chunk) const;
+
+  /// Records the cluster's first failure; later ones are ignored.
+  void fail(const Status& status) const;
+  [[nodiscard]] bool failed() const;
+  /// The recorded failure; ok while there is none.
+  [[nodiscard]] Status failure() const;
+
+  void close_descriptor() { memory_.close_descriptor(); }
+
+ private:
+  struct FailureRecord;
+  [[nodiscard]] FailureRecord& record() const;
+  [[nodiscard]] std::byte* slot_base(int rank, uint64_t chunk) const;
+
+  SharedMemory memory_;
+  int n_ranks_ = 0;
+  size_t slots_offset_ = 0;
+  size_t slot_stride_ = 0;
+};
+
+}  // namespace hetccl::ccl::host
