@@ -85,6 +85,8 @@ def measure(scene: Scene, backend: str, options: argparse.Namespace) -> dict[str
                 "MASTER_ADDR": place.address,
                 "MASTER_PORT": str(PORT),
                 "OMP_NUM_THREADS": "1",
+                "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names
+                "PYTHONWARNINGS": "ignore::FutureWarning",
                 "GLOO_SOCKET_IFNAME": place.interface,
                 "HETCCL_SOCKET_IFNAME": f"={place.interface}",
             }
@@ -131,7 +133,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Runs all scenes and shows what came out."""
     options = arguments()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     unavailable = EmulatedHosts.unavailable()
     measured: list[Measured] = []
     for scene in SCENES:
