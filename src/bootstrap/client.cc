@@ -1,0 +1,268 @@
+#include "bootstrap/client.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int64_t kHeartbeatsPerLiveness = 5;
+constexpr size_t kPartHeader = sizeof(uint32_t);
+
+Status shut_down() {
+  return error(Code::Aborted, "the control plane has shut down");
+}
+
+Status left_status() {
+  return error(Code::InvalidUsage, "this rank has left the communicator");
+}
+
+}  // namespace
+
+Client::Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Invitation invitation,
+               Options options)
+    : loop_(std::move(loop)),
+      clients_(std::move(clients)),
+      invitation_(std::move(invitation)),
+      options_(std::move(options)) {}
+
+Client::~Client() {
+  leave();
+}
+
+// --- on the caller's thread ---
+
+Status Client::join(net::Fd connected, TimePoint deadline) {
+  const JoinOptions& mine = options_.join;
+  const TimePoint now = steady_clock().now();
+  const auto remaining = std::chrono::ceil<milliseconds>(deadline - now);
+  Bytes frame = encode(Join{mine.rank, mine.n_ranks, mine.timeout_ms, remaining.count(),
+                            options_.liveness_ms, options_.service, mine.description});
+  auto fd = std::make_shared<net::Fd>(std::move(connected));
+  const bool posted = loop_->post([this, fd, frame = std::move(frame)]() mutable {
+    connect(std::move(*fd), std::move(frame));
+  });
+  if (!posted) return shut_down();
+  // The coordinator's own verdict names who is missing, so it gets a little longer.
+  std::unique_lock lock(mutex_);
+  return wait(lock, deadline + milliseconds(options_.liveness_ms), joined_);
+}
+
+Status Client::wait(std::unique_lock<std::mutex>& lock, TimePoint deadline, const bool& arrived) {
+  changed_.wait_until(lock, deadline, [&] { return arrived || left_ || !ended_.ok(); });
+  if (arrived) return {};
+  if (!ended_.ok()) return ended_;
+  if (left_) return left_status();
+  // The coordinator may still act on what this rank sent, so its state is not known any more.
+  ended_ = error(Code::Timeout, "the coordinator did not answer in time");
+  return ended_;
+}
+
+Status Client::begin_gather() {
+  if (!ended_.ok()) return ended_;
+  if (left_) return left_status();
+  if (gather_.active) {
+    return error(Code::InvalidUsage, "another exchange of this rank is in progress");
+  }
+  gather_.active = true;
+  gather_.done = false;
+  gather_.received.clear();
+  return {};
+}
+
+Result<std::vector<Bytes>> Client::all_gather(const Bytes& mine, int64_t timeout_ms) {
+  if (mine.size() > kMaxContribution) {
+    return error(Code::InvalidArgument, "%zu bytes for an exchange: at most %zu are possible",
+                 mine.size(), kMaxContribution);
+  }
+  std::unique_lock lock(mutex_);
+  HETCCL_TRY(begin_gather());
+  Bytes frame = encode(Contribution{gather_.sequence, timeout_ms, mine});
+  const bool posted = loop_->post([this, frame = std::move(frame)]() mutable {
+    if (connection_) connection_->send(std::move(frame));
+  });
+  const auto patience = bounded_wait(timeout_ms) + milliseconds(options_.liveness_ms);
+  const Status status =
+      posted ? wait(lock, steady_clock().now() + patience, gather_.done) : shut_down();
+  gather_.active = false;
+  if (!status.ok()) return status;
+  ++gather_.sequence;
+  auto parts = split(gather_.received, static_cast<size_t>(n_ranks()));
+  gather_.received = {};
+  if (!parts) return error(Code::RemoteError, "the coordinator sent a malformed all-gather");
+  return std::move(*parts);
+}
+
+Status Client::barrier(int64_t timeout_ms) {
+  return all_gather({}, timeout_ms).status();
+}
+
+void Client::report(const Failure& failure) {
+  loop_->post([this, failure] {
+    if (reported_) return;
+    reported_ = failure;
+    if (!connection_) return on_farewell();
+    connection_->send(encode(FrameType::Report, failure));
+    report_timer_ = loop_->at(Loop::now() + milliseconds(options_.liveness_ms), [this] {
+      report_timer_.reset();
+      lose_coordinator("it did not answer a report of failure");
+    });
+  });
+}
+
+void Client::leave() {
+  if (!loop_->is_mine()) return;  // a forked child: the session is its parent's
+  loop_->run([this] {
+    stop_timers();
+    clients_->erase(this);
+    if (connection_) {
+      connection_->send(encode_empty(FrameType::Leave));
+      connection_->finish();
+      connection_.reset();
+    }
+    std::lock_guard lock(mutex_);
+    left_ = true;
+    changed_.notify_all();
+  });
+}
+
+// --- on the control thread ---
+
+void Client::connect(net::Fd fd, Bytes join_frame) {
+  auto opened = Connection::open(*loop_, std::move(fd), this, kMaxPayload);
+  if (!opened.ok()) return fail({opened.status().code(), rank(), opened.status().message()});
+  connection_ = std::move(opened).value();
+  clients_->insert(this);
+  connection_->send(std::move(join_frame));
+  tick();
+}
+
+void Client::on_frame(const Header& header, std::span<const uint8_t> payload) {
+  if (header.type == FrameType::Heartbeat) return;
+  if (header.type == FrameType::Welcome) {
+    if (const auto welcome = decode_welcome(payload)) return on_welcome(*welcome);
+  }
+  if (header.type == FrameType::Gathered) {
+    const auto piece = decode_gathered(payload);
+    if (piece && on_gathered(*piece)) return;
+  }
+  if (header.type == FrameType::Failed) {
+    if (const auto failure = decode_failure(payload)) return fail(*failure);
+  }
+  if (header.type == FrameType::Farewell) {
+    farewell_ = true;
+    return;
+  }
+  lose_coordinator("it broke the control plane's protocol");
+}
+
+void Client::on_welcome(const Welcome& welcome) {
+  coordinator_ = welcome;
+  std::lock_guard lock(mutex_);
+  joined_ = true;
+  changed_.notify_all();
+}
+
+bool Client::on_gathered(const Gathered& piece) {
+  const auto n = static_cast<uint64_t>(n_ranks());
+  std::lock_guard lock(mutex_);
+  // A caller that gave up (it was told so) still gets the answer: there is nobody to take it.
+  if (!gather_.active) return true;
+  const bool expected = piece.sequence == gather_.sequence && !gather_.done &&
+                        piece.total <= n * (kMaxContribution + kPartHeader) &&
+                        piece.offset == gather_.received.size() &&
+                        piece.bytes.size() <= piece.total - piece.offset;
+  if (!expected) return false;
+  gather_.received.insert(gather_.received.end(), piece.bytes.begin(), piece.bytes.end());
+  gather_.done = gather_.received.size() == piece.total;
+  if (gather_.done) changed_.notify_all();
+  return true;
+}
+
+void Client::on_closed(const std::string& why) {
+  if (farewell_) return on_farewell();
+  lose_coordinator(why);
+}
+
+// The coordinator has gone in peace: nothing can be exchanged or arbitrated any more, and a failure
+// that this rank sees is its own to name.
+void Client::on_farewell() {
+  stop_timers();
+  if (connection_) connection_->close();
+  connection_.reset();
+  if (reported_) return fail(*reported_);
+  std::lock_guard lock(mutex_);
+  if (!ended_.ok()) return;
+  ended_ = error(Code::RemoteError, "%s has left, and with it the coordinator",
+                 coordinator_name().c_str());
+  changed_.notify_all();
+}
+
+std::string Client::coordinator_name() const {
+  if (coordinator_.coordinator_rank < 0) {
+    return format("the process that made the unique id (%s)",
+                  invitation_.addresses.front().text().c_str());
+  }
+  return format("rank %d (%s)", coordinator_.coordinator_rank, coordinator_.coordinator.c_str());
+}
+
+void Client::lose_coordinator(const std::string& why) {
+  fail(
+      {Code::RemoteError, coordinator_.coordinator_rank, coordinator_name() + " was lost: " + why});
+}
+
+void Client::fail(const Failure& failure) {
+  stop_timers();
+  if (connection_) connection_->finish();
+  connection_.reset();
+  bool tell = false;
+  {
+    std::lock_guard lock(mutex_);
+    tell = joined_ && !failed_ && !left_;
+    if (!failed_) ended_ = Status(failure.code, failure.reason);
+    failed_ = true;
+    changed_.notify_all();
+  }
+  if (tell && options_.join.on_failure) options_.join.on_failure(failure);
+}
+
+void Client::tick() {
+  tick_timer_.reset();
+  const milliseconds liveness(options_.liveness_ms);
+  if (Loop::now() - connection_->last_received() > liveness) {
+    connection_->read_now();
+    if (!connection_) return;
+    if (Loop::now() - connection_->last_received() > liveness) {
+      if (farewell_) return on_farewell();
+      return lose_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
+                                     static_cast<long long>(liveness.count())));
+    }
+  }
+  const Duration period =
+      std::max<Duration>(milliseconds(liveness / kHeartbeatsPerLiveness), milliseconds(10));
+  if (Loop::now() - connection_->last_sent() >= period / 2) {
+    connection_->send(encode_empty(FrameType::Heartbeat));
+  }
+  tick_timer_ = loop_->at(Loop::now() + period, [this] { tick(); });
+}
+
+void Client::stop_timers() {
+  for (auto* timer : {&tick_timer_, &report_timer_}) {
+    if (*timer) loop_->cancel(**timer);
+    timer->reset();
+  }
+}
+
+void Client::abandon() {
+  stop_timers();
+  if (connection_) connection_->close();
+  connection_.reset();
+  std::lock_guard lock(mutex_);
+  if (ended_.ok()) ended_ = shut_down();
+  changed_.notify_all();
+}
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,94 @@
+// A rank's side of the control plane: the Session that `join` returns. Calls come from the user's
+// threads; everything that touches the connection runs on the control thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bootstrap/connection.h"
+#include "bootstrap/loop.h"
+#include "bootstrap/unique_id.h"
+
+namespace hetccl::bootstrap {
+
+class Client;
+/// The live sessions of a Service, for its end. Used on the control thread only.
+using Clients = std::set<Client*>;
+
+class Client final : public Session, private Connection::Owner {
+ public:
+  struct Options {
+    JoinOptions join;
+    int64_t liveness_ms = 0;
+    uint64_t service = 0;
+  };
+  Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Invitation invitation,
+         Options options);
+  ~Client() override;
+
+  /// Blocks until every rank has joined over `connected`, or the answer is an error.
+  Status join(net::Fd connected, TimePoint deadline);
+  /// The Service ends before this session: fails what waits, says nothing to the coordinator. On
+  /// the control thread.
+  void abandon();
+
+  [[nodiscard]] int rank() const override { return options_.join.rank; }
+  [[nodiscard]] int n_ranks() const override { return options_.join.n_ranks; }
+  [[nodiscard]] uint64_t communicator() const override { return invitation_.communicator; }
+  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return invitation_.secret; }
+  Result<std::vector<Bytes>> all_gather(const Bytes& mine, int64_t timeout_ms) override;
+  Status barrier(int64_t timeout_ms) override;
+  void report(const Failure& failure) override;
+  void leave() override;
+
+ private:
+  /// The all-gather in progress, as its caller sees it.
+  struct Gather {
+    uint64_t sequence = 0;
+    bool active = false;
+    bool done = false;
+    Bytes received;
+  };
+
+  void on_frame(const Header& header, std::span<const uint8_t> payload) override;
+  void on_closed(const std::string& why) override;
+  void on_welcome(const Welcome& welcome);
+  bool on_gathered(const Gathered& piece);
+  void on_farewell();
+  void connect(net::Fd fd, Bytes join_frame);
+  void tick();
+  [[nodiscard]] std::string coordinator_name() const;
+  void lose_coordinator(const std::string& why);
+  void fail(const Failure& failure);
+  void stop_timers();
+  [[nodiscard]] Status wait(std::unique_lock<std::mutex>& lock, TimePoint deadline,
+                            const bool& arrived);
+  [[nodiscard]] Status begin_gather();
+
+  const std::shared_ptr<Loop> loop_;
+  const std::shared_ptr<Clients> clients_;
+  const Invitation invitation_;
+  const Options options_;
+
+  // The control thread's own.
+  std::shared_ptr<Connection> connection_;
+  Welcome coordinator_;
+  bool farewell_ = false;
+  std::optional<Failure> reported_;
+  std::optional<Loop::Timer> tick_timer_, report_timer_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool joined_ = false;
+  bool left_ = false;
+  Status ended_;  // why nothing more can be exchanged
+  bool failed_ = false;
+  Gather gather_;
+};
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,163 @@
+#include "bootstrap/connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+constexpr size_t kReadBytes = 64 * 1024;
+constexpr int kReadsPerTurn = 16;  // then other connections have theirs
+constexpr std::chrono::seconds kFinishTime(1);
+
+bool would_block(int errno_value) {
+  return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
+}
+
+}  // namespace
+
+std::span<const uint8_t> Connection::Outgoing::rest() const {
+  if (!shared.bytes) return std::span(own).subspan(done);
+  return std::span(*shared.bytes).subspan(shared.begin + done, shared.end - shared.begin - done);
+}
+
+Connection::Connection(Loop& loop, net::Fd fd, Owner* owner, size_t max_payload)
+    : loop_(loop),
+      fd_(std::move(fd)),
+      owner_(owner),
+      max_payload_(max_payload),
+      last_received_(Loop::now()),
+      last_sent_(last_received_) {}
+
+Result<std::shared_ptr<Connection>> Connection::open(Loop& loop, net::Fd fd, Owner* owner,
+                                                     size_t max_payload) {
+  std::shared_ptr<Connection> made(new Connection(loop, std::move(fd), owner, max_payload));
+  made->events_ = EPOLLIN;
+  HETCCL_ASSIGN(made->watch_, loop.watch(made->fd_.get(), made->events_,
+                                         [made](uint32_t events) { made->on_ready(events); }));
+  return made;
+}
+
+void Connection::hand_over(Owner* owner, size_t max_payload) {
+  owner_ = owner;
+  max_payload_ = max_payload;
+}
+
+void Connection::send(Bytes frame) {
+  send(std::move(frame), {});
+}
+
+void Connection::send(Bytes frame_head, SharedBytes rest) {
+  if (!is_open() || finishing_) return;
+  outgoing_.push_back({std::move(frame_head), {}, 0});
+  if (rest.begin < rest.end) outgoing_.push_back({{}, std::move(rest), 0});
+  last_sent_ = Loop::now();
+  flush();
+}
+
+void Connection::finish() {
+  if (!is_open() || finishing_) return;
+  owner_ = nullptr;
+  finishing_ = true;
+  finish_timer_ = loop_.at(Loop::now() + kFinishTime, [self = shared_from_this()] {
+    self->finish_timer_.reset();
+    self->close();
+  });
+  flush();
+}
+
+void Connection::close() {
+  owner_ = nullptr;
+  if (finish_timer_) loop_.cancel(*finish_timer_);
+  finish_timer_.reset();
+  if (!is_open()) return;
+  const auto self = shared_from_this();  // the loop's reference goes with the watch
+  loop_.unwatch(watch_, fd_.get());
+  fd_.reset();
+  outgoing_.clear();
+}
+
+void Connection::read_now() {
+  const auto self = shared_from_this();
+  if (is_open()) read();
+}
+
+void Connection::on_ready(uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush();
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && is_open()) read();
+}
+
+void Connection::read() {
+  std::array<uint8_t, kReadBytes> buffer;
+  for (int turn = 0; turn < kReadsPerTurn && is_open(); ++turn) {
+    const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && would_block(errno)) return;
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) return broken("connection closed");
+    if (n < 0) return broken(system_error("connection lost", errno).message());
+    last_received_ = Loop::now();
+    if (finishing_) continue;
+    incoming_.insert(incoming_.end(), buffer.begin(), buffer.begin() + n);
+    parse();
+  }
+}
+
+void Connection::parse() {
+  size_t at = 0;
+  while (owner_ && incoming_.size() - at >= kHeaderBytes) {
+    const std::optional<Header> header = decode_header(incoming_.data() + at);
+    if (!header || header->payload_bytes > max_payload_) {
+      return broken("it sent a malformed frame");
+    }
+    const size_t end = at + kHeaderBytes + header->payload_bytes;
+    if (incoming_.size() < end) break;
+    owner_->on_frame(*header,
+                     std::span(incoming_).subspan(at + kHeaderBytes, header->payload_bytes));
+    at = end;
+  }
+  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<ptrdiff_t>(at));
+  if (incoming_.empty() && incoming_.capacity() > kReadBytes) incoming_.shrink_to_fit();
+}
+
+void Connection::flush() {
+  while (is_open() && !outgoing_.empty()) {
+    Outgoing& front = outgoing_.front();
+    const std::span<const uint8_t> rest = front.rest();
+    const int more = outgoing_.size() > 1 ? MSG_MORE : 0;
+    const ssize_t n =
+        ::send(fd_.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL | more);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && would_block(errno)) break;
+    if (n < 0) {
+      // The peer is gone. What it said before it went may still wait to be read, its reason above
+      // all, so the reading side finds the end.
+      outgoing_.clear();
+      break;
+    }
+    front.done += static_cast<size_t>(n);
+    if (static_cast<size_t>(n) == rest.size()) outgoing_.pop_front();
+  }
+  if (is_open() && finishing_ && outgoing_.empty()) ::shutdown(fd_.get(), SHUT_WR);
+  update_events();
+}
+
+void Connection::update_events() {
+  if (!is_open()) return;
+  const uint32_t wanted = outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  if (wanted == events_) return;
+  events_ = wanted;
+  loop_.change(watch_, fd_.get(), events_);
+}
+
+void Connection::broken(const std::string& why) {
+  Owner* owner = owner_;
+  const auto self = shared_from_this();
+  close();
+  if (owner) owner->on_closed(why);
+}
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,85 @@
+// One authenticated connection of the control plane, cut into frames. Lives on the control thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "bootstrap/frame.h"
+#include "bootstrap/loop.h"
+#include "net/socket.h"
+
+namespace hetccl::bootstrap {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  /// Whom the connection tells what happens. May close the connection from within.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void on_frame(const Header& header, std::span<const uint8_t> payload) = 0;
+    /// The peer closed, reset or broke the protocol; the connection is closed already.
+    virtual void on_closed(const std::string& why) = 0;
+  };
+  /// A piece of bytes that several connections send without a copy each.
+  struct SharedBytes {
+    std::shared_ptr<const Bytes> bytes;
+    size_t begin = 0, end = 0;
+  };
+
+  /// The loop keeps the connection alive until it is closed.
+  static Result<std::shared_ptr<Connection>> open(Loop& loop, net::Fd fd, Owner* owner,
+                                                  size_t max_payload);
+
+  /// From now on frames go to `owner`, and may be as long as `max_payload`.
+  void hand_over(Owner* owner, size_t max_payload);
+  /// Queues a frame and writes what the socket takes. What a user of this class queues is bounded
+  /// by the protocol: one answer to one request.
+  void send(Bytes frame);
+  void send(Bytes frame_head, SharedBytes rest);
+  /// Says no more after what is queued: flushes, half-closes, and closes when the peer does or
+  /// after a second. The owner hears nothing more.
+  void finish();
+  /// Closes at once. The owner hears nothing more.
+  void close();
+  /// Reads what has come. Called before the peer is declared silent.
+  void read_now();
+
+  [[nodiscard]] TimePoint last_received() const { return last_received_; }
+  [[nodiscard]] TimePoint last_sent() const { return last_sent_; }
+  [[nodiscard]] bool is_open() const { return fd_.valid(); }
+
+ private:
+  struct Outgoing {
+    Bytes own;
+    SharedBytes shared;
+    size_t done = 0;
+    [[nodiscard]] std::span<const uint8_t> rest() const;
+  };
+
+  Connection(Loop& loop, net::Fd fd, Owner* owner, size_t max_payload);
+  void on_ready(uint32_t events);
+  void read();
+  void parse();
+  void flush();
+  void update_events();
+  void broken(const std::string& why);
+
+  Loop& loop_;
+  net::Fd fd_;
+  Owner* owner_;
+  size_t max_payload_;
+  uint64_t watch_ = 0;
+  uint32_t events_ = 0;
+  TimePoint last_received_;
+  TimePoint last_sent_;
+  Bytes incoming_;  // at most one frame and one read more
+  std::deque<Outgoing> outgoing_;
+  bool finishing_ = false;
+  std::optional<Loop::Timer> finish_timer_;
+};
+
+}  // namespace hetccl::bootstrap

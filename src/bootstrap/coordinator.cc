@@ -1,0 +1,209 @@
+#include "bootstrap/coordinator.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kAcceptsPerTurn = 64;
+constexpr size_t kMaxNewcomers = 512;
+constexpr size_t kRememberedEnds = 64;
+constexpr milliseconds kAcceptPause(100);
+
+Failure job_is_over() {
+  return {Code::InvalidUsage, -1,
+          "this communicator has ended, all its ranks have left: make a new unique id"};
+}
+
+}  // namespace
+
+/// A connection that is not a rank yet: first the handshake, then the Join frame.
+class Coordinator::Newcomer final : public Connection::Owner {
+ public:
+  Newcomer(Coordinator& coordinator, uint64_t name, net::Fd fd)
+      : coordinator_(coordinator), name_(name), fd_(std::move(fd)) {}
+  ~Newcomer() override {
+    if (timer_) coordinator_.loop_.cancel(*timer_);
+    if (fd_.valid()) coordinator_.loop_.unwatch(watch_, fd_.get());
+    if (connection_) connection_->close();
+  }
+
+  Status start(TimePoint deadline) {
+    HETCCL_ASSIGN(watch_,
+                  coordinator_.loop_.watch(fd_.get(), EPOLLIN, [this](uint32_t) { on_ready(); }));
+    timer_ = coordinator_.loop_.at(deadline, [this] {
+      timer_.reset();
+      give_up("it did not authenticate in time");
+    });
+    return {};
+  }
+  [[nodiscard]] bool authenticated() const { return connection_ != nullptr; }
+
+  void on_frame(const Header& header, std::span<const uint8_t> payload) override {
+    auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
+    if (!join) return give_up("its first frame was not a join");
+    const auto connection = std::move(connection_);
+    const uint64_t communicator = handshake_.hello().communicator;
+    Coordinator& coordinator = coordinator_;
+    coordinator.remove(name_);
+    coordinator.join(communicator, connection, std::move(*join));
+  }
+  void on_closed(const std::string& why) override { give_up(why); }
+
+ private:
+  void on_ready() {
+    const auto state = handshake_.advance(
+        fd_.get(), [this](const net::Hello& hello) { return coordinator_.secret_of(hello); });
+    if (state == net::ListenHandshake::State::Failed) {
+      return give_up(handshake_.failure().message());
+    }
+    if (state == net::ListenHandshake::State::InProgress) {
+      const uint32_t events = handshake_.events() == POLLOUT ? EPOLLOUT : EPOLLIN;
+      return coordinator_.loop_.change(watch_, fd_.get(), events);
+    }
+    coordinator_.loop_.unwatch(watch_, fd_.get());
+    auto opened = Connection::open(coordinator_.loop_, std::move(fd_), this, kMaxJoinPayload);
+    if (!opened.ok()) return give_up(opened.status().message());
+    connection_ = std::move(opened).value();
+  }
+  void give_up(const std::string& why) {
+    coordinator_.options_.log.info("turned a connection to the coordinator away: %s", why.c_str());
+    if (connection_) connection_->close();
+    coordinator_.remove(name_);
+  }
+
+  Coordinator& coordinator_;
+  const uint64_t name_;
+  net::Fd fd_;
+  uint64_t watch_ = 0;
+  net::ListenHandshake handshake_;
+  std::shared_ptr<Connection> connection_;
+  std::optional<Loop::Timer> timer_;
+};
+
+Coordinator::Coordinator(Loop& loop, net::Listener listener, Options options)
+    : loop_(loop), listener_(std::move(listener)), options_(std::move(options)) {}
+
+Coordinator::~Coordinator() = default;
+
+Result<std::unique_ptr<Coordinator>> Coordinator::create(Loop& loop, net::Listener listener,
+                                                         Options options) {
+  std::unique_ptr<Coordinator> made(new Coordinator(loop, std::move(listener), std::move(options)));
+  HETCCL_TRY(made->watch_listener());
+  return made;
+}
+
+Status Coordinator::watch_listener() {
+  HETCCL_ASSIGN(listener_watch_,
+                loop_.watch(listener_.fd.get(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
+  return {};
+}
+
+void Coordinator::add(uint64_t communicator, net::Secret secret) {
+  auto job = std::make_shared<Job>(
+      loop_, Job::Options{options_.liveness_ms, options_.service,
+                          [this, communicator](const std::optional<Failure>& failure) {
+                            on_end(communicator, failure);
+                          }});
+  jobs_.emplace(communicator, Entry{std::move(secret), std::move(job)});
+}
+
+void Coordinator::accept_waiting() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    auto accepted = net::accept(listener_);
+    if (!accepted.ok()) return pause_accepting(accepted.status());
+    if (!accepted->valid()) return;
+    if (newcomers_.size() >= kMaxNewcomers) make_room();
+    admit(std::move(*accepted));
+  }
+}
+
+// Ranks prove themselves within a round trip: in a flood the oldest who has not is a stranger.
+void Coordinator::make_room() {
+  auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(),
+                             [](const auto& entry) { return !entry.second->authenticated(); });
+  if (oldest == newcomers_.end()) oldest = newcomers_.begin();
+  remove(oldest->first);
+}
+
+// Out of descriptors: without a pause the waiting connection would keep the thread spinning.
+void Coordinator::pause_accepting(const Status& why) {
+  options_.log.warn("the coordinator cannot accept more ranks: %s (raise ulimit -n)",
+                    why.message().c_str());
+  loop_.unwatch(listener_watch_, listener_.fd.get());
+  listener_watch_ = 0;
+  loop_.at(Loop::now() + kAcceptPause, [this] {
+    if (!listener_.fd.valid()) return;
+    const Status watched = watch_listener();
+    if (!watched.ok()) pause_accepting(watched);
+  });
+}
+
+void Coordinator::admit(net::Fd fd) {
+  const uint64_t name = next_newcomer_++;
+  const auto newcomer = std::make_shared<Newcomer>(*this, name, std::move(fd));
+  const TimePoint deadline = Loop::now() + milliseconds(options_.liveness_ms);
+  const Status started = newcomer->start(deadline);
+  if (started.ok()) newcomers_.emplace(name, newcomer);
+}
+
+const net::Secret* Coordinator::secret_of(const net::Hello& hello) const {
+  if (hello.purpose != kPurpose) return nullptr;
+  if (const auto job = jobs_.find(hello.communicator); job != jobs_.end()) {
+    return &job->second.secret;
+  }
+  for (const Ended& ended : ended_) {
+    if (ended.communicator == hello.communicator) return &ended.secret;
+  }
+  return nullptr;
+}
+
+void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join) {
+  if (const auto entry = jobs_.find(communicator); entry != jobs_.end()) {
+    const std::shared_ptr<Job> job = entry->second.job;  // joining may end it
+    return job->join(std::move(connection), std::move(join));
+  }
+  const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& candidate) {
+    return candidate.communicator == communicator;
+  });
+  connection->send(
+      encode(FrameType::Failed, ended != ended_.end() ? ended->answer : job_is_over()));
+  connection->finish();
+}
+
+void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure) {
+  const auto entry = jobs_.find(communicator);
+  if (entry == jobs_.end()) return;
+  ended_.push_back(
+      {communicator, std::move(entry->second.secret), failure.value_or(job_is_over())});
+  if (ended_.size() > kRememberedEnds) ended_.pop_front();
+  // The job is on the call stack: it goes in the loop's next round.
+  loop_.at(Loop::now(), [job = std::move(entry->second.job)] {});
+  jobs_.erase(entry);
+}
+
+void Coordinator::remove(uint64_t newcomer) {
+  const auto found = newcomers_.find(newcomer);
+  if (found == newcomers_.end()) return;
+  loop_.at(Loop::now(), [removed = std::move(found->second)] {});  // it may be on the call stack
+  newcomers_.erase(found);
+}
+
+void Coordinator::farewell() {
+  if (listener_watch_ != 0) loop_.unwatch(listener_watch_, listener_.fd.get());
+  listener_.fd.reset();
+  newcomers_.clear();
+  while (!jobs_.empty()) {
+    const std::shared_ptr<Job> job = jobs_.begin()->second.job;
+    job->farewell();
+  }
+}
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,78 @@
+// The listening side of a Service: proves newcomers' knowledge of a secret, one state machine each,
+// and hands them to the Job they name. Strangers are bounded in number and time, so they delay
+// nobody. Lives on the control thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "bootstrap/job.h"
+#include "net/auth.h"
+#include "net/socket.h"
+
+namespace hetccl::bootstrap {
+
+/// net::Hello::purpose of the control plane.
+inline constexpr uint32_t kPurpose = 1;
+
+class Coordinator {
+ public:
+  struct Options {
+    int64_t liveness_ms = 0;
+    uint64_t service = 0;
+    Log log;
+  };
+  static Result<std::unique_ptr<Coordinator>> create(Loop& loop, net::Listener listener,
+                                                     Options options);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  /// Expects the ranks of a new communicator.
+  void add(uint64_t communicator, net::Secret secret);
+  /// Takes leave of all ranks and stops listening.
+  void farewell();
+  /// Communicators that have not ended.
+  [[nodiscard]] size_t n_jobs() const { return jobs_.size(); }
+
+ private:
+  class Newcomer;
+  struct Entry {
+    net::Secret secret;
+    std::shared_ptr<Job> job;
+  };
+  /// What a late rank is told of a communicator that has ended.
+  struct Ended {
+    uint64_t communicator = 0;
+    net::Secret secret;
+    Failure answer;
+  };
+
+  Coordinator(Loop& loop, net::Listener listener, Options options);
+  Status watch_listener();
+  void accept_waiting();
+  void make_room();
+  void pause_accepting(const Status& why);
+  void admit(net::Fd fd);
+  [[nodiscard]] const net::Secret* secret_of(const net::Hello& hello) const;
+  void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
+  void on_end(uint64_t communicator, const std::optional<Failure>& failure);
+  void remove(uint64_t newcomer);
+
+  Loop& loop_;
+  net::Listener listener_;
+  Options options_;
+  uint64_t listener_watch_ = 0;
+  std::unordered_map<uint64_t, Entry> jobs_;
+  std::deque<Ended> ended_;                                  // the latest few
+  std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_;  // by arrival
+  uint64_t next_newcomer_ = 0;
+};
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,236 @@
+#include "bootstrap/frame.h"
+
+#include <algorithm>
+#include <string_view>
+#include <type_traits>
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+template <typename T>
+void put(uint8_t* out, T value) {
+  for (size_t i = 0; i < sizeof value; ++i) {
+    out[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
+  }
+}
+
+template <typename T>
+T get(const uint8_t* in) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(in[i]) << (8 * i);
+  return static_cast<T>(value);
+}
+
+/// Builds one frame; the header is filled in at the end.
+class Writer {
+ public:
+  template <typename T>
+  void integer(T value) {
+    bytes_.resize(bytes_.size() + sizeof value);
+    put(bytes_.data() + bytes_.size() - sizeof value, value);
+  }
+  void raw(std::span<const uint8_t> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void text(std::string_view text, size_t limit) {
+    text = text.substr(0, limit);
+    integer(static_cast<uint32_t>(text.size()));
+    bytes_.insert(bytes_.end(), text.begin(), text.end());
+  }
+  /// `more`: bytes of the payload that follow on their own.
+  Bytes frame(FrameType type, size_t more = 0) && {
+    const size_t payload = bytes_.size() - kHeaderBytes + more;
+    encode_header({static_cast<uint32_t>(payload), type}, bytes_.data());
+    return std::move(bytes_);
+  }
+
+ private:
+  Bytes bytes_ = Bytes(kHeaderBytes);
+};
+
+/// Reads a payload; after the first read beyond its end everything is zero and `complete` false.
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> payload) : rest_(payload) {}
+  template <typename T>
+  void integer(T* out) {
+    const std::span<const uint8_t> bytes = take(sizeof(T));
+    *out = bytes.empty() ? T{} : get<T>(bytes.data());
+  }
+  void text(std::string* out, size_t limit) {
+    uint32_t length = 0;
+    integer(&length);
+    if (length > limit) intact_ = false;
+    const std::span<const uint8_t> bytes = take(length);
+    out->assign(bytes.begin(), bytes.end());
+  }
+  std::span<const uint8_t> rest() { return take(rest_.size()); }
+  /// True when exactly the whole payload was read.
+  [[nodiscard]] bool complete() const { return intact_ && rest_.empty(); }
+
+ private:
+  std::span<const uint8_t> take(size_t bytes) {
+    if (!intact_ || bytes > rest_.size()) {
+      intact_ = false;
+      return {};
+    }
+    const std::span<const uint8_t> taken = rest_.first(bytes);
+    rest_ = rest_.subspan(bytes);
+    return taken;
+  }
+  std::span<const uint8_t> rest_;
+  bool intact_ = true;
+};
+
+template <typename T>
+std::optional<T> if_complete(const Reader& reader, T value) {
+  if (!reader.complete()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void encode_header(const Header& header, uint8_t* out) {
+  put(out, header.payload_bytes);
+  put(out + 4, static_cast<uint32_t>(header.type));
+}
+
+std::optional<Header> decode_header(const uint8_t* in) {
+  const auto payload_bytes = get<uint32_t>(in);
+  const auto type = get<uint32_t>(in + 4);
+  const bool known = type >= static_cast<uint32_t>(FrameType::Join) &&
+                     type <= static_cast<uint32_t>(FrameType::Farewell);
+  if (!known || payload_bytes > kMaxPayload) return std::nullopt;
+  return Header{payload_bytes, static_cast<FrameType>(type)};
+}
+
+Bytes encode(const Join& join) {
+  Writer writer;
+  writer.integer(join.rank);
+  writer.integer(join.n_ranks);
+  writer.integer(join.timeout_ms);
+  writer.integer(join.remaining_ms);
+  writer.integer(join.liveness_ms);
+  writer.integer(join.service);
+  writer.text(join.description, kMaxDescription);
+  return std::move(writer).frame(FrameType::Join);
+}
+
+std::optional<Join> decode_join(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Join join;
+  reader.integer(&join.rank);
+  reader.integer(&join.n_ranks);
+  reader.integer(&join.timeout_ms);
+  reader.integer(&join.remaining_ms);
+  reader.integer(&join.liveness_ms);
+  reader.integer(&join.service);
+  reader.text(&join.description, kMaxDescription);
+  return if_complete(reader, std::move(join));
+}
+
+Bytes encode(const Welcome& welcome) {
+  Writer writer;
+  writer.integer(welcome.coordinator_rank);
+  writer.text(welcome.coordinator, kMaxDescription);
+  return std::move(writer).frame(FrameType::Welcome);
+}
+
+std::optional<Welcome> decode_welcome(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Welcome welcome;
+  reader.integer(&welcome.coordinator_rank);
+  reader.text(&welcome.coordinator, kMaxDescription);
+  return if_complete(reader, std::move(welcome));
+}
+
+Bytes encode(const Contribution& contribution) {
+  Writer writer;
+  writer.integer(contribution.sequence);
+  writer.integer(contribution.timeout_ms);
+  writer.raw(contribution.bytes);
+  return std::move(writer).frame(FrameType::Contribution);
+}
+
+std::optional<Contribution> decode_contribution(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Contribution contribution;
+  reader.integer(&contribution.sequence);
+  reader.integer(&contribution.timeout_ms);
+  contribution.bytes = reader.rest();
+  if (contribution.bytes.size() > kMaxContribution) return std::nullopt;
+  return if_complete(reader, contribution);
+}
+
+Bytes encode_without_bytes(const Gathered& piece) {
+  Writer writer;
+  writer.integer(piece.sequence);
+  writer.integer(piece.total);
+  writer.integer(piece.offset);
+  return std::move(writer).frame(FrameType::Gathered, piece.bytes.size());
+}
+
+std::optional<Gathered> decode_gathered(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Gathered piece;
+  reader.integer(&piece.sequence);
+  reader.integer(&piece.total);
+  reader.integer(&piece.offset);
+  piece.bytes = reader.rest();
+  return if_complete(reader, piece);
+}
+
+Bytes encode(FrameType type, const Failure& failure) {
+  Writer writer;
+  writer.integer(static_cast<uint32_t>(failure.code));
+  writer.integer(static_cast<int32_t>(failure.rank));
+  writer.text(failure.reason, kMaxReason);
+  return std::move(writer).frame(type);
+}
+
+std::optional<Failure> decode_failure(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  uint32_t code = 0;
+  Failure failure;
+  reader.integer(&code);
+  reader.integer(&failure.rank);
+  reader.text(&failure.reason, kMaxReason);
+  if (code == 0 || code > static_cast<uint32_t>(Code::Unsupported)) return std::nullopt;
+  failure.code = static_cast<Code>(code);
+  return if_complete(reader, std::move(failure));
+}
+
+Bytes encode_empty(FrameType type) {
+  return Writer().frame(type);
+}
+
+Bytes concatenate(const std::vector<Bytes>& parts) {
+  size_t total = 0;
+  for (const Bytes& part : parts) total += sizeof(uint32_t) + part.size();
+  Bytes all(total);
+  uint8_t* out = all.data();
+  for (const Bytes& part : parts) {
+    put(out, static_cast<uint32_t>(part.size()));
+    out = std::copy(part.begin(), part.end(), out + sizeof(uint32_t));
+  }
+  return all;
+}
+
+std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, size_t n_parts) {
+  std::vector<Bytes> parts;
+  parts.reserve(n_parts);
+  while (parts.size() < n_parts) {
+    if (concatenation.size() < sizeof(uint32_t)) return std::nullopt;
+    const size_t length = get<uint32_t>(concatenation.data());
+    concatenation = concatenation.subspan(sizeof(uint32_t));
+    if (length > concatenation.size()) return std::nullopt;
+    parts.emplace_back(concatenation.begin(),
+                       concatenation.begin() + static_cast<ptrdiff_t>(length));
+    concatenation = concatenation.subspan(length);
+  }
+  if (!concatenation.empty()) return std::nullopt;
+  return parts;
+}
+
+}  // namespace hetccl::bootstrap

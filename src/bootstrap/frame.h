@@ -1,0 +1,94 @@
+// The control plane's messages: a header of 8 bytes (payload length, type, zeros; little endian)
+// and a bounded payload. Every decoder checks all it reads; nullopt means that the peer sent
+// nonsense.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+
+namespace hetccl::bootstrap {
+
+enum class FrameType : uint8_t {
+  Join = 1,      ///< rank -> coordinator, first on a connection
+  Welcome,       ///< coordinator -> rank: all ranks have joined
+  Heartbeat,     ///< both ways
+  Contribution,  ///< rank -> coordinator: its part of an all-gather
+  Gathered,      ///< coordinator -> rank: a piece of all parts
+  Report,        ///< rank -> coordinator: a failure it noticed
+  Failed,        ///< coordinator -> rank: the communicator's first cause; nothing follows
+  Leave,         ///< rank -> coordinator: nothing follows
+  Farewell,      ///< coordinator -> rank: losing the coordinator is no failure from now on
+};
+
+inline constexpr size_t kHeaderBytes = 8;
+inline constexpr size_t kMaxContribution = size_t{1} << 20;
+/// The largest payload of any frame: a full contribution with its fields.
+inline constexpr size_t kMaxPayload = kMaxContribution + 64;
+/// The largest payload that a rank which has not joined may send.
+inline constexpr size_t kMaxJoinPayload = 2048;
+inline constexpr size_t kMaxDescription = 1024;
+inline constexpr size_t kMaxReason = 4096;
+inline constexpr int32_t kMaxRanks = 65'536;
+
+using Bytes = std::vector<uint8_t>;
+
+struct Header {
+  uint32_t payload_bytes = 0;
+  FrameType type{};
+};
+void encode_header(const Header& header, uint8_t* out);
+/// Of kHeaderBytes bytes; unknown types and lengths beyond kMaxPayload are nonsense.
+std::optional<Header> decode_header(const uint8_t* in);
+
+struct Join {
+  int32_t rank = 0;
+  int32_t n_ranks = 0;
+  int64_t timeout_ms = 0;    ///< as the caller gave it, for messages
+  int64_t remaining_ms = 0;  ///< what is left of it
+  int64_t liveness_ms = 0;   ///< of this rank: it sends a heartbeat five times as often
+  uint64_t service = 0;      ///< random; equal on ranks of one Service
+  std::string description;
+};
+struct Welcome {
+  int32_t coordinator_rank = -1;  ///< the rank that lives in the coordinator's process, or -1
+  std::string coordinator;        ///< its description
+};
+/// The fields before a contribution's bytes.
+struct Contribution {
+  uint64_t sequence = 0;
+  int64_t timeout_ms = 0;
+  std::span<const uint8_t> bytes;
+};
+/// A piece of the concatenation, by rank, of (length in 4 bytes, bytes).
+struct Gathered {
+  uint64_t sequence = 0;
+  uint64_t total = 0;
+  uint64_t offset = 0;
+  std::span<const uint8_t> bytes;
+};
+
+/// Whole frames, header included.
+Bytes encode(const Join& join);
+Bytes encode(const Welcome& welcome);
+Bytes encode(const Contribution& contribution);
+Bytes encode(FrameType type, const Failure& failure);  ///< Report or Failed
+Bytes encode_empty(FrameType type);                    ///< Heartbeat, Leave or Farewell
+/// Header and fields only: the piece's bytes follow on their own, shared by all receivers.
+Bytes encode_without_bytes(const Gathered& piece);
+
+std::optional<Join> decode_join(std::span<const uint8_t> payload);
+std::optional<Welcome> decode_welcome(std::span<const uint8_t> payload);
+std::optional<Contribution> decode_contribution(std::span<const uint8_t> payload);
+std::optional<Gathered> decode_gathered(std::span<const uint8_t> payload);
+std::optional<Failure> decode_failure(std::span<const uint8_t> payload);
+
+/// The concatenation that Gathered pieces carry, and its parts again.
+Bytes concatenate(const std::vector<Bytes>& parts);
+std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, size_t n_parts);
+
+}  // namespace hetccl::bootstrap

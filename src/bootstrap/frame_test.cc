@@ -1,0 +1,102 @@
+#include "bootstrap/frame.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+namespace hetccl::bootstrap {
+namespace {
+
+std::span<const uint8_t> payload(const Bytes& frame) {
+  const auto header = decode_header(frame.data());
+  REQUIRE(header);
+  REQUIRE(header->payload_bytes == frame.size() - kHeaderBytes);
+  return std::span(frame).subspan(kHeaderBytes);
+}
+
+TEST_CASE("frames come back as they were") {
+  const auto join = decode_join(payload(encode(Join{3, 8, 1000, 900, 5000, 42, "host a, pid 7"})));
+  REQUIRE(join);
+  CHECK(join->rank == 3);
+  CHECK(join->n_ranks == 8);
+  CHECK(join->remaining_ms == 900);
+  CHECK(join->service == 42);
+  CHECK(join->description == "host a, pid 7");
+  const auto welcome = decode_welcome(payload(encode(Welcome{-1, "x"})));
+  REQUIRE(welcome);
+  CHECK(welcome->coordinator_rank == -1);
+  const Bytes bytes = {1, 2, 3};
+  const Bytes contribution_frame = encode(Contribution{9, 77, bytes});
+  const auto contribution = decode_contribution(payload(contribution_frame));
+  REQUIRE(contribution);
+  CHECK(contribution->sequence == 9);
+  CHECK(Bytes(contribution->bytes.begin(), contribution->bytes.end()) == bytes);
+  const auto failure =
+      decode_failure(payload(encode(FrameType::Failed, Failure{Code::Timeout, -1, "late"})));
+  REQUIRE(failure);
+  CHECK(failure->code == Code::Timeout);
+  CHECK(failure->rank == -1);
+  CHECK(failure->reason == "late");
+}
+
+TEST_CASE("headers of unknown types and too long payloads are nonsense") {
+  uint8_t bytes[kHeaderBytes];
+  encode_header({kMaxPayload, FrameType::Join}, bytes);
+  CHECK(decode_header(bytes));
+  encode_header({kMaxPayload + 1, FrameType::Join}, bytes);
+  CHECK_FALSE(decode_header(bytes));
+  encode_header({0, static_cast<FrameType>(0)}, bytes);
+  CHECK_FALSE(decode_header(bytes));
+  encode_header({0, static_cast<FrameType>(10)}, bytes);
+  CHECK_FALSE(decode_header(bytes));
+  encode_header({0, FrameType::Leave}, bytes);
+  bytes[7] = 1;
+  CHECK_FALSE(decode_header(bytes));
+}
+
+TEST_CASE("cut, padded and overlong payloads are refused") {
+  const Bytes frame = encode(Join{0, 2, 1, 1, 1, 1, "description"});
+  const auto whole = payload(frame);
+  for (size_t n = 0; n < whole.size(); ++n) CHECK_FALSE(decode_join(whole.first(n)));
+  Bytes padded(whole.begin(), whole.end());
+  padded.push_back(0);
+  CHECK_FALSE(decode_join(padded));
+  const Bytes huge(kMaxContribution + 17, 1);
+  CHECK_FALSE(decode_contribution(huge));
+  Bytes lying(whole.begin(), whole.end());
+  lying[40] = lying[41] = lying[42] = lying[43] = 0xff;  // the description's length
+  CHECK_FALSE(decode_join(lying));
+  CHECK_FALSE(decode_failure(payload(encode(FrameType::Report, Failure{Code::Ok, 0, ""}))));
+  CHECK(encode(FrameType::Report, Failure{Code::Timeout, 0, std::string(100'000, 'x')}).size() <
+        kMaxReason + 64);
+}
+
+TEST_CASE("random bytes never decode beyond their end") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    Bytes bytes(random() % 64);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() % 8);
+    (void)decode_join(bytes);
+    (void)decode_welcome(bytes);
+    (void)decode_contribution(bytes);
+    (void)decode_gathered(bytes);
+    (void)decode_failure(bytes);
+    const auto parts = split(bytes, random() % 5);
+    size_t total = 0;
+    if (parts) {
+      for (const Bytes& part : *parts) total += part.size() + 4;
+      CHECK(total == bytes.size());
+    }
+  }
+}
+
+TEST_CASE("concatenation splits into the same parts") {
+  const std::vector<Bytes> parts = {{}, {1}, Bytes(1000, 2), {}};
+  const Bytes all = concatenate(parts);
+  CHECK(split(all, 4) == parts);
+  CHECK_FALSE(split(all, 3));
+  CHECK_FALSE(split(all, 5));
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,285 @@
+#include "bootstrap/job.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int64_t kHeartbeatsPerLiveness = 5;
+constexpr size_t kListedRanks = 16;
+
+std::string name(const Join& rank) {
+  return format("rank %d (%s)", rank.rank, rank.description.c_str());
+}
+
+}  // namespace
+
+std::string rank_list(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const size_t listed = std::min(ranks.size(), kListedRanks);
+  for (size_t i = 0; i < listed; ++i) {
+    text.append(i > 0 ? ", " : "").append(std::to_string(ranks[i]));
+  }
+  if (ranks.size() > listed) text += format(" and %zu more", ranks.size() - listed);
+  return text;
+}
+
+class Job::Member final : public Connection::Owner {
+ public:
+  Member(Job& job, std::shared_ptr<Connection> its_connection, Join its_join)
+      : connection(std::move(its_connection)), join(std::move(its_join)), job_(job) {}
+  void on_frame(const Header& header, std::span<const uint8_t> payload) override {
+    job_.on_frame(*this, header, payload);
+  }
+  void on_closed(const std::string& why) override { job_.lost(*this, why); }
+
+  std::shared_ptr<Connection> connection;
+  Join join;
+  bool left = false;
+  std::optional<Bytes> contribution;
+
+ private:
+  Job& job_;
+};
+
+Job::Job(Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
+
+Job::~Job() = default;
+
+bool Job::complete() const {
+  return n_ranks_ > 0 && members_.size() == static_cast<size_t>(n_ranks_);
+}
+
+std::optional<Failure> Job::why_not(const Join& join) const {
+  const std::string who = name(join);
+  if (join.n_ranks < 1 || join.n_ranks > kMaxRanks) {
+    return Failure{Code::InvalidArgument, join.rank,
+                   format("%s asks for a communicator of %d ranks: 1 to %d are possible",
+                          who.c_str(), join.n_ranks, kMaxRanks)};
+  }
+  if (join.rank < 0 || join.rank >= join.n_ranks) {
+    return Failure{Code::InvalidArgument, join.rank,
+                   format("%s is out of range: this communicator's ranks are 0 to %d", who.c_str(),
+                          join.n_ranks - 1)};
+  }
+  if (members_.empty()) return std::nullopt;
+  const Join& first = members_.begin()->second->join;
+  if (join.n_ranks != n_ranks_) {
+    return Failure{Code::InvalidArgument, join.rank,
+                   format("ranks disagree on the communicator's size: %s says %d, %s says %d",
+                          name(first).c_str(), n_ranks_, who.c_str(), join.n_ranks)};
+  }
+  if (const auto same = members_.find(join.rank); same != members_.end()) {
+    return Failure{
+        Code::InvalidArgument, join.rank,
+        format("rank %d was given twice, to %s and to %s: every process needs its own "
+               "number",
+               join.rank, same->second->join.description.c_str(), join.description.c_str())};
+  }
+  return std::nullopt;
+}
+
+void Job::join(std::shared_ptr<Connection> connection, Join join) {
+  if (const auto failure = why_not(join)) return refuse_or_fail(*connection, *failure);
+  n_ranks_ = join.n_ranks;
+  const TimePoint deadline = Loop::now() + bounded_wait(join.remaining_ms);
+  const int64_t timeout_ms = join.timeout_ms;
+  auto member = std::make_unique<Member>(*this, connection, std::move(join));
+  connection->hand_over(member.get(), kMaxPayload);
+  const int32_t rank = member->join.rank;
+  members_.emplace(rank, std::move(member));
+  if (deadline < join_deadline_) {
+    join_deadline_ = deadline;
+    if (join_timer_) loop_.cancel(*join_timer_);
+    join_timer_ = loop_.at(deadline, [this, timeout_ms] { on_join_timeout(timeout_ms); });
+  }
+  if (!tick_timer_) tick_timer_ = loop_.at(Loop::now() + tick_period(), [this] { tick(); });
+  if (complete()) welcome_all();
+}
+
+void Job::refuse_or_fail(Connection& newcomer, const Failure& failure) {
+  newcomer.send(encode(FrameType::Failed, failure));
+  newcomer.finish();
+  if (!complete()) fail(failure);
+}
+
+void Job::welcome_all() {
+  loop_.cancel(*join_timer_);
+  join_timer_.reset();
+  Welcome welcome;
+  for (const auto& [rank, member] : members_) {
+    if (member->join.service != options_.service) continue;
+    welcome = {rank, member->join.description};
+    break;
+  }
+  const Bytes frame = encode(welcome);
+  for (const auto& [rank, member] : members_) member->connection->send(frame);
+}
+
+void Job::on_join_timeout(int64_t timeout_ms) {
+  join_timer_.reset();
+  std::vector<int32_t> missing;
+  for (int32_t rank = 0; rank < n_ranks_; ++rank) {
+    if (members_.count(rank) == 0) missing.push_back(rank);
+  }
+  fail({Code::Timeout, missing.front(),
+        format("%s of %d never came within %lld ms: check that they run, and that they reach this "
+               "address",
+               rank_list(missing).c_str(), n_ranks_, static_cast<long long>(timeout_ms))});
+}
+
+void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t> payload) {
+  if (header.type == FrameType::Heartbeat) return;
+  if (header.type == FrameType::Leave) return leave(member);
+  if (header.type == FrameType::Report) {
+    if (const auto failure = decode_failure(payload)) return fail(*failure);
+  }
+  if (header.type == FrameType::Contribution && complete()) {
+    const auto contribution = decode_contribution(payload);
+    const bool expected =
+        contribution && contribution->sequence == gather_sequence_ && !member.contribution;
+    if (expected) return contribute(member, *contribution);
+  }
+  lost(member, "it broke the control plane's protocol");
+}
+
+void Job::contribute(Member& member, const Contribution& contribution) {
+  member.contribution.emplace(contribution.bytes.begin(), contribution.bytes.end());
+  ++n_contributions_;
+  if (n_contributions_ == members_.size()) return send_gathered();
+  for (const auto& [rank, other] : members_) {
+    if (!other->left || other->contribution) continue;
+    return fail({Code::RemoteError, rank,
+                 name(other->join) + " left the communicator while others exchange data"});
+  }
+  const TimePoint deadline = Loop::now() + bounded_wait(contribution.timeout_ms);
+  if (deadline >= gather_deadline_) return;
+  gather_deadline_ = deadline;
+  if (gather_timer_) loop_.cancel(*gather_timer_);
+  gather_timer_ =
+      loop_.at(deadline, [this, ms = contribution.timeout_ms] { on_gather_timeout(ms); });
+}
+
+void Job::send_gathered() {
+  if (gather_timer_) loop_.cancel(*gather_timer_);
+  gather_timer_.reset();
+  gather_deadline_ = TimePoint::max();
+  std::vector<Bytes> parts;
+  parts.reserve(members_.size());
+  for (const auto& [rank, member] : members_) parts.push_back(std::move(*member->contribution));
+  for (const auto& [rank, member] : members_) member->contribution.reset();
+  const auto all = std::make_shared<const Bytes>(concatenate(parts));
+  for (size_t begin = 0; begin < all->size(); begin += kMaxContribution) {
+    const size_t end = std::min(begin + kMaxContribution, all->size());
+    const Bytes head = encode_without_bytes(
+        {gather_sequence_, all->size(), begin, std::span(*all).subspan(begin, end - begin)});
+    for (const auto& [rank, member] : members_) member->connection->send(head, {all, begin, end});
+  }
+  n_contributions_ = 0;
+  ++gather_sequence_;
+}
+
+void Job::on_gather_timeout(int64_t timeout_ms) {
+  gather_timer_.reset();
+  std::vector<int32_t> missing;
+  for (const auto& [rank, member] : members_) {
+    if (!member->contribution) missing.push_back(rank);
+  }
+  // A contribution cannot be taken back, so a rank that came later would pair with nobody: the
+  // communicator has failed.
+  fail({Code::Timeout, missing.front(),
+        format("%s of %d did not enter the exchange within %lld ms", rank_list(missing).c_str(),
+               n_ranks_, static_cast<long long>(timeout_ms))});
+}
+
+void Job::leave(Member& member) {
+  if (!complete()) return lost(member, "it gave up before all ranks had joined");
+  member.left = true;
+  member.connection->finish();
+  if (++n_left_ == members_.size()) return end(std::nullopt);
+  if (n_contributions_ > 0 && !member.contribution) {
+    return fail({Code::RemoteError, member.join.rank,
+                 name(member.join) + " left the communicator while others exchange data"});
+  }
+  if (member.join.service != options_.service || said_farewell_) return;
+  // This process may now end in peace, without telling its Service: nobody waits for it.
+  said_farewell_ = true;
+  for (const auto& [rank, other] : members_) {
+    if (!other->left) other->connection->send(encode_empty(FrameType::Farewell));
+  }
+}
+
+void Job::lost(Member& member, const std::string& why) {
+  fail({Code::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
+}
+
+void Job::fail(const Failure& failure) {
+  if (ended_) return;
+  const Bytes frame = encode(FrameType::Failed, failure);
+  for (const auto& [rank, member] : members_) {
+    member->connection->send(frame);
+    member->connection->finish();
+  }
+  end(failure);
+}
+
+void Job::farewell() {
+  // A rank of this process that has not left goes with it: to the others that is a loss.
+  for (const auto& [rank, member] : members_) {
+    if (member->left || member->join.service != options_.service) continue;
+    return lost(*member, "its process shut hetccl down without leaving");
+  }
+  for (const auto& [rank, member] : members_) {
+    member->connection->send(encode_empty(FrameType::Farewell));
+    member->connection->finish();
+  }
+  end(std::nullopt);
+}
+
+void Job::end(const std::optional<Failure>& failure) {
+  if (ended_) return;
+  ended_ = true;
+  for (auto* timer : {&join_timer_, &gather_timer_, &tick_timer_}) {
+    if (*timer) loop_.cancel(**timer);
+    timer->reset();
+  }
+  options_.on_end(failure);
+}
+
+Duration Job::tick_period() const {
+  int64_t shortest = options_.liveness_ms;
+  for (const auto& [rank, member] : members_) {
+    shortest = std::min(shortest, member->join.liveness_ms);
+  }
+  return std::max(milliseconds(shortest / kHeartbeatsPerLiveness), milliseconds(10));
+}
+
+void Job::tick() {
+  tick_timer_.reset();
+  const TimePoint now = Loop::now();
+  const Duration period = tick_period();
+  for (const auto& [rank, member] : members_) {
+    if (member->left) continue;
+    Connection& connection = *member->connection;
+    // A rank's heartbeats follow its own setting, so a longer one there is no silence here.
+    const int64_t silence_ms = std::max(options_.liveness_ms, member->join.liveness_ms);
+    if (now - connection.last_received() > bounded_wait(silence_ms)) {
+      connection.read_now();
+      if (ended_) return;
+      if (Loop::now() - connection.last_received() > bounded_wait(silence_ms)) {
+        return lost(*member, format("silent for %lld ms (stopped, hung or cut off)",
+                                    static_cast<long long>(silence_ms)));
+      }
+    }
+    if (now - connection.last_sent() >= period / 2) {
+      connection.send(encode_empty(FrameType::Heartbeat));
+    }
+  }
+  tick_timer_ = loop_.at(now + period, [this] { tick(); });
+}
+
+}  // namespace hetccl::bootstrap

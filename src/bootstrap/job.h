@@ -1,0 +1,75 @@
+// The coordinator's state of one communicator: who has joined, the all-gather in progress, the
+// heartbeats, and the first cause of its end. Lives on the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/connection.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/loop.h"
+
+namespace hetccl::bootstrap {
+
+/// "rank 3", "ranks 2, 5", at most 16 of them by number: "ranks 0, 1, ... and 84 more".
+std::string rank_list(const std::vector<int32_t>& ranks);
+
+class Job {
+ public:
+  struct Options {
+    int64_t liveness_ms = 0;
+    uint64_t service = 0;  ///< the token of this process's Service
+    /// Called once, as the last thing: every rank has left, or `failure` was told to all. The Job
+    /// is finished then, but still on the call stack.
+    std::function<void(const std::optional<Failure>& failure)> on_end;
+  };
+  Job(Loop& loop, Options options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  /// A rank asks to join. A wrong number or size ends the communicator for all, as long as ranks
+  /// are missing; once it is complete only the newcomer is refused.
+  void join(std::shared_ptr<Connection> connection, Join join);
+  /// The coordinator goes in peace: tells every rank and stops.
+  void farewell();
+
+ private:
+  class Member;
+
+  void refuse_or_fail(Connection& newcomer, const Failure& failure);
+  [[nodiscard]] std::optional<Failure> why_not(const Join& join) const;
+  void welcome_all();
+  void on_frame(Member& member, const Header& header, std::span<const uint8_t> payload);
+  void contribute(Member& member, const Contribution& contribution);
+  void send_gathered();
+  void on_gather_timeout(int64_t timeout_ms);
+  void leave(Member& member);
+  void lost(Member& member, const std::string& why);
+  void fail(const Failure& failure);
+  void on_join_timeout(int64_t timeout_ms);
+  void tick();
+  void end(const std::optional<Failure>& failure);
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] Duration tick_period() const;
+
+  Loop& loop_;
+  Options options_;
+  int32_t n_ranks_ = 0;
+  std::map<int32_t, std::unique_ptr<Member>> members_;
+  size_t n_left_ = 0;
+  bool said_farewell_ = false;
+  uint64_t gather_sequence_ = 0;
+  size_t n_contributions_ = 0;
+  std::optional<Loop::Timer> join_timer_, gather_timer_, tick_timer_;
+  TimePoint join_deadline_ = TimePoint::max();
+  TimePoint gather_deadline_ = TimePoint::max();
+  bool ended_ = false;
+};
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,138 @@
+// Joining that cannot work: every rank gets the reason, in bounded time.
+#include <doctest/doctest.h>
+
+#include "bootstrap/testing.h"
+#include "bootstrap/unique_id.h"
+
+namespace hetccl::bootstrap {
+namespace {
+
+using namespace testing;
+
+TEST_CASE("ranks that never come are named to all who wait") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const std::vector<int> came = {0, 1, 3, 4, 6, 7};
+  std::vector<Status> answers(came.size());
+  parallel(static_cast<int>(came.size()), [&](int i) {
+    const auto at = static_cast<size_t>(i);
+    answers[at] = one->join(id.value(), options(came[at], 8, 500)).status();
+  });
+  for (const Status& answer : answers) {
+    CHECK(answer.code() == Code::Timeout);
+    CHECK(contains(answer.message(), "ranks 2, 5 of 8 never came within 500 ms"));
+  }
+  // Who comes later still learns why there is nobody.
+  CHECK(contains(one->join(id.value(), options(2, 8, 5'000)).status().message(), "never came"));
+}
+
+struct Pair {
+  Status first, second;
+};
+
+Pair join_two(const JoinOptions& first, const JoinOptions& second) {
+  const auto one = service(), two = service();
+  const auto id = one->unique_id();
+  Pair answers;
+  parallel(2, [&](int i) {
+    (i == 0 ? answers.first : answers.second) =
+        (i == 0 ? one : two)->join(id.value(), i == 0 ? first : second).status();
+  });
+  return answers;
+}
+
+TEST_CASE("a number given twice, sizes that differ and numbers out of range are told to all") {
+  const Pair twice = join_two(options(1, 3), options(1, 3));
+  for (const Status& answer : {twice.first, twice.second}) {
+    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(contains(answer.message(), "rank 1 was given twice"));
+  }
+  const Pair sizes = join_two(options(0, 2), options(1, 3));
+  for (const Status& answer : {sizes.first, sizes.second}) {
+    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(contains(answer.message(), "disagree on the communicator's size"));
+  }
+  const Pair range = join_two(options(0, 2), options(2, 2));
+  for (const Status& answer : {range.first, range.second}) {
+    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(contains(answer.message(), "rank 2 (host t, pid 1002) is out of range"));
+  }
+  const Pair none = join_two(options(0, 0), options(1, -5));
+  CHECK(none.first.code() == Code::InvalidArgument);
+  CHECK(none.second.code() == Code::InvalidArgument);
+}
+
+TEST_CASE("a duplicate does not disturb a communicator that is complete") {
+  const auto one = service(), two = service();
+  const auto id = one->unique_id();
+  std::vector<FailureBox> boxes(2);
+  const Sessions sessions = join_all({one.get()}, id.value(), 2, &boxes);
+  REQUIRE(complete(sessions));
+  const Status extra = two->join(id.value(), options(1, 2, 5'000)).status();
+  CHECK(extra.code() == Code::InvalidArgument);
+  CHECK(contains(extra.message(), "rank 1 was given twice"));
+  std::vector<int> right(2);
+  parallel(2, [&](int r) {
+    right[static_cast<size_t>(r)] = sessions[static_cast<size_t>(r)]->barrier(5'000).ok();
+  });
+  CHECK(right == std::vector<int>(2, 1));
+}
+
+TEST_CASE("a wrong secret and an unknown communicator are refused with the remedy") {
+  const auto one = service(), two = service();
+  const auto id = one->unique_id();
+  Invitation altered = decode(id.value()).value();
+  altered.secret[5] ^= 1;
+  const Status wrong = two->join(encode(altered), options(0, 1, 10'000)).status();
+  CHECK(wrong.code() == Code::RemoteError);
+  CHECK(contains(wrong.message(), "rank 0 cannot join"));
+  CHECK(contains(wrong.message(), "give every rank the unique id made in this run"));
+  Invitation unknown = decode(id.value()).value();
+  unknown.communicator ^= 1;
+  CHECK(two->join(encode(unknown), options(0, 1, 10'000)).status().code() == Code::RemoteError);
+  CHECK(two->join(UniqueId{}, options(0, 1)).status().code() == Code::InvalidArgument);
+  CHECK(two->join(id.value(), options(0, 1)).ok());
+}
+
+TEST_CASE("an id whose process is gone times out and names the address") {
+  auto one = service();
+  const auto two = service();
+  const auto id = one->unique_id();
+  one.reset();
+  const Status gone = two->join(id.value(), options(1, 2, 300)).status();
+  CHECK(gone.code() == Code::Timeout);
+  CHECK(contains(gone.message(), "127.0.0.1"));
+}
+
+TEST_CASE("a rank that gives up while others wait is named") {
+  const auto one = service();
+  auto two = service();
+  const auto id = one->unique_id();
+  Status waiting, leaving;
+  std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
+  std::thread second([&] { leaving = two->join(id.value(), options(1, 3)).status(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  two.reset();
+  first.join();
+  second.join();
+  CHECK(leaving.code() != Code::Ok);
+  CHECK(waiting.code() == Code::RemoteError);
+  CHECK(contains(waiting.message(), "rank 1 (host t, pid 1001) was lost"));
+}
+
+TEST_CASE("two jobs share a port range, each on a port of its own") {
+  Config ranged = config();
+  ranged.port_range = "39610-39690";
+  const auto one = Service::create(ranged, Log{}).value();
+  const auto two = Service::create(ranged, Log{}).value();
+  const auto first = one->unique_id(), second = two->unique_id();
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  CHECK(decode(first.value()).value().addresses[0].text() !=
+        decode(second.value()).value().addresses[0].text());
+  CHECK(one->join(second.value(), options(0, 1)).ok());
+  CHECK(two->join(first.value(), options(0, 1)).ok());
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap

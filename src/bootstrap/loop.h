@@ -1,0 +1,93 @@
+// The control thread: one epoll loop with timers, which owns everything that the coordinator and
+// the sessions of a Service share with the network. Other threads hand it tasks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "net/socket.h"
+
+namespace hetccl::bootstrap {
+
+/// A wait given in milliseconds, by a caller or a peer: clamped so that it can be added to a
+/// TimePoint.
+inline std::chrono::milliseconds bounded_wait(int64_t wait_ms) {
+  return std::chrono::milliseconds(std::clamp<int64_t>(wait_ms, 0, int64_t{1} << 40));
+}
+
+class Loop {
+ public:
+  using Task = std::function<void()>;
+  using Ready = std::function<void(uint32_t events)>;
+  using Timer = std::pair<TimePoint, uint64_t>;
+
+  /// Starts the thread, with all signals blocked: they belong to the user's threads.
+  static Result<std::shared_ptr<Loop>> create();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  /// `stop` must have been called.
+  ~Loop() = default;
+
+  // From any other thread.
+
+  /// Runs `task` on the thread, in order; false when the loop has stopped or belongs to the parent
+  /// of this process.
+  bool post(Task task);
+  /// `post`, and waits until it has run.
+  bool run(Task task);
+  /// Ends the thread once no descriptor is watched, or after `patience`. Tasks posted before still
+  /// run.
+  void stop(Duration patience);
+  /// False in a child made by fork: the thread exists in the parent only.
+  [[nodiscard]] bool is_mine() const;
+
+  // On the thread only.
+
+  [[nodiscard]] static TimePoint now() { return steady_clock().now(); }
+  /// Calls `ready` whenever `fd` is ready for `events` (EPOLLIN, EPOLLOUT). `ready` is kept until
+  /// `unwatch`, also while it runs.
+  Result<uint64_t> watch(int fd, uint32_t events, Ready ready);
+  void change(uint64_t watch, int fd, uint32_t events);
+  void unwatch(uint64_t watch, int fd);
+  /// Descriptors are served before timers, so a timer that finds silence finds it on a loop that
+  /// has read what had come.
+  Timer at(TimePoint when, Task task);
+  void cancel(const Timer& timer) { timers_.erase(timer); }
+
+ private:
+  Loop(net::Fd epoll, net::Fd wake);
+  void main();
+  bool serve_descriptors(int timeout_ms);
+  void serve_timers();
+  void serve_tasks();
+  [[nodiscard]] int time_to_next_timer() const;
+  [[nodiscard]] bool finished() const;
+
+  net::Fd epoll_;
+  net::Fd wake_;
+  const int pid_;
+  std::unordered_map<uint64_t, std::shared_ptr<Ready>> watches_;
+  std::map<Timer, Task> timers_;
+  uint64_t next_ = 1;  // names of watches and timers; 0 is the wake descriptor
+  bool stopping_ = false;
+  TimePoint stop_deadline_;
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<Task> tasks_;
+  bool closed_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,121 @@
+// The Service: one control thread, started with the first use, for the coordinator of the ids made
+// here and for every session joined here.
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/client.h"
+#include "bootstrap/coordinator.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/loop.h"
+#include "bootstrap/unique_id.h"
+#include "net/auth.h"
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the end of a Service waits for peers to take its last words.
+constexpr milliseconds kFarewellTime(500);
+
+}  // namespace
+
+struct Service::Impl {
+  Config config;
+  Log log;
+  uint64_t token = 0;
+  std::shared_ptr<Clients> clients = std::make_shared<Clients>();
+
+  std::mutex mutex;  // guards the start of what follows
+  std::shared_ptr<Loop> loop;
+  uint16_t port = 0;
+  std::unique_ptr<Coordinator> coordinator;  // used on the loop's thread
+
+  Result<std::shared_ptr<Loop>> start_loop();
+  Status start_coordinator();
+};
+
+Result<std::shared_ptr<Loop>> Service::Impl::start_loop() {
+  std::lock_guard lock(mutex);
+  if (!loop) {
+    HETCCL_ASSIGN(loop, Loop::create());
+  }
+  if (!loop->is_mine()) {
+    return error(Code::InvalidUsage,
+                 "hetccl was started before fork: a child process must start its own");
+  }
+  return loop;
+}
+
+Status Service::Impl::start_coordinator() {
+  std::lock_guard lock(mutex);
+  if (coordinator) return {};
+  HETCCL_ASSIGN(net::Listener listener, net::listen(config));
+  const uint16_t listening = listener.port;
+  Status status = error(Code::Aborted, "the control plane has shut down");
+  loop->run([&] {
+    auto made = Coordinator::create(*loop, std::move(listener), {config.liveness_ms, token, log});
+    status = made.status();
+    if (made.ok()) coordinator = std::move(made).value();
+  });
+  if (status.ok()) port = listening;
+  return status;
+}
+
+Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Service>> Service::create(const Config& config, const Log& log) {
+  auto impl = std::make_unique<Impl>();
+  impl->config = config;
+  impl->log = log;
+  net::random_bytes(&impl->token, sizeof impl->token);
+  return std::unique_ptr<Service>(new Service(std::move(impl)));
+}
+
+Service::~Service() {
+  if (!impl_->loop) return;
+  if (!impl_->loop->is_mine()) {
+    // A forked child has neither the thread nor the right to speak on the connections.
+    [[maybe_unused]] const Impl* parents = impl_.release();
+    return;
+  }
+  impl_->loop->run([this] {
+    if (impl_->coordinator) impl_->coordinator->farewell();
+    for (Client* client : *impl_->clients) client->abandon();
+    impl_->clients->clear();
+  });
+  impl_->loop->stop(kFarewellTime);
+}
+
+Result<UniqueId> Service::unique_id() {
+  HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
+  HETCCL_ASSIGN(const std::vector<net::Interface> interfaces, net::interfaces(impl_->config));
+  HETCCL_TRY(impl_->start_coordinator().with("starting the coordinator"));
+  Invitation invitation;
+  net::random_bytes(&invitation.communicator, sizeof invitation.communicator);
+  invitation.secret = net::random_secret();
+  invitation.addresses = choose_addresses(interfaces, impl_->port);
+  loop->run([&] { impl_->coordinator->add(invitation.communicator, invitation.secret); });
+  return encode(invitation);
+}
+
+Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions options) {
+  HETCCL_ASSIGN(Invitation invitation, decode(id));
+  HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
+  const int rank = options.rank;
+  const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
+  auto connected = dial(invitation, {rank, deadline, milliseconds(impl_->config.liveness_ms)});
+  const std::string context = format("rank %d cannot join", rank);
+  if (!connected.ok()) return connected.status().with(context);
+  auto client = std::make_unique<Client>(
+      loop, impl_->clients, std::move(invitation),
+      Client::Options{std::move(options), impl_->config.liveness_ms, impl_->token});
+  HETCCL_TRY(client->join(std::move(*connected), deadline).with(context));
+  return std::unique_ptr<Session>(std::move(client));
+}
+
+}  // namespace hetccl::bootstrap

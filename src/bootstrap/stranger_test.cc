@@ -1,0 +1,117 @@
+// Strangers at the coordinator's port: junk, silence, half a handshake, floods. The job goes on.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "bootstrap/coordinator.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/testing.h"
+#include "bootstrap/unique_id.h"
+
+namespace hetccl::bootstrap {
+namespace {
+
+using namespace testing;
+using std::chrono::seconds;
+
+TimePoint soon() {
+  return steady_clock().now() + seconds(10);
+}
+
+net::Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says = {}) {
+  auto fd = net::connect(invitation.addresses, soon());
+  REQUIRE(fd.ok());
+  if (!says.empty()) (void)::send(fd->get(), says.data(), says.size(), MSG_NOSIGNAL);
+  return std::move(fd).value();
+}
+
+bool closed_by_peer(const net::Fd& fd) {
+  std::array<uint8_t, 4096> bytes;
+  for (;;) {
+    const Status got = net::recv_all(fd.get(), bytes.data(), 1, soon());
+    if (!got.ok()) return got.code() == Code::RemoteError;
+  }
+}
+
+TEST_CASE("a job joins and works among strangers, who are thrown out") {
+  const auto one = service(1'000), two = service(1'000);
+  const auto id = one->unique_id();
+  const Invitation invitation = decode(id.value()).value();
+  std::vector<net::Fd> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(stranger(invitation));
+    strangers.push_back(stranger(invitation, std::vector<uint8_t>(5'000, static_cast<uint8_t>(i))));
+    strangers.push_back(stranger(invitation, {'h', 'e', 't', 'c', 'c', 'l', 0, 1, 1, 0}));
+  }
+  const auto start = steady_clock().now();
+  std::vector<FailureBox> boxes(4);
+  const Sessions sessions = join_all({one.get(), two.get()}, id.value(), 4, &boxes);
+  REQUIRE(complete(sessions));
+  std::vector<int> right(4);
+  parallel(4, [&](int rank) {
+    right[static_cast<size_t>(rank)] = sessions[static_cast<size_t>(rank)]->barrier(5'000).ok();
+  });
+  CHECK(right == std::vector<int>(4, 1));
+  CHECK(steady_clock().now() - start < seconds(5));
+  CHECK(std::all_of(strangers.begin(), strangers.end(), closed_by_peer));
+  for (FailureBox& box : boxes) CHECK(box.count() == 0);
+}
+
+TEST_CASE("a flood of silent connections does not keep a rank out") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const Invitation invitation = decode(id.value()).value();
+  std::vector<net::Fd> strangers;
+  for (int i = 0; i < 400; ++i) strangers.push_back(stranger(invitation));
+  const auto start = steady_clock().now();
+  const auto session = one->join(id.value(), options(0, 1, 10'000));
+  CHECK(session.ok());
+  CHECK(steady_clock().now() - start < seconds(2));
+}
+
+// Someone who knows the secret and misuses it.
+net::Fd insider(const Invitation& invitation, const Bytes& says) {
+  auto fd = dial(invitation, {1, soon(), seconds(5)});
+  REQUIRE(fd.ok());
+  (void)net::send_all(fd->get(), says.data(), says.size(), soon());
+  return std::move(fd).value();
+}
+
+TEST_CASE("authenticated nonsense is thrown out; nonsense from a rank names the rank") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const Invitation invitation = decode(id.value()).value();
+  Bytes huge(kHeaderBytes);
+  encode_header({kMaxPayload, FrameType::Join}, huge.data());
+  CHECK(closed_by_peer(insider(invitation, huge)));
+  CHECK(closed_by_peer(insider(invitation, Bytes(64, 0xee))));
+  CHECK(closed_by_peer(insider(invitation, encode_empty(FrameType::Heartbeat))));
+  Status waiting;
+  std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
+  Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "an odd one"});
+  const Bytes early = encode(Contribution{0, 100, {}});
+  says.insert(says.end(), early.begin(), early.end());
+  const net::Fd odd = insider(invitation, says);
+  first.join();
+  CHECK(waiting.code() == Code::RemoteError);
+  CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
+}
+
+TEST_CASE("a rank that writes its frames byte by byte is served like any other") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const Invitation invitation = decode(id.value()).value();
+  Result<std::unique_ptr<Session>> joined = Status();
+  std::thread first([&] { joined = one->join(id.value(), options(0, 2)); });
+  const net::Fd slow = insider(invitation, {});
+  for (const uint8_t byte : encode(Join{1, 2, 20'000, 20'000, 5'000, 1, "slow"})) {
+    REQUIRE(net::send_all(slow.get(), &byte, 1, soon()).ok());
+  }
+  first.join();
+  CHECK(joined.ok());
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,107 @@
+// What the tests of this room share: Services on loopback, ranks as threads, and a box that catches
+// a failure with a deadline.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+
+namespace hetccl::bootstrap::testing {
+
+inline constexpr int64_t kLivenessMs = 4'000;  // generous: sanitizers and busy machines are slow
+inline constexpr std::chrono::seconds kPatience(20);
+
+inline Config config(int64_t liveness_ms = kLivenessMs) {
+  Config made;
+  made.socket_ifname = "=lo";
+  made.liveness_ms = liveness_ms;
+  return made;
+}
+
+inline std::unique_ptr<Service> service(int64_t liveness_ms = kLivenessMs) {
+  return Service::create(config(liveness_ms), Log{LogLevel::Error}).value();
+}
+
+/// Catches what `on_failure` says.
+class FailureBox {
+ public:
+  std::function<void(const Failure&)> callback() {
+    return [this](const Failure& failure) {
+      std::lock_guard lock(mutex_);
+      ++count_;
+      if (!failure_) failure_ = failure;
+      changed_.notify_all();
+    };
+  }
+  std::optional<Failure> wait(std::chrono::milliseconds patience = kPatience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [this] { return failure_.has_value(); });
+    return failure_;
+  }
+  int count() {
+    std::lock_guard lock(mutex_);
+    return count_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Failure> failure_;
+  int count_ = 0;
+};
+
+inline JoinOptions options(int rank, int n_ranks, int64_t timeout_ms = 20'000,
+                           FailureBox* box = nullptr) {
+  JoinOptions made;
+  made.rank = rank;
+  made.n_ranks = n_ranks;
+  made.description = "host t, pid " + std::to_string(1000 + rank);
+  made.timeout_ms = timeout_ms;
+  if (box) made.on_failure = box->callback();
+  return made;
+}
+
+/// Runs `body(0)` to `body(n - 1)`, each on a thread of its own, and waits for all.
+inline void parallel(int n, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+using Sessions = std::vector<std::unique_ptr<Session>>;
+
+/// All ranks joined: rank r through services[r % services.size()], with boxes[r] if there is one.
+inline Sessions join_all(const std::vector<Service*>& services, const UniqueId& id, int n_ranks,
+                         std::vector<FailureBox>* boxes = nullptr) {
+  Sessions sessions(static_cast<size_t>(n_ranks));
+  parallel(n_ranks, [&](int rank) {
+    const auto at = static_cast<size_t>(rank);
+    auto joined = services[at % services.size()]->join(
+        id, options(rank, n_ranks, 20'000, boxes ? &(*boxes)[at] : nullptr));
+    if (joined.ok()) sessions[at] = std::move(joined).value();
+  });
+  return sessions;
+}
+
+inline bool complete(const Sessions& sessions) {
+  for (const auto& session : sessions) {
+    if (!session) return false;
+  }
+  return true;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace hetccl::bootstrap::testing

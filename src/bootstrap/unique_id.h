@@ -1,0 +1,34 @@
+// What the 128 bytes of a unique id hold: where the coordinator listens, which communicator is
+// meant, and the secret that proves membership.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "net/auth.h"
+#include "net/socket.h"
+
+namespace hetccl::bootstrap {
+
+/// An id holds at most this many of the coordinator's addresses.
+inline constexpr size_t kMaxAddresses = 4;
+
+struct Invitation {
+  uint64_t communicator = 0;
+  net::Secret secret;
+  std::vector<net::SocketAddress> addresses;  ///< 1 to kMaxAddresses, best first
+};
+
+/// Layout: magic and version (8 bytes), communicator (8, little endian), secret (32), four encoded
+/// addresses (20 each, family 0 where there is none).
+UniqueId encode(const Invitation& invitation);
+/// InvalidArgument when the bytes are not an id of this version, or name no address.
+Result<Invitation> decode(const UniqueId& id);
+
+/// The addresses to put into an id: those of `interfaces` with `port`, at most kMaxAddresses, one
+/// of each interface before a second of any.
+std::vector<net::SocketAddress> choose_addresses(const std::vector<net::Interface>& interfaces,
+                                                 uint16_t port);
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,71 @@
+#include "bootstrap/unique_id.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+namespace hetccl::bootstrap {
+namespace {
+
+net::SocketAddress v4(uint8_t last, uint16_t port) {
+  const uint8_t bytes[20] = {
+      1, 0, static_cast<uint8_t>(port >> 8), static_cast<uint8_t>(port & 255), 10, 0, 0, last};
+  return net::SocketAddress::decode(bytes).value();
+}
+
+net::SocketAddress v6(uint8_t last, uint16_t port) {
+  uint8_t bytes[20] = {2,    0, static_cast<uint8_t>(port >> 8), static_cast<uint8_t>(port & 255),
+                       0x20, 1};
+  bytes[19] = last;
+  return net::SocketAddress::decode(bytes).value();
+}
+
+Invitation invitation() {
+  Invitation made;
+  made.communicator = 0x0123456789abcdef;
+  made.secret = net::random_secret();
+  made.addresses = {v4(1, 4711), v6(2, 65'535)};
+  return made;
+}
+
+TEST_CASE("an id carries communicator, secret and addresses of both families") {
+  const Invitation before = invitation();
+  const auto after = decode(encode(before));
+  REQUIRE(after.ok());
+  CHECK(after.value().communicator == before.communicator);
+  CHECK(after.value().secret == before.secret);
+  REQUIRE(after.value().addresses.size() == 2);
+  CHECK(after.value().addresses[0].text() == "10.0.0.1:4711");
+  CHECK(after.value().addresses[1].text() == "[2001::2]:65535");
+}
+
+TEST_CASE("what is no id, of another version, or damaged is refused by name") {
+  UniqueId id{};
+  CHECK(decode(id).status().code() == Code::InvalidArgument);
+  id = encode(invitation());
+  id[7] = 99;
+  CHECK(decode(id).status().message().find("version 99") != std::string::npos);
+  id = encode(invitation());
+  id[48] = 7;  // the first address's family
+  CHECK(decode(id).status().message().find("damaged") != std::string::npos);
+  Invitation homeless = invitation();
+  homeless.addresses.clear();
+  CHECK(decode(encode(homeless)).status().message().find("no address") != std::string::npos);
+}
+
+TEST_CASE("every interface is heard before a second address of one; four at most") {
+  std::vector<net::Interface> interfaces;
+  for (uint8_t i = 1; i <= 3; ++i) interfaces.push_back({"eth0", v4(i, 0), 0, false});
+  interfaces.push_back({"eth1", v6(9, 0), 0, false});
+  interfaces.push_back({"eth2", v4(8, 0), 0, false});
+  const auto chosen = choose_addresses(interfaces, 258);
+  REQUIRE(chosen.size() == kMaxAddresses);
+  CHECK(chosen[0].text() == "10.0.0.1:258");
+  CHECK(chosen[1].text() == "[2001::9]:258");
+  CHECK(chosen[2].text() == "10.0.0.8:258");
+  CHECK(chosen[3].text() == "10.0.0.2:258");
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap
