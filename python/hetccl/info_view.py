@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 _STYLES = {True: "green", False: "yellow"}
+_FIRST = ("name", "vendor", "available", "version", "address", "value", "default", "type")
 
 
 def _cell(value: Any) -> Text:
@@ -25,13 +26,15 @@ def _title(key: str) -> str:
 
 
 def _rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """One column per key, in the order in which keys appear."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    """One column per key; what differs from its default stands out."""
+    found = {key: None for row in rows for key in row}
+    keys = [*(key for key in _FIRST if key in found), *(key for key in found if key not in _FIRST)]
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
     for key in keys:
         table.add_column(key.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in keys))
+        changed = "default" in row and str(row.get("value")) != str(row["default"])
+        table.add_row(*(_cell(row.get(key)) for key in keys), style="bold" if changed else None)
     return table
 
 
