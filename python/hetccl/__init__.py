@@ -6,6 +6,7 @@ With PyTorch, ``import hetccl`` registers the backend "hetccl" of torch.distribu
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -47,9 +48,7 @@ def _register_torch_backend() -> None:
         and importlib.util.find_spec("torch") is not None
     )
     if wanted:
-        from hetccl import torch_backend
-
-        torch_backend.autoload()
+        importlib.import_module("hetccl.torch_backend").autoload()
 
 
 _register_torch_backend()
