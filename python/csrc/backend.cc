@@ -137,6 +137,11 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce(Tensors& tensors,
   return allreduce_coalesced(tensors, options);
 }
 
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
+                                                               const c10d::AllreduceOptions& opts) {
+  return allreduce(tensors, opts);  // which says what to do instead
+}
+
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   const Where where{"all_reduce", rank_};

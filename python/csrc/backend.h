@@ -38,6 +38,7 @@ class HetcclBackend final : public c10d::Backend {
   void shutdown_within(std::chrono::milliseconds grace);
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 LINES = 4  # over the whole run, where there is no terminal
+SMOOTHING = 0.9  # of what changes from step to step
 
 
 def size(count: float) -> str:
@@ -35,6 +36,7 @@ class Progress:
             console=self._console,
             disable=not (shown and self._console.is_terminal),
         )
+        self._smooth: list[float] = []
         self._task = self._bar.add_task(f"{backend:6}", total=steps, facts="")
 
     def show(
@@ -43,6 +45,12 @@ class Progress:
         """`tokens` a second; `share` of the step spent waiting for peers; bytes across the link."""
         if not self._shown:
             return
+        now = [loss, tokens, share]
+        self._smooth = [
+            SMOOTHING * old + (1 - SMOOTHING) * new
+            for old, new in zip(self._smooth or now, now, strict=True)
+        ]
+        loss, tokens, share = self._smooth
         facts = f"loss {loss:.3f}  {tokens:,.0f} tokens/s  {share:4.0%} communication"
         if crossed is not None and least:
             facts += f"  link {size(crossed)} ({crossed / least:.2f} of the least)"

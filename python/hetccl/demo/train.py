@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -44,7 +45,7 @@ def cross_bytes(backend: str) -> int | None:
     """Payload that all ranks have sent between clusters, as hetccl counts it; collective."""
     if backend != "hetccl":
         return None
-    group = dist.distributed_c10d._get_default_group()
+    group: Any = dist.distributed_c10d._get_default_group()
     mine = group._get_backend(torch.device("cpu")).stats()["cross_bytes_sent"]
     total = torch.tensor([mine], dtype=torch.int64)
     dist.all_reduce(total)
@@ -60,7 +61,7 @@ def check_gradient(got: nn.Module, twin: nn.Module, tokens: Tensor, targets: Ten
     """Relative distance of `got`'s gradients from those of `twin`, one process on all tokens."""
     twin(tokens, targets).backward()
     want = flat_gradient(twin)
-    error = ((flat_gradient(got) - want).norm() / want.norm()).item()
+    error = float((flat_gradient(got) - want).norm() / want.norm())
     if not error <= GRADIENT_TOLERANCE:
         raise CheckFailed(
             f"gradients of step 1 differ from one process's by {error:.2e} of their norm; "
@@ -92,13 +93,17 @@ def evaluate(model: nn.Module, text: Tensor, length: int) -> float:
     return statistics.fmean(losses)
 
 
-def exposed_seconds(ddp: DistributedDataParallel) -> float:
+def time_every_step(ddp: Any) -> Any:
+    """`ddp`, its own timers running in every step rather than now and then."""
+    ddp._set_ddp_runtime_logging_sample_rate(1)
+    return ddp
+
+
+def exposed_seconds(ddp: Any) -> float:
     """Time of the last step in which backward only waited for communication (DDP's own timers)."""
     times = ddp._get_ddp_logging_data()
-    waited = times.get("backward_comm_time", 0) - times.get(
-        "backward_compute_comm_overlap_time", 0
-    )
-    return max(0, waited) / 1e9
+    waited = times.get("backward_comm_time", 0) - times.get("backward_compute_comm_overlap_time", 0)
+    return float(max(0, waited)) / 1e9
 
 
 class Run:
@@ -111,8 +116,7 @@ class Run:
         self.text = data.text()
         self.model = GPT(self.shape, seed=2)
         self.twin = copy.deepcopy(self.model) if self.rank == 0 else None
-        self.ddp = DistributedDataParallel(self.model, bucket_cap_mb=2)
-        self.ddp._set_ddp_runtime_logging_sample_rate(1)
+        self.ddp = time_every_step(DistributedDataParallel(self.model, bucket_cap_mb=2))
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-3, betas=(0.9, 0.95))
         self.times: list[float] = []
         self.waits: list[float] = []

@@ -1,0 +1,231 @@
+"""Every collective of the torch backend against what torch computes in one process."""
+
+import pytest
+from torch_ranks import run
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [
+    torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32,
+    torch.int64, torch.uint64,
+]  # fmt: skip
+COUNTS = [0, 1, 7, 1001, 70_001]
+LAYOUTS = ["", "aabb", "abab", "aaab"]
+
+
+def values(rank, count, dtype, spread=3):
+    """Small integers that differ by rank and position, exact in every type."""
+    return ((torch.arange(count) + rank) % spread + 1).to(dtype)
+
+
+def reduced(size, count, dtype, op):
+    """The reference, exact, in int64 or float64."""
+    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    every = torch.stack([values(r, count, torch.int64).to(wide) for r in range(size)])
+    if op == "AVG":
+        mean = every.sum(0) / size
+        return (mean if dtype.is_floating_point else mean.trunc()).to(dtype)
+    fold = {"SUM": "sum", "PRODUCT": "prod", "MIN": "amin", "MAX": "amax"}[op]
+    return getattr(every, fold)(0).to(dtype)
+
+
+def same(got, want):
+    """Bitwise equality; torch compares few of its unsigned types."""
+    return bytes(got.contiguous().flatten().view(torch.uint8).numpy()) == bytes(
+        want.contiguous().flatten().view(torch.uint8).numpy()
+    )
+
+
+def reductions(rank, size):
+    for dtype in FLOATS + INTEGERS:
+        for count in COUNTS:
+            for op in ("SUM", "PRODUCT", "MIN", "MAX", "AVG"):
+                name = f"{op} of {count} {dtype}"
+                how = getattr(dist.ReduceOp, op)
+                tensor = values(rank, count, dtype)
+                dist.all_reduce(tensor, op=how)
+                assert same(tensor, reduced(size, count, dtype, op)), name
+    for dtype in (torch.float32, torch.int64, torch.bfloat16):
+        for count in COUNTS:
+            whole = values(rank, size * count, dtype)
+            part = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(part, whole)
+            want = reduced(size, size * count, dtype, "SUM")[rank * count : (rank + 1) * count]
+            assert same(part, want), f"reduce_scatter_tensor of {count} {dtype}"
+            part.zero_()
+            dist.reduce_scatter(part, list(whole.clone().chunk(size)) if count else [part] * size)
+            assert same(part, want), f"reduce_scatter of {count} {dtype}"
+            apart = [whole[r * count : (r + 1) * count].clone() for r in range(size)]
+            part.zero_()
+            dist.reduce_scatter(part, apart)
+            assert same(part, want), f"reduce_scatter of separate {count} {dtype}"
+
+
+@pytest.mark.parametrize("labels", LAYOUTS)
+def test_reductions(labels, tmp_path):
+    run(4, reductions, folder=tmp_path, labels=labels)
+
+
+def moves(rank, size):
+    for dtype in [*FLOATS, *INTEGERS, torch.bool, torch.complex64, torch.float8_e4m3fn]:
+        for count in COUNTS:
+            every = [values(r, count, torch.float32).to(dtype) for r in range(size)]
+            joined = torch.cat([t.view(torch.uint8) for t in every]).view(dtype)
+            gathered = torch.empty(size * count, dtype=dtype)
+            dist.all_gather_into_tensor(gathered, every[rank])
+            assert same(gathered, joined), f"all_gather_into_tensor of {count} {dtype}"
+            apart = [torch.empty(count, dtype=dtype) for _ in range(size)]
+            dist.all_gather(apart, every[rank])
+            assert all(same(a, b) for a, b in zip(apart, every, strict=True)), f"all_gather {dtype}"
+            views = list(torch.empty(size * count, dtype=dtype).split(count)) if count else apart
+            dist.all_gather(views, every[rank])
+            assert all(same(a, b) for a, b in zip(views, every, strict=True)), f"views {dtype}"
+            for root in (0, size - 1):
+                tensor = every[rank].clone()
+                dist.broadcast(tensor, root)
+                assert same(tensor, every[root]), f"broadcast of {count} {dtype} from {root}"
+    dist.barrier()
+
+
+@pytest.mark.parametrize("labels", LAYOUTS)
+def test_moves(labels, tmp_path):
+    run(4, moves, folder=tmp_path, labels=labels)
+
+
+def special_types(rank, size):
+    flags = torch.tensor([rank == 0, True, False])
+    any_, all_ = flags.clone(), flags.clone()
+    dist.all_reduce(any_, op=dist.ReduceOp.SUM)
+    dist.all_reduce(all_, op=dist.ReduceOp.PRODUCT)
+    assert any_.tolist() == [True, True, False]
+    assert all_.tolist() == [False, True, False]
+    spin = torch.full((5,), complex(rank, 1))
+    dist.all_reduce(spin, op=dist.ReduceOp.AVG)
+    assert spin.tolist() == [complex((size - 1) / 2, 1)] * 5
+    matrix = torch.full((3, 4), float(rank))
+    dist.all_reduce(matrix)
+    assert matrix.shape == (3, 4)
+    leaf = torch.zeros(3, requires_grad=True)
+    dist.all_gather([leaf, torch.empty(3)], torch.ones(3))
+    assert leaf.tolist() == [1, 1, 1]
+
+
+def test_special_types(tmp_path):
+    run(2, special_types, folder=tmp_path, labels="ab")
+
+
+def asynchronous(rank, size):
+    tensors = [torch.full((n,), float(rank + 1)) for n in (1, 1000, 300_000)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors for _ in range(3)]
+    for work in works:
+        assert work.wait()
+        assert work.is_completed()
+    total = sum(range(1, size + 1)) * size**2
+    assert all((t == total).all() for t in tensors)
+
+    tensor = torch.ones(100_000)
+    seen = []
+    chained = (
+        dist.all_reduce(tensor, async_op=True)
+        .get_future()
+        .then(lambda future: seen.append(future.value()[0][0].item()) or 7)
+    )
+    assert chained.wait() == 7
+    assert seen == [size]
+
+    apart = [torch.zeros(9) for _ in range(size)]
+    work = dist.all_gather(apart, torch.full((9,), float(rank)), async_op=True)
+    work.get_future().wait()
+    assert [t[0].item() for t in apart] == list(range(size))
+    late = work.get_future()
+    assert late.done()
+
+    dropped = torch.ones(500_000)
+    dist.all_reduce(dropped, async_op=True)  # nobody keeps the Work
+    dist.barrier()
+    assert (dropped == size).all()
+    for _ in range(3000):  # more than may be in flight
+        last = dist.all_reduce(torch.ones(4), async_op=True)
+    last.wait()
+
+
+def test_asynchronous(tmp_path):
+    run(4, asynchronous, folder=tmp_path, labels="abab")
+
+
+def groups_and_objects(rank, size):
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3]), dist.new_group([3, 0])]
+    for members, group in zip(([0, 2], [1, 3], [0, 3]), pairs, strict=True):
+        if rank in members:
+            tensor = torch.tensor([float(rank)])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(members)
+            dist.broadcast(tensor.fill_(rank), members[1], group=group)
+            assert tensor.item() == members[1]
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    tensor = torch.tensor([5.0])
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=alone)
+    assert tensor.item() == 5
+
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank * 1000})
+    assert [o["rank"] for o in objects] == list(range(size))
+    shared = [rank, "from", rank] if rank == 1 else [None] * 3
+    dist.broadcast_object_list(shared, src=1)
+    assert shared == [1, "from", 1]
+
+    a, b = torch.full((3,), float(rank)), torch.full((50,), 2.0)
+    dist.all_reduce_coalesced([a, b])
+    assert a.tolist() == [sum(range(size))] * 3
+    assert (b == 2 * size).all()
+    default = dist.distributed_c10d._get_default_group()
+    outs, ins = [torch.empty(4), torch.empty(8)], [torch.full((1,), 1.0), torch.full((2,), rank)]
+    default.allgather_into_tensor_coalesced(outs, [t.float() for t in ins]).wait()
+    assert outs[1].tolist() == [float(r) for r in range(size) for _ in range(2)]
+    outs, ins = [torch.empty(1), torch.empty(2)], [torch.ones(4), torch.full((8,), 2.0)]
+    default.reduce_scatter_tensor_coalesced(outs, ins).wait()
+    assert [outs[0].tolist(), outs[1].tolist()] == [[4.0], [8.0, 8.0]]
+    stats = default._get_backend(torch.device("cpu")).stats()
+    assert stats["operations"] > 0
+    assert "clusters" in default._get_backend(torch.device("cpu")).topology()
+    return stats["cross_bytes_sent"]
+
+
+def test_groups_and_objects(tmp_path):
+    assert sum(run(4, groups_and_objects, folder=tmp_path, labels="aabb")) > 0
+
+
+def refusals(rank, size):
+    def refused(kind, text, call, *args, **kwargs):
+        with pytest.raises(kind, match=text):
+            call(*args, **kwargs)
+
+    grid = torch.ones(4, 6)
+    refused(ValueError, r"all_reduce on rank \d: tensor is not contiguous.*contiguous\(\)",
+            dist.all_reduce, grid.t())  # fmt: skip
+    refused(ValueError, "input is not contiguous", dist.all_gather_into_tensor,
+            torch.empty(24 * size), grid[:, :2])  # fmt: skip
+    refused(ValueError, "output has 5 elements, but must have 8", dist.all_gather_into_tensor,
+            torch.empty(5), torch.empty(4))  # fmt: skip
+    refused(ValueError, "input has 5 elements, but must have 8", dist.reduce_scatter_tensor,
+            torch.empty(4), torch.empty(5))  # fmt: skip
+    refused(ValueError, "output 1 has 3 elements", dist.all_gather,
+            [torch.empty(4), torch.empty(3)], torch.empty(4))  # fmt: skip
+    refused(TypeError, "Float.*where Int is needed", dist.all_gather_into_tensor,
+            torch.empty(8), torch.empty(4, dtype=torch.int32))  # fmt: skip
+    refused(ValueError, "sparse.*to_dense", dist.all_reduce, torch.eye(3).to_sparse())
+    refused(NotImplementedError, "bitwise", dist.all_reduce, grid, dist.ReduceOp.BAND)
+    refused(NotImplementedError, "PREMUL_SUM.*multiply", dist.all_reduce, grid,
+            dist._make_nccl_premul_sum(2.0))  # fmt: skip
+    refused(TypeError, "reduced", dist.all_reduce, grid.to(torch.float8_e4m3fn))
+    refused(TypeError, "bool", dist.all_reduce, grid.bool(), dist.ReduceOp.AVG)
+    refused(NotImplementedError, "all_to_all_single.*gloo", dist.all_to_all_single, grid, grid)
+    refused(NotImplementedError, "reduce is not implemented", dist.reduce, grid, 0)
+    dist.all_reduce(grid)  # none of these has harmed the group
+    assert (grid == size).all()
+
+
+def test_refusals(tmp_path):
+    run(2, refusals, folder=tmp_path)

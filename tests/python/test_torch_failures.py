@@ -1,0 +1,112 @@
+"""What survivors of a failure see: an exception in time, and a next process group that works."""
+
+import os
+import time
+from datetime import timedelta
+
+import pytest
+from torch_ranks import freeze, join, run, vanish
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+
+DEADLINE = 15  # seconds within which each survivor must know
+
+
+def lose(rank, size, victim, end, folder):
+    dist.barrier()
+    if rank == victim:
+        end()
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match=rf"\brank {victim}\b"):
+        while True:
+            dist.all_reduce(torch.ones(100_000))
+    assert time.monotonic() - start < DEADLINE
+    with pytest.raises(dist.DistBackendError):
+        dist.all_reduce(torch.ones(1))  # later calls fail fast
+    dist.destroy_process_group()
+    survivors = [r for r in range(size) if r != victim]
+    join(os.path.join(folder, "next"), survivors.index(rank), len(survivors))  # noqa: PTH118
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert (tensor == len(survivors)).all()
+
+
+@pytest.mark.parametrize("labels", ["", "aabb"])
+@pytest.mark.parametrize("end", [vanish, freeze])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_lost_rank(victim, end, labels, tmp_path):
+    run(4, lose, victim, end, str(tmp_path), folder=tmp_path, labels=labels, lost={victim})
+
+
+def lose_async(rank, size):
+    dist.barrier()
+    if rank == 1:
+        vanish()
+    future = dist.all_reduce(torch.ones(1000), async_op=True).get_future()
+    with pytest.raises(dist.DistBackendError, match="rank 1"):
+        future.wait()
+
+
+def test_lost_rank_fails_futures(tmp_path):
+    run(3, lose_async, folder=tmp_path, lost={1})
+
+
+def disagree(rank, size, how):
+    with pytest.raises((dist.DistBackendError, ValueError)) as caught:
+        if how == "count":
+            dist.all_reduce(torch.ones(100 + rank))
+        elif how == "type":
+            dist.all_reduce(torch.ones(100, dtype=(torch.float32, torch.int32)[rank % 2]))
+        elif how == "operation":
+            (dist.all_reduce, lambda t: dist.broadcast(t, 0))[rank % 2](torch.ones(100))
+        dist.barrier()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["count", "type", "operation"])
+@pytest.mark.parametrize("labels", ["aaaa", "aabb"])
+def test_ranks_that_disagree(how, labels, tmp_path):
+    for text in run(4, disagree, how, folder=tmp_path, labels=labels, timeout=45):
+        assert "rank" in text
+
+
+def time_out(rank, size):
+    group = dist.distributed_c10d._get_default_group()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        with pytest.raises(dist.DistBackendError, match="300 ms"):
+            work.wait(timedelta(milliseconds=300))
+        start = time.monotonic()
+    if rank == 1:
+        time.sleep(1)
+        dist.all_reduce(torch.ones(10))
+    else:
+        work.wait()  # late is not dead
+        assert time.monotonic() - start < DEADLINE
+    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match=r"rank.*1"):
+            dist.all_reduce(torch.ones(10))
+    else:
+        time.sleep(4)
+
+
+def test_timeouts(tmp_path):
+    run(2, time_out, folder=tmp_path)
+
+
+def abandon(rank, size):
+    group = dist.distributed_c10d._get_default_group()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        group.abort()
+        with pytest.raises(dist.DistBackendError, match="abort"):
+            work.wait()
+    else:
+        with pytest.raises(dist.DistBackendError):
+            dist.barrier()
+
+
+def test_abort(tmp_path):
+    run(2, abandon, folder=tmp_path)
