@@ -127,6 +127,15 @@ socklen_t SocketAddress::length() const {
   return storage.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
+SocketAddress SocketAddress::with_port(uint16_t port) const {
+  SocketAddress other = *this;
+  if (storage.ss_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(other.storage).sin6_port = htons(port);
+  else
+    reinterpret_cast<sockaddr_in&>(other.storage).sin_port = htons(port);
+  return other;
+}
+
 std::string SocketAddress::text() const {
   char host[INET6_ADDRSTRLEN] = "?";
   const bool v6 = storage.ss_family == AF_INET6;

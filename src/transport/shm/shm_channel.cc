@@ -1,0 +1,180 @@
+#include "transport/shm/shm_channel.h"
+
+#include <algorithm>
+
+namespace hetccl::transport::shm {
+
+namespace {
+
+// The other end starts on a piece while this one goes on with the next.
+constexpr size_t kPieceBytes = 64 << 10;
+// What a post may move before it returns.
+constexpr size_t kPostBudget = 1 << 20;
+
+void spend(size_t* budget, size_t bytes) {
+  *budget -= std::min(*budget, bytes);
+}
+
+}  // namespace
+
+ShmChannel::ShmChannel(int peer, int side, SharedMemory memory, RemoteWaker waker,
+                       std::shared_ptr<Channels> channels)
+    : peer_(peer),
+      side_(side),
+      memory_(std::move(memory)),
+      waker_(std::move(waker)),
+      channels_(std::move(channels)),
+      out_(segment().rings[side]),
+      in_(segment().rings[1 - side]) {
+  std::lock_guard lock(channels_->mutex);
+  channels_->all.push_back(this);
+}
+
+ShmChannel::~ShmChannel() {
+  close();
+}
+
+void ShmChannel::close() {
+  std::lock_guard lock(channels_->mutex);
+  if (!open_) return;
+  open_ = false;
+  std::erase(channels_->all, this);
+  if (status_.ok())
+    status_ = error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_);
+  sends_.clear();
+  recvs_.clear();
+  segment().sides[side_].closed.store(1, std::memory_order_release);
+  ring_if_asleep();
+}
+
+void ShmChannel::post_send(const Transfer& transfer) {
+  if (!status_.ok()) return;
+  sends_.push(transfer);
+  size_t budget = kPostBudget;
+  if (sends_.size() == 1) send(&budget);
+}
+
+void ShmChannel::post_recv(const Transfer& transfer) {
+  if (!status_.ok()) return;
+  recvs_.push(transfer);
+  size_t budget = kPostBudget;
+  if (recvs_.size() == 1) receive(&budget);
+}
+
+bool ShmChannel::progress(size_t* budget) {
+  if (!status_.ok() || *budget == 0) return false;
+  // Read before the ring: what the peer wrote before it closed is delivered first.
+  const bool peer_closed = segment().sides[1 - side_].closed.load(std::memory_order_acquire) != 0;
+  bool moved = !sends_.empty() && send(budget);
+  if (!recvs_.empty()) moved |= receive(budget);
+  if (peer_closed && status_.ok() && !moved) {
+    const size_t left = in_.available(kHeaderBytes);
+    // With nothing posted a whole message may still be wanted; half of one never comes to its end.
+    const bool cut = !recvs_.empty() || left < kHeaderBytes;
+    if (cut) fail(error(Code::RemoteError, "connection to rank %d closed (by that rank)", peer_));
+  }
+  return moved;
+}
+
+bool ShmChannel::send(size_t* budget) {
+  bool moved = false;
+  while (!sends_.empty() && *budget > 0) {
+    const Transfer& transfer = sends_.front();
+    size_t bytes = 0;
+    if (!header_sent_) {
+      if (out_.room(kHeaderBytes) < kHeaderBytes) break;
+      uint8_t header[kHeaderBytes];
+      encode({sends_completed_, 0, transfer.bytes, transfer.bytes, transfer.info}, header);
+      out_.write(header, kHeaderBytes);
+      header_sent_ = true;
+      bytes = kHeaderBytes;
+    }
+    const size_t wanted = std::min(transfer.bytes - sent_, kPieceBytes);
+    const size_t piece = std::min(wanted, out_.room(wanted));
+    if (piece > 0) out_.write(static_cast<const std::byte*>(transfer.data) + sent_, piece);
+    sent_ += piece;
+    bytes += piece;
+    if (bytes == 0) break;
+    out_.publish();
+    ring_if_asleep();
+    moved = true;
+    channels_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+    spend(budget, bytes);
+    if (sent_ < transfer.bytes) continue;
+    sends_.pop();
+    ++sends_completed_;
+    header_sent_ = false;
+    sent_ = 0;
+  }
+  return moved;
+}
+
+bool ShmChannel::receive(size_t* budget) {
+  bool moved = false;
+  while (!recvs_.empty() && *budget > 0) {
+    if (!header_seen_) {
+      if (in_.available(kHeaderBytes) < kHeaderBytes) break;
+      if (!begin_message()) return true;
+      moved = true;
+    }
+    const Transfer& transfer = recvs_.front();
+    const size_t wanted = std::min(transfer.bytes - received_, kPieceBytes);
+    const size_t piece = std::min(wanted, in_.available(wanted));
+    if (!in_.sane()) {
+      fail(error(Code::RemoteError, "rank %d broke the ring of its channel", peer_));
+      return true;
+    }
+    if (piece == 0 && wanted > 0) break;
+    if (piece > 0) in_.read(static_cast<std::byte*>(transfer.data) + received_, piece);
+    received_ += piece;
+    in_.publish();
+    ring_if_asleep();
+    moved = true;
+    spend(budget, piece + 1);
+    if (received_ == transfer.bytes) complete_message();
+  }
+  return moved;
+}
+
+bool ShmChannel::begin_message() {
+  // A copy: what is checked must be what is used, and the ring is the other process's to change.
+  uint8_t bytes[kHeaderBytes];
+  in_.read(bytes, kHeaderBytes);
+  auto header = decode(bytes);
+  Status status = !in_.sane()   ? error(Code::RemoteError, "it broke the ring of its channel")
+                  : header.ok() ? check(*header, recvs_.front(), peer_)
+                                : header.status();
+  if (status.ok() && (header->number != recvs_completed_ || header->bytes != header->total))
+    status = error(Code::RemoteError, "its messages are out of order");
+  if (!status.ok())
+    fail(status.code() == Code::InvalidUsage ? status : status.with(format("from rank %d", peer_)));
+  header_seen_ = status.ok();
+  return header_seen_;
+}
+
+void ShmChannel::complete_message() {
+  recvs_.pop();
+  ++recvs_completed_;
+  header_seen_ = false;
+  received_ = 0;
+}
+
+// Pairs with set_sleeping: either the sleeper sees what was published, or this sees that it sleeps.
+void ShmChannel::ring_if_asleep() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic<uint32_t>& sleeping = segment().sides[1 - side_].sleeping;
+  if (sleeping.load(std::memory_order_relaxed) != 0 &&
+      sleeping.exchange(0, std::memory_order_relaxed) != 0)
+    waker_.ring();
+}
+
+void ShmChannel::set_sleeping(bool sleeping) {
+  segment().sides[side_].sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
+  if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void ShmChannel::fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+}
+
+}  // namespace hetccl::transport::shm

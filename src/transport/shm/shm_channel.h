@@ -1,0 +1,72 @@
+// A channel through shared memory: each message is its header and its payload in the ring.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "transport/fifo.h"
+#include "transport/message.h"
+#include "transport/shm/pipe.h"
+
+namespace hetccl::transport::shm {
+
+class ShmChannel;
+
+/// What the channels of one transport share; kept alive by whichever goes last.
+struct Channels {
+  std::mutex mutex;  ///< held while `all` is walked or changed
+  std::vector<ShmChannel*> all;
+  std::atomic<uint64_t> bytes_sent{0};
+};
+
+class ShmChannel final : public Channel {
+ public:
+  /// `memory` holds a Segment, whose creator is `side` 0.
+  ShmChannel(int peer, int side, SharedMemory memory, RemoteWaker waker,
+             std::shared_ptr<Channels> channels);
+  ~ShmChannel() override;
+
+  void post_send(const Transfer& transfer) override;
+  void post_recv(const Transfer& transfer) override;
+  [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
+  [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
+  [[nodiscard]] const Status& status() const override { return status_; }
+  void close() override;
+
+  /// Moves at most `*budget` bytes, which it reduces. True when anything moved.
+  bool progress(size_t* budget);
+  /// Asks the peer to ring from now on, or no longer.
+  void set_sleeping(bool sleeping);
+
+ private:
+  bool send(size_t* budget);
+  bool receive(size_t* budget);
+  bool begin_message();
+  void complete_message();
+  void ring_if_asleep();
+  void fail(Status status);
+  [[nodiscard]] Segment& segment() const { return *reinterpret_cast<Segment*>(memory_.data()); }
+
+  const int peer_;
+  const int side_;
+  SharedMemory memory_;
+  RemoteWaker waker_;
+  const std::shared_ptr<Channels> channels_;
+  bool open_ = true;
+  Status status_;
+  RingWriter out_;
+  Fifo<Transfer> sends_;
+  bool header_sent_ = false;  // of the first in sends_
+  size_t sent_ = 0;           // payload of it
+  uint64_t sends_completed_ = 0;
+  RingReader in_;
+  Fifo<Transfer> recvs_;
+  bool header_seen_ = false;  // of the first in recvs_
+  size_t received_ = 0;       // payload of it
+  uint64_t recvs_completed_ = 0;
+};
+
+}  // namespace hetccl::transport::shm

@@ -1,0 +1,15 @@
+// Messages between ranks of one host that are in different clusters: byte rings in shared memory.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "base/waker.h"
+#include "transport/transport.h"
+
+namespace hetccl::transport {
+
+/// `waker` is what the caller sleeps on, so that peers can ring it; null where it never sleeps.
+Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& log);
+
+}  // namespace hetccl::transport

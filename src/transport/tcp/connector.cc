@@ -1,0 +1,256 @@
+#include "transport/tcp/connector.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+namespace hetccl::transport::tcp {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint32_t kPurpose = 2;  // net::Hello::purpose of this transport
+// Strangers are bounded in number and in time. A rank of the job that is dropped here dials again.
+constexpr size_t kMaxVisitors = 256;
+constexpr milliseconds kVisitorPatience{10'000};
+constexpr size_t kMaxAdmitted = 1024;
+constexpr milliseconds kRedialPause{20};
+
+bool is_gone(const pollfd& entry) {
+  return (entry.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0;
+}
+
+int poll_timeout(TimePoint deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock().now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
+}
+
+bool has_left(const net::Fd& fd) {
+  pollfd entry{fd.get(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0 && is_gone(entry);
+}
+
+}  // namespace
+
+// One stream that is being dialled.
+struct Connector::Dial {
+  net::Fd fd;
+  std::optional<net::DialHandshake> handshake;
+  bool done = false;
+};
+
+// One thread inside connect().
+struct Connector::Wait {
+  Wait(Connector& owner, const PeerId& peer_id, const net::Secret& shared)
+      : connector(owner),
+        id(peer_id),
+        secret(shared),
+        bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    std::lock_guard lock(connector.mutex_);
+    connector.waits_.push_back(this);
+    // Whoever has been waiting for this secret can go on: the host must look again.
+    if (connector.host_ != nullptr) connector.host_->ring();
+  }
+  ~Wait() {
+    connector.resign(*this);
+    std::lock_guard lock(connector.mutex_);
+    connector.waits_.remove(this);
+  }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+  void ring() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);
+  }
+  void silence() const {
+    uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t got = ::read(bell.get(), &rings, sizeof rings);
+  }
+
+  Connector& connector;
+  const PeerId& id;
+  const net::Secret& secret;
+  const net::Fd bell;
+};
+
+Result<std::vector<net::Fd>> Connector::connect(const PeerId& id, const Endpoint& peer,
+                                                const net::Secret& secret, TimePoint deadline) {
+  Wait wait(*this, id, secret);
+  if (!wait.bell.valid()) return system_error("eventfd for connecting", errno);
+  return id.self < id.peer ? dial(wait, peer, deadline) : await(wait, deadline);
+}
+
+Result<std::vector<net::Fd>> Connector::dial(Wait& wait, const Endpoint& peer, TimePoint deadline) {
+  std::vector<Dial> dials(peer.streams);
+  const auto all_done = [&dials] {
+    return std::all_of(dials.begin(), dials.end(), [](const Dial& one) { return one.done; });
+  };
+  while (!all_done()) {
+    for (uint32_t i = 0; i < peer.streams; ++i) {
+      if (dials[i].fd.valid()) continue;
+      const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self};
+      HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, deadline));
+      dials[i].handshake.emplace(hello, wait.secret);
+    }
+    Status refusal;
+    for (Dial& one : dials)
+      if (!one.done) HETCCL_TRY(advance(one, &refusal));
+    if (steady_clock().now() >= deadline)
+      return error(Code::Timeout, "%s",
+                   refusal.ok() ? "it has not answered" : refusal.message().c_str());
+    if (!refusal.ok()) {
+      // The peer may have been flooded, or is not the peer yet: again, but not as fast as we can.
+      resign(wait);
+      std::this_thread::sleep_for(kRedialPause);
+    } else if (!all_done()) {
+      sleep(wait, dials, deadline);
+    }
+  }
+  std::vector<net::Fd> sockets;
+  for (Dial& one : dials) sockets.push_back(std::move(one.fd));
+  return sockets;
+}
+
+// A connection that was closed is dialled again; one that proved another secret is an error.
+Status Connector::advance(Dial& one, Status* refusal) {
+  const auto state = one.handshake->advance(one.fd.get());
+  one.done = state == net::HandshakeState::Done;
+  if (state != net::HandshakeState::Failed) return {};
+  if (one.handshake->rejected()) return one.handshake->failure();
+  *refusal = one.handshake->failure();
+  one.fd.reset();
+  return {};
+}
+
+void Connector::resign(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  if (host_ != &wait) return;
+  host_ = nullptr;
+  for (const Wait* other : waits_)
+    if (other != &wait) return other->ring();
+}
+
+Result<std::vector<net::Fd>> Connector::await(Wait& wait, TimePoint deadline) {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (ready(wait.id))
+        return std::move(admitted_.extract({wait.id.communicator, wait.id.peer}).mapped());
+    }
+    if (steady_clock().now() >= deadline) return error(Code::Timeout, "it has not dialled");
+    sleep(wait, {}, deadline);
+  }
+}
+
+void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint deadline) {
+  std::vector<pollfd> entries;
+  entries.push_back({wait.bell.get(), POLLIN, 0});
+  for (const Dial& one : dials)
+    if (!one.done && one.fd.valid()) entries.push_back({one.fd.get(), one.handshake->events(), 0});
+  bool host = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (host_ == nullptr) host_ = &wait;
+    host = host_ == &wait;
+    if (host) {
+      // Before the first sleep too: visitors may wait for the secret that this connect() brought.
+      serve_listener();
+      entries.push_back({listener_.fd.get(), POLLIN, 0});
+      for (const Visitor& visitor : visitors_)
+        entries.push_back(
+            {visitor.fd.get(), static_cast<short>(visitor.handshake.events() | POLLRDHUP), 0});
+    }
+    // Served just now, perhaps for this very connect().
+    if (ready(wait.id)) return;
+  }
+  ::poll(entries.data(), entries.size(), poll_timeout(deadline));
+  wait.silence();
+  if (host) {
+    std::lock_guard lock(mutex_);
+    serve_listener();
+  }
+}
+
+void Connector::serve_listener() {
+  accept_visitors();
+  const TimePoint now = steady_clock().now();
+  for (auto it = visitors_.begin(); it != visitors_.end();) {
+    const bool stays = advance(*it) && now - it->since < kVisitorPatience;
+    it = stays ? std::next(it) : visitors_.erase(it);
+  }
+}
+
+void Connector::accept_visitors() {
+  for (size_t i = 0; i < kMaxVisitors; ++i) {
+    auto accepted = net::accept(listener_);
+    if (!accepted.ok()) {
+      if (!std::exchange(complained_, true))
+        log_.warn("transport tcp: %s", accepted.status().message().c_str());
+      std::this_thread::sleep_for(kRedialPause);
+      return;
+    }
+    if (!accepted->valid()) return;
+    if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
+    visitors_.push_back(
+        {std::move(accepted).value(), net::ListenHandshake(true), steady_clock().now()});
+  }
+}
+
+// False when the visitor is to be dropped: it failed, left, or has become a stream.
+bool Connector::advance(Visitor& visitor) {
+  const auto state = visitor.handshake.advance(
+      visitor.fd.get(), [this](const net::Hello& hello) { return secret_of(hello); });
+  if (state == net::HandshakeState::Failed)
+    log_.info("transport tcp: refused a connection: %s",
+              visitor.handshake.failure().message().c_str());
+  if (state == net::HandshakeState::Done) admit(visitor);
+  if (state != net::HandshakeState::InProgress) return false;
+  return !has_left(visitor.fd);
+}
+
+bool Connector::ready(const PeerId& id) const {
+  const auto found = admitted_.find({id.communicator, id.peer});
+  return found != admitted_.end() && std::all_of(found->second.begin(), found->second.end(),
+                                                 [](const net::Fd& fd) { return fd.valid(); });
+}
+
+void Connector::admit(Visitor& visitor) {
+  const net::Hello& hello = visitor.handshake.hello();
+  if (hello.index >= streams_) return;
+  const Key key{hello.communicator, hello.rank};
+  if (admitted_.size() >= kMaxAdmitted)
+    std::erase_if(admitted_, [](const auto& entry) {
+      return std::any_of(entry.second.begin(), entry.second.end(), has_left);
+    });
+  if (admitted_.size() >= kMaxAdmitted && !admitted_.contains(key)) {
+    log_.warn("transport tcp: more than %zu ranks have dialled and were never connected to",
+              kMaxAdmitted);
+    return;
+  }
+  auto& sockets = admitted_[key];
+  sockets.resize(streams_);
+  sockets[hello.index] = std::move(visitor.fd);
+  for (const Wait* wait : waits_)
+    if (wait->id.communicator == hello.communicator && wait->id.peer == hello.rank) wait->ring();
+}
+
+// Known while any thread connects within that communicator: its ranks may come in any order.
+const net::Secret* Connector::secret_of(const net::Hello& hello) const {
+  if (hello.purpose != kPurpose) return nullptr;
+  const net::Secret* known = nullptr;
+  for (const Wait* wait : waits_) {
+    if (wait->id.communicator != hello.communicator) continue;
+    known = &wait->secret;
+    if (wait->id.peer == hello.rank) break;
+  }
+  return known;
+}
+
+}  // namespace hetccl::transport::tcp

@@ -1,0 +1,63 @@
+// Makes the authenticated sockets of channels. The lower rank dials, the higher one accepts. There
+// is no thread here: of all threads inside connect(), one at a time, the *host*, serves the
+// listener for everybody, so ranks that connect crosswise never wait for each other in a circle.
+#pragma once
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "net/auth.h"
+#include "net/socket.h"
+#include "transport/tcp/address.h"
+
+namespace hetccl::transport::tcp {
+
+class Connector {
+ public:
+  Connector(net::Listener listener, uint32_t streams, const Log& log)
+      : listener_(std::move(listener)), streams_(streams), log_(log) {}
+
+  /// The sockets of one channel, in the order of their numbers. Thread-safe.
+  Result<std::vector<net::Fd>> connect(const PeerId& id, const Endpoint& peer,
+                                       const net::Secret& secret, TimePoint deadline);
+
+ private:
+  using Key = std::pair<uint64_t, int>;  // communicator, peer
+  struct Dial;
+  struct Wait;
+  // An accepted connection whose other end has not proven itself yet.
+  struct Visitor {
+    net::Fd fd;
+    net::ListenHandshake handshake{true};
+    TimePoint since;
+  };
+
+  Result<std::vector<net::Fd>> dial(Wait& wait, const Endpoint& peer, TimePoint deadline);
+  Result<std::vector<net::Fd>> await(Wait& wait, TimePoint deadline);
+  Status advance(Dial& one, Status* refusal);
+  void resign(Wait& wait);
+  // Sleeps until something of `dials`, of the bell, or (as host) of the listener moves.
+  void sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint deadline);
+  void serve_listener();
+  void accept_visitors();
+  bool advance(Visitor& visitor);
+  void admit(Visitor& visitor);
+  [[nodiscard]] bool ready(const PeerId& id) const;
+  [[nodiscard]] const net::Secret* secret_of(const net::Hello& hello) const;
+
+  net::Listener listener_;
+  const uint32_t streams_;
+  const Log log_;
+  std::mutex mutex_;
+  std::list<Wait*> waits_;                        // one per thread inside connect()
+  Wait* host_ = nullptr;                          // the one that serves the listener
+  bool complained_ = false;                       // that no connection can be accepted
+  std::list<Visitor> visitors_;                   // oldest first
+  std::map<Key, std::vector<net::Fd>> admitted_;  // sockets that their connect() has yet to take
+};
+
+}  // namespace hetccl::transport::tcp

@@ -1,0 +1,79 @@
+// One TCP connection of a channel: what is half written to it, half read from it, and which of
+// epoll's events it waits for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "net/socket.h"
+#include "transport/message.h"
+#include "transport/tcp/poller.h"
+
+namespace hetccl::transport::tcp {
+
+/// Closed is an orderly end, seen in reading; after Failed errno says why.
+enum class Io { Moved, Blocked, Closed, Failed };
+
+/// The piece that a stream is writing: its header, then its payload.
+class PieceWriter {
+ public:
+  [[nodiscard]] bool active() const { return left_header_ + left_payload_ > 0; }
+  [[nodiscard]] uint64_t message() const { return message_; }
+  [[nodiscard]] size_t header_left() const { return left_header_; }
+  void start(const Header& header, const void* payload);
+  /// Writes what the socket takes, in one call.
+  Io write(int fd, size_t* written);
+
+ private:
+  std::array<uint8_t, kHeaderBytes> header_;
+  const std::byte* payload_ = nullptr;
+  size_t left_header_ = 0, left_payload_ = 0;
+  uint64_t message_ = 0;
+};
+
+/// What a stream is reading: a small read-ahead for headers and short payloads, and a target in
+/// user memory where everything else goes directly.
+class PieceReader {
+ public:
+  static constexpr size_t kReadAheadBytes = 8192;
+  /// A whole header is buffered, or payload is expected.
+  [[nodiscard]] bool has_header() const { return end_ - begin_ >= kHeaderBytes; }
+  [[nodiscard]] bool in_payload() const { return left_ > 0; }
+  [[nodiscard]] bool empty() const { return begin_ == end_ && left_ == 0; }
+  [[nodiscard]] const uint8_t* header() const { return buffer_.data() + begin_; }
+  /// Drops the buffered header; `bytes` of payload follow, to be stored at `target`. Returns how
+  /// many of them were buffered already.
+  size_t begin_payload(void* target, size_t bytes);
+  /// Reads what has come, in one call: payload to its target, the rest into the read-ahead.
+  /// `*payload` is what arrived at the target; `*full` whether the socket gave all that was asked.
+  /// Not to be called while a header is buffered and no payload is expected.
+  Io read(int fd, size_t* payload, bool* full);
+
+ private:
+  std::array<uint8_t, kReadAheadBytes> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  std::byte* target_ = nullptr;
+  size_t left_ = 0;
+};
+
+class TcpChannel;
+
+struct Stream final : Watched {
+  explicit Stream(net::Fd socket, TcpChannel& owner) : fd(std::move(socket)), channel(owner) {}
+  bool on_events(uint32_t events, size_t* budget) override;
+
+  net::Fd fd;
+  TcpChannel& channel;
+  PieceWriter writer;
+  PieceReader reader;
+  uint64_t reading = 0;          // the message that payload belongs to
+  std::optional<Header> parked;  // a header whose receive has not been posted
+  bool full = false;             // the socket took no more: wait for EPOLLOUT
+  bool stalled = false;          // readable while parked: EPOLLIN off
+  bool ending = false;           // the peer has closed, with data left to read: not watched
+  bool ended = false;            // read to the end
+  uint32_t watched = 0;          // events registered with epoll; 0: none
+};
+
+}  // namespace hetccl::transport::tcp

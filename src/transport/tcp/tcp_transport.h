@@ -1,0 +1,15 @@
+// Messages between hosts: a channel is a few TCP connections over which a message is striped.
+#pragma once
+
+#include <memory>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "transport/transport.h"
+
+namespace hetccl::transport {
+
+/// Uses HETCCL_SOCKET_IFNAME, HETCCL_SOCKET_FAMILY, HETCCL_PORT_RANGE and HETCCL_TCP_STREAMS.
+Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log);
+
+}  // namespace hetccl::transport
