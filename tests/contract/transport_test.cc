@@ -1,0 +1,462 @@
+// What every transport must do. Ranks are threads or just objects of one thread: nothing in a
+// transport may care.
+#include "transport/transport.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/waker.h"
+#include "transport/message.h"
+#include "transport/shm/shm_transport.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/tcp_transport.h"
+
+namespace hetccl::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using Bytes = std::vector<uint8_t>;
+
+constexpr int64_t kPatienceMs = 20'000;
+
+struct Kind {
+  const char* name;
+  std::function<Result<std::unique_ptr<Transport>>()> make;
+};
+
+Kind tcp(int streams) {
+  return {streams == 1   ? "tcp, 1 stream"
+          : streams == 2 ? "tcp, 2 streams"
+                         : "tcp, 4 streams",
+          [streams] {
+            Config config;
+            config.tcp_streams = streams;
+            config.socket_ifname = "=lo";
+            return make_tcp_transport(config, Log{LogLevel::Error, -1});
+          }};
+}
+
+std::vector<Kind> kinds() {
+  return {tcp(1), tcp(2), tcp(4), {"shm", [] {
+                                     return make_shm_transport(nullptr, Log{LogLevel::Error, -1});
+                                   }}};
+}
+
+Bytes secret(uint8_t seed) {
+  return Bytes(32, seed);
+}
+
+struct Rank {
+  std::unique_ptr<Transport> transport;
+  Address address;
+};
+
+Rank make_rank(const Kind& kind) {
+  auto made = kind.make();
+  REQUIRE_MESSAGE(made.ok(), made.status().message());
+  Rank rank{std::move(made).value(), {}};
+  auto address = rank.transport->listen();
+  REQUIRE_MESSAGE(address.ok(), address.status().message());
+  rank.address = *address;
+  return rank;
+}
+
+// Two ranks with a channel between them, driven by one thread.
+struct Pair {
+  explicit Pair(const Kind& kind) {
+    for (Rank& rank : ranks) rank = make_rank(kind);
+    std::thread other([this] { join(1); });
+    join(0);
+    other.join();
+    REQUIRE(channels[0]);
+    REQUIRE(channels[1]);
+  }
+  void join(int self) {
+    auto made = ranks[self].transport->connect({77, self, 1 - self}, ranks[1 - self].address,
+                                               secret(1), kPatienceMs);
+    CHECK_MESSAGE(made.ok(), made.status().message());
+    if (made.ok()) channels[self] = std::move(made).value();
+  }
+  bool step() {
+    const bool first = ranks[0].transport->progress();
+    return ranks[1].transport->progress() || first;
+  }
+  // Drives both ends until `done`, or fails the test.
+  void until(const std::function<bool()>& done) {
+    const auto deadline = steady_clock().now() + milliseconds(kPatienceMs);
+    while (!done()) {
+      step();
+      REQUIRE_MESSAGE(steady_clock().now() < deadline,
+                      channels[0]->status().message() << " / " << channels[1]->status().message());
+    }
+  }
+  Rank ranks[2];
+  std::unique_ptr<Channel> channels[2];
+};
+
+MessageInfo info(uint64_t sequence, uint32_t slice = 0) {
+  return {
+      77, sequence, slice, 1, {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, sequence}};
+}
+
+Bytes pattern(size_t bytes, uint64_t seed) {
+  Bytes data(bytes);
+  uint64_t state = seed * 2654435761 + 1;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (i % 8 == 0) state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    data[i] = static_cast<uint8_t>(state >> (8 * (i % 8)));
+  }
+  return data;
+}
+
+void for_each_kind(const std::function<void(const Kind&)>& test) {
+  for (const Kind& kind : kinds()) {
+    INFO(kind.name);
+    test(kind);
+  }
+}
+
+TEST_CASE("messages of all sizes go both ways, in order, whoever posts first") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    std::mt19937 random(7);
+    std::vector<size_t> sizes = {0,    1,    2,    79,    80,     81,     0,      0,      4096,
+                                 8111, 8112, 8192, 65536, 262144, 262145, 524288, 8 << 20};
+    for (int i = 0; i < 40; ++i) sizes.push_back(random() % (1U << (random() % 21)));
+    std::vector<Bytes> sent[2], received[2];
+    for (const size_t size : sizes)
+      for (int r = 0; r < 2; ++r) {
+        sent[r].push_back(pattern(size, sent[r].size() * 2 + static_cast<size_t>(r)));
+        received[r].emplace_back(size, 0xaa);
+      }
+    size_t next[4] = {};  // sends of 0 and 1, receives of 0 and 1
+    const auto post = [&](size_t what) {
+      const size_t rank = what % 2;
+      const size_t i = next[what];
+      if (i == sizes.size()) return;
+      ++next[what];
+      if (what < 2)
+        pair.channels[rank]->post_send({sent[rank][i].data(), sizes[i], info(i)});
+      else
+        pair.channels[rank]->post_recv({received[rank][i].data(), sizes[i], info(i)});
+    };
+    pair.until([&] {
+      if (random() % 3 == 0) post(random() % 4);
+      for (auto& channel : pair.channels)
+        REQUIRE_MESSAGE(channel->status().ok(), channel->status().message());
+      bool done = true;
+      for (const auto& channel : pair.channels)
+        done = done && channel->sends_completed() == sizes.size() &&
+               channel->recvs_completed() == sizes.size();
+      return done;
+    });
+    CHECK(received[0] == sent[1]);
+    CHECK(received[1] == sent[0]);
+    uint64_t total = 0;
+    for (const size_t size : sizes) total += size + kHeaderBytes;
+    for (const Rank& rank : pair.ranks) {
+      CHECK(rank.transport->bytes_sent() >= total);
+      CHECK(rank.transport->bytes_sent() < total + total / 100 + 40 * kHeaderBytes);
+    }
+  });
+}
+
+TEST_CASE("many outstanding posts complete in order") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    constexpr size_t kMessages = 3000;
+    Bytes sent = pattern(kMessages * 100, 1), received(sent.size());
+    for (size_t i = 0; i < kMessages; ++i)
+      pair.channels[0]->post_send({&sent[i * 100], 100, info(i)});
+    for (int i = 0; i < 100; ++i) pair.step();  // long before anything is posted there
+    for (size_t i = 0; i < kMessages; ++i)
+      pair.channels[1]->post_recv({&received[i * 100], 100, info(i)});
+    pair.until([&] {
+      const uint64_t done = pair.channels[1]->recvs_completed();
+      REQUIRE(std::memcmp(received.data(), sent.data(), done * 100) == 0);
+      return done == kMessages;
+    });
+    CHECK(pair.channels[0]->sends_completed() == kMessages);
+  });
+}
+
+TEST_CASE("nothing is delivered before it is posted, and an idle channel is silent") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    Bytes sent = pattern(64 << 20, 3);
+    pair.channels[0]->post_send({sent.data(), sent.size(), info(0)});
+    const auto deadline = steady_clock().now() + milliseconds(kPatienceMs);
+    for (int quiet = 0; quiet < 200;) {
+      REQUIRE(steady_clock().now() < deadline);
+      quiet = pair.step() ? 0 : quiet + 1;
+    }
+    CHECK(pair.channels[0]->sends_completed() == 0);  // held back, not swallowed
+    for (const Rank& rank : pair.ranks) {
+      if (rank.transport->poll_fd() < 0) continue;
+      pollfd entry{rank.transport->poll_fd(), POLLIN, 0};
+      CHECK(::poll(&entry, 1, 0) == 0);  // else the engine would spin
+    }
+    Bytes received(sent.size());
+    pair.channels[1]->post_recv({received.data(), received.size(), info(0)});
+    pair.until([&] { return pair.channels[1]->recvs_completed() == 1; });
+    CHECK(received == sent);
+  });
+}
+
+TEST_CASE("what differs between the ends is explained, and stays") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    Bytes data(48);
+    MessageInfo theirs = info(5), ours = info(5);
+    theirs.signature.count = 10;
+    ours.signature.count = 12;
+    pair.channels[1]->post_send({data.data(), 40, theirs});
+    pair.channels[0]->post_recv({data.data(), 48, ours});
+    pair.until([&] { return !pair.channels[0]->status().ok(); });
+    const Status& status = pair.channels[0]->status();
+    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.message().find("rank 1 called all_reduce(count 10, float32, sum)") !=
+          std::string::npos);
+    CHECK(status.message().find("all_reduce(count 12, float32, sum)") != std::string::npos);
+    pair.channels[1]->post_send({data.data(), 8, info(6)});
+    pair.channels[0]->post_recv({data.data(), 8, info(6)});
+    for (int i = 0; i < 50; ++i) pair.step();
+    CHECK(pair.channels[0]->recvs_completed() == 0);
+    CHECK(status.message().find("count 10") != std::string::npos);
+  });
+}
+
+TEST_CASE("a peer that leaves in the middle is named; what it sent before arrives") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    Bytes sent = pattern(300'000, 4), received(sent.size());
+    pair.channels[1]->post_send({sent.data(), sent.size(), info(0)});
+    pair.until([&] { return pair.channels[1]->sends_completed() == 1; });
+    pair.channels[1]->close();
+    for (int i = 0; i < 50; ++i) pair.step();
+    Bytes never(100);
+    pair.channels[0]->post_recv({received.data(), received.size(), info(0)});
+    pair.channels[0]->post_recv({never.data(), never.size(), info(1)});
+    pair.until([&] { return !pair.channels[0]->status().ok(); });
+    CHECK(pair.channels[0]->recvs_completed() == 1);
+    CHECK(received == sent);
+    CHECK(pair.channels[0]->status().code() == Code::RemoteError);
+    CHECK(pair.channels[0]->status().message().find("connection to rank 1 closed") !=
+          std::string::npos);
+    CHECK(pair.channels[1]->status().code() == Code::Aborted);
+  });
+}
+
+TEST_CASE("a peer's leaving is noticed though nothing is posted, and with sends outstanding") {
+  for_each_kind([](const Kind& kind) {
+    for (const bool sending : {false, true}) {
+      Pair pair(kind);
+      Bytes data(64 << 20);
+      if (sending) pair.channels[0]->post_send({data.data(), data.size(), info(0)});
+      for (int i = 0; i < 20; ++i) pair.step();
+      pair.channels[1].reset();
+      pair.until([&] { return !pair.channels[0]->status().ok(); });
+      CHECK(pair.channels[0]->status().code() == Code::RemoteError);
+      for (int i = 0; i < 10; ++i) CHECK_FALSE(pair.step());
+    }
+  });
+}
+
+TEST_CASE("close with posts outstanding frees their memory at once; any order of ends is fine") {
+  for_each_kind([](const Kind& kind) {
+    for (const bool transport_first : {false, true}) {
+      Pair pair(kind);
+      auto data = std::make_unique<Bytes>(4 << 20);
+      for (auto& channel : pair.channels) {
+        channel->post_send({data->data(), data->size(), info(0)});
+        channel->post_recv({data->data(), data->size(), info(0)});
+      }
+      pair.step();
+      if (transport_first) pair.ranks[0].transport.reset();
+      pair.channels[0]->close();
+      pair.channels[1]->close();
+      data.reset();  // a later touch is AddressSanitizer's to find
+      pair.channels[1]->post_send({nullptr, 10, info(1)});
+      pair.channels[1]->post_recv({nullptr, 10, info(1)});
+      for (int i = 0; i < 20; ++i) pair.ranks[1].transport->progress();
+      pair.channels[0]->close();
+      CHECK(pair.channels[1]->recvs_completed() == 0);
+    }
+  });
+}
+
+// Every pair of `n` ranks connects; each rank in its own order, in one thread or in one per peer.
+void connect_all(const Kind& kind, int n, bool threads_per_peer) {
+  std::vector<Rank> ranks;
+  for (int r = 0; r < n; ++r) ranks.push_back(make_rank(kind));
+  std::vector<std::vector<std::unique_ptr<Channel>>> channels(static_cast<size_t>(n));
+  for (auto& row : channels) row.resize(static_cast<size_t>(n));
+  const auto join = [&](int self, int peer) {
+    auto made = ranks[static_cast<size_t>(self)].transport->connect(
+        {5, self, peer}, ranks[static_cast<size_t>(peer)].address, secret(2), kPatienceMs);
+    CHECK_MESSAGE(made.ok(), made.status().message());
+    if (made.ok())
+      channels[static_cast<size_t>(self)][static_cast<size_t>(peer)] = std::move(made).value();
+  };
+  std::vector<std::thread> threads;
+  for (int self = 0; self < n; ++self) {
+    if (threads_per_peer) {
+      for (int peer = 0; peer < n; ++peer)
+        if (peer != self) threads.emplace_back(join, self, peer);
+    } else {
+      // 0 waits for n-1, 1 for 0, 2 for 1 ...: a circle, for those who could wait in one.
+      threads.emplace_back([&, self] {
+        for (int i = 1; i < n; ++i) join(self, (self - i + n) % n);
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<int> values(static_cast<size_t>(n * n), -1);
+  std::vector<int> mine(static_cast<size_t>(n));
+  for (int a = 0; a < n; ++a) {
+    mine[static_cast<size_t>(a)] = a;
+    for (int b = 0; b < n; ++b) {
+      if (a == b) continue;
+      Channel& channel = *channels[static_cast<size_t>(a)][static_cast<size_t>(b)];
+      channel.post_send({&mine[static_cast<size_t>(a)], sizeof(int), info(1)});
+      channel.post_recv({&values[static_cast<size_t>(a * n + b)], sizeof(int), info(1)});
+    }
+  }
+  for (int i = 0; i < 2000; ++i)
+    for (Rank& rank : ranks) rank.transport->progress();
+  for (int a = 0; a < n; ++a)
+    for (int b = 0; b < n; ++b)
+      if (a != b) CHECK(values[static_cast<size_t>(a * n + b)] == b);
+}
+
+TEST_CASE("all pairs connect crosswise, in any order") {
+  for_each_kind([](const Kind& kind) {
+    connect_all(kind, 4, false);
+    connect_all(kind, 4, true);
+  });
+}
+
+TEST_CASE("a wrong secret connects nobody, and the right one still does afterwards") {
+  for_each_kind([](const Kind& kind) {
+    Rank ranks[2] = {make_rank(kind), make_rank(kind)};
+    const auto attempt = [&](const Bytes& zero, const Bytes& one, int64_t ms, bool expected) {
+      std::thread other([&] {
+        auto made = ranks[1].transport->connect({9, 1, 0}, ranks[0].address, one, ms);
+        CHECK(made.ok() == expected);
+        if (!expected)
+          CHECK(
+              (made.status().code() == Code::Timeout || made.status().code() == Code::RemoteError));
+      });
+      auto made = ranks[0].transport->connect({9, 0, 1}, ranks[1].address, zero, ms);
+      CHECK(made.ok() == expected);
+      if (!expected)
+        CHECK((made.status().code() == Code::Timeout || made.status().code() == Code::RemoteError));
+      other.join();
+    };
+    attempt(secret(1), secret(2), 200, false);
+    attempt(secret(3), secret(3), kPatienceMs, true);
+  });
+}
+
+TEST_CASE("a rank that does not come is named in time") {
+  for_each_kind([](const Kind& kind) {
+    Rank ranks[2] = {make_rank(kind), make_rank(kind)};
+    for (const int self : {0, 1}) {
+      const auto start = steady_clock().now();
+      auto made = ranks[self].transport->connect({9, self, 1 - self}, ranks[1 - self].address,
+                                                 secret(1), 60);
+      CHECK(steady_clock().now() - start < milliseconds(2000));
+      CHECK(made.status().code() == Code::Timeout);
+      CHECK(made.status().message().find(format("rank %d", 1 - self)) != std::string::npos);
+    }
+    auto junk = ranks[0].transport->connect({9, 0, 1}, Bytes(33, 0xee), secret(1), 60);
+    CHECK(junk.status().code() == Code::InvalidArgument);
+  });
+}
+
+TEST_CASE("a rank may come long before its peer") {
+  for_each_kind([](const Kind& kind) {
+    Rank ranks[2] = {make_rank(kind), make_rank(kind)};
+    for (const int early : {0, 1}) {
+      const uint64_t communicator = 20 + static_cast<uint64_t>(early);
+      std::thread first([&] {
+        auto made = ranks[early].transport->connect(
+            {communicator, early, 1 - early}, ranks[1 - early].address, secret(1), kPatienceMs);
+        CHECK_MESSAGE(made.ok(), made.status().message());
+      });
+      std::this_thread::sleep_for(milliseconds(80));
+      const int late = 1 - early;
+      auto made = ranks[late].transport->connect({communicator, late, early}, ranks[early].address,
+                                                 secret(1), kPatienceMs);
+      CHECK_MESSAGE(made.ok(), made.status().message());
+      first.join();
+    }
+  });
+}
+
+TEST_CASE("strangers at the listener disturb nobody") {
+  const Kind kind = tcp(2);
+  Rank ranks[2] = {make_rank(kind), make_rank(kind)};
+  auto endpoint = tcp::decode(ranks[1].address);
+  REQUIRE(endpoint.ok());
+  const net::SocketAddress where = endpoint->addresses.front();
+  std::vector<net::Fd> strangers;
+  for (int i = 0; i < 300; ++i) {
+    auto fd = net::connect({where}, steady_clock().now() + milliseconds(kPatienceMs));
+    REQUIRE(fd.ok());
+    const std::string junk(i % 3 == 0 ? 0 : i % 3 == 1 ? 7 : 500, 'G');
+    CHECK(net::send_all(fd->get(), junk.data(), junk.size(),
+                        steady_clock().now() + milliseconds(1000))
+              .ok());
+    if (i % 5 != 0) strangers.push_back(std::move(fd).value());
+  }
+  std::thread other([&] {
+    auto made = ranks[1].transport->connect({3, 1, 0}, ranks[0].address, secret(1), kPatienceMs);
+    CHECK_MESSAGE(made.ok(), made.status().message());
+  });
+  auto made = ranks[0].transport->connect({3, 0, 1}, ranks[1].address, secret(1), kPatienceMs);
+  CHECK_MESSAGE(made.ok(), made.status().message());
+  other.join();
+}
+
+TEST_CASE("a sleeper is woken through its source") {
+  auto sleeper_waker = Waker::create();
+  REQUIRE(sleeper_waker.ok());
+  const Kind kind{"shm", [&] { return make_shm_transport(sleeper_waker->get(), Log{}); }};
+  Pair pair(kind);
+  Transport& transport = *pair.ranks[1].transport;
+  REQUIRE(transport.shm_source() != nullptr);
+  CHECK(transport.poll_fd() == -1);
+  Bytes data(100), received(100);
+  const auto rung = [&](int timeout_ms) {
+    pollfd entry{(*sleeper_waker)->fd(), POLLIN, 0};
+    return ::poll(&entry, 1, timeout_ms) == 1;
+  };
+  pair.channels[0]->post_send({data.data(), 100, info(0)});
+  CHECK_FALSE(rung(0));  // awake: no system call was spent
+  transport.shm_source()->arm();
+  pair.channels[0]->post_send({data.data(), 100, info(1)});
+  CHECK(rung(1000));
+  (*sleeper_waker)->drain();
+  pair.channels[0]->post_send({data.data(), 100, info(2)});
+  CHECK_FALSE(rung(0));  // once is enough
+  transport.shm_source()->arm();
+  transport.shm_source()->disarm();
+  pair.channels[0]->post_send({data.data(), 100, info(3)});
+  CHECK_FALSE(rung(0));
+}
+
+}  // namespace
+}  // namespace hetccl::transport
