@@ -15,8 +15,10 @@ Deps broadcast_from_root(Builder& b) {
   if (b.alone()) {
     return {b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}})};
   }
+  // Others than the root may have no input at all: they name their output.
+  const Buffer send = b.rank() == root ? Buffer::Input : Buffer::Output;
   return {b.add({.kind = StepKind::CclBroadcast,
-                 .shards = {{b.local_rank(root), {Buffer::Input}, {Buffer::Output}}}})};
+                 .shards = {{b.local_rank(root), {send}, {Buffer::Output}}}})};
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ Step whole_call(const Builder& b) {
       break;
     case Collective::Broadcast:
       step.kind = StepKind::CclBroadcast;
-      step.shards = {{b.spec().root, input, output}};
+      // Others than the root may have no input at all: they name their output.
+      step.shards = {{b.spec().root, b.rank() == b.spec().root ? input : output, output}};
       break;
     case Collective::Barrier:
       step.kind = StepKind::CclBarrier;

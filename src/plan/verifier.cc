@@ -46,6 +46,7 @@ Status check_barrier(const VerifyModel& model, std::span<const uint32_t> order) 
   std::vector<Ranks> heard(n_step_events + model.groups().size(), Ranks(n_ranks));
   std::vector<Ranks> left(n_ranks, Ranks(n_ranks));
   for (uint32_t event : order) {
+    if (event >= heard.size()) continue;
     if (event >= n_step_events) {
       for (StepId member : model.groups()[event - n_step_events].members) {
         join(heard[event], heard[2 * member]);

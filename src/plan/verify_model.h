@@ -88,7 +88,7 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
 
 /// No deadlock and no unordered conflict over `n_slices` slices. Returns an order in which one
 /// slice's events can happen: 2 * StepId where a step starts, 2 * StepId + 1 where it completes,
-/// 2 * n_steps + group where a vendor call does its work.
+/// 2 * n_steps + group where a vendor call does its work. Larger numbers mean nothing.
 Result<std::vector<uint32_t>> check_order(const VerifyModel& model, uint32_t depth,
                                           uint32_t n_slices);
 

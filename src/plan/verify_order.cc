@@ -22,7 +22,7 @@ class EventGraph {
 
   /// Kahn's algorithm.
   Result<std::vector<uint32_t>> sorted() const {
-    const uint32_t n = hub(n_slices_, 0);
+    const uint32_t n = drained(n_slices_, 0);
     std::vector<uint32_t> first(n + 1, 0), targets(edges_.size()), waits(n, 0), order;
     for (const Edge& e : edges_) ++first[e.first + 1], ++waits[e.second];
     for (uint32_t v = 0; v < n; ++v) first[v + 1] += first[v];
@@ -54,11 +54,15 @@ class EventGraph {
     return 2 * n_slices_ * model_.n_steps() +
            slice * static_cast<uint32_t>(model_.groups().size()) + group;
   }
+  /// Everything that the rank does in the slice is complete.
+  [[nodiscard]] uint32_t drained(uint32_t slice, int rank) const {
+    return hub(n_slices_, 0) + slice * static_cast<uint32_t>(model_.n_ranks()) +
+           static_cast<uint32_t>(rank);
+  }
   void edge(uint32_t from, uint32_t to) { edges_.emplace_back(from, to); }
 
   void add_rank(int rank) {
     const RankPlan& plan = model_.plan(rank);
-    const auto waits = scratch_waits(plan, model_.topology().local_rank(rank));
     const uint32_t n_slots = slots(plan, depth_, n_slices_);
     int64_t device = -1;                                 // the last device step's start
     std::map<std::pair<int, StepKind>, uint32_t> posts;  // per channel and direction, likewise
@@ -67,11 +71,9 @@ class EventGraph {
       const uint32_t self = start(issue.slice, model_.id(rank, issue.step));
       edge(self, self + 1);
       for (uint16_t dep : step.deps) edge(end(issue.slice, model_.id(rank, dep)), self);
-      if (issue.slice >= n_slots) {
-        for (uint16_t user : waits[issue.step]) {
-          edge(end(issue.slice - n_slots, model_.id(rank, user)), self);
-        }
-      }
+      // At most for all of the slice whose scratch it takes; LocalOrder has the least.
+      edge(self + 1, drained(issue.slice, rank));
+      if (issue.slice >= n_slots) edge(drained(issue.slice - n_slots, rank), self);
       if (step.kind != StepKind::Send && step.kind != StepKind::Recv) {
         if (device >= 0) edge(static_cast<uint32_t>(device) + 1, self);
         device = self;

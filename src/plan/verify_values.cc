@@ -28,6 +28,7 @@ class Execution {
   Status run(std::span<const uint32_t> order) {
     const uint32_t n_step_events = 2 * model_.n_steps();
     for (uint32_t event : order) {
+      if (event >= n_step_events + model_.groups().size()) continue;
       if (event >= n_step_events) {
         HETCCL_TRY(call(event - n_step_events));
       } else if (event % 2 == 0) {
