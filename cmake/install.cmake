@@ -3,15 +3,13 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(hetccl_lib ${CMAKE_INSTALL_LIBDIR})
-set(hetccl_include include)
-if(SKBUILD) # the wheel carries all of it inside the Python package
-  set(hetccl_lib hetccl/lib)
-  set(hetccl_include hetccl/include)
+if(SKBUILD) # the wheel carries all of it inside the Python package, the install prefix
+  set(hetccl_lib lib)
 endif()
 install(TARGETS hetccl EXPORT hetccl
         LIBRARY DESTINATION ${hetccl_lib}
-        INCLUDES DESTINATION ${hetccl_include})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetccl DESTINATION ${hetccl_include}
+        INCLUDES DESTINATION include)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetccl DESTINATION include
         FILES_MATCHING PATTERN "*.h")
 install(EXPORT hetccl NAMESPACE hetccl:: FILE hetcclConfig.cmake
         DESTINATION ${hetccl_lib}/cmake/hetccl)

@@ -28,8 +28,9 @@ TypeName = Literal[
 ]  # fmt: skip
 
 
-def parse_size(text: str) -> int:
-    """Bytes of "8", "64K", "128M" or "1G", as nccl-tests reads them."""
+def parse_size(given: str | int) -> int:
+    """Bytes of "8", "64K", "128M" or "1G", as nccl-tests reads them; a default is a number."""
+    text = str(given)
     number, unit = text[:-1], text[-1:].upper()
     if unit not in ("K", "M", "G"):
         number, unit = text, ""

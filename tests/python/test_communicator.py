@@ -59,7 +59,7 @@ def refused(comm):
     readonly, small = bytes(8), bytearray(4)
     with pytest.raises(ValueError, match="read-only"):
         comm.all_reduce(readonly, readonly)
-    with pytest.raises(ValueError, match="2 elements"):
+    with pytest.raises(ValueError, match="asks for 2"):
         comm.all_reduce(array("i", [1, 2]), array("i", [1]))
     with pytest.raises(ValueError, match="whole number"):
         comm.all_reduce(bytearray(6), dtype="float32")

@@ -52,7 +52,7 @@ SOWN = {
         "may not use ccl/host",
     ),
     "an adaptor keeps to its seam": (
-        "src/transport/shm/a.cc",
+        "src/device/host/a.cc",
         '#include "net/socket.h"',
         "may not use net",
     ),
