@@ -45,8 +45,9 @@ class Session {
   [[nodiscard]] virtual const std::vector<uint8_t>& secret() const = 0;
 
   /// Collective: every rank's bytes (at most 1 MiB each, sizes may differ), by rank. Blocks until
-  /// all have come, the deadline passes (Timeout naming the ranks that are missing), or the
-  /// communicator fails. One at a time.
+  /// all have come, the deadline passes (Timeout naming the ranks that are missing; the
+  /// communicator has failed then, as a contribution cannot be taken back), or the communicator
+  /// fails. One at a time.
   virtual Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& mine,
                                                                int64_t timeout_ms) = 0;
   /// Collective, as all_gather, when only arrival counts.
@@ -74,6 +75,10 @@ struct JoinOptions {
 class Service {
  public:
   static Result<std::unique_ptr<Service>> create(const Config& config, const Log& log);
+  /// Sessions should have left: one that has not counts as lost to its peers. Ranks elsewhere that
+  /// still use this process's coordinator are told that it goes in peace; they keep working,
+  /// without exchanges or arbitration. Takes at most half a second. Harmless in a forked child,
+  /// where a Service made before the fork does nothing.
   ~Service();
 
   /// Makes an id and starts its coordinator here. It serves until every rank that joined has left.

@@ -176,6 +176,7 @@ bool Client::on_gathered(const Gathered& piece) {
                         piece.offset == gather_.received.size() &&
                         piece.bytes.size() <= piece.total - piece.offset;
   if (!expected) return false;
+  gather_.received.reserve(piece.total);
   gather_.received.insert(gather_.received.end(), piece.bytes.begin(), piece.bytes.end());
   gather_.done = gather_.received.size() == piece.total;
   if (gather_.done) changed_.notify_all();
