@@ -121,6 +121,7 @@ def crossed(case: Case, name: str, interface: str | None, first_of_host: bool) -
     time.sleep(0.05)  # acknowledgements of what came before
     before = link_bytes(interface)
     case.run(name)
+    dist.barrier()  # a sender is done before the wire is
     time.sleep(0.05)
     sent = torch.tensor([link_bytes(interface) - before if first_of_host else 0])
     dist.all_reduce(sent)
