@@ -7,7 +7,7 @@ namespace hetccl::transport::shm {
 
 size_t RingWriter::room(size_t wanted) {
   if (kRingBytes - (written_ - read_) < wanted) {
-    const uint64_t read = ring_.read.load(std::memory_order_acquire);
+    const uint64_t read = ring_.read.load();
     // A counter that ran ahead of what was written, or back, is ignored: the room stays what it
     // was.
     if (written_ - read <= kRingBytes) read_ = read;
@@ -25,7 +25,7 @@ void RingWriter::write(const void* data, size_t bytes) {
 }
 
 size_t RingReader::available(size_t wanted) {
-  if (written_ - read_ < wanted) written_ = ring_.written.load(std::memory_order_acquire);
+  if (written_ - read_ < wanted) written_ = ring_.written.load();
   return written_ - read_;
 }
 

@@ -17,7 +17,7 @@ class RingWriter {
   size_t room(size_t wanted);
   /// `bytes` must not exceed the room.
   void write(const void* data, size_t bytes);
-  void publish() { ring_.written.store(written_, std::memory_order_release); }
+  void publish() { ring_.written.store(written_); }
 
  private:
   Ring& ring_;
@@ -34,7 +34,7 @@ class RingReader {
   size_t available(size_t wanted);
   [[nodiscard]] bool sane() const { return written_ - read_ <= kRingBytes; }
   void read(void* out, size_t bytes);
-  void publish() { ring_.read.store(read_, std::memory_order_release); }
+  void publish() { ring_.read.store(read_); }
 
  private:
   Ring& ring_;

@@ -43,7 +43,7 @@ void ShmChannel::close() {
     status_ = error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_);
   sends_.clear();
   recvs_.clear();
-  segment().sides[side_].closed.store(1, std::memory_order_release);
+  segment().sides[side_].closed.store(1);
   ring_if_asleep();
 }
 
@@ -64,7 +64,7 @@ void ShmChannel::post_recv(const Transfer& transfer) {
 bool ShmChannel::progress(size_t* budget) {
   if (!status_.ok() || *budget == 0) return false;
   // Read before the ring: what the peer wrote before it closed is delivered first.
-  const bool peer_closed = segment().sides[1 - side_].closed.load(std::memory_order_acquire) != 0;
+  const bool peer_closed = segment().sides[1 - side_].closed.load() != 0;
   bool moved = !sends_.empty() && send(budget);
   if (!recvs_.empty()) moved |= receive(budget);
   if (peer_closed && status_.ok() && !moved) {
@@ -159,18 +159,15 @@ void ShmChannel::complete_message() {
   received_ = 0;
 }
 
-// Pairs with set_sleeping: either the sleeper sees what was published, or this sees that it sleeps.
+// Counters, closed and sleeping are sequentially consistent: either the sleeper sees what was
+// published before this, or this sees that it sleeps.
 void ShmChannel::ring_if_asleep() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic<uint32_t>& sleeping = segment().sides[1 - side_].sleeping;
-  if (sleeping.load(std::memory_order_relaxed) != 0 &&
-      sleeping.exchange(0, std::memory_order_relaxed) != 0)
-    waker_.ring();
+  if (sleeping.load() != 0 && sleeping.exchange(0) != 0) waker_.ring();
 }
 
 void ShmChannel::set_sleeping(bool sleeping) {
-  segment().sides[side_].sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
-  if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
+  segment().sides[side_].sleeping.store(sleeping ? 1 : 0);
 }
 
 void ShmChannel::fail(Status status) {

@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "transport/shm/mailbox.h"
 #include "transport/shm/shm_channel.h"
@@ -81,7 +82,7 @@ class ShmTransport final : public Transport, public ShmSource {
   void disarm() override { set_sleeping(false); }
 
  private:
-  using Key = std::pair<uint64_t, int>;  // communicator, peer
+  using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
   // One thread inside connect().
   struct Wait {
     const PeerId& id;
@@ -196,7 +197,7 @@ Result<std::unique_ptr<Channel>> ShmTransport::await(const Wait& wait, TimePoint
     {
       std::lock_guard lock(mutex_);
       empty_mailbox();
-      const auto found = accepted_.find({wait.id.communicator, wait.id.peer});
+      const auto found = accepted_.find({wait.id.communicator, wait.id.self, wait.id.peer});
       if (found != accepted_.end())
         return open(wait.id, 1, std::move(accepted_.extract(found).mapped()));
     }
@@ -227,7 +228,7 @@ bool ShmTransport::accept(const Offer& offer) {
   for (const Wait& one : waits_) {
     if (one.id.communicator != offer.communicator) continue;
     wait = &one;
-    if (one.id.peer == offer.from) break;
+    if (one.id.self == offer.to && one.id.peer == offer.from) break;
   }
   if (wait == nullptr) return is_dead(offer.segment.pid);
   const Status status = attach(offer, *wait);
@@ -238,7 +239,7 @@ bool ShmTransport::accept(const Offer& offer) {
 }
 
 Status ShmTransport::attach(const Offer& offer, const Wait& wait) {
-  if (offer.to != wait.id.self || !net::same(offer.proof, shm::prove_offer(offer, wait.secret)))
+  if (!net::same(offer.proof, shm::prove_offer(offer, wait.secret)))
     return error(Code::RemoteError, "it does not know this job's secret");
   if (offer.segment.bytes != sizeof(Segment))
     return error(Code::RemoteError, "it runs another version of hetccl");
@@ -248,7 +249,7 @@ Status ShmTransport::attach(const Offer& offer, const Wait& wait) {
   const net::Mac answer = shm::prove_acceptance(offer, wait.secret);
   std::memcpy(segment.mac, answer.data(), answer.size());
   segment.accepted.store(1, std::memory_order_release);
-  accepted_.insert_or_assign({offer.communicator, offer.from}, std::move(memory));
+  accepted_.insert_or_assign({offer.communicator, offer.to, offer.from}, std::move(memory));
   return {};
 }
 

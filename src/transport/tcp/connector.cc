@@ -95,7 +95,7 @@ Result<std::vector<net::Fd>> Connector::dial(Wait& wait, const Endpoint& peer, T
   while (!all_done()) {
     for (uint32_t i = 0; i < peer.streams; ++i) {
       if (dials[i].fd.valid()) continue;
-      const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self};
+      const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self, wait.id.peer};
       HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, deadline));
       dials[i].handshake.emplace(hello, wait.secret);
     }
@@ -141,8 +141,7 @@ Result<std::vector<net::Fd>> Connector::await(Wait& wait, TimePoint deadline) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (ready(wait.id))
-        return std::move(admitted_.extract({wait.id.communicator, wait.id.peer}).mapped());
+      if (ready(wait.id)) return std::move(admitted_.extract(key_of(wait.id)).mapped());
     }
     if (steady_clock().now() >= deadline) return error(Code::Timeout, "it has not dialled");
     sleep(wait, {}, deadline);
@@ -215,8 +214,12 @@ bool Connector::advance(Visitor& visitor) {
   return !has_left(visitor.fd);
 }
 
+Connector::Key Connector::key_of(const PeerId& id) {
+  return {id.communicator, id.self, id.peer};
+}
+
 bool Connector::ready(const PeerId& id) const {
-  const auto found = admitted_.find({id.communicator, id.peer});
+  const auto found = admitted_.find(key_of(id));
   return found != admitted_.end() && std::all_of(found->second.begin(), found->second.end(),
                                                  [](const net::Fd& fd) { return fd.valid(); });
 }
@@ -224,7 +227,7 @@ bool Connector::ready(const PeerId& id) const {
 void Connector::admit(Visitor& visitor) {
   const net::Hello& hello = visitor.handshake.hello();
   if (hello.index >= streams_) return;
-  const Key key{hello.communicator, hello.rank};
+  const Key key{hello.communicator, hello.to, hello.rank};
   if (admitted_.size() >= kMaxAdmitted)
     std::erase_if(admitted_, [](const auto& entry) {
       return std::any_of(entry.second.begin(), entry.second.end(), has_left);
@@ -238,7 +241,7 @@ void Connector::admit(Visitor& visitor) {
   sockets.resize(streams_);
   sockets[hello.index] = std::move(visitor.fd);
   for (const Wait* wait : waits_)
-    if (wait->id.communicator == hello.communicator && wait->id.peer == hello.rank) wait->ring();
+    if (key_of(wait->id) == key) wait->ring();
 }
 
 // Known while any thread connects within that communicator: its ranks may come in any order.
@@ -248,7 +251,7 @@ const net::Secret* Connector::secret_of(const net::Hello& hello) const {
   for (const Wait* wait : waits_) {
     if (wait->id.communicator != hello.communicator) continue;
     known = &wait->secret;
-    if (wait->id.peer == hello.rank) break;
+    if (wait->id.self == hello.to && wait->id.peer == hello.rank) break;
   }
   return known;
 }

@@ -6,7 +6,7 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "base/log.h"
@@ -26,7 +26,7 @@ class Connector {
                                        const net::Secret& secret, TimePoint deadline);
 
  private:
-  using Key = std::pair<uint64_t, int>;  // communicator, peer
+  using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
   struct Dial;
   struct Wait;
   // An accepted connection whose other end has not proven itself yet.
@@ -46,6 +46,7 @@ class Connector {
   void accept_visitors();
   bool advance(Visitor& visitor);
   void admit(Visitor& visitor);
+  [[nodiscard]] static Key key_of(const PeerId& id);
   [[nodiscard]] bool ready(const PeerId& id) const;
   [[nodiscard]] const net::Secret* secret_of(const net::Hello& hello) const;
 
