@@ -206,7 +206,7 @@ void check_shards(Rank& self, uint64_t call, bool is_reduce, size_t largest) {
 
 TEST_CASE("all_reduce: every type and operator, in and out of place") {
   for (bool asynchronous : {false, true})
-    for (int n = 1; n <= (asynchronous ? 3 : 5); ++n)
+    for (int n : asynchronous ? std::vector{3} : std::vector{1, 2, 5})
       run_ranks(n, asynchronous, [](Rank& self) {
         uint64_t call = 0;
         for (DataType type : fake::kTypes)
@@ -220,13 +220,14 @@ TEST_CASE("all_reduce: every type and operator, in and out of place") {
 
 TEST_CASE("all_reduce: odd sizes around slots and stages") {
   for (bool asynchronous : {false, true})
-    for (int n : {2, 3, 5})
+    for (int n : asynchronous ? std::vector{3} : std::vector{2, 5})
       run_ranks(n, asynchronous, [](Rank& self) {
         uint64_t call = 0;
         for (size_t count :
              {2047, 2048, 2049, 8192, 8193, 65'535, 65'536, 65'537, 300'001, 1'048'577}) {
           ++call;
           check_all_reduce(self, call, DataType::Float32, RedOp::Sum, count, call % 2 == 0);
+          if (count > 70'000) continue;  // the reference of small floats is slow
           check_all_reduce(self, call, DataType::BFloat16, RedOp::Avg, count, call % 2 == 1);
           check_all_reduce(self, call, DataType::Int8, RedOp::Max, count, call % 2 == 0);
         }
@@ -237,9 +238,9 @@ TEST_CASE("reduce and broadcast of random lists of shards") {
   for (bool asynchronous : {false, true})
     for (int n = 1; n <= 5; ++n)
       run_ranks(n, asynchronous, [&](Rank& self) {
-        for (uint64_t call = 1; call <= (asynchronous ? 12 : 40); ++call) {
+        for (uint64_t call = 1; call <= (asynchronous ? 10 : 25); ++call) {
           check_shards(self, call * 100, call % 2 == 0, 3000);
-          if (call % 5 == 0) check_shards(self, call * 100 + 50, call % 2 == 0, 200'000);
+          if (call % 5 == 0) check_shards(self, call * 100 + 50, call % 2 == 0, 100'000);
         }
       });
 }
