@@ -106,6 +106,9 @@ bool Executor::post(Lane& lane) {
   Operation& op = at(lane.post.operation);
   const plan::Issue issue = *entry;
   if (!ready(op, issue)) return false;
+  // A vendor library that has failed ends its work with whatever is in memory: that must not
+  // travel.
+  if (lane.send && !options_.ccl->async_error().ok()) return false;
   const plan::Step& step = op.program->plan.steps[issue.step];
   const Span span = op.resolve(lane.send ? step.srcs[0] : step.dst, issue.slice);
   transport::Transfer transfer;

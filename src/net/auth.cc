@@ -19,7 +19,7 @@ namespace {
 constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 1};
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = crypto_auth_hmacsha256_BYTES;
-constexpr size_t kNonceOffset = sizeof kMagic + 4 + 4 + 8 + 4;
+constexpr size_t kNonceOffset = sizeof kMagic + 4 + 4 + 8 + 4 + 4;
 constexpr size_t kHelloBytes = kNonceOffset + kNonceBytes;
 constexpr size_t kChallengeBytes = kNonceBytes + kProofBytes;
 // Offsets in the buffer that both sides use: Hello and the listener's nonce lie side by side, so
@@ -55,6 +55,7 @@ void encode_hello(const Hello& hello, uint8_t* out) {
   put(out + 12, hello.index);
   put(out + 16, hello.communicator);
   put(out + 24, hello.rank);
+  put(out + 28, hello.to);
   random_bytes(out + kNonceOffset, kNonceBytes);
 }
 
@@ -64,6 +65,7 @@ bool decode_hello(const uint8_t* in, Hello* out) {
   out->index = get<uint32_t>(in + 12);
   out->communicator = get<uint64_t>(in + 16);
   out->rank = get<int32_t>(in + 24);
+  out->to = get<int32_t>(in + 28);
   return true;
 }
 

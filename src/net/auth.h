@@ -28,6 +28,7 @@ struct Hello {
   uint32_t index = 0;    ///< e.g. which stream of a channel
   uint64_t communicator = 0;
   int32_t rank = -1;  ///< of the dialer
+  int32_t to = -1;    ///< the rank it wants, where several share a listener
 };
 
 Secret random_secret();
