@@ -84,7 +84,7 @@ bool Member::all_reached(Counter RankControl::* counter, uint64_t target, uint64
   uint64_t least = ~uint64_t{0};
   for (int r = 0; r < n_ranks(); ++r) {
     const Counter& theirs = segment_.control(r).*counter;
-    least = std::min(least, theirs.value.load(std::memory_order_acquire));
+    least = std::min(least, theirs.value.load());
     if (least < target) return false;
   }
   known = least;
@@ -98,7 +98,7 @@ bool Member::contribute(const Operation& operation, const TaskQueue& queue, size
     return false;
   if (chunk == operation.first_chunk) segment_.descriptor(rank_, chunk) = operation.call;
   contribute_chunk(operation, queue, work);
-  segment_.control(rank_).contributed.value.store(++contributed_, std::memory_order_release);
+  segment_.control(rank_).contributed.value.store(++contributed_);
   return true;
 }
 
@@ -117,8 +117,13 @@ bool Member::reduce(const Operation& operation, const TaskQueue& queue, size_t& 
   else
     receive_chunk(operation, queue, work);
   RankControl& mine = segment_.control(rank_);
-  mine.reduced.value.store(++reduced_, std::memory_order_release);
-  if (!operation.two_stage) mine.gathered.value.store(++gathered_, std::memory_order_release);
+  if (operation.two_stage) {
+    mine.reduced.value.store(++reduced_);
+  } else {
+    // Nobody waits for `reduced`, whose next value of a two-stage operation covers this one.
+    ++reduced_;
+    mine.gathered.value.store(++gathered_);
+  }
   return true;
 }
 
@@ -137,7 +142,7 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
                 segment_.slot(r, chunk) + segment.begin * element, segment.count() * element);
   }
   work += piece.count() * element;
-  segment_.control(rank_).gathered.value.store(++gathered_, std::memory_order_release);
+  segment_.control(rank_).gathered.value.store(++gathered_);
   return true;
 }
 
@@ -241,11 +246,12 @@ void Member::compare_calls(const Operation& operation) {
 }
 
 void Member::ring_sleepers() {
-  // Pairs with `arm`: either this rank sees the sleeper, or the sleeper sees this rank's counters.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Pairs with `arm`. Counters and `sleeping` are all written and read in one total order
+  // (seq_cst), so either this rank sees the sleeper, or the sleeper's next poll sees this rank's
+  // counters.
   for (int r = 0; r < n_ranks(); ++r) {
     std::atomic<uint32_t>& sleeping = segment_.control(r).sleeping;
-    if (r != rank_ && sleeping.load(std::memory_order_relaxed) != 0 && sleeping.exchange(0) != 0)
+    if (r != rank_ && sleeping.load() != 0 && sleeping.exchange(0) != 0)
       peers_[static_cast<size_t>(r)].ring();
   }
 }
@@ -259,7 +265,6 @@ void Member::leave() {
 
 void Member::arm() {
   segment_.control(rank_).sleeping.store(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Member::disarm() {

@@ -109,11 +109,11 @@ void Segment::fail(const Status& status) const {
   const size_t length = std::min(status.message().size(), sizeof r.text - 1);
   std::memcpy(r.text, status.message().data(), length);
   r.text[length] = '\0';
-  r.state.store(2, std::memory_order_release);
+  r.state.store(2);
 }
 
 bool Segment::failed() const {
-  return record().state.load(std::memory_order_acquire) == 2;
+  return record().state.load() == 2;
 }
 
 Status Segment::failure() const {
