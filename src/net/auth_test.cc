@@ -93,7 +93,7 @@ TEST_CASE("a forged proof fails though the challenge was answered in form") {
     std::thread once([&] {
       CHECK(dial_handshake(recorded.dialer.get(), {1, 0, 1, 0}, secret, after(5000)).ok());
     });
-    std::array<uint8_t, 60> hello{};
+    std::array<uint8_t, 64> hello{};
     CHECK(recv_all(recorded.listener.get(), hello.data(), hello.size(), after(1000)).ok());
     CHECK(send_all(pair.dialer.get(), hello.data(), hello.size(), after(1000)).ok());
     std::array<uint8_t, 64> challenge{};

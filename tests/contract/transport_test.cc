@@ -348,6 +348,38 @@ TEST_CASE("all pairs connect crosswise, in any order") {
   });
 }
 
+TEST_CASE("ranks of one process may share a transport") {
+  for_each_kind([](const Kind& kind) {
+    Rank shared = make_rank(kind);
+    std::unique_ptr<Channel> channels[3][3];
+    std::vector<std::thread> threads;
+    for (int self = 0; self < 3; ++self)
+      threads.emplace_back([&, self] {
+        for (int peer = 0; peer < 3; ++peer) {
+          if (peer == self) continue;
+          auto made =
+              shared.transport->connect({5, self, peer}, shared.address, secret(2), kPatienceMs);
+          CHECK_MESSAGE(made.ok(), made.status().message());
+          if (made.ok()) channels[self][peer] = std::move(made).value();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    int mine[3] = {0, 1, 2}, values[3][3] = {};
+    const auto each_pair = [](const auto& act) {
+      for (int a = 0; a < 3; ++a)
+        for (int b = 0; b < 3; ++b)
+          if (a != b) act(a, b);
+    };
+    each_pair([&](int a, int b) {
+      REQUIRE(channels[a][b]);
+      channels[a][b]->post_send({&mine[a], sizeof(int), info(1)});
+      channels[a][b]->post_recv({&values[a][b], sizeof(int), info(1)});
+    });
+    for (int i = 0; i < 2000; ++i) shared.transport->progress();
+    each_pair([&](int a, int b) { CHECK(values[a][b] == b); });
+  });
+}
+
 TEST_CASE("a wrong secret connects nobody, and the right one still does afterwards") {
   for_each_kind([](const Kind& kind) {
     Rank ranks[2] = {make_rank(kind), make_rank(kind)};
