@@ -104,22 +104,6 @@ TEST_CASE("an id whose process is gone times out and names the address") {
   CHECK(contains(gone.message(), "127.0.0.1"));
 }
 
-TEST_CASE("a rank that gives up while others wait is named") {
-  const auto one = service();
-  auto two = service();
-  const auto id = one->unique_id();
-  Status waiting, leaving;
-  std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
-  std::thread second([&] { leaving = two->join(id.value(), options(1, 3)).status(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  two.reset();
-  first.join();
-  second.join();
-  CHECK(leaving.code() != Code::Ok);
-  CHECK(waiting.code() == Code::RemoteError);
-  CHECK(contains(waiting.message(), "rank 1 (host t, pid 1001) was lost"));
-}
-
 TEST_CASE("two jobs share a port range, each on a port of its own") {
   Config ranged = config();
   ranged.port_range = "39610-39690";

@@ -99,6 +99,24 @@ TEST_CASE("authenticated nonsense is thrown out; nonsense from a rank names the 
   CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
 }
 
+TEST_CASE("a rank that gives up or dies while others wait is named") {
+  for (const bool gives_up : {true, false}) {
+    const auto one = service();
+    const auto id = one->unique_id();
+    Status waiting;
+    std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
+    Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "host u"});
+    const Bytes leave = encode_empty(FrameType::Leave);
+    if (gives_up) says.insert(says.end(), leave.begin(), leave.end());
+    net::Fd rank = insider(decode(id.value()).value(), says);
+    if (!gives_up) rank.reset();
+    first.join();
+    CHECK(waiting.code() == Code::RemoteError);
+    CHECK(contains(waiting.message(), gives_up ? "rank 1 (host u) was lost: it gave up"
+                                               : "rank 1 (host u) was lost: connection closed"));
+  }
+}
+
 TEST_CASE("a rank that writes its frames byte by byte is served like any other") {
   const auto one = service();
   const auto id = one->unique_id();
