@@ -1,4 +1,5 @@
 /// The Python module hetccl._torch.
+#include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <mutex>
@@ -58,11 +59,16 @@ py::dict stats_of(const HetcclBackend& backend) {
 
 PYBIND11_MODULE(_torch, module) {
   using namespace hetccl::torch_backend;
+  using std::chrono::milliseconds;
   module.doc() = "hetccl's backend of torch.distributed.";
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::class_<HetcclBackend, c10d::Backend, c10::intrusive_ptr<HetcclBackend>>(module, "Backend")
       .def("stats", &stats_of, "Counters of this rank's communicator since init, as a dict.")
+      .def(
+          "_set_default_timeout",
+          [](HetcclBackend& backend, milliseconds timeout) { backend.setTimeout(timeout); },
+          py::arg("timeout"), NoGil(), "The deadline of collectives called from now on.")
       .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.");
   py::class_<Registry>(module, "Registry")
       .def(py::init<>())

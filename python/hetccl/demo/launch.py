@@ -98,7 +98,11 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
     """One run of all ranks; what rank 0 measured."""
     port = free_port()
     interface = INTERFACE if isinstance(place, EmulatedHosts) else "lo"
-    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface}
+    env = {
+        "OMP_NUM_THREADS": "1",  # ranks share the cores
+        "GLOO_SOCKET_IFNAME": interface,
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names, of which torch would warn
+    }
     with tempfile.TemporaryDirectory(prefix="hetccl-demo-") as folder:
         result = Path(folder, "result.json")
         processes = []
