@@ -120,6 +120,7 @@ def crossed(case: Case, name: str, interface: str | None, first_of_host: bool) -
     dist.barrier()
     time.sleep(0.05)  # acknowledgements of what came before
     before = link_bytes(interface)
+    dist.barrier()  # nobody starts before everybody has read
     case.run(name)
     dist.barrier()  # a sender is done before the wire is
     time.sleep(0.05)

@@ -127,7 +127,10 @@ void Engine::sleep(TimePoint deadline) {
       fds[n++] = {transport->poll_fd(), POLLIN, 0};
   }
   auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
-  if (poll_only_) time = std::min<Duration>(time, kPollOnlySleep);
+  const bool silent = std::any_of(driven_.begin(), driven_.end(), [](Driven* driven) {
+    return driven->active() && driven->shm_source() == nullptr;
+  });
+  if (poll_only_ || silent) time = std::min<Duration>(time, kPollOnlySleep);
   const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};
   if (ppoll(fds, n, &timeout, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) waker_->drain();
 }
