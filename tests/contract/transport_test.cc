@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -123,7 +124,7 @@ Bytes pattern(size_t bytes, uint64_t seed) {
 
 void for_each_kind(const std::function<void(const Kind&)>& test) {
   for (const Kind& kind : kinds()) {
-    INFO(kind.name);
+    INFO(std::string(kind.name));
     test(kind);
   }
 }
