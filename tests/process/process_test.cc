@@ -1,10 +1,13 @@
 // One rank of four is killed, stopped, late or wrong: every other rank gets an error that names it,
 // in time, and lives on.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <numeric>
 
 #include "process/forked_ranks.h"
@@ -178,6 +181,28 @@ TEST_CASE("abort on one rank ends the call of every other, and a next communicat
     return report;
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+}
+
+TEST_CASE("a full /dev/shm is no obstacle: nothing of hetccl lies there") {
+  ForkedRanks ranks(4, [](Rank& rank) -> Report {
+    // A mount namespace of this rank's own, whose /dev/shm has one page, and that is taken.
+    if (unshare(CLONE_NEWNS) != 0) return "skipped";
+    mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (mount("full", "/dev/shm", "tmpfs", 0, "size=4k") != 0) return "skipped";
+    std::ofstream("/dev/shm/full") << std::string(4096, 'x');
+    hetcclComm_t comm = join(rank, kAabb[rank.rank]);
+    const Report report = sum_matches(rank, comm, 1'000'000);
+    hetcclCommDestroy(comm);
+    return report;
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const Report report = ranks.report(rank, milliseconds(20'000));
+    if (report == "skipped") {
+      MESSAGE("SKIPPED: needs root to mount a full /dev/shm");
+    } else {
+      CHECK(report == "ok");
+    }
+  }
 }
 
 TEST_CASE("exit without destroy does not hang, and is no failure of what is complete") {
