@@ -106,17 +106,14 @@ void Client::report(const Failure& failure) {
     reported_ = failure;
     if (!connection_) return on_farewell();
     connection_->send(encode(FrameType::Report, failure));
-    report_timer_ = loop_->at(Loop::now() + milliseconds(options_.liveness_ms), [this] {
-      report_timer_.reset();
-      lose_coordinator("it did not answer a report of failure");
-    });
+    unanswered_.emplace(Loop::now());
   });
 }
 
 void Client::leave() {
   if (!loop_->is_mine()) return;  // a forked child: the session is its parent's
   loop_->run([this] {
-    stop_timers();
+    stop_ticking();
     clients_->erase(this);
     if (connection_) {
       connection_->send(encode_empty(FrameType::Leave));
@@ -191,7 +188,7 @@ void Client::on_closed(const std::string& why) {
 // The coordinator has gone in peace: nothing can be exchanged or arbitrated any more, and a failure
 // that this rank sees is its own to name.
 void Client::on_farewell() {
-  stop_timers();
+  stop_ticking();
   if (connection_) connection_->close();
   connection_.reset();
   if (reported_) return fail(*reported_);
@@ -216,7 +213,7 @@ void Client::lose_coordinator(const std::string& why) {
 }
 
 void Client::fail(const Failure& failure) {
-  stop_timers();
+  stop_ticking();
   if (connection_) connection_->finish();
   connection_.reset();
   bool tell = false;
@@ -233,32 +230,33 @@ void Client::fail(const Failure& failure) {
 void Client::tick() {
   tick_timer_.reset();
   const milliseconds liveness(options_.liveness_ms);
-  if (Loop::now() - connection_->last_received() > liveness) {
-    connection_->read_now();
-    if (!connection_) return;
-    if (Loop::now() - connection_->last_received() > liveness) {
-      if (farewell_) return on_farewell();
-      return lose_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
-                                     static_cast<long long>(liveness.count())));
+  const milliseconds period = std::max(liveness / kHeartbeatsPerLiveness, milliseconds(10));
+  const auto connection = connection_;
+  if (connection->is_silent(period, liveness)) {
+    if (farewell_) return on_farewell();
+    return lose_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
+                                   static_cast<long long>(liveness.count())));
+  }
+  if (!connection_) return;  // that last look found its end
+  if (unanswered_) {
+    unanswered_->check(Loop::now(), TimePoint::min(), period);
+    if (unanswered_->length() >= liveness) {
+      return lose_coordinator("it did not answer a report of failure");
     }
   }
-  const Duration period =
-      std::max<Duration>(milliseconds(liveness / kHeartbeatsPerLiveness), milliseconds(10));
   if (Loop::now() - connection_->last_sent() >= period / 2) {
     connection_->send(encode_empty(FrameType::Heartbeat));
   }
   tick_timer_ = loop_->at(Loop::now() + period, [this] { tick(); });
 }
 
-void Client::stop_timers() {
-  for (auto* timer : {&tick_timer_, &report_timer_}) {
-    if (*timer) loop_->cancel(**timer);
-    timer->reset();
-  }
+void Client::stop_ticking() {
+  if (tick_timer_) loop_->cancel(*tick_timer_);
+  tick_timer_.reset();
 }
 
 void Client::abandon() {
-  stop_timers();
+  stop_ticking();
   if (connection_) connection_->close();
   connection_.reset();
   std::lock_guard lock(mutex_);

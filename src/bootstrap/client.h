@@ -12,6 +12,7 @@
 
 #include "bootstrap/connection.h"
 #include "bootstrap/loop.h"
+#include "bootstrap/silence.h"
 #include "bootstrap/unique_id.h"
 
 namespace hetccl::bootstrap {
@@ -65,7 +66,7 @@ class Client final : public Session, private Connection::Owner {
   [[nodiscard]] std::string coordinator_name() const;
   void lose_coordinator(const std::string& why);
   void fail(const Failure& failure);
-  void stop_timers();
+  void stop_ticking();
   [[nodiscard]] Status wait(std::unique_lock<std::mutex>& lock, TimePoint deadline,
                             const bool& arrived);
   [[nodiscard]] Status begin_gather();
@@ -80,7 +81,8 @@ class Client final : public Session, private Connection::Owner {
   Welcome coordinator_;
   bool farewell_ = false;
   std::optional<Failure> reported_;
-  std::optional<Loop::Timer> tick_timer_, report_timer_;
+  std::optional<Silence> unanswered_;  // since the report
+  std::optional<Loop::Timer> tick_timer_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

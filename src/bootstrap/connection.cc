@@ -31,7 +31,8 @@ Connection::Connection(Loop& loop, net::Fd fd, Owner* owner, size_t max_payload)
       owner_(owner),
       max_payload_(max_payload),
       last_received_(Loop::now()),
-      last_sent_(last_received_) {}
+      last_sent_(last_received_),
+      silence_(last_received_) {}
 
 Result<std::shared_ptr<Connection>> Connection::open(Loop& loop, net::Fd fd, Owner* owner,
                                                      size_t max_payload) {
@@ -81,9 +82,15 @@ void Connection::close() {
   outgoing_.clear();
 }
 
-void Connection::read_now() {
+bool Connection::is_silent(Duration period, Duration limit) {
+  silence_.check(Loop::now(), last_received_, period);
+  if (silence_.length() < limit) return false;
   const auto self = shared_from_this();
+  const TimePoint heard = last_received_;
   if (is_open()) read();
+  if (last_received_ == heard) return is_open();
+  silence_.forget();
+  return false;
 }
 
 void Connection::on_ready(uint32_t events) {

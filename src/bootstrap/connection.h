@@ -10,6 +10,7 @@
 
 #include "bootstrap/frame.h"
 #include "bootstrap/loop.h"
+#include "bootstrap/silence.h"
 #include "net/socket.h"
 
 namespace hetccl::bootstrap {
@@ -45,10 +46,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish();
   /// Closes at once. The owner hears nothing more.
   void close();
-  /// Reads what has come. Called before the peer is declared silent.
-  void read_now();
+  /// Called every `period`: true when the peer has been silent for `limit`, after a last look at
+  /// the socket (which may close it and tell the owner).
+  bool is_silent(Duration period, Duration limit);
 
-  [[nodiscard]] TimePoint last_received() const { return last_received_; }
   [[nodiscard]] TimePoint last_sent() const { return last_sent_; }
   [[nodiscard]] bool is_open() const { return fd_.valid(); }
 
@@ -76,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint32_t events_ = 0;
   TimePoint last_received_;
   TimePoint last_sent_;
+  Silence silence_;
   Bytes incoming_;  // at most one frame and one read more
   std::deque<Outgoing> outgoing_;
   bool finishing_ = false;

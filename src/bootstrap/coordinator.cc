@@ -196,13 +196,14 @@ void Coordinator::remove(uint64_t newcomer) {
   newcomers_.erase(found);
 }
 
-void Coordinator::farewell() {
+void Coordinator::farewell(const std::map<uint64_t, int32_t>& abandoned) {
   if (listener_watch_ != 0) loop_.unwatch(listener_watch_, listener_.fd.get());
   listener_.fd.reset();
   newcomers_.clear();
   while (!jobs_.empty()) {
     const std::shared_ptr<Job> job = jobs_.begin()->second.job;
-    job->farewell();
+    const auto rank = abandoned.find(jobs_.begin()->first);
+    job->farewell(rank != abandoned.end() ? std::optional(rank->second) : std::nullopt);
   }
 }
 

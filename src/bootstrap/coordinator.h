@@ -36,8 +36,9 @@ class Coordinator {
 
   /// Expects the ranks of a new communicator.
   void add(uint64_t communicator, net::Secret secret);
-  /// Takes leave of all ranks and stops listening.
-  void farewell();
+  /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
+  /// process that has not left.
+  void farewell(const std::map<uint64_t, int32_t>& abandoned);
   /// Communicators that have not ended.
   [[nodiscard]] size_t n_jobs() const { return jobs_.size(); }
 

@@ -227,11 +227,10 @@ void Job::fail(const Failure& failure) {
   end(failure);
 }
 
-void Job::farewell() {
+void Job::farewell(std::optional<int32_t> abandoned) {
   // A rank of this process that has not left goes with it: to the others that is a loss.
-  for (const auto& [rank, member] : members_) {
-    if (member->left || member->join.service != options_.service) continue;
-    return lost(*member, "its process shut hetccl down without leaving");
+  if (const auto rank = members_.find(abandoned.value_or(-1)); rank != members_.end()) {
+    return lost(*rank->second, "its process shut hetccl down without leaving");
   }
   for (const auto& [rank, member] : members_) {
     member->connection->send(encode_empty(FrameType::Farewell));
@@ -267,14 +266,11 @@ void Job::tick() {
     Connection& connection = *member->connection;
     // A rank's heartbeats follow its own setting, so a longer one there is no silence here.
     const int64_t silence_ms = std::max(options_.liveness_ms, member->join.liveness_ms);
-    if (now - connection.last_received() > bounded_wait(silence_ms)) {
-      connection.read_now();
-      if (ended_) return;
-      if (Loop::now() - connection.last_received() > bounded_wait(silence_ms)) {
-        return lost(*member, format("silent for %lld ms (stopped, hung or cut off)",
-                                    static_cast<long long>(silence_ms)));
-      }
+    if (connection.is_silent(period, bounded_wait(silence_ms))) {
+      return lost(*member, format("silent for %lld ms (stopped, hung or cut off)",
+                                  static_cast<long long>(silence_ms)));
     }
+    if (ended_) return;
     if (now - connection.last_sent() >= period / 2) {
       connection.send(encode_empty(FrameType::Heartbeat));
     }

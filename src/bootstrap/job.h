@@ -36,8 +36,9 @@ class Job {
   /// A rank asks to join. A wrong number or size ends the communicator for all, as long as ranks
   /// are missing; once it is complete only the newcomer is refused.
   void join(std::shared_ptr<Connection> connection, Join join);
-  /// The coordinator goes in peace: tells every rank and stops.
-  void farewell();
+  /// The coordinator goes in peace: tells every rank and stops. Not in peace if it takes a rank of
+  /// its process along that has not left.
+  void farewell(std::optional<int32_t> abandoned);
 
  private:
   class Member;

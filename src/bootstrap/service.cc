@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
 #include <mutex>
 
 #include "bootstrap/bootstrap.h"
@@ -84,7 +85,11 @@ Service::~Service() {
     return;
   }
   impl_->loop->run([this] {
-    if (impl_->coordinator) impl_->coordinator->farewell();
+    std::map<uint64_t, int32_t> abandoned;
+    for (const Client* client : *impl_->clients) {
+      abandoned.emplace(client->communicator(), client->rank());
+    }
+    if (impl_->coordinator) impl_->coordinator->farewell(abandoned);
     for (Client* client : *impl_->clients) client->abandon();
     impl_->clients->clear();
   });

@@ -87,7 +87,7 @@ Status Communicator::call(const CollectiveArguments& arguments, void* native_str
   }
   // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
   engine.wait([&] { return executor_->done(number); }, TimePoint::max());
-  return failed_.load(std::memory_order_acquire) ? failure() : Status();
+  return failure();
 }
 
 Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void* native_stream) {
@@ -95,7 +95,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   const TimePoint deadline = runtime_.engine().clock().now() + milliseconds(timeout_ms_.load());
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
-  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (failed_.load(std::memory_order_acquire)) return await_verdict();
   HETCCL_ASSIGN(const Program* program, program_for(signature));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
@@ -115,7 +115,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
         number.status().with("launching " + std::string(name_of(signature.collective)));
     lock.unlock();
     report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
-    return status;
+    return await_verdict();
   }
   return number;
 }
@@ -162,8 +162,9 @@ Result<device::Stream*> Communicator::stream_for(void* native) {
 Status Communicator::finish() {
   runtime_.engine().notify();
   runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+  const Status status = failure();
   session_->leave();
-  return failed_.load() ? failure() : Status();
+  return status;
 }
 
 void Communicator::abort(const std::string& why) {
@@ -188,6 +189,7 @@ void Communicator::stop(Status status) {
     log_.info("communicator failed: %s", failure_.message().c_str());
   }
   failed_.store(true, std::memory_order_release);
+  verdict_.notify_all();
   // Whoever launches has either seen the failure or has finished launching: abort ends what it
   // launched.
   std::lock_guard lock(launch_mutex_);
@@ -196,9 +198,22 @@ void Communicator::stop(Status status) {
   runtime_.engine().notify();
 }
 
-Status Communicator::failure() const {
-  std::lock_guard lock(failure_mutex_);
-  return failure_;
+Status Communicator::failure() {
+  if (!failed_.load(std::memory_order_acquire)) {
+    const Status local = ccl_->async_error();
+    if (local.ok()) return {};
+    // Seen here first: results are worthless already, though the cause is not agreed yet.
+    report(local.code(), -1, format("rank %d: %s", rank(), local.message().c_str()));
+  }
+  return await_verdict();
+}
+
+Status Communicator::await_verdict() {
+  const auto limit = milliseconds(runtime_.config().liveness_ms + 1000);
+  std::unique_lock lock(failure_mutex_);
+  if (verdict_.wait_for(lock, limit, [&] { return !failure_.ok(); })) return failure_;
+  return error(Code::RemoteError, "rank %d: a failure was reported, and no cause came back",
+               rank());
 }
 
 Statistics Communicator::statistics() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,8 +59,9 @@ class Communicator {
   Status finish();
   /// Fails the communicator on every rank, `why` being told to the others.
   void abort(const std::string& why);
-  /// The first failure, naming the culprit; ok while there is none.
-  [[nodiscard]] Status failure() const;
+  /// The first failure, naming the culprit, as all ranks know it; ok while there is none. Waits for
+  /// the ranks' agreement on it, at most the liveness deadline, when this rank has seen one first.
+  [[nodiscard]] Status failure();
 
   [[nodiscard]] int rank() const { return options_.rank; }
   [[nodiscard]] int n_ranks() const { return options_.n_ranks; }
@@ -89,6 +91,7 @@ class Communicator {
   Result<device::Stream*> stream_for(void* native);
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  Status await_verdict();
   void report(Code code, int rank, const std::string& reason);
   void on_failure(const bootstrap::Failure& failure);
   void stop(Status status);
@@ -120,7 +123,8 @@ class Communicator {
   uint64_t sequence_ = 0;
   Statistics statistics_;
 
-  mutable std::mutex failure_mutex_;
+  std::mutex failure_mutex_;
+  std::condition_variable verdict_;
   Status failure_;  // the arbitrated cause
   std::atomic<bool> failed_{false};
 };

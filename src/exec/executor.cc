@@ -58,7 +58,10 @@ bool Executor::poll(TimePoint now) {
     if (!moved && !faulted_) check(now);
   }
   retire();
-  return moved || retired_.load(std::memory_order_relaxed) != before;
+  const bool retired = retired_.load(std::memory_order_relaxed) != before;
+  // What a failed library ends looks complete: say so before anybody believes it.
+  if (retired && !aborted_ && !faulted_) check_library();
+  return moved || retired;
 }
 
 bool Executor::poll_lane(Lane& lane) {
@@ -160,13 +163,20 @@ void Executor::check(TimePoint now) {
     if (lane.channel->status().ok() || entry_at(lane, lane.complete) == nullptr) continue;
     return fault(lane.channel->status(), lane.peer);
   }
-  if (const Status status = options_.ccl->async_error(); !status.ok()) return fault(status, -1);
+  if (!check_library()) return;
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     if (now >= at(n).call.deadline && !at(n).finished().reached(1)) return time_out(at(n));
   }
+}
+
+bool Executor::check_library() {
+  Status status = options_.ccl->async_error();
+  if (status.ok()) return true;
+  fault(std::move(status), -1);
+  return false;
 }
 
 void Executor::time_out(const Operation& op) {

@@ -109,6 +109,7 @@ class Executor : public Driven {
   [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
   void retire();
   void check(TimePoint now);
+  bool check_library();
   void time_out(const Operation& op);
   void fault(Status status, int rank);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }

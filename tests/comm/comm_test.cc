@@ -248,3 +248,26 @@ TEST_CASE("an idle communicator uses no processor time") {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   CHECK(cpu() - before < 0.05);
 }
+
+TEST_CASE("a call that failed never looks successful, blocking or on a stream") {
+  for (int round = 0; round < 20; ++round) {
+    CAPTURE(round);
+    Ranks ranks({"A", "A"}, {}, round % 2 == 0);
+    const bool asynchronous = round % 4 < 2;
+    on_all_ranks(2, [&](int r) {
+      std::vector<float> data(2000);
+      const uint64_t count = r == 0 ? 2000 : 1999;
+      void* stream = asynchronous ? ranks.runtime(r).create_host_stream().value() : nullptr;
+      Status status =
+          ranks[r]->call({{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
+                          data.data(),
+                          data.data()},
+                         stream);
+      if (asynchronous) {
+        CHECK(ranks.runtime(r).destroy_host_stream(stream).ok());  // waits
+        if (status.ok()) status = ranks[r]->failure();
+      }
+      CHECK(status.code() == Code::InvalidUsage);
+    });
+  }
+}
