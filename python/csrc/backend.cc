@@ -121,10 +121,11 @@ std::string HetcclBackend::topology() const {
   return json;
 }
 
-c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout,
+                                                     bool blocking) {
   auto work = c10::make_intrusive<HetcclWork>(rank_, sequence_++, group_, std::move(operation),
                                               communicator_, watcher_);
-  work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()));
+  work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
   return work;
 }
 
@@ -134,6 +135,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce(Tensors& tensors,
   c10d::AllreduceCoalescedOptions options;
   options.reduceOp = opts.reduceOp;
   options.timeout = opts.timeout;
+  options.asyncOp = opts.asyncOp;
   return allreduce_coalesced(tensors, options);
 }
 
@@ -159,7 +161,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
           return hetcclAllReduce(data, data, elements.count, elements.type, op, comm, stream);
         });
   }
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
@@ -179,7 +181,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
        root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
         return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
       });
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 void HetcclBackend::add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
@@ -204,7 +206,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output
   operation.inputs = {input};
   operation.outputs = {output};
   add_all_gather(operation, "all_gather_into_tensor", output, input);
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
@@ -219,7 +221,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
   for (size_t i = 0; i < inputs.size(); ++i) {
     add_all_gather(operation, kCall, outputs[i], inputs[i]);
   }
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& outputs,
@@ -252,7 +254,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
     operation.copies.emplace_back(parts[i], slice_like(flat, parts[i], i));
   }
   add_all_gather(operation, "all_gather", flat, input);
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 void HetcclBackend::add_reduce_scatter(Operation& operation, const char* name,
@@ -278,7 +280,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
   operation.inputs = {input};
   operation.outputs = {output};
   add_reduce_scatter(operation, "reduce_scatter_tensor", output, input, opts.reduceOp);
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
@@ -293,7 +295,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
   for (size_t i = 0; i < inputs.size(); ++i) {
     add_reduce_scatter(operation, kCall, outputs[i], inputs[i], opts.reduceOp);
   }
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
@@ -325,7 +327,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
     slice_like(flat, parts[i], i).copy_(parts[i].detach());
   }
   add_reduce_scatter(operation, "reduce_scatter", output, flat, opts.reduceOp);
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions& opts) {
@@ -334,7 +336,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.title = "hetccl:barrier";
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
-  return submit(std::move(operation), opts.timeout);
+  return submit(std::move(operation), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors&, const c10d::ReduceOptions&) {

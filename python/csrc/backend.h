@@ -75,7 +75,11 @@ class HetcclBackend final : public c10d::Backend {
   [[nodiscard]] std::string topology() const;
 
  private:
-  WorkPtr submit(Operation operation, std::chrono::milliseconds timeout);
+  WorkPtr submit(Operation operation, std::chrono::milliseconds timeout, bool blocking);
+  template <typename Options>
+  WorkPtr submit(Operation operation, const Options& opts) {
+    return submit(std::move(operation), opts.timeout, !opts.asyncOp);
+  }
   void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
                       const at::Tensor& input) const;
   void add_reduce_scatter(Operation& operation, const char* name, const at::Tensor& output,

@@ -42,22 +42,34 @@ Communicator::~Communicator() {
   hetcclHostStreamDestroy(stream_);
 }
 
-std::optional<Failure> Communicator::launch(const Launch& call, Milliseconds timeout,
+std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) {
+  if (timeout == timeout_) return std::nullopt;
+  const hetcclResult_t result = hetcclCommSetTimeout(comm_, timeout.count());
+  if (result != hetcclSuccess) return last_failure(result);
+  timeout_ = timeout;
+  return std::nullopt;
+}
+
+std::optional<Failure> Communicator::launch(const Launch& call, Milliseconds timeout, bool blocking,
                                             uint64_t& ticket) {
   for (;;) {
     uint64_t oldest = 0;
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       if (const auto refusal = refusal_locked()) return refusal;
       uint64_t& slot = tickets_[launched_ % kInFlight];
       if (launched_ < kInFlight || reached(slot)) {
-        hetcclResult_t result = hetcclSuccess;
-        if (timeout != timeout_) {
-          result = hetcclCommSetTimeout(comm_, timeout.count());
+        if (const auto failure = apply_timeout_locked(timeout)) return failure;
+        const bool idle = launched_ == 0 || reached(tickets_[(launched_ - 1) % kInFlight]);
+        if (blocking && idle) {
+          // Another thread may abort meanwhile: a handle that is gone is an error like any other.
+          hetcclComm_t comm = comm_;
+          lock.unlock();
+          const hetcclResult_t result = call(comm, nullptr);
           if (result != hetcclSuccess) return last_failure(result);
-          timeout_ = timeout;
+          return std::nullopt;
         }
-        result = call(comm_, stream_);
+        hetcclResult_t result = call(comm_, stream_);
         if (result == hetcclSuccess) result = hetcclHostStreamRecord(stream_, &slot);
         if (result != hetcclSuccess) return last_failure(result);
         ticket = slot;

@@ -42,9 +42,11 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Enqueues with a deadline of `timeout`; `ticket` is reached when the collective is complete.
+  /// Enqueues with a deadline of `timeout`; `ticket` is reached when the collective is complete. A
+  /// `blocking` one returns complete, driven by this thread, where nothing else is in flight: it
+  /// wakes no other thread.
   [[nodiscard]] std::optional<Failure> launch(const Launch& call, Milliseconds timeout,
-                                              uint64_t& ticket);
+                                              bool blocking, uint64_t& ticket);
   [[nodiscard]] bool reached(uint64_t ticket) const;
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
   [[nodiscard]] bool wait(uint64_t ticket, Milliseconds timeout) const;
@@ -68,6 +70,7 @@ class Communicator {
 
   Communicator(hetcclComm_t comm, hetcclStream_t stream, Milliseconds timeout);
   [[nodiscard]] std::optional<Failure> failure_locked();
+  [[nodiscard]] std::optional<Failure> apply_timeout_locked(Milliseconds timeout);
   /// Why no further call is possible.
   [[nodiscard]] std::optional<Failure> refusal_locked() const;
 

@@ -39,9 +39,9 @@ HetcclWork::~HetcclWork() {
   });
 }
 
-void HetcclWork::launch(std::chrono::milliseconds timeout) {
+void HetcclWork::launch(std::chrono::milliseconds timeout, bool blocking) {
   for (const Launch& call : operation_.launches) {
-    const auto failure = communicator_->launch(call, timeout, ticket_);
+    const auto failure = communicator_->launch(call, timeout, blocking, ticket_);
     if (!failure) {
       launched_ = true;
       continue;
@@ -51,6 +51,7 @@ void HetcclWork::launch(std::chrono::milliseconds timeout) {
     std::rethrow_exception(error);
   }
   operation_.launches.clear();
+  if (blocking && communicator_->reached(ticket_)) settle();
   // The profiler's event ends when the collective does, not when somebody asks.
   if (recordFunctionEndCallback_) std::ignore = getFuture();
 }

@@ -33,8 +33,9 @@ class HetcclWork : public c10d::Work {
              std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher);
   ~HetcclWork() override;
 
-  /// Enqueues the collective. Throws when hetccl refuses it.
-  void launch(std::chrono::milliseconds timeout);
+  /// Enqueues the collective, or, `blocking`, runs it where nothing else is in flight. Throws when
+  /// hetccl refuses it.
+  void launch(std::chrono::milliseconds timeout, bool blocking);
 
   bool isCompleted() override;
   bool isSuccess() const override;

@@ -16,6 +16,7 @@ using hetccl::Signature;
 using hetccl::Status;
 using hetccl::TaskQueue;
 using hetccl::capi::finish;
+using hetccl::comm::Communicator;
 
 namespace {
 
@@ -27,10 +28,10 @@ Status null(const char* argument) {
 }
 
 template <typename T>
-hetcclResult_t give(T* out, const char* argument, T value) {
-  if (out == nullptr) return finish(null(argument));
+Status put(T* out, const char* argument, T value) {
+  if (out == nullptr) return null(argument);
   *out = value;
-  return hetcclSuccess;
+  return {};
 }
 
 Status check_config(const hetcclConfig_t& config) {
@@ -62,21 +63,26 @@ Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
   std::memcpy(unique_id.data(), id.internal, sizeof id.internal);
   HETCCL_ASSIGN(auto communicator,
                 hetccl::comm::Communicator::create(*runtime, unique_id, std::move(options)));
-  *comm = new hetcclComm{std::move(communicator)};
+  *comm = hetccl::capi::adopt(std::move(communicator));
   return {};
+}
+
+// Runs `body(communicator)`, which stays alive meanwhile, whoever destroys or aborts `comm`.
+template <typename Body>
+hetcclResult_t with(hetcclComm_t comm, Body&& body) {
+  const auto found = hetccl::capi::find(comm);
+  return finish(found.ok() ? body(*found.value()) : found.status());
 }
 
 hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
                           void* recv, hetcclStream_t stream) {
-  if (comm == nullptr) return finish(null("comm"));
-  const auto communicator = comm->communicator;  // kept alive if another thread aborts `comm`
-  return finish(communicator->call({signature, send, recv}, stream));
+  return with(comm, [&](Communicator& self) { return self.call({signature, send, recv}, stream); });
 }
 
 }  // namespace
 
 hetcclResult_t hetcclGetVersion(int* version) {
-  return give(version, "version", HETCCL_VERSION_CODE);
+  return finish(put(version, "version", HETCCL_VERSION_CODE));
 }
 
 const char* hetcclGetErrorString(hetcclResult_t result) {
@@ -108,7 +114,8 @@ const char* hetcclGetErrorString(hetcclResult_t result) {
 const char* hetcclGetLastError(hetcclComm_t comm) {
   if (comm == nullptr) return hetccl::capi::last_error().c_str();
   thread_local std::string text;
-  text = comm->communicator->failure().message();
+  const auto found = hetccl::capi::find(comm);
+  text = (found.ok() ? found.value()->failure() : found.status()).message();
   return text.c_str();
 }
 
@@ -132,43 +139,40 @@ hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks, hetcclUn
 }
 
 hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
-  if (comm == nullptr) return finish(null("comm"));
-  const std::unique_ptr<hetcclComm> owned(comm);
-  return finish(owned->communicator->finish());
+  const auto owned = hetccl::capi::release(comm);
+  return finish(owned.ok() ? owned.value()->finish() : owned.status());
 }
 
 hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
-  if (comm == nullptr) return finish(null("comm"));
-  const std::unique_ptr<hetcclComm> owned(comm);
-  owned->communicator->abort("the communicator was aborted");
+  const auto owned = hetccl::capi::release(comm);
+  if (!owned.ok()) return finish(owned.status());
+  owned.value()->abort("the communicator was aborted");
   return hetcclSuccess;
 }
 
 hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
-  if (comm == nullptr) return finish(null("comm"));
-  if (async_error == nullptr) return finish(null("async_error"));
-  *async_error = finish(comm->communicator->failure());
-  return hetcclSuccess;
+  return with(comm, [&](Communicator& self) {
+    return put(async_error, "async_error", finish(self.failure()));
+  });
 }
 
 hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count) {
-  if (comm == nullptr) return finish(null("comm"));
-  return give(count, "count", comm->communicator->n_ranks());
+  return with(comm, [&](Communicator& self) { return put(count, "count", self.n_ranks()); });
 }
 
 hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
-  if (comm == nullptr) return finish(null("comm"));
-  return give(rank, "rank", comm->communicator->rank());
+  return with(comm, [&](Communicator& self) { return put(rank, "rank", self.rank()); });
 }
 
 hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
-  if (comm == nullptr) return finish(null("comm"));
-  if (timeout_ms <= 0) {
-    return finish(error(Code::InvalidArgument, "timeout_ms is %lld: it must be positive",
-                        static_cast<long long>(timeout_ms)));
-  }
-  comm->communicator->set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
-  return hetcclSuccess;
+  return with(comm, [&](Communicator& self) -> Status {
+    if (timeout_ms <= 0) {
+      return error(Code::InvalidArgument, "timeout_ms is %lld: it must be positive",
+                   static_cast<long long>(timeout_ms));
+    }
+    self.set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
+    return {};
+  });
 }
 
 hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
@@ -229,7 +233,7 @@ hetcclResult_t hetcclHostStreamDestroy(hetcclStream_t stream) {
 
 hetcclResult_t hetcclHostStreamRecord(hetcclStream_t stream, uint64_t* ticket) {
   if (stream == nullptr) return finish(null("stream"));
-  return give(ticket, "ticket", static_cast<TaskQueue*>(stream)->pushed());
+  return finish(put(ticket, "ticket", static_cast<TaskQueue*>(stream)->pushed()));
 }
 
 hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t ticket) {
@@ -253,20 +257,21 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
 }
 
 hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
-  if (comm == nullptr) return finish(null("comm"));
-  if (stats == nullptr) return finish(null("stats"));
-  if (stats->size < sizeof *stats) {
-    return finish(error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)"));
-  }
-  const auto statistics = comm->communicator->statistics();
-  *stats = {sizeof *stats, statistics.operations, statistics.cross_bytes_sent,
-            statistics.least_cross_bytes, statistics.plans};
-  return hetcclSuccess;
+  return with(comm, [&](Communicator& self) -> Status {
+    if (stats == nullptr) return null("stats");
+    if (stats->size < sizeof *stats) {
+      return error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
+    }
+    const auto now = self.statistics();
+    *stats = {sizeof *stats, now.operations, now.cross_bytes_sent, now.least_cross_bytes,
+              now.plans};
+    return {};
+  });
 }
 
 hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
-  if (comm == nullptr) return finish(null("comm"));
-  return give(json, "json", comm->communicator->topology_json().c_str());
+  return with(comm,
+              [&](Communicator& self) { return put(json, "json", self.topology_json().c_str()); });
 }
 
 hetcclResult_t hetcclGetInfo(const char** json) {

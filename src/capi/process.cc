@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 
 namespace hetccl::capi {
 namespace {
@@ -11,6 +13,10 @@ struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
   pid_t owner = 0;
+
+  std::shared_mutex handles_mutex;
+  std::unordered_map<uintptr_t, std::shared_ptr<comm::Communicator>> handles;
+  uintptr_t last_handle = 0;
 };
 
 // Never destroyed: threads and handles of the library may outlive static destruction.
@@ -22,6 +28,11 @@ Process& process() {
 std::string& error_slot() {
   thread_local std::string text;
   return text;
+}
+
+Status no_communicator(hetcclComm_t handle) {
+  if (handle == nullptr) return error(Code::InvalidArgument, "comm is null");
+  return error(Code::InvalidArgument, "comm is no communicator: it was destroyed or never made");
 }
 
 hetcclResult_t result_of(Code code) {
@@ -64,6 +75,29 @@ Result<comm::Runtime*> runtime() {
                  "by spawn");
   }
   return self.runtime.get();
+}
+
+hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator) {
+  Process& self = process();
+  std::lock_guard lock(self.handles_mutex);
+  self.handles.emplace(++self.last_handle, std::move(communicator));
+  return reinterpret_cast<hetcclComm_t>(self.last_handle);
+}
+
+Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle) {
+  Process& self = process();
+  std::shared_lock lock(self.handles_mutex);
+  const auto found = self.handles.find(reinterpret_cast<uintptr_t>(handle));
+  if (found == self.handles.end()) return no_communicator(handle);
+  return found->second;
+}
+
+Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
+  Process& self = process();
+  std::lock_guard lock(self.handles_mutex);
+  auto node = self.handles.extract(reinterpret_cast<uintptr_t>(handle));
+  if (node.empty()) return no_communicator(handle);
+  return std::move(node.mapped());
 }
 
 hetcclResult_t finish(const Status& status) {

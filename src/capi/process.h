@@ -10,15 +10,18 @@
 #include "comm/runtime.h"
 #include "hetccl/hetccl.h"
 
-struct hetcclComm {
-  std::shared_ptr<hetccl::comm::Communicator> communicator;
-};
-
 namespace hetccl::capi {
 
 /// The process's Runtime. Errors repeat until one call succeeds. InvalidUsage in a forked child of
 /// a process that has one: its threads do not exist there.
 Result<comm::Runtime*> runtime();
+
+/// A handle is a number, never a pointer: one that was destroyed is an error, not a crash. `adopt`
+/// makes one; `find` and `release` are InvalidArgument for a handle that is none, `release` makes
+/// it so.
+hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator);
+Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
+Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 
 /// The return code of `status`; its text becomes this thread's last error.
 hetcclResult_t finish(const Status& status);

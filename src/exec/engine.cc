@@ -21,7 +21,7 @@ constexpr auto kLongestSleep = milliseconds(100);
 // A caller that does not drive looks again after this long at the latest.
 constexpr auto kHandoff = milliseconds(1);
 // The engine's thread leaves new work this long to a caller that comes to wait for it.
-constexpr auto kGrace = microseconds(30);
+constexpr auto kGrace = microseconds(100);
 
 }  // namespace
 
@@ -197,6 +197,7 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
 
 void Engine::run() {
   prctl(PR_SET_NAME, "hetccl-engine");
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   const auto leave = [](void* context) {
     auto* self = static_cast<Engine*>(context);
     return self->stop_.load(std::memory_order_seq_cst) ||
