@@ -102,6 +102,7 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
         "OMP_NUM_THREADS": "1",  # ranks share the cores
         "GLOO_SOCKET_IFNAME": interface,
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names, of which torch would warn
+        "LOGLEVEL": "CRITICAL",  # at the end torchrun's agents complain of whichever left first
     }
     with tempfile.TemporaryDirectory(prefix="hetccl-demo-") as folder:
         result = Path(folder, "result.json")
