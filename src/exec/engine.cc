@@ -142,6 +142,7 @@ void Engine::drive(Check done, void* context, TimePoint deadline) {
     if (drive_once()) {
       idle_since = clock_.now();
       wake_queued();
+      if (idle_since >= deadline) return;
       continue;
     }
     const TimePoint now = clock_.now();
@@ -169,10 +170,12 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   // The engine's thread may be driving, even asleep: it leaves the wheel to a caller.
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
   bool unfinished = true;
+  uint64_t work = work_.load(std::memory_order_seq_cst);
   while (!done(context) && clock_.now() < deadline) {
     const uint64_t released = released_.load(std::memory_order_seq_cst);
     if (changers_.load(std::memory_order_seq_cst) == 0 && drive_mutex_.try_lock()) {
       drive(done, context, deadline);
+      work = work_.load(std::memory_order_seq_cst);
       unfinished = active();
       drive_mutex_.unlock();
       released_.fetch_add(1, std::memory_order_seq_cst);
@@ -191,7 +194,8 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   const bool finished = done(context);
   callers_.fetch_sub(1, std::memory_order_seq_cst);
   wake_queued();
-  if (unfinished) wake_thread();
+  // Work whose `notify` saw this caller, and so left the thread asleep, came after `work`.
+  if (unfinished || work != work_.load(std::memory_order_seq_cst)) wake_thread();
   return finished;
 }
 

@@ -1,0 +1,223 @@
+#include "exec/engine.h"
+
+#include <doctest/doctest.h>
+#include <time.h>
+
+#include <array>
+#include <chrono>
+
+namespace {
+
+using hetccl::Duration;
+using hetccl::steady_clock;
+using hetccl::TimePoint;
+using hetccl::exec::Driven;
+using hetccl::exec::Engine;
+using std::chrono::milliseconds;
+
+constexpr auto kLimit = milliseconds(10'000);  // a wait of these tests that is not over is lost
+
+TimePoint in(Duration duration) {
+  return steady_clock().now() + duration;
+}
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Finishes one unit of work per poll, and notices when two threads poll it at once.
+class Counter : public Driven {
+ public:
+  void work(uint64_t units) { wanted_.fetch_add(units); }
+  [[nodiscard]] bool reached(uint64_t n) const { return finished_.load() >= n; }
+  [[nodiscard]] uint64_t polls() const { return polls_.load(); }
+  [[nodiscard]] bool overlapped() const { return overlapped_.load(); }
+  [[nodiscard]] bool polled() const { return inside_.load(); }
+  void hold(bool on) { held_.store(on); }  // polls move nothing meanwhile
+
+  bool poll(TimePoint) override {
+    if (inside_.exchange(true)) overlapped_.store(true);
+    polls_.fetch_add(1);
+    const bool moves = !held_.load() && active();
+    if (moves) finished_.fetch_add(1);
+    inside_.store(false);
+    return moves;
+  }
+  [[nodiscard]] bool active() const override { return finished_.load() < wanted_.load(); }
+  // Announces what moves it, as shared memory does: the engine may sleep long.
+  [[nodiscard]] hetccl::ShmSource* shm_source() override { return &source_; }
+
+ private:
+  struct Source : hetccl::ShmSource {
+    void arm() override {}
+    void disarm() override {}
+  };
+  Source source_;
+  std::atomic<uint64_t> wanted_{0}, finished_{0}, polls_{0};
+  std::atomic<bool> inside_{false}, overlapped_{false}, held_{false};
+};
+
+struct Fixture {
+  Fixture() : engine(std::move(Engine::create(steady_clock())).value()) { engine->add(counter); }
+  ~Fixture() { engine->remove(counter); }
+  // Without driving: only looks.
+  [[nodiscard]] bool reaches(uint64_t n) const {
+    const TimePoint limit = in(kLimit);
+    while (!counter.reached(n) && steady_clock().now() < limit) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return counter.reached(n);
+  }
+  Counter counter;
+  std::unique_ptr<Engine> engine;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a caller that waits drives, and work without a caller is driven by the engine's thread") {
+  Fixture f;
+  f.counter.work(1000);
+  CHECK(f.engine->wait([&] { return f.counter.reached(1000); }, in(kLimit)));
+  f.counter.work(1000);
+  f.engine->notify();
+  CHECK(f.reaches(2000));
+}
+
+TEST_CASE("many threads wait, each for its own: all see it, and one polls at a time") {
+  Fixture f;
+  std::array<std::thread, 6> threads;
+  std::atomic<int> seen{0};
+  for (size_t t = 0; t < threads.size(); ++t) {
+    threads[t] = std::thread([&, t] {
+      for (uint64_t i = 1; i <= 300; ++i) {
+        f.counter.work(1);
+        const uint64_t mine = i * (t + 1) / threads.size();
+        if (f.engine->wait([&] { return f.counter.reached(mine); }, in(kLimit))) ++seen;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(seen.load() == 300 * static_cast<int>(threads.size()));
+  CHECK(!f.counter.overlapped());
+}
+
+TEST_CASE("work announced while another caller leaves is not forgotten") {
+  Fixture f;
+  uint64_t total = 0;
+  for (int round = 0; round < 2000; ++round) {
+    f.counter.work(1);
+    const uint64_t first = ++total;
+    std::thread announcer([&] {
+      while (!f.counter.reached(first)) std::this_thread::yield();
+      f.counter.work(1);
+      f.engine->notify();
+    });
+    CHECK(f.engine->wait([&] { return f.counter.reached(first); }, in(kLimit)));
+    announcer.join();
+    REQUIRE(f.reaches(++total));
+  }
+}
+
+TEST_CASE("a wait ends at its deadline, whether nothing moves or everything does") {
+  Fixture f;
+  f.counter.hold(true);
+  f.counter.work(1);
+  auto start = steady_clock().now();
+  CHECK(!f.engine->wait([] { return false; }, start + milliseconds(20)));
+  CHECK(steady_clock().now() - start >= milliseconds(20));
+  CHECK(steady_clock().now() - start < kLimit);
+
+  f.counter.work(UINT64_MAX / 2);
+  f.counter.hold(false);
+  start = steady_clock().now();
+  CHECK(!f.engine->wait([] { return false; }, start + milliseconds(20)));
+  CHECK(steady_clock().now() - start < kLimit);
+
+  CHECK(f.engine->wait([] { return true; }, TimePoint::min()));
+  CHECK(!f.engine->wait([] { return false; }, TimePoint::min()));
+}
+
+TEST_CASE("exclusively runs while nobody polls, however busy the engine is") {
+  Fixture f;
+  f.counter.work(UINT64_MAX / 2);
+  f.engine->notify();
+  std::atomic<bool> stop{false};
+  std::thread waiter([&] { f.engine->wait([&] { return stop.load(); }, in(kLimit)); });
+  for (int round = 0; round < 200; ++round) {
+    f.engine->exclusively([&] {
+      const uint64_t polls = f.counter.polls();
+      CHECK(!f.counter.polled());
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      CHECK(f.counter.polls() == polls);
+    });
+  }
+  stop.store(true);
+  waiter.join();
+}
+
+TEST_CASE("what was removed is not touched again, though it has work") {
+  Fixture f;
+  auto removed = std::make_unique<Counter>();
+  f.engine->add(*removed);
+  removed->work(UINT64_MAX / 2);
+  f.engine->notify();
+  const TimePoint limit = in(kLimit);
+  while (removed->polls() == 0 && steady_clock().now() < limit) std::this_thread::yield();
+  CHECK(removed->polls() > 0);
+  f.engine->remove(*removed);
+  const uint64_t polls = removed->polls();
+  f.counter.work(100);
+  f.engine->notify();
+  CHECK(f.reaches(100));
+  CHECK(removed->polls() == polls);
+}
+
+TEST_CASE("a sleeping engine is woken by notify at once") {
+  Fixture f;
+  f.counter.hold(true);
+  f.counter.work(1);
+  f.engine->notify();
+  Duration best = kLimit;
+  for (uint64_t round = 1; round <= 5; ++round) {
+    f.counter.hold(true);
+    std::this_thread::sleep_for(milliseconds(5));  // it sleeps by now, for up to 100 ms
+    const auto start = steady_clock().now();
+    f.counter.hold(false);
+    f.engine->notify();
+    REQUIRE(f.reaches(round));
+    best = std::min<Duration>(best, steady_clock().now() - start);
+    f.counter.hold(true);
+    f.counter.work(1);
+    f.engine->notify();
+  }
+  CHECK(best < milliseconds(40));
+}
+
+TEST_CASE("an engine that has nothing to do, or that nobody moves, uses no processor time") {
+  Fixture f;
+  double before = cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(150));
+  CHECK(cpu_seconds() - before < 0.03);
+
+  f.counter.hold(true);
+  f.counter.work(1);
+  f.engine->notify();
+  before = cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(150));
+  CHECK(cpu_seconds() - before < 0.03);
+}
+
+TEST_CASE("an engine ends while it has work") {
+  for (int round = 0; round < 20; ++round) {
+    Counter counter;
+    auto engine = std::move(Engine::create(steady_clock())).value();
+    engine->add(counter);
+    counter.hold(round % 2 == 0);
+    counter.work(UINT64_MAX / 2);
+    engine->notify();
+    if (round % 4 < 2) std::this_thread::sleep_for(milliseconds(1));
+  }
+}

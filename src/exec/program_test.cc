@@ -1,0 +1,171 @@
+#include "exec/program.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace {
+
+using hetccl::Code;
+using hetccl::exec::Program;
+using hetccl::exec::Queue;
+using hetccl::exec::StepInfo;
+using hetccl::exec::Wait;
+using hetccl::plan::Buffer;
+using hetccl::plan::RankPlan;
+using hetccl::plan::Region;
+using hetccl::plan::Step;
+using hetccl::plan::StepKind;
+
+Region scratch(uint32_t block) {
+  return {Buffer::Scratch, block};
+}
+
+Step step(StepKind kind, uint16_t stage, std::vector<uint16_t> deps) {
+  Step result;
+  result.kind = kind;
+  result.stage = stage;
+  result.deps = std::move(deps);
+  return result;
+}
+
+Step message(StepKind kind, uint16_t stage, std::vector<uint16_t> deps, int peer, Region region) {
+  Step result = step(kind, stage, std::move(deps));
+  result.peer = peer;
+  if (kind == StepKind::Send) result.srcs = {region};
+  if (kind == StepKind::Recv) result.dst = region;
+  return result;
+}
+
+// 0: the cluster reduces into scratch 0; 1: sends it to rank 5; 2: receives scratch 1 from rank 3;
+// 3: reduces both into scratch 2; 4: the cluster broadcasts scratch 2.
+RankPlan exchange() {
+  RankPlan plan;
+  plan.name = "test";
+  plan.scratch_blocks = 3;
+  plan.stages = 4;
+  Step reduce = step(StepKind::CclReduce, 0, {});
+  reduce.shards = {{0, {}, scratch(0)}};
+  Step sum = step(StepKind::Reduce, 2, {0, 2});
+  sum.srcs = {scratch(0), scratch(1)};
+  sum.dst = scratch(2);
+  Step broadcast = step(StepKind::CclBroadcast, 3, {3});
+  broadcast.shards = {{0, scratch(2), {Buffer::Output, 0}}};
+  plan.steps = {reduce, message(StepKind::Send, 1, {0}, 5, scratch(0)),
+                message(StepKind::Recv, 1, {}, 3, scratch(1)), sum, broadcast};
+  return plan;
+}
+
+// "3f 4e": by flag on step 3, by event on step 4.
+std::string text(std::vector<Wait> waits) {
+  std::sort(waits.begin(), waits.end(), [](Wait a, Wait b) { return a.step < b.step; });
+  std::string text;
+  for (const Wait wait : waits) {
+    text += (text.empty() ? "" : " ") + std::to_string(wait.step) + (wait.by_flag ? "f" : "e");
+  }
+  return text;
+}
+
+Program compiled(RankPlan plan) {
+  auto program = Program::compile(std::move(plan));
+  REQUIRE(program.ok());
+  return std::move(program).value();
+}
+
+void check_refused(RankPlan plan, const char* why) {
+  const auto program = Program::compile(std::move(plan));
+  CHECK(program.status().code() == Code::InternalError);
+  CAPTURE(program.status().message());
+  CHECK(program.status().message().find(why) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("steps go to their queues, messages to the lanes of their peers") {
+  const Program program = compiled(exchange());
+  const Queue queues[] = {Queue::Ccl, Queue::Send, Queue::Recv, Queue::Work, Queue::Ccl};
+  for (size_t s = 0; s < 5; ++s) CHECK(program.steps[s].queue == queues[s]);
+  CHECK(program.peers == std::vector<int>{3, 5});
+  CHECK(program.steps[1].lane == 1);
+  CHECK(program.steps[2].lane == 0);
+  CHECK(program.plan.name == "test");
+}
+
+TEST_CASE("dependencies are flags where the wire takes part, else events") {
+  const Program program = compiled(exchange());
+  CHECK(text(program.steps[0].deps).empty());
+  CHECK(text(program.steps[1].deps) == "0f");
+  CHECK(text(program.steps[3].deps) == "0e 2f");
+  CHECK(text(program.steps[4].deps) == "3e");
+  CHECK(program.steps[0].writes_flag);     // for the send
+  CHECK(program.steps[0].records_event);   // for the reduction
+  CHECK(program.steps[2].writes_flag);     // for the reduction
+  CHECK(!program.steps[2].records_event);  // no stream runs it
+  CHECK(!program.steps[4].writes_flag);    // nobody waits for its flag
+}
+
+TEST_CASE("streams keep order by themselves: no wait between steps of one") {
+  RankPlan plan;
+  plan.scratch_blocks = 1;
+  Step first = step(StepKind::CclReduce, 0, {});
+  first.shards = {{0, {}, scratch(0)}};
+  Step second = step(StepKind::CclBroadcast, 0, {0});
+  second.shards = {{0, scratch(0), {}}};
+  plan.steps = {first, second};
+  const Program program = compiled(plan);
+  for (const StepInfo& info : program.steps) {
+    CHECK(text(info.deps).empty());
+    CHECK(text(info.recycled).empty());
+    CHECK(!info.records_event);
+    CHECK(!info.writes_flag);
+  }
+}
+
+TEST_CASE("a slot of scratch is taken again once all its users have left it") {
+  const Program program = compiled(exchange());
+  CHECK(text(program.steps[0].recycled) == "1f 3e");        // scratch 0: sent and reduced
+  CHECK(text(program.steps[2].recycled) == "2f 3f");        // scratch 1: a message waits for itself
+  CHECK(text(program.steps[3].recycled) == "0e 1f 2f 4e");  // all three
+  CHECK(program.steps[3].writes_flag);  // the next receive into scratch 1 waits for it
+  CHECK(program.steps[4].records_event);
+}
+
+TEST_CASE(
+    "a message without dependencies waits for the user's stream; one that nobody awaits is "
+    "joined") {
+  const Program program = compiled(exchange());
+  CHECK(program.steps[2].needs_start);
+  CHECK(!program.steps[1].needs_start);
+  CHECK(program.steps[1].joined);
+  CHECK(program.steps[1].writes_flag);
+  CHECK(!program.steps[2].joined);  // the reduction awaits it
+  CHECK(!program.steps[4].joined);  // streams are joined by events
+}
+
+TEST_CASE("a plan that breaks its rules is an internal error that names the step") {
+  RankPlan later = exchange();
+  later.steps[1].deps = {3};
+  check_refused(later, "step 1 depends on step 3");
+
+  RankPlan itself = exchange();
+  itself.steps[3].deps = {3};
+  check_refused(itself, "step 3 depends on step 3");
+
+  RankPlan beyond = exchange();
+  beyond.steps[0].deps = {999};
+  check_refused(beyond, "step 0 depends on step 999");
+
+  RankPlan stage = exchange();
+  stage.steps[3].stage = 0;
+  check_refused(stage, "step 3 depends on step 2");
+
+  RankPlan block = exchange();
+  block.scratch_blocks = 2;
+  check_refused(block, "scratch block 2 of 2");
+}
+
+TEST_CASE("an empty plan is a program that does nothing") {
+  const Program program = compiled({});
+  CHECK(program.steps.empty());
+  CHECK(program.peers.empty());
+}
