@@ -45,7 +45,8 @@ class Executor : public Driven {
   ~Executor() override;
 
   /// Enqueues `call` on `user`. The returned number is for `done`. `program` must outlive the
-  /// operation. When kMaxInFlight are in flight, `full` says so and nothing happens.
+  /// operation. Call only while not `full`. After an error, what was enqueued so far still has to
+  /// drain, as an operation in flight that `abort` ends.
   Result<uint64_t> launch(const Program& program, const plan::Choice& choice, const Call& call,
                           device::Stream& user);
   [[nodiscard]] bool full() const;
@@ -96,6 +97,8 @@ class Executor : public Driven {
   Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
   Status enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
   Status join(Operation& op, device::Stream& user);
+  Status join_streams(device::Stream& user);
+  void give_up(Operation& op, device::Stream& user);
   Result<device::Event*> event_of(uint16_t step, uint32_t slot);
   Result<Operation*> take();
 

@@ -46,19 +46,23 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
 
   const uint64_t number = launched_.load(std::memory_order_relaxed);
   ring_[number % kMaxInFlight] = op;
-  Status status;
-  if (direct) {
-    status = enqueue_step(*op, {0, 0}, user);
-  } else {
-    status = enqueue(*op, choice.depth, user);
-  }
-  if (status.ok()) status = options_.device->write_flag(user, op->finished(), 1);
-  if (!status.ok()) {
-    op->release_waits();
-    return status;
-  }
+  Status status = direct ? enqueue_step(*op, {0, 0}, user) : enqueue(*op, choice.depth, user);
+  if (!status.ok()) give_up(*op, user);
+  Status last = options_.device->write_flag(user, op->finished(), 1);
+  if (!last.ok()) op->finished().word.store(1, std::memory_order_release);
+  if (status.ok()) status = std::move(last);
+  // In flight even when it failed: what was enqueued so far uses its memory until it has drained.
   launched_.store(number + 1, std::memory_order_release);
+  if (!status.ok()) return status;
   return number;
+}
+
+// Lets what is enqueued already end by itself: nothing is sent, and no flag is waited for.
+void Executor::give_up(Operation& op, device::Stream& user) {
+  for (auto& list : op.sends) list.clear();
+  for (auto& list : op.recvs) list.clear();
+  op.release_waits();
+  static_cast<void>(join_streams(user));  // of two failures the first is told
 }
 
 Result<Operation*> Executor::take() {
@@ -215,7 +219,7 @@ Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t 
   return options_.device->reduce(stream, reduction);
 }
 
-Status Executor::join(Operation& op, device::Stream& user) {
+Status Executor::join_streams(device::Stream& user) {
   auto& device = *options_.device;
   for (auto* stream :
        {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get()}) {
@@ -223,6 +227,12 @@ Status Executor::join(Operation& op, device::Stream& user) {
     HETCCL_TRY(device.record(*joined_, *stream));
     HETCCL_TRY(device.wait(user, *joined_));
   }
+  return {};
+}
+
+Status Executor::join(Operation& op, device::Stream& user) {
+  auto& device = *options_.device;
+  HETCCL_TRY(join_streams(user));
   for (size_t s = 0; s < op.n_steps; ++s) {
     if (!op.program->steps[s].joined) continue;
     HETCCL_TRY(device.wait_flag(user, op.done_of(static_cast<uint16_t>(s)), op.n_slices));

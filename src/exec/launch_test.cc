@@ -1,0 +1,133 @@
+// A launch that fails half-way: what it had enqueued drains before its memory goes.
+#include <doctest/doctest.h>
+
+#include "exec/executor.h"
+#include "exec/testing.h"
+
+namespace {
+
+using hetccl::Code;
+using hetccl::Collective;
+using hetccl::DataType;
+using hetccl::RedOp;
+using hetccl::Status;
+using hetccl::TaskQueue;
+using hetccl::exec::Call;
+using hetccl::exec::Executor;
+using hetccl::exec::ExecutorOptions;
+using hetccl::exec::Program;
+using hetccl::exec::testing::QueueDevice;
+using hetccl::plan::Buffer;
+using hetccl::plan::Step;
+using hetccl::plan::StepKind;
+
+// A vendor's library of one rank, which refuses its call number `refused`.
+class Library : public hetccl::ccl::Communicator {
+ public:
+  int refused = -1;
+  int calls = 0;
+
+  Status all_reduce(const void*, void*, size_t, DataType, RedOp, void*) override { return next(); }
+  Status reduce(std::span<const hetccl::ccl::Shard>, DataType, RedOp, void*) override {
+    return next();
+  }
+  Status broadcast(std::span<const hetccl::ccl::Shard>, DataType, void*) override { return next(); }
+  Status barrier(void*) override { return next(); }
+  [[nodiscard]] Status async_error() const override { return {}; }
+  void abort() override {}
+  [[nodiscard]] hetccl::ShmSource* shm_source() override { return nullptr; }
+
+ private:
+  Status next() {
+    if (calls++ == refused) return error(Code::SystemError, "the library refused");
+    return {};
+  }
+};
+
+// Counts what is posted; nothing ever completes.
+class Channel : public hetccl::transport::Channel {
+ public:
+  int posted = 0;
+  void post_send(const hetccl::transport::Transfer&) override { ++posted; }
+  void post_recv(const hetccl::transport::Transfer&) override { ++posted; }
+  [[nodiscard]] uint64_t sends_completed() const override { return 0; }
+  [[nodiscard]] uint64_t recvs_completed() const override { return 0; }
+  [[nodiscard]] const Status& status() const override { return status_; }
+  void close() override {}
+
+ private:
+  Status status_;
+};
+
+// Copies into scratch, exchanges it with rank 1, then asks the library for a broadcast.
+Program program() {
+  hetccl::plan::RankPlan plan;
+  plan.scratch_blocks = 2;
+  plan.stages = 3;
+  Step copy;
+  copy.kind = StepKind::Copy;
+  copy.srcs = {{Buffer::Input, 0}};
+  copy.dst = {Buffer::Scratch, 0};
+  Step send;
+  send.kind = StepKind::Send;
+  send.stage = 1;
+  send.deps = {0};
+  send.peer = 1;
+  send.srcs = {{Buffer::Scratch, 0}};
+  Step recv;
+  recv.kind = StepKind::Recv;
+  recv.stage = 1;
+  recv.peer = 1;
+  recv.dst = {Buffer::Scratch, 1};
+  Step broadcast;
+  broadcast.kind = StepKind::CclBroadcast;
+  broadcast.stage = 2;
+  broadcast.deps = {2};
+  broadcast.shards = {{0, {Buffer::Scratch, 1}, {Buffer::Output, 0}}};
+  plan.steps = {copy, send, recv, broadcast};
+  return std::move(Program::compile(std::move(plan))).value();
+}
+
+}  // namespace
+
+TEST_CASE("a launch that a library refuses half-way stays in flight until it has drained") {
+  for (int refused = 0; refused < 4; ++refused) {
+    CAPTURE(refused);
+    QueueDevice device;
+    Library library;
+    library.refused = refused;
+    Channel channel;
+    ExecutorOptions options;
+    options.device = &device;
+    options.ccl = &library;
+    options.channels[1] = &channel;
+    options.n_ranks = 2;
+    auto made = Executor::create(std::move(options));
+    REQUIRE(made.ok());
+    auto executor = std::move(made).value();
+    auto user = std::move(device.create_stream()).value();
+
+    std::vector<std::byte> send(1024), recv(1024);
+    Call call;
+    call.send = send.data();
+    call.recv = recv.data();
+    call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, send.size()};
+    const Program prog = program();
+    const auto number = executor->launch(prog, {256, 3}, call, *user);
+    CHECK(number.status().message().find("the library refused") != std::string::npos);
+    CHECK(executor->active());
+
+    const auto now = hetccl::steady_clock().now();
+    for (int round = 0; round < 100 && executor->active(); ++round) {
+      device.progress();
+      executor->poll(now);
+    }
+    CHECK(executor->idle());
+    CHECK(channel.posted == 0);
+    for (auto* stream : device.polled) {
+      CHECK(static_cast<TaskQueue*>(stream->native())->empty());
+    }
+    executor.reset();
+    CHECK(device.blocks == 0);
+  }
+}
