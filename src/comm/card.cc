@@ -1,5 +1,7 @@
 #include "comm/card.h"
 
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,6 +12,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxCardBytes = 64 << 10;
 constexpr size_t kMaxAddressBytes = 4096;
+constexpr uint64_t kMaxVersion = 1'000'000'000;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
@@ -25,12 +28,14 @@ std::string version_text(int code) {
 }  // namespace
 
 std::vector<uint8_t> encode(const Card& card) {
-  Json json;
+  Json json = {{"addresses", Json::object()}};
   json["version"] = card.version;
   json["agreed"] = card.agreed;
   json["info"] = topology::to_json(card.info);
   for (const auto& [name, address] : card.addresses) json["addresses"][name] = address;
-  return Json::to_msgpack(json);
+  // What is not UTF-8 is replaced: nothing throws.
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return {text.begin(), text.end()};
 }
 
 Result<Card> decode(const std::vector<uint8_t>& bytes) {
@@ -38,10 +43,12 @@ Result<Card> decode(const std::vector<uint8_t>& bytes) {
     return error(Code::RemoteError, "a rank sent a malformed description of itself");
   };
   if (bytes.size() > kMaxCardBytes) return malformed();
-  const Json json = Json::from_msgpack(bytes, /*strict=*/true, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("version") || !json["version"].is_number_integer() ||
-      !json.contains("agreed") || !json["agreed"].is_string() || !json.contains("info") ||
-      !json["info"].is_string()) {
+  // Text, because its parser does not recurse: a binary form nested deeply would end the stack.
+  const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned() ||
+      json["version"].get<uint64_t>() > kMaxVersion || !json.contains("agreed") ||
+      !json["agreed"].is_string() || !json.contains("info") || !json["info"].is_string() ||
+      !json.contains("addresses") || !json["addresses"].is_object()) {
     return malformed();
   }
   Card card;
@@ -49,7 +56,6 @@ Result<Card> decode(const std::vector<uint8_t>& bytes) {
   card.agreed = json["agreed"].get<std::string>();
   HETCCL_ASSIGN(card.info,
                 topology::rank_info_from_json(json["info"].get_ref<const std::string&>()));
-  if (!json.contains("addresses")) return card;
   for (const auto& [name, address] : json["addresses"].items()) {
     if (!address.is_array() || address.size() > kMaxAddressBytes) return malformed();
     for (const auto& byte : address) {
@@ -71,10 +77,12 @@ Status check_agreement(const std::vector<Card>& cards) {
                    version_text(first.version).c_str(), rank, version_text(card.version).c_str());
     }
     const auto lines = lines_of(card.agreed);
-    for (size_t i = 0; i < expected.size() && i < lines.size(); ++i) {
-      if (lines[i] == expected[i]) continue;
+    for (size_t i = 0; i < std::max(expected.size(), lines.size()); ++i) {
+      const char* ours = i < expected.size() ? expected[i].c_str() : "no such setting";
+      const char* theirs = i < lines.size() ? lines[i].c_str() : "no such setting";
+      if (std::strcmp(ours, theirs) == 0) continue;
       return error(Code::InvalidUsage, "rank 0 has %s, rank %zu has %s: set it equally everywhere",
-                   expected[i].c_str(), rank, lines[i].c_str());
+                   ours, rank, theirs);
     }
   }
   return {};
