@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/task_queue.h"
 #include "capi/process.h"
 
 using hetccl::Code;
@@ -15,8 +14,9 @@ using hetccl::RedOp;
 using hetccl::Signature;
 using hetccl::Status;
 using hetccl::TaskQueue;
-using hetccl::capi::finish;
+using hetccl::capi::finished;
 using hetccl::comm::Communicator;
+using hetccl::exec::Engine;
 
 namespace {
 
@@ -70,8 +70,16 @@ Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
 // Runs `body(communicator)`, which stays alive meanwhile, whoever destroys or aborts `comm`.
 template <typename Body>
 hetcclResult_t with(hetcclComm_t comm, Body&& body) {
-  const auto found = hetccl::capi::find(comm);
-  return finish(found.ok() ? body(*found.value()) : found.status());
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(const auto found, hetccl::capi::find(comm));
+    return body(*found);
+  });
+}
+
+// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
+template <typename Enum>
+Enum narrow(int value) {
+  return static_cast<Enum>(value < 0 || value > UINT8_MAX ? UINT8_MAX : value);
 }
 
 hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
@@ -79,10 +87,19 @@ hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const v
   return with(comm, [&](Communicator& self) { return self.call({signature, send, recv}, stream); });
 }
 
+// Runs `body(engine, queue)` on a stream of the host device, which stays alive meanwhile.
+template <typename Body>
+Status with_stream(hetcclStream_t stream, Body&& body) {
+  if (stream == nullptr) return null("stream");
+  HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+  HETCCL_ASSIGN(const auto queue, runtime->host_stream(stream));
+  return body(runtime->engine(), *queue);
+}
+
 }  // namespace
 
 hetcclResult_t hetcclGetVersion(int* version) {
-  return finish(put(version, "version", HETCCL_VERSION_CODE));
+  return finished([&] { return put(version, "version", HETCCL_VERSION_CODE); });
 }
 
 const char* hetcclGetErrorString(hetcclResult_t result) {
@@ -114,45 +131,53 @@ const char* hetcclGetErrorString(hetcclResult_t result) {
 const char* hetcclGetLastError(hetcclComm_t comm) {
   if (comm == nullptr) return hetccl::capi::last_error().c_str();
   thread_local std::string text;
-  const auto found = hetccl::capi::find(comm);
-  text = (found.ok() ? found.value()->failure() : found.status()).message();
-  return text.c_str();
+  const auto code = finished([&]() -> Status {
+    const auto found = hetccl::capi::find(comm);
+    text = (found.ok() ? found.value()->failure() : found.status()).message();
+    return {};
+  });
+  return code == hetcclSuccess ? text.c_str() : hetccl::capi::last_error().c_str();
 }
 
 hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id) {
-  return finish([&]() -> Status {
+  return finished([&]() -> Status {
     if (id == nullptr) return null("id");
     HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
     HETCCL_ASSIGN(const auto unique_id, runtime->service().unique_id());
     std::memcpy(id->internal, unique_id.data(), sizeof id->internal);
     return {};
-  }());
+  });
 }
 
 hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank) {
-  return finish(init(comm, nranks, id, rank, nullptr));
+  return finished([&] { return init(comm, nranks, id, rank, nullptr); });
 }
 
 hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank,
                                         const hetcclConfig_t* config) {
-  return finish(init(comm, nranks, id, rank, config));
+  return finished([&] { return init(comm, nranks, id, rank, config); });
 }
 
 hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
-  const auto owned = hetccl::capi::release(comm);
-  return finish(owned.ok() ? owned.value()->finish() : owned.status());
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(const auto owned, hetccl::capi::release(comm));
+    return owned->finish();
+  });
 }
 
 hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
-  const auto owned = hetccl::capi::release(comm);
-  if (!owned.ok()) return finish(owned.status());
-  owned.value()->abort("the communicator was aborted");
-  return hetcclSuccess;
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(const auto owned, hetccl::capi::release(comm));
+    owned->abort("the communicator was aborted");
+    return {};
+  });
 }
 
 hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
   return with(comm, [&](Communicator& self) {
-    return put(async_error, "async_error", finish(self.failure()));
+    if (async_error == nullptr) return null("async_error");
+    *async_error = hetccl::capi::finish(self.failure());
+    return Status();
   });
 }
 
@@ -179,34 +204,33 @@ hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t coun
                                hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                hetcclStream_t stream) {
   return collective(
-      comm,
-      {Collective::AllReduce, static_cast<DataType>(datatype), static_cast<RedOp>(op), 0, count},
+      comm, {Collective::AllReduce, narrow<DataType>(datatype), narrow<RedOp>(op), 0, count},
       sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                    hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                    hetcclStream_t stream) {
-  return collective(comm,
-                    {Collective::ReduceScatter, static_cast<DataType>(datatype),
-                     static_cast<RedOp>(op), 0, recvcount},
-                    sendbuff, recvbuff, stream);
+  return collective(
+      comm,
+      {Collective::ReduceScatter, narrow<DataType>(datatype), narrow<RedOp>(op), 0, recvcount},
+      sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                hetcclDataType_t datatype, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return collective(
-      comm, {Collective::AllGather, static_cast<DataType>(datatype), RedOp::Sum, 0, sendcount},
-      sendbuff, recvbuff, stream);
+  return collective(comm,
+                    {Collective::AllGather, narrow<DataType>(datatype), RedOp::Sum, 0, sendcount},
+                    sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                hetcclDataType_t datatype, int root, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return collective(
-      comm, {Collective::Broadcast, static_cast<DataType>(datatype), RedOp::Sum, root, count},
-      sendbuff, recvbuff, stream);
+  return collective(comm,
+                    {Collective::Broadcast, narrow<DataType>(datatype), RedOp::Sum, root, count},
+                    sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
@@ -215,45 +239,52 @@ hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
 }
 
 hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {
-  return finish([&]() -> Status {
+  return finished([&]() -> Status {
     if (stream == nullptr) return null("stream");
     HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
     HETCCL_ASSIGN(*stream, runtime->create_host_stream());
     return {};
-  }());
+  });
 }
 
 hetcclResult_t hetcclHostStreamDestroy(hetcclStream_t stream) {
-  return finish([&]() -> Status {
+  return finished([&]() -> Status {
     if (stream == nullptr) return null("stream");
     HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
     return runtime->destroy_host_stream(stream);
-  }());
+  });
 }
 
 hetcclResult_t hetcclHostStreamRecord(hetcclStream_t stream, uint64_t* ticket) {
-  if (stream == nullptr) return finish(null("stream"));
-  return finish(put(ticket, "ticket", static_cast<TaskQueue*>(stream)->pushed()));
+  return finished([&] {
+    return with_stream(stream, [&](Engine&, const TaskQueue& queue) {
+      return put(ticket, "ticket", queue.pushed());
+    });
+  });
 }
 
 hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t ticket) {
-  if (stream == nullptr) return finish(null("stream"));
-  return static_cast<TaskQueue*>(stream)->finished() >= ticket ? hetcclSuccess : hetcclInProgress;
+  bool reached = false;
+  const auto result = finished([&] {
+    return with_stream(stream, [&](Engine&, const TaskQueue& queue) {
+      reached = queue.finished() >= ticket;
+      return Status();
+    });
+  });
+  return result == hetcclSuccess && !reached ? hetcclInProgress : result;
 }
 
 hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int64_t timeout_ms) {
-  if (stream == nullptr) return finish(null("stream"));
-  const auto* queue = static_cast<TaskQueue*>(stream);
-  if (queue->finished() >= ticket) return hetcclSuccess;
-  return finish([&]() -> Status {
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
-    auto& engine = runtime->engine();
-    const auto limit = std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
-    const auto deadline = timeout_ms < 0 ? hetccl::TimePoint::max() : engine.clock().now() + limit;
-    if (engine.wait([&] { return queue->finished() >= ticket; }, deadline)) return {};
-    return error(Code::Timeout, "the stream's work did not complete within %lld ms",
-                 static_cast<long long>(timeout_ms));
-  }());
+  return finished([&] {
+    return with_stream(stream, [&](Engine& engine, const TaskQueue& queue) -> Status {
+      const auto limit = std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
+      const auto deadline =
+          timeout_ms < 0 ? hetccl::TimePoint::max() : engine.clock().now() + limit;
+      if (engine.wait([&] { return queue.finished() >= ticket; }, deadline)) return {};
+      return error(Code::Timeout, "the stream's work did not complete within %lld ms",
+                   static_cast<long long>(timeout_ms));
+    });
+  });
 }
 
 hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
@@ -275,12 +306,12 @@ hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
 }
 
 hetcclResult_t hetcclGetInfo(const char** json) {
-  return finish([&]() -> Status {
+  return finished([&]() -> Status {
     if (json == nullptr) return null("json");
     HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
     thread_local std::string text;
     text = runtime->describe();
     *json = text.c_str();
     return {};
-  }());
+  });
 }

@@ -1,8 +1,11 @@
 #include "capi/process.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
+#include <atomic>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -12,7 +15,9 @@ namespace {
 struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
-  pid_t owner = 0;
+  bool watches_forks = false;
+  std::atomic<bool> used{false};    // there is a Runtime, or one is being made
+  std::atomic<bool> forked{false};  // this is the child of a process that used one
 
   std::shared_mutex handles_mutex;
   std::unordered_map<uintptr_t, std::shared_ptr<comm::Communicator>> handles;
@@ -28,6 +33,23 @@ Process& process() {
 std::string& error_slot() {
   thread_local std::string text;
   return text;
+}
+
+// Before any lock is taken: in a forked child one may be held for ever.
+Status check_fork() {
+  if (!process().forked.load(std::memory_order_relaxed)) return {};
+  return error(Code::InvalidUsage,
+               "hetccl was initialised before fork: use it in the parent alone, or start workers "
+               "by spawn");
+}
+
+Status watch_forks(Process& self) {
+  if (self.watches_forks) return {};
+  const auto in_child = [] { process().forked.store(process().used.load()); };
+  const int failed = pthread_atfork(nullptr, nullptr, in_child);
+  if (failed != 0) return system_error("cannot watch for forks", failed);
+  self.watches_forks = true;
+  return {};
 }
 
 Status no_communicator(hetcclComm_t handle) {
@@ -62,18 +84,16 @@ hetcclResult_t result_of(Code code) {
 }  // namespace
 
 Result<comm::Runtime*> runtime() {
+  HETCCL_TRY(check_fork());
   Process& self = process();
   std::lock_guard lock(self.mutex);
-  if (self.runtime == nullptr) {
-    HETCCL_ASSIGN(auto config, Config::from_environment());
-    HETCCL_ASSIGN(self.runtime, comm::Runtime::create(std::move(config)));
-    self.owner = getpid();
-  }
-  if (self.owner != getpid()) {
-    return error(Code::InvalidUsage,
-                 "hetccl was initialised before fork: use it in the parent alone, or start workers "
-                 "by spawn");
-  }
+  if (self.runtime != nullptr) return self.runtime.get();
+  HETCCL_TRY(watch_forks(self));
+  HETCCL_ASSIGN(auto config, Config::from_environment());
+  self.used.store(true);
+  auto made = comm::Runtime::create(std::move(config));
+  self.used.store(made.ok());
+  HETCCL_ASSIGN(self.runtime, std::move(made));
   return self.runtime.get();
 }
 
@@ -85,6 +105,7 @@ hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator) {
 }
 
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle) {
+  HETCCL_TRY(check_fork());
   Process& self = process();
   std::shared_lock lock(self.handles_mutex);
   const auto found = self.handles.find(reinterpret_cast<uintptr_t>(handle));
@@ -93,6 +114,7 @@ Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle) {
 }
 
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
+  HETCCL_TRY(check_fork());
   Process& self = process();
   std::lock_guard lock(self.handles_mutex);
   auto node = self.handles.extract(reinterpret_cast<uintptr_t>(handle));
@@ -103,6 +125,23 @@ Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
 hetcclResult_t finish(const Status& status) {
   if (!status.ok()) error_slot() = status.message();
   return result_of(status.code());
+}
+
+hetcclResult_t finish_exception() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return finish(error(Code::SystemError, "out of memory"));
+    } catch (const std::exception& exception) {
+      return finish(error(Code::InternalError, "unexpected exception: %s", exception.what()));
+    } catch (...) {
+      return finish(error(Code::InternalError, "unexpected exception"));
+    }
+  } catch (...) {  // no memory for the text
+    error_slot().clear();
+    return hetcclSystemError;
+  }
 }
 
 const std::string& last_error() {

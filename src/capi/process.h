@@ -25,6 +25,17 @@ Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 
 /// The return code of `status`; its text becomes this thread's last error.
 hetcclResult_t finish(const Status& status);
+/// The same for the exception in flight, which ends here. For `finished` alone.
+hetcclResult_t finish_exception() noexcept;
+/// The return code of `body()`, a Status. No exception leaves the C API.
+template <typename Body>
+hetcclResult_t finished(Body&& body) noexcept {
+  try {
+    return finish(body());
+  } catch (...) {
+    return finish_exception();
+  }
+}
 const std::string& last_error();
 
 }  // namespace hetccl::capi

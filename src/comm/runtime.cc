@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/task_queue.h"
 #include "ccl/host/host_library.h"
 #include "comm/probe.h"
 #include "device/host/host_device.h"
@@ -18,6 +17,11 @@ LogLevel level_of(std::string_view name) {
   if (name == "info") return LogLevel::Info;
   if (name == "debug") return LogLevel::Debug;
   return LogLevel::Warn;
+}
+
+Status no_host_stream() {
+  return error(Code::InvalidArgument,
+               "stream is none of hetcclHostStreamCreate's: it was destroyed or never made");
 }
 
 }  // namespace
@@ -83,14 +87,19 @@ Result<void*> Runtime::create_host_stream() {
   return handle;
 }
 
+Result<std::shared_ptr<TaskQueue>> Runtime::host_stream(void* handle) {
+  std::lock_guard lock(streams_mutex_);
+  const auto found = host_streams_.find(handle);
+  if (found == host_streams_.end()) return no_host_stream();
+  return std::shared_ptr<TaskQueue>(found->second, static_cast<TaskQueue*>(handle));
+}
+
 Status Runtime::destroy_host_stream(void* handle) {
-  std::unique_ptr<device::Stream> stream;
+  std::shared_ptr<device::Stream> stream;
   {
     std::lock_guard lock(streams_mutex_);
     const auto found = host_streams_.find(handle);
-    if (found == host_streams_.end()) {
-      return error(Code::InvalidArgument, "stream is none that hetcclHostStreamCreate made");
-    }
+    if (found == host_streams_.end()) return no_host_stream();
     stream = std::move(found->second);
     host_streams_.erase(found);
   }
@@ -138,7 +147,8 @@ std::string Runtime::describe() const {
                                 {"value", values.at(name)},
                                 {"help", entry.help}});
   }
-  return json.dump();
+  // Names come from the system and may be any bytes: what is not UTF-8 is replaced.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace hetccl::comm

@@ -11,6 +11,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
 #include "device/device.h"
@@ -46,6 +47,8 @@ class Runtime {
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
   /// A stream of the host device for the user; the handle is what collectives take.
   Result<void*> create_host_stream();
+  /// The queue behind such a handle, kept while the caller holds it.
+  Result<std::shared_ptr<TaskQueue>> host_stream(void* handle);
   /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
   Status destroy_host_stream(void* handle);
   /// What this machine offers and what is missing, as JSON.
@@ -64,7 +67,7 @@ class Runtime {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<bootstrap::Service> service_;
   std::mutex streams_mutex_;
-  std::map<void*, std::unique_ptr<device::Stream>> host_streams_;
+  std::map<void*, std::shared_ptr<device::Stream>> host_streams_;
 };
 
 }  // namespace hetccl::comm

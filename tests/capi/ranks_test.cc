@@ -1,0 +1,219 @@
+// Ranks as threads of one process over libhetccl.so: streams, aborts, several communicators.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hetccl/hetccl.h"
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kLimitMs = 20'000;
+
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
+  for (auto& thread : threads) thread.join();
+}
+
+// One communicator over threads; rank r is of cluster r % 2 when there are `two`.
+std::vector<hetcclComm_t> join(int n_ranks, bool two) {
+  hetcclUniqueId id;
+  REQUIRE(hetcclGetUniqueId(&id) == hetcclSuccess);
+  std::vector<hetcclComm_t> comms(static_cast<size_t>(n_ranks));
+  std::vector<std::string> wrong(comms.size());
+  on_all_ranks(n_ranks, [&](int rank) {
+    hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+    config.cluster = two && rank % 2 == 1 ? "B" : "A";
+    config.timeout_ms = kLimitMs;
+    const auto r = static_cast<size_t>(rank);
+    if (hetcclCommInitRankConfig(&comms[r], n_ranks, id, rank, &config) != hetcclSuccess) {
+      wrong[r] = hetcclGetLastError(nullptr);
+    }
+  });
+  for (const auto& text : wrong) REQUIRE(text == "");
+  return comms;
+}
+
+hetcclResult_t sum(std::vector<float>& data, hetcclComm_t comm, hetcclStream_t stream) {
+  return hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclSum, comm,
+                         stream);
+}
+
+bool all_are(const std::vector<float>& data, float value) {
+  for (const float element : data) {
+    if (element != value) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a stream's tickets grow, are reached in order, and show the data ready") {
+  const auto comms = join(2, true);
+  on_all_ranks(2, [&](int rank) {
+    hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+    hetcclStream_t stream = nullptr;
+    CHECK(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+    uint64_t idle = 0;
+    CHECK(hetcclHostStreamRecord(stream, &idle) == hetcclSuccess);
+    CHECK(hetcclHostStreamQuery(stream, idle) == hetcclSuccess);
+    std::vector<std::vector<float>> data(5, std::vector<float>(10'000, 1));
+    std::vector<uint64_t> tickets(data.size());
+    for (size_t i = 0; i < data.size(); ++i) {
+      CHECK(sum(data[i], comm, stream) == hetcclSuccess);
+      CHECK(hetcclHostStreamRecord(stream, &tickets[i]) == hetcclSuccess);
+      CHECK(tickets[i] > (i == 0 ? idle : tickets[i - 1]));
+    }
+    for (size_t i = 0; i < data.size(); ++i) {
+      CHECK(hetcclHostStreamWait(stream, tickets[i], kLimitMs) == hetcclSuccess);
+      CHECK(hetcclHostStreamQuery(stream, tickets[i]) == hetcclSuccess);
+      CHECK(all_are(data[i], 2));
+    }
+    CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+    CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+  });
+}
+
+TEST_CASE("work on a stream completes though nobody waits") {
+  const auto comms = join(2, true);
+  on_all_ranks(2, [&](int rank) {
+    hetcclStream_t stream = nullptr;
+    CHECK(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+    const auto end = Clock::now() + milliseconds(kLimitMs);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<float> data(100, 1);
+      uint64_t ticket = 0;
+      CHECK(sum(data, comms[static_cast<size_t>(rank)], stream) == hetcclSuccess);
+      CHECK(hetcclHostStreamRecord(stream, &ticket) == hetcclSuccess);
+      while (hetcclHostStreamQuery(stream, ticket) == hetcclInProgress && Clock::now() < end) {
+        std::this_thread::yield();
+      }
+      CHECK(hetcclHostStreamQuery(stream, ticket) == hetcclSuccess);
+      CHECK(all_are(data, 2));
+    }
+    CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+    CHECK(hetcclCommDestroy(comms[static_cast<size_t>(rank)]) == hetcclSuccess);
+  });
+}
+
+TEST_CASE("a wait for what does not come ends at its deadline, and goes on later") {
+  const auto comms = join(2, true);
+  hetcclStream_t stream = nullptr;
+  REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+  std::vector<float> mine(100, 1), others(100, 1);
+  uint64_t ticket = 0;
+  REQUIRE(sum(mine, comms[0], stream) == hetcclSuccess);
+  REQUIRE(hetcclHostStreamRecord(stream, &ticket) == hetcclSuccess);
+  CHECK(hetcclHostStreamQuery(stream, ticket) == hetcclInProgress);
+  CHECK(hetcclHostStreamWait(stream, ticket, 0) == hetcclTimeout);
+  CHECK(hetcclHostStreamWait(stream, ticket, 30) == hetcclTimeout);
+  CHECK(std::string(hetcclGetLastError(nullptr)).find("30 ms") != std::string::npos);
+  std::thread other([&] { CHECK(sum(others, comms[1], nullptr) == hetcclSuccess); });
+  CHECK(hetcclHostStreamWait(stream, ticket, -1) == hetcclSuccess);
+  other.join();
+  CHECK(all_are(mine, 2));
+  CHECK(all_are(others, 2));
+  CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  for (auto* comm : comms) CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+}
+
+TEST_CASE("an abort ends a call that blocks on another thread, and the calls of all ranks") {
+  for (const bool two : {false, true}) {
+    CAPTURE(two);
+    const auto comms = join(3, two);
+    std::atomic<int> entered{0};
+    hetcclResult_t results[2] = {};
+    std::string texts[2];
+    std::vector<std::thread> blocked;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      blocked.emplace_back([&, rank] {
+        std::vector<float> data(1000, 1);
+        ++entered;
+        results[rank] = sum(data, comms[rank], nullptr);  // rank 2 never comes
+        texts[rank] = hetcclGetLastError(nullptr);
+      });
+    }
+    while (entered.load() < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(50));
+    const auto start = Clock::now();
+    CHECK(hetcclCommAbort(comms[0]) == hetcclSuccess);
+    for (auto& thread : blocked) thread.join();
+    CHECK(Clock::now() - start < milliseconds(10'000));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      CHECK(results[rank] == hetcclAborted);
+      CHECK(texts[rank].find("rank 0") != std::string::npos);
+    }
+    CHECK(hetcclCommDestroy(comms[0]) == hetcclInvalidArgument);
+    CHECK(hetcclCommDestroy(comms[1]) == hetcclAborted);
+    CHECK(hetcclCommAbort(comms[2]) == hetcclSuccess);
+  }
+}
+
+TEST_CASE("destroy against a blocking call, an abort and a query on other threads") {
+  for (int round = 0; round < 20; ++round) {
+    CAPTURE(round);
+    const auto comms = join(2, round % 2 == 0);
+    // Who destroys first leaves the other to its deadline.
+    for (auto* comm : comms) REQUIRE(hetcclCommSetTimeout(comm, 200) == hetcclSuccess);
+    std::vector<std::thread> threads;
+    for (auto* comm : comms) {
+      threads.emplace_back([comm] {
+        std::vector<float> data(1000, 1);
+        for (int i = 0; i < 20 && sum(data, comm, nullptr) == hetcclSuccess; ++i) {
+        }
+      });
+      threads.emplace_back([comm] {
+        hetcclResult_t result{};
+        for (int i = 0; i < 50; ++i) {
+          static_cast<void>(hetcclCommGetAsyncError(comm, &result));
+          static_cast<void>(hetcclGetLastError(comm));
+        }
+      });
+      threads.emplace_back([comm, round] {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+        static_cast<void>(hetcclCommAbort(comm));
+      });
+      threads.emplace_back([comm] { static_cast<void>(hetcclCommDestroy(comm)); });
+    }
+    for (auto& thread : threads) thread.join();
+    for (auto* comm : comms) CHECK(hetcclCommDestroy(comm) == hetcclInvalidArgument);
+  }
+}
+
+TEST_CASE("communicators of one process do not disturb each other") {
+  const auto first = join(3, true), second = join(2, false), third = join(1, false);
+  const std::vector<hetcclComm_t>* const all[] = {&first, &second, &third};
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (const auto* comms : all) {
+    for (auto* comm : *comms) {
+      threads.emplace_back([&wrong, comm, n = static_cast<float>(comms->size())] {
+        for (size_t i = 0; i < 100; ++i) {
+          std::vector<float> data(1 + i * 37, 1);
+          if (sum(data, comm, nullptr) != hetcclSuccess || !all_are(data, n)) ++wrong;
+        }
+      });
+    }
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong.load() == 0);
+
+  // The end of one is none of another's business.
+  CHECK(hetcclCommAbort(first[0]) == hetcclSuccess);
+  on_all_ranks(2, [&](int rank) {
+    std::vector<float> data(100, 1);
+    CHECK(sum(data, second[static_cast<size_t>(rank)], nullptr) == hetcclSuccess);
+    CHECK(all_are(data, 2));
+  });
+  for (size_t rank = 1; rank < 3; ++rank) CHECK(hetcclCommDestroy(first[rank]) == hetcclAborted);
+  for (auto* comm : second) CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+  CHECK(hetcclCommDestroy(third[0]) == hetcclSuccess);
+}
