@@ -161,10 +161,26 @@ Result<device::Stream*> Communicator::stream_for(void* native) {
 
 Status Communicator::finish() {
   runtime_.engine().notify();
-  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
-  const Status status = failure();
+  Status status;
+  do {
+    runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+    status = failure();
+  } while (!refuse_launches());
   session_->leave();
   return status;
+}
+
+// A call that another thread still makes must not start: nobody would arbitrate its failure. False
+// when one was faster.
+bool Communicator::refuse_launches() {
+  std::lock_guard launch_lock(launch_mutex_);
+  if (!executor_->idle()) return false;
+  std::lock_guard lock(failure_mutex_);
+  if (failure_.ok())
+    failure_ = error(Code::Aborted, "rank %d: the communicator was destroyed", rank());
+  failed_.store(true, std::memory_order_release);
+  verdict_.notify_all();
+  return true;
 }
 
 void Communicator::abort(const std::string& why) {

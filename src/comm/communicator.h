@@ -92,6 +92,7 @@ class Communicator {
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   Status await_verdict();
+  bool refuse_launches();
   void report(Code code, int rank, const std::string& reason);
   void on_failure(const bootstrap::Failure& failure);
   void stop(Status status);
