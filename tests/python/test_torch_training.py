@@ -63,7 +63,8 @@ def test_profiler_shows_collectives(tmp_path):
 def again(rank, size, folder):
     for attempt in range(3):
         dist.destroy_process_group()
-        join(os.path.join(folder, "store"), rank, size)  # the same store: no stale id  # noqa: PTH118
+        # The same store: no stale id.
+        join(os.path.join(folder, "store"), rank, size)  # noqa: PTH118
         tensor = torch.ones(10)
         dist.all_reduce(tensor)
         assert (tensor == size).all(), attempt
