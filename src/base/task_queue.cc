@@ -78,9 +78,13 @@ bool TaskQueue::empty() const {
          state_->pushed.load(std::memory_order_acquire);
 }
 
-uint64_t TaskQueue::pushed() const { return state_->pushed.load(std::memory_order_acquire); }
+uint64_t TaskQueue::pushed() const {
+  return state_->pushed.load(std::memory_order_acquire);
+}
 
-uint64_t TaskQueue::finished() const { return state_->popped.load(std::memory_order_acquire); }
+uint64_t TaskQueue::finished() const {
+  return state_->popped.load(std::memory_order_acquire);
+}
 
 bool TaskQueue::poll() {
   State& s = *state_;
