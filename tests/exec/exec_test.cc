@@ -127,6 +127,7 @@ TEST_CASE("an operation that peers do not enter passes its deadline and says so"
   JobOptions options;
   options.labels = {"A", "B"};
   options.deadline = std::chrono::milliseconds(50);
+  options.fake_device = kMayRace;
   Job job(options);
   REQUIRE(job.opened().ok());
   REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
@@ -140,6 +141,7 @@ TEST_CASE("an operation that peers do not enter passes its deadline and says so"
 TEST_CASE("calls that differ are a fault that is no crash") {
   JobOptions options;
   options.labels = {"A", "B"};
+  options.fake_device = kMayRace;
   Job job(options);
   REQUIRE(job.opened().ok());
   REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
