@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test everything, sanitizers included (under 15 minutes on 2 cores)"
+	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"
 	@echo "make setup   only set up .venv and install hetccl into it;   make clean   removes what was built"

@@ -185,6 +185,11 @@ bool Communicator::refuse_launches() {
 
 void Communicator::abort(const std::string& why) {
   report(Code::Aborted, rank(), format("rank %d: %s", rank(), why.c_str()));
+  {
+    // Channels close when the others know why: else they may report a lost connection first.
+    std::unique_lock lock(failure_mutex_);
+    verdict_.wait_for(lock, milliseconds(1000), [&] { return !failure_.ok(); });
+  }
   stop(error(Code::Aborted, "rank %d: %s", rank(), why.c_str()));
 }
 
