@@ -27,6 +27,21 @@ void check_one(const Where& where, size_t count) {
                     count, " tensors; hetccl takes one tensor per rank and call");
 }
 
+/// One part per rank, each shaped and typed as `whole`, which messages call `name`.
+void check_parts(const Where& where, const char* kind, const Tensors& parts, int size,
+                 const char* name, const at::Tensor& whole) {
+  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size), "hetccl: ", where.operation,
+                    " on rank ", where.rank, ": the ", kind, " list has ", parts.size(),
+                    " tensors, but must have one per rank: ", size);
+  check_tensor(where, name, whole);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = c10::str(kind, " ", i);
+    check_tensor(where, part, parts[i]);
+    check_same_type(where, part, parts[i], whole);
+    check_numel(where, part, parts[i], whole.numel(), c10::str("as many as ", name));
+  }
+}
+
 /// The parts as one flat tensor: a view where they are adjacent in one storage, else new memory.
 at::Tensor flat_over(const Tensors& parts, bool& is_view) {
   const at::Tensor& first = parts.front();
@@ -232,16 +247,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   check_lists(where, outputs.size(), inputs.size());
   const at::Tensor& input = inputs.front();
   const Tensors& parts = outputs.front();
-  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_), "hetccl: all_gather on rank ",
-                    rank_, ": the output list has ", parts.size(),
-                    " tensors, but must have one per rank: ", size_);
-  check_tensor(where, "the input", input);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string name = c10::str("output ", i);
-    check_tensor(where, name, parts[i]);
-    check_same_type(where, name, parts[i], input);
-    check_numel(where, name, parts[i], input.numel(), "as many as the input");
-  }
+  check_parts(where, "output", parts, size_, "the input", input);
   Operation operation;
   operation.type = c10d::OpType::ALLGATHER;
   operation.title = "hetccl:all_gather";
@@ -305,16 +311,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   check_lists(where, outputs.size(), inputs.size());
   const at::Tensor& output = outputs.front();
   const Tensors& parts = inputs.front();
-  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_), "hetccl: reduce_scatter on rank ",
-                    rank_, ": the input list has ", parts.size(),
-                    " tensors, but must have one per rank: ", size_);
-  check_tensor(where, "the output", output);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string name = c10::str("input ", i);
-    check_tensor(where, name, parts[i]);
-    check_same_type(where, name, parts[i], output);
-    check_numel(where, name, parts[i], output.numel(), "as many as the output");
-  }
+  check_parts(where, "input", parts, size_, "the output", output);
   Operation operation;
   operation.type = c10d::OpType::REDUCE_SCATTER;
   operation.title = "hetccl:reduce_scatter";

@@ -11,6 +11,13 @@ bool reduces(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::ReduceScatter;
 }
 
+// What of a call decides its plan.
+plan::Spec spec_of(const Signature& call) {
+  const bool rooted = call.collective == Collective::Broadcast;
+  return {call.collective, rooted ? call.root : 0,
+          reduces(call.collective) && call.op == RedOp::Avg};
+}
+
 // Blocks of `count` elements in the two buffers.
 uint64_t send_blocks(Collective collective, int n_ranks) {
   return collective == Collective::ReduceScatter ? static_cast<uint64_t>(n_ranks) : 1;
@@ -96,12 +103,11 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
   if (failed_.load(std::memory_order_acquire)) return await_verdict();
-  HETCCL_ASSIGN(const Program* program, program_for(signature));
+  const plan::Spec spec = spec_of(signature);
+  HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
-  plan::Choice choice =
-      plan::choose({signature.collective, signature.root, signature.op == RedOp::Avg}, topology_,
-                   signature.count, signature.type);
+  plan::Choice choice = plan::choose(spec, topology_, signature.count, signature.type);
   const Config& config = runtime_.config();
   if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
@@ -135,11 +141,8 @@ Status Communicator::wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint
   return {};
 }
 
-Result<const Communicator::Program*> Communicator::program_for(const Signature& signature) {
-  const bool rooted = signature.collective == Collective::Broadcast;
-  const bool average = reduces(signature.collective) && signature.op == RedOp::Avg;
-  const plan::Spec spec{signature.collective, rooted ? signature.root : 0, average};
-  auto& program = programs_[{spec.collective, spec.root, spec.average}];
+Result<const Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {
+  auto& program = programs_[spec];
   if (program == nullptr) {
     HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology_));
     HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
@@ -175,22 +178,28 @@ Status Communicator::finish() {
 bool Communicator::refuse_launches() {
   std::lock_guard launch_lock(launch_mutex_);
   if (!executor_->idle()) return false;
+  settle(error(Code::Aborted, "rank %d: the communicator was destroyed", rank()));
+  return true;
+}
+
+bool Communicator::settle(Status cause) {
   std::lock_guard lock(failure_mutex_);
-  if (failure_.ok())
-    failure_ = error(Code::Aborted, "rank %d: the communicator was destroyed", rank());
+  if (!failure_.ok()) return false;
+  failure_ = std::move(cause);
   failed_.store(true, std::memory_order_release);
   verdict_.notify_all();
   return true;
 }
 
 void Communicator::abort(const std::string& why) {
-  report(Code::Aborted, rank(), format("rank %d: %s", rank(), why.c_str()));
+  const std::string cause = format("rank %d: %s", rank(), why.c_str());
+  report(Code::Aborted, rank(), cause);
   {
     // Channels close when the others know why: else they may report a lost connection first.
     std::unique_lock lock(failure_mutex_);
     verdict_.wait_for(lock, milliseconds(1000), [&] { return !failure_.ok(); });
   }
-  stop(error(Code::Aborted, "rank %d: %s", rank(), why.c_str()));
+  stop(Status(Code::Aborted, cause));
 }
 
 void Communicator::report(Code code, int culprit, const std::string& reason) {
@@ -203,14 +212,9 @@ void Communicator::on_failure(const bootstrap::Failure& failure) {
 }
 
 void Communicator::stop(Status status) {
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (!failure_.ok()) return;
-    failure_ = std::move(status);
-    log_.info("communicator failed: %s", failure_.message().c_str());
-  }
-  failed_.store(true, std::memory_order_release);
-  verdict_.notify_all();
+  const std::string cause = status.message();
+  if (!settle(std::move(status))) return;
+  log_.info("communicator failed: %s", cause.c_str());
   // Whoever launches has either seen the failure or has finished launching: abort ends what it
   // launched.
   std::lock_guard lock(launch_mutex_);

@@ -87,7 +87,7 @@ class Communicator {
   };
   // communicator.cc
   Status validate(const CollectiveArguments& arguments) const;
-  Result<const Program*> program_for(const Signature& signature);
+  Result<const Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
@@ -95,6 +95,8 @@ class Communicator {
   bool refuse_launches();
   void report(Code code, int rank, const std::string& reason);
   void on_failure(const bootstrap::Failure& failure);
+  // Fixes the cause of failure; false when there is one already.
+  bool settle(Status cause);
   void stop(Status status);
 
   Runtime& runtime_;
@@ -114,13 +116,7 @@ class Communicator {
   std::mutex launch_mutex_;
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::map<void*, std::unique_ptr<device::Stream>> user_streams_;
-  struct Key {
-    Collective collective;
-    int root;
-    bool average;
-    auto operator<=>(const Key&) const = default;
-  };
-  std::map<Key, std::unique_ptr<Program>> programs_;
+  std::map<plan::Spec, std::unique_ptr<Program>> programs_;
   uint64_t sequence_ = 0;
   Statistics statistics_;
 

@@ -12,13 +12,6 @@
 namespace hetccl::comm {
 namespace {
 
-LogLevel level_of(std::string_view name) {
-  if (name == "error") return LogLevel::Error;
-  if (name == "info") return LogLevel::Info;
-  if (name == "debug") return LogLevel::Debug;
-  return LogLevel::Warn;
-}
-
 Status no_host_stream() {
   return error(Code::InvalidArgument,
                "stream is none of hetcclHostStreamCreate's: it was destroyed or never made");
@@ -27,7 +20,8 @@ Status no_host_stream() {
 }  // namespace
 
 Runtime::Runtime(Config config)
-    : config_(std::move(config)), log_{level_of(config_.log_level), -1} {}
+    : config_(std::move(config)),
+      log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1} {}
 
 // The engine's thread stops before what it drives goes away.
 Runtime::~Runtime() {

@@ -10,6 +10,7 @@
 // fractions fall on equal elements on every rank whatever the length, 0 included (see `element`).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -103,7 +104,7 @@ struct Spec {
   Collective collective{};
   int root = 0;          ///< broadcast
   bool average = false;  ///< RedOp::Avg
-  bool operator==(const Spec&) const = default;
+  auto operator<=>(const Spec&) const = default;
 };
 
 /// Agreed by all ranks; slices and depth are launch parameters of exec.
