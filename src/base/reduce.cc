@@ -178,7 +178,7 @@ template <typename Type, RedOp op>
   kernel<Type, op>(call);
 }
 
-using Floats = float [[gnu::vector_size(32)]];
+using Floats = float __attribute__((vector_size(32)));
 
 template <RedOp op>
 [[gnu::always_inline, gnu::target("avx2,f16c")]] inline Floats combine8(Floats a, Floats b) {

@@ -89,13 +89,13 @@ class Coordinator::Newcomer final : public Connection::Owner {
 };
 
 Coordinator::Coordinator(Loop& loop, net::Listener listener, Options options)
-    : loop_(loop), listener_(std::move(listener)), options_(std::move(options)) {}
+    : loop_(loop), listener_(std::move(listener)), options_(options) {}
 
 Coordinator::~Coordinator() = default;
 
 Result<std::unique_ptr<Coordinator>> Coordinator::create(Loop& loop, net::Listener listener,
                                                          Options options) {
-  std::unique_ptr<Coordinator> made(new Coordinator(loop, std::move(listener), std::move(options)));
+  std::unique_ptr<Coordinator> made(new Coordinator(loop, std::move(listener), options));
   HETCCL_TRY(made->watch_listener());
   return made;
 }

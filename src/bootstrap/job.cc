@@ -88,8 +88,8 @@ void Job::join(std::shared_ptr<Connection> connection, Join join) {
   n_ranks_ = join.n_ranks;
   const TimePoint deadline = Loop::now() + bounded_wait(join.remaining_ms);
   const int64_t timeout_ms = join.timeout_ms;
-  auto member = std::make_unique<Member>(*this, connection, std::move(join));
-  connection->hand_over(member.get(), kMaxPayload);
+  auto member = std::make_unique<Member>(*this, std::move(connection), std::move(join));
+  member->connection->hand_over(member.get(), kMaxPayload);
   const int32_t rank = member->join.rank;
   members_.emplace(rank, std::move(member));
   if (deadline < join_deadline_) {

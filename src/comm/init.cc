@@ -48,7 +48,7 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
       runtime_.engine().clock().now() + milliseconds(runtime_.config().init_timeout_ms);
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
   HETCCL_TRY(join(id));
-  const Status status = [&]() -> Status {
+  Status status = [&]() -> Status {
     HETCCL_ASSIGN(const auto cards, exchange_cards());
     HETCCL_TRY(open_cluster().with("opening the cluster's library"));
     HETCCL_TRY(open_channels(cards).with("connecting to other clusters"));

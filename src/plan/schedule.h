@@ -38,8 +38,8 @@ void for_each_issue(const RankPlan& plan, uint32_t depth, uint32_t n_slices, Vis
     for (uint16_t stage = 0; stage < plan.stages; ++stage) {
       const uint32_t start = lag(stage, plan.stages, depth);
       if (time < start || time - start >= n_slices) continue;
-      for (uint16_t s = 0; s < plan.steps.size(); ++s) {
-        if (plan.steps[s].stage == stage) visit(Issue{time - start, s});
+      for (size_t s = 0; s < plan.steps.size(); ++s) {
+        if (plan.steps[s].stage == stage) visit(Issue{time - start, static_cast<uint16_t>(s)});
       }
     }
   }

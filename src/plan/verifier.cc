@@ -42,14 +42,15 @@ Status check_barrier(const VerifyModel& model, std::span<const uint32_t> order) 
   const auto join = [](Ranks& into, const Ranks& from) {
     std::transform(into.begin(), into.end(), from.begin(), into.begin(), std::logical_or<>());
   };
-  const uint32_t n_step_events = 2 * model.n_steps();
+  const auto start_of = [](StepId id) { return size_t{2} * id; };
+  const size_t n_step_events = start_of(model.n_steps());
   std::vector<Ranks> heard(n_step_events + model.groups().size(), Ranks(n_ranks));
   std::vector<Ranks> left(n_ranks, Ranks(n_ranks));
   for (uint32_t event : order) {
     if (event >= heard.size()) continue;
     if (event >= n_step_events) {
       for (StepId member : model.groups()[event - n_step_events].members) {
-        join(heard[event], heard[2 * member]);
+        join(heard[event], heard[start_of(member)]);
       }
       continue;
     }
@@ -58,12 +59,12 @@ Status check_barrier(const VerifyModel& model, std::span<const uint32_t> order) 
     const Step& step = model.step(id);
     if (event % 2 == 0) {
       heard[event][static_cast<size_t>(rank)] = true;
-      for (uint16_t dep : step.deps) join(heard[event], heard[2 * model.id(rank, dep) + 1]);
+      for (uint16_t dep : step.deps) join(heard[event], heard[start_of(model.id(rank, dep)) + 1]);
       continue;
     }
     join(heard[event], heard[event - 1]);
     if (is_ccl(step.kind)) join(heard[event], heard[n_step_events + model.match(id)]);
-    if (step.kind == StepKind::Recv) join(heard[event], heard[2 * model.match(id)]);
+    if (step.kind == StepKind::Recv) join(heard[event], heard[start_of(model.match(id))]);
     join(left[static_cast<size_t>(rank)], heard[event]);
   }
   for (size_t rank = 0; rank < n_ranks && n_ranks > 1; ++rank) {
