@@ -22,8 +22,8 @@ _CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "torch.nn", "torc
 TIMEOUT = timedelta(seconds=20)
 
 
-def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT) -> None:
-    """Makes the default process group, over a store in the file `path`."""
+def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT, store: Any = None) -> None:
+    """Makes the default process group, over `store`, or one in the file `path`."""
     import torch
     import torch.distributed as dist
 
@@ -31,9 +31,8 @@ def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT) -> None:
 
     torch_backend.register()
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "hetccl", init_method=f"file://{path}", rank=rank, world_size=size, timeout=timeout
-    )
+    where = {"init_method": f"file://{path}"} if store is None else {"store": store}
+    dist.init_process_group("hetccl", **where, rank=rank, world_size=size, timeout=timeout)
 
 
 def _rank(
