@@ -226,8 +226,10 @@ TEST_CASE("all_reduce: odd sizes around slots and stages") {
         for (size_t count :
              {2047, 2048, 2049, 8192, 8193, 65'535, 65'536, 65'537, 300'001, 1'048'577}) {
           ++call;
+          const bool large = count > 70'000;  // its reference takes long
+          if (large && self.size > 2) continue;
           check_all_reduce(self, call, DataType::Float32, RedOp::Sum, count, call % 2 == 0);
-          if (count > 70'000) continue;  // the reference of small floats is slow
+          if (large) continue;
           check_all_reduce(self, call, DataType::BFloat16, RedOp::Avg, count, call % 2 == 1);
           check_all_reduce(self, call, DataType::Int8, RedOp::Max, count, call % 2 == 0);
         }
@@ -240,7 +242,7 @@ TEST_CASE("reduce and broadcast of random lists of shards") {
       run_ranks(n, asynchronous, [&](Rank& self) {
         for (uint64_t call = 1; call <= (asynchronous ? 10 : 25); ++call) {
           check_shards(self, call * 100, call % 2 == 0, 3000);
-          if (call % 5 == 0) check_shards(self, call * 100 + 50, call % 2 == 0, 100'000);
+          if (call % 10 == 0) check_shards(self, call * 100 + 50, call % 2 == 0, 70'000);
         }
       });
 }
