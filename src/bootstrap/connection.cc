@@ -10,7 +10,7 @@ namespace hetccl::bootstrap {
 
 namespace {
 
-constexpr size_t kReadBytes = 64 * 1024;
+constexpr size_t kReadBytes = 65'536;
 constexpr int kReadsPerTurn = 16;  // then other connections have theirs
 constexpr std::chrono::seconds kFinishTime(1);
 

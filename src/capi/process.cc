@@ -101,7 +101,8 @@ hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator) {
   Process& self = process();
   std::lock_guard lock(self.handles_mutex);
   self.handles.emplace(++self.last_handle, std::move(communicator));
-  return reinterpret_cast<hetcclComm_t>(self.last_handle);
+  // A number, never followed: a stale handle must be an error.
+  return reinterpret_cast<hetcclComm_t>(self.last_handle);  // NOLINT(performance-no-int-to-ptr)
 }
 
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle) {
