@@ -2,12 +2,13 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint format clean
+.PHONY: help setup demo test bench soak lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
+	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"
 	@echo "make setup   only set up .venv and install hetccl into it;   make clean   removes what was built"
 
@@ -22,6 +23,9 @@ test:
 
 bench: setup
 	@.venv/bin/python bench/run.py $(ARGS)
+
+soak: setup
+	@.venv/bin/python tests/soak/soak.py $(ARGS)
 
 lint:
 	@tools/lint $(ARGS)
