@@ -1,10 +1,12 @@
 #include "base/reduce.h"
 
-#include <bit>
+#include <algorithm>
 #include <concepts>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+
+#include "base/element.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -19,66 +21,7 @@ namespace hetccl {
 
 namespace {
 
-// How each type lies in memory (`Word`) and in what it accumulates (`Sum`).
-template <typename T>
-struct Plain {
-  using Word = T;
-  using Sum = T;
-  [[gnu::always_inline]] static Sum load(Word word) { return word; }
-  [[gnu::always_inline]] static Word store(Sum sum) {
-    if constexpr (std::floating_point<T>)
-      return sum != sum ? std::numeric_limits<T>::quiet_NaN() : sum;
-    else
-      return sum;
-  }
-};
-
-// 8- and 16-bit integers whose sum must not wrap before it is divided.
-template <typename T, typename Wide>
-struct Widened {
-  using Word = T;
-  using Sum = Wide;
-  [[gnu::always_inline]] static Sum load(Word word) { return word; }
-  [[gnu::always_inline]] static Word store(Sum sum) { return static_cast<Word>(sum); }
-};
-
-struct BFloat {
-  using Word = uint16_t;
-  using Sum = float;
-  [[gnu::always_inline]] static Sum load(Word word) {
-    return std::bit_cast<float>(static_cast<uint32_t>(word) << 16);
-  }
-  [[gnu::always_inline]] static Word store(Sum sum) {
-    const uint32_t bits = std::bit_cast<uint32_t>(sum);
-    const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-    return static_cast<Word>(sum != sum ? 0x7fc0U : rounded);
-  }
-};
-
-// Conversions without branches, after Fabian Giesen's float_to_half_fast3_rtne.
-struct Half {
-  using Word = uint16_t;
-  using Sum = float;
-  [[gnu::always_inline]] static Sum load(Word word) {
-    const uint32_t magnitude = static_cast<uint32_t>(word & 0x7fffU) << 13;
-    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
-    const uint32_t special = magnitude >= 0x0f800000U ? 0x7f800000U : 0U;
-    const uint32_t sign = static_cast<uint32_t>(word & 0x8000U) << 16;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-  }
-  [[gnu::always_inline]] static Word store(Sum sum) {
-    const uint32_t bits = std::bit_cast<uint32_t>(sum);
-    const uint32_t magnitude = bits & 0x7fffffffU;
-    // Below 2^-14: adding 0.5 lets the adder round at a half's last denormal bit.
-    const uint32_t small =
-        std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
-    const uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-    uint32_t half = magnitude < 0x38800000U ? small : normal;
-    half = magnitude >= 0x477ff000U ? 0x7c00U : half;
-    half |= (bits >> 16) & 0x8000U;
-    return static_cast<Word>(magnitude > 0x7f800000U ? 0x7e00U : half);
-  }
-};
+using namespace element;
 
 // Integers are added and multiplied unsigned, where wrapping is defined (and 16-bit ones after
 // promotion to 32 bits, where the product of two would overflow int).
@@ -101,16 +44,42 @@ template <RedOp op, typename T>
     return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
 }
 
+// The divisor of an average. Quotients of integers of up to 32 bits are exact by a multiplication
+// in double precision: half a unit is more than its rounding errors, and less than the distance to
+// the next whole quotient.
+struct Divisor {
+  explicit Divisor(uint32_t ranks) : value(ranks), inverse(1.0 / ranks) {}
+  uint32_t value;
+  double inverse;
+};
+
+[[gnu::always_inline]] inline int32_t divide(int32_t sum, const Divisor& by) {
+  return static_cast<int32_t>((sum + (sum < 0 ? -0.5 : 0.5)) * by.inverse);
+}
+
+// Through int32_t, which processors convert in one instruction.
+[[gnu::always_inline]] inline uint32_t divide(uint32_t sum, const Divisor& by) {
+  const double wide = static_cast<int32_t>(sum ^ 0x80000000U) + (0x1p31 + 0.5);
+  const auto quotient = static_cast<int32_t>(by.value == 1 ? 0 : wide * by.inverse);
+  return by.value == 1 ? sum : static_cast<uint32_t>(quotient);
+}
+
+[[gnu::always_inline]] inline int64_t divide(int64_t sum, const Divisor& by) {
+  return sum / static_cast<int64_t>(by.value);
+}
+
+[[gnu::always_inline]] inline uint64_t divide(uint64_t sum, const Divisor& by) {
+  return sum / by.value;
+}
+
 template <RedOp op, typename T>
-[[gnu::always_inline]] inline T finish(T sum, uint32_t divisor) {
+[[gnu::always_inline]] inline T finish(T sum, const Divisor& divisor) {
   if constexpr (op != RedOp::Avg)
     return sum;
   else if constexpr (std::floating_point<T>)
-    return sum / static_cast<T>(divisor);
-  else if constexpr (std::is_signed_v<T>)
-    return static_cast<T>(static_cast<int64_t>(sum) / static_cast<int64_t>(divisor));
+    return sum / static_cast<T>(divisor.value);
   else
-    return static_cast<T>(sum / divisor);
+    return divide(sum, divisor);
 }
 
 struct Call {
@@ -118,8 +87,26 @@ struct Call {
   const void* const* srcs;
   int n_srcs;
   size_t count;
-  uint32_t divisor;
+  Divisor divisor;
+  const Factor* factors;  // of the sources: PreMulSum
 };
+
+// What a PreMulSum multiplies source `s` by, as it lies in memory.
+template <typename Word, RedOp op>
+[[gnu::always_inline]] inline Word factor_of(const Call& call, int s) {
+  Word word{};
+  if constexpr (op == RedOp::PreMulSum) std::memcpy(&word, call.factors[s].element, sizeof word);
+  return word;
+}
+
+template <typename Type, RedOp op>
+[[gnu::always_inline]] inline typename Type::Sum load(typename Type::Word word,
+                                                      typename Type::Sum factor) {
+  if constexpr (op == RedOp::PreMulSum)
+    return combine<RedOp::Prod>(Type::load(word), factor);
+  else
+    return Type::load(word);
+}
 
 // `ivdep`: dst may be one of the sources, element by element, so no iteration feeds another.
 template <typename Type, RedOp op>
@@ -129,10 +116,14 @@ template <typename Type, RedOp op>
   const auto* a = static_cast<const Word*>(call.srcs[0]);
   const auto* b = static_cast<const Word*>(call.srcs[1]);
   const size_t count = call.count;
-  const uint32_t divisor = call.divisor;
+  const Divisor divisor = call.divisor;
+  const auto factor_a = Type::load(factor_of<Word, op>(call, 0));
+  const auto factor_b = Type::load(factor_of<Word, op>(call, 1));
 #pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i)
-    dst[i] = Type::store(finish<op>(combine<op>(Type::load(a[i]), Type::load(b[i])), divisor));
+  for (size_t i = 0; i < count; ++i) {
+    const auto sum = combine<op>(load<Type, op>(a[i], factor_a), load<Type, op>(b[i], factor_b));
+    dst[i] = Type::store(finish<op>(sum, divisor));
+  }
 }
 
 // Blocks that stay in the first-level cache, since a partial sum is wider than its element.
@@ -142,19 +133,22 @@ template <typename Type, RedOp op>
   using Sum = typename Type::Sum;
   constexpr size_t kBlock = 1024;
   alignas(64) Sum sums[kBlock];
+  const Divisor divisor = call.divisor;
   for (size_t done = 0; done < call.count; done += kBlock) {
     const size_t n = call.count - done < kBlock ? call.count - done : kBlock;
     const auto* first = static_cast<const Word*>(call.srcs[0]) + done;
+    const Sum first_factor = Type::load(factor_of<Word, op>(call, 0));
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; ++i) sums[i] = Type::load(first[i]);
+    for (size_t i = 0; i < n; ++i) sums[i] = load<Type, op>(first[i], first_factor);
     for (int s = 1; s < call.n_srcs; ++s) {
       const auto* src = static_cast<const Word*>(call.srcs[s]) + done;
+      const Sum factor = Type::load(factor_of<Word, op>(call, s));
 #pragma GCC ivdep
-      for (size_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], Type::load(src[i]));
+      for (size_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], load<Type, op>(src[i], factor));
     }
     auto* dst = static_cast<Word*>(call.dst) + done;
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; ++i) dst[i] = Type::store(finish<op>(sums[i], call.divisor));
+    for (size_t i = 0; i < n; ++i) dst[i] = Type::store(finish<op>(sums[i], divisor));
   }
 }
 
@@ -198,21 +192,27 @@ template <RedOp op>
 [[gnu::target("avx2,f16c")]] void run_f16c(const Call& call) {
   const auto load8 = [&](int s, size_t i) __attribute__((always_inline, target("avx2,f16c"))) {
     const auto* words = static_cast<const uint16_t*>(call.srcs[s]) + i;
-    return Floats(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(words))));
+    const Floats loaded(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(words))));
+    if constexpr (op != RedOp::PreMulSum) return loaded;
+    const auto factor = static_cast<short>(factor_of<uint16_t, op>(call, s));
+    return loaded * Floats(_mm256_cvtph_ps(_mm_set1_epi16(factor)));
   };
   const size_t whole = call.count / 8 * 8;
   for (size_t i = 0; i < whole; i += 8) {
     Floats sum = load8(0, i);
     for (int s = 1; s < call.n_srcs; ++s) sum = combine8<op>(sum, load8(s, i));
-    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.divisor);
+    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.divisor.value);
     sum = sum != sum ? Floats{} + std::numeric_limits<float>::quiet_NaN() : sum;
     const __m128i words = _mm256_cvtps_ph(__m256(sum), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint16_t*>(call.dst) + i), words);
   }
   for (size_t i = whole; i < call.count; ++i) {
-    const auto word = [&](int s) { return static_cast<const uint16_t*>(call.srcs[s])[i]; };
-    float sum = Half::load(word(0));
-    for (int s = 1; s < call.n_srcs; ++s) sum = combine<op>(sum, Half::load(word(s)));
+    const auto load1 = [&](int s) {
+      const auto* words = static_cast<const uint16_t*>(call.srcs[s]);
+      return load<Half, op>(words[i], Half::load(factor_of<uint16_t, op>(call, s)));
+    };
+    float sum = load1(0);
+    for (int s = 1; s < call.n_srcs; ++s) sum = combine<op>(sum, load1(s));
     static_cast<uint16_t*>(call.dst)[i] = Half::store(finish<op>(sum, call.divisor));
   }
 }
@@ -283,6 +283,8 @@ void run_op(RedOp op, const Call& call) {
       return run<Type, RedOp::Min>(call);
     case RedOp::Avg:
       return run<AvgType, RedOp::Avg>(call);
+    case RedOp::PreMulSum:
+      return run<Type, RedOp::PreMulSum>(call);
   }
 }
 
@@ -290,9 +292,9 @@ void run_op(RedOp op, const Call& call) {
 
 // Narrow integers keep their width where wrapping early gives the same result: all but Avg.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor) {
-  const Call call{dst, srcs, n_srcs, count, divisor};
+            uint32_t divisor, const Factor* factors) {
   const DefaultFloatMode mode;
+  const Call call{dst, srcs, n_srcs, count, Divisor(divisor), factors};
   switch (type) {
     case DataType::Int8:
       return run_op<Plain<int8_t>, Widened<int8_t, int32_t>>(op, call);
@@ -314,11 +316,21 @@ void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataTy
       return run_op<Half>(op, call);
     case DataType::BFloat16:
       return run_op<BFloat>(op, call);
+    case DataType::Float8E4m3:
+      return run_op<E4m3>(op, call);
+    case DataType::Float8E5m2:
+      return run_op<E5m2>(op, call);
     case DataType::Float32:
       return run_op<Plain<float>>(op, call);
     case DataType::Float64:
       return run_op<Plain<double>>(op, call);
   }
+}
+
+void reduce(const Reduction& r) {
+  Factor factors[Reduction::kMaxSources];
+  std::fill_n(factors, r.n_srcs, r.factor);
+  reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor, factors);
 }
 
 }  // namespace hetccl

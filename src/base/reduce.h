@@ -10,13 +10,17 @@
 namespace hetccl {
 
 /// dst[i] = srcs[0][i] op srcs[1][i] op ..., evaluated left to right; for RedOp::Avg the sum is
-/// divided by `divisor` at the end (other operators ignore it). `dst` may be one of `srcs`; ranges
-/// that overlap otherwise are not allowed.
+/// divided by `divisor` at the end, for RedOp::PreMulSum each source is multiplied by `factor`
+/// first (other operators ignore them). `dst` may be one of `srcs`; ranges that overlap otherwise
+/// are not allowed.
 ///
-/// Floats: fp32 and fp64 accumulate in their own precision, fp16 and bf16 in fp32 with one
+/// Floats: fp32 and fp64 accumulate in their own precision, fp8, fp16 and bf16 in fp32 with one
 /// rounding to nearest even at the end; nothing is flushed to zero, products and sums are not
-/// fused, a NaN is the canonical quiet one (0x7e00, 0x7fc0, 0x7fc00000, 0x7ff8...0). Max and Min
-/// are `a > b || a is NaN ? a : b` and its mirror, so they propagate NaN.
+/// fused, a NaN is the canonical quiet one (0x7f, 0x7e00, 0x7fc0, 0x7fc00000, 0x7ff8...0). Max and
+/// Min are `a > b || a is NaN ? a : b` and its mirror, so they propagate NaN.
+/// fp8 saturates, as on CUDA and so in NCCL's kernels: a result beyond the largest finite (448 of
+/// e4m3, 57344 of e5m2), e5m2's infinities included, becomes the largest finite of its sign; a NaN
+/// stays one.
 /// Integers wrap; Avg of 8- and 16-bit integers sums in 32 bits, and Avg truncates toward zero.
 struct Reduction {
   static constexpr int kMaxSources = 16;
@@ -27,15 +31,15 @@ struct Reduction {
   DataType type{};
   RedOp op{};
   uint32_t divisor = 1;
+  Factor factor{};
 };
 
-/// Computes a Reduction of any number (>= 1) of sources in host memory. Type and operator are
-/// valid, divisor is not 0. The same bits on every processor, whatever the thread's floating-point
-/// mode.
+/// Computes a Reduction of any number (>= 1) of sources in host memory, whose factors may differ:
+/// for PreMulSum, `factors` has one per source. Type and operator are valid, divisor is not 0. The
+/// same bits on every processor, whatever the thread's floating-point mode.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor);
-inline void reduce(const Reduction& r) {
-  reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor);
-}
+            uint32_t divisor, const Factor* factors);
+/// The same of at most Reduction::kMaxSources sources.
+void reduce(const Reduction& reduction);
 
 }  // namespace hetccl

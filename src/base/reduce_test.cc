@@ -29,9 +29,10 @@ void check(DataType type, RedOp op, size_t count, int n_srcs, int alias, std::mt
   for (int s = 0; s < n_srcs; ++s) sources.push_back(random_elements(random, type, count));
   Bytes expected(count * size_of(type)), result(count * size_of(type));
   const auto divisor = static_cast<uint32_t>(1 + random() % 7);
-  reference_reduce(expected.data(), pointers(sources), count, type, op, divisor);
+  const auto factors = random_factors(random, type, sources.size());
+  reference_reduce(expected.data(), pointers(sources), count, type, op, divisor, factors.data());
   Bytes& dst = alias < 0 ? result : sources[static_cast<size_t>(alias)];
-  reduce(dst.data(), pointers(sources).data(), n_srcs, count, type, op, divisor);
+  reduce(dst.data(), pointers(sources).data(), n_srcs, count, type, op, divisor, factors.data());
   const std::string what = std::string(name_of(type)) + " " + std::string(name_of(op));
   CHECK_MESSAGE(dst == expected, what << " count " << count << " of " << n_srcs << " sources");
 }
@@ -65,12 +66,12 @@ TEST_CASE("every 16-bit float is read right, and every rounding boundary is writ
       const void* srcs[] = {x.data(), y.data()};
       for (RedOp op : {RedOp::Sum, RedOp::Prod, RedOp::Avg}) {
         reference_reduce(expected.data(), srcs, x.size(), type, op, 3);
-        reduce(wide.data(), srcs, 2, x.size(), type, op, 3);
+        reduce(wide.data(), srcs, 2, x.size(), type, op, 3, nullptr);
         CHECK(wide == expected);
         // Few elements take the scalar path.
         for (size_t i = 0; i < x.size(); i += 3) {
           const void* few[] = {&x[i], &y[i]};
-          reduce(&wide[i], few, 2, std::min<size_t>(3, x.size() - i), type, op, 3);
+          reduce(&wide[i], few, 2, std::min<size_t>(3, x.size() - i), type, op, 3, nullptr);
         }
         CHECK(wide == expected);
       }
@@ -79,14 +80,113 @@ TEST_CASE("every 16-bit float is read right, and every rounding boundary is writ
   }
 }
 
+TEST_CASE("every pair of fp8 numbers reduces to the nearest one of the exact result") {
+  // Two operands of at most 4 significant bits: the exact sum and product need no more than a
+  // double has, and rounding in fp32 first never meets a tie that was none.
+  for (const auto& [type, kind] :
+       {std::pair{DataType::Float8E4m3, kE4m3}, std::pair{DataType::Float8E5m2, kE5m2}}) {
+    std::vector<uint8_t> a(65536), b(65536), expected(65536), result(65536);
+    for (size_t i = 0; i < a.size(); ++i) {
+      a[i] = static_cast<uint8_t>(i);
+      b[i] = static_cast<uint8_t>(i >> 8);
+    }
+    const void* srcs[] = {a.data(), b.data()};
+    for (RedOp op : {RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min}) {
+      for (size_t i = 0; i < a.size(); ++i) {
+        const double exact = reference_combine(op, kind.decode(a[i]), kind.decode(b[i]));
+        expected[i] = static_cast<uint8_t>(kind.encode(exact));
+      }
+      reduce(result.data(), srcs, 2, a.size(), type, op, 1, nullptr);
+      CHECK_MESSAGE(result == expected, name_of(type), " ", name_of(op));
+      for (size_t i = 0; i < a.size(); i += 7) {
+        const void* one[] = {&a[i], &b[i]};
+        reduce(&result[i], one, 2, 1, type, op, 1, nullptr);
+      }
+      CHECK_MESSAGE(result == expected, name_of(type), " ", name_of(op), ", one by one");
+    }
+  }
+}
+
+TEST_CASE("the special numbers of fp8") {
+  const auto sum = [](DataType type, uint8_t a, uint8_t b) {
+    uint8_t result = 0;
+    const void* srcs[] = {&a, &b};
+    reduce(&result, srcs, 2, 1, type, RedOp::Sum, 1, nullptr);
+    return int{result};
+  };
+  CHECK(sum(DataType::Float8E4m3, 0x7e, 0x7e) == 0x7e);  // 448 + 448 saturates
+  CHECK(sum(DataType::Float8E4m3, 0xfe, 0xfe) == 0xfe);
+  CHECK(sum(DataType::Float8E4m3, 0x7e, 0x58) == 0x7e);  // 448 + 16 lies half-way to 480
+  CHECK(sum(DataType::Float8E4m3, 0xff, 0x00) == 0x7f);  // NaN, made canonical
+  CHECK(sum(DataType::Float8E4m3, 0x01, 0x01) == 0x02);  // denormals
+  CHECK(sum(DataType::Float8E4m3, 0x80, 0x80) == 0x80);  // -0
+  CHECK(sum(DataType::Float8E5m2, 0x7b, 0x7b) == 0x7b);
+  CHECK(sum(DataType::Float8E5m2, 0x7c, 0x00) == 0x7b);  // infinity saturates too
+  CHECK(sum(DataType::Float8E5m2, 0x7c, 0xfc) == 0x7f);  // and inf - inf is NaN
+  CHECK(sum(DataType::Float8E5m2, 0xfd, 0x00) == 0x7f);
+}
+
+TEST_CASE("fp8 averages round quotients of every size") {
+  for (DataType type : {DataType::Float8E4m3, DataType::Float8E5m2}) {
+    std::vector<uint8_t> codes(256), expected(256), result(256);
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+    const void* srcs[] = {codes.data(), codes.data(), codes.data()};
+    for (uint32_t divisor = 1; divisor < 1000; ++divisor) {
+      reference_reduce(expected.data(), srcs, 256, type, RedOp::Avg, divisor);
+      reduce(result.data(), srcs, 3, 256, type, RedOp::Avg, divisor, nullptr);
+      CHECK_MESSAGE(result == expected, name_of(type), " / ", divisor);
+    }
+  }
+}
+
+TEST_CASE("each source has its own factor, multiplied in the type that accumulates") {
+  // fp16: 3 * 0.1 in fp16 rounds; the sum must round once, at the end.
+  const uint16_t x[] = {0x4200, 0x4200};  // 3
+  Factor factors[2] = {element_of(DataType::Float16, 0.1), element_of(DataType::Float16, 1e-3)};
+  const void* srcs[] = {&x[0], &x[1]};
+  uint16_t result = 0;
+  reduce(&result, srcs, 2, 1, DataType::Float16, RedOp::PreMulSum, 1, factors);
+  const auto f = [&](int i) {
+    return static_cast<float>(kHalf.decode(kHalf.encode(i == 0 ? 0.1 : 1e-3)));
+  };
+  CHECK(result == kHalf.encode(3 * f(0) + 3 * f(1)));
+  const int8_t a = 100, b = -3;
+  int8_t wrapped = 0;
+  factors[0] = element_of(DataType::Int8, 3), factors[1] = element_of(DataType::Int8, -2);
+  const void* ints[] = {&a, &b};
+  reduce(&wrapped, ints, 2, 1, DataType::Int8, RedOp::PreMulSum, 1, factors);
+  CHECK(wrapped == static_cast<int8_t>(306));
+}
+
+TEST_CASE("averages of 32-bit integers are exact next to every multiple of the divisor") {
+  std::mt19937_64 random(6);
+  constexpr uint32_t kDivisors[] = {1, 2, 3, 7, 641, 65'537, 0x7fffffff, 0x80000000, 0xfffffffb};
+  for (uint32_t divisor : kDivisors) {
+    std::vector<uint32_t> sums = {0, 1, 0x7fffffff, 0x80000000, 0x80000001, 0xffffffff};
+    for (int i = 0; i < 2000; ++i) {
+      const auto multiple =
+          static_cast<uint32_t>(random() % (0xffffffffULL / divisor + 1) * divisor);
+      for (uint32_t near : {multiple - 1, multiple, multiple + 1}) sums.push_back(near);
+    }
+    const std::vector<uint32_t> zeros(sums.size());
+    const void* srcs[] = {sums.data(), zeros.data()};
+    std::vector<uint32_t> result(sums.size()), expected(sums.size());
+    for (DataType type : {DataType::Uint32, DataType::Int32}) {
+      reference_reduce(expected.data(), srcs, sums.size(), type, RedOp::Avg, divisor);
+      reduce(result.data(), srcs, 2, sums.size(), type, RedOp::Avg, divisor, nullptr);
+      CHECK_MESSAGE(result == expected, name_of(type), " / ", divisor);
+    }
+  }
+}
+
 TEST_CASE("averages of integers truncate toward zero and do not wrap on the way") {
   const int8_t a = -7, b = -100, c = 127;
   int8_t result = 0;
   const void* srcs[] = {&a, &b, &b, &c};
-  reduce(&result, srcs, 4, 1, DataType::Int8, RedOp::Avg, 4);
+  reduce(&result, srcs, 4, 1, DataType::Int8, RedOp::Avg, 4, nullptr);
   CHECK(result == -20);
   const void* one[] = {&a};
-  reduce(&result, one, 1, 1, DataType::Int8, RedOp::Avg, 2);
+  reduce(&result, one, 1, 1, DataType::Int8, RedOp::Avg, 2, nullptr);
   CHECK(result == -3);
 }
 
@@ -97,7 +197,7 @@ TEST_CASE("a caller's flush-to-zero mode changes nothing and survives") {
   const float tiny = 1e-41F;
   float result = 0;
   const void* srcs[] = {&tiny, &tiny};
-  reduce(&result, srcs, 2, 1, DataType::Float32, RedOp::Sum, 1);
+  reduce(&result, srcs, 2, 1, DataType::Float32, RedOp::Sum, 1, nullptr);
   const unsigned after = _mm_getcsr();
   _mm_setcsr(before);
   CHECK((after & 0x8040) == 0x8040);

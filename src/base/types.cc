@@ -6,6 +6,8 @@ size_t size_of(DataType type) {
   switch (type) {
     case DataType::Int8:
     case DataType::Uint8:
+    case DataType::Float8E4m3:
+    case DataType::Float8E5m2:
       return 1;
     case DataType::Float16:
     case DataType::BFloat16:
@@ -46,6 +48,10 @@ std::string_view name_of(DataType type) {
       return "float64";
     case DataType::BFloat16:
       return "bfloat16";
+    case DataType::Float8E4m3:
+      return "float8_e4m3";
+    case DataType::Float8E5m2:
+      return "float8_e5m2";
     case DataType::Int16:
       return "int16";
     case DataType::Uint16:
@@ -66,6 +72,8 @@ std::string_view name_of(RedOp op) {
       return "min";
     case RedOp::Avg:
       return "avg";
+    case RedOp::PreMulSum:
+      return "premul_sum";
   }
   return "unknown reduction";
 }
@@ -80,6 +88,8 @@ std::string_view name_of(Collective collective) {
       return "all_gather";
     case Collective::Broadcast:
       return "broadcast";
+    case Collective::Reduce:
+      return "reduce";
     case Collective::Barrier:
       return "barrier";
   }
@@ -91,7 +101,7 @@ bool is_valid(DataType type) {
 }
 
 bool is_valid(RedOp op) {
-  return static_cast<uint8_t>(op) <= static_cast<uint8_t>(RedOp::Avg);
+  return static_cast<uint8_t>(op) <= static_cast<uint8_t>(RedOp::PreMulSum);
 }
 
 }  // namespace hetccl

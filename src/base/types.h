@@ -19,19 +19,34 @@ enum class DataType : uint8_t {
   Float32 = 7,
   Float64 = 8,
   BFloat16 = 9,
-  Int16 = 64,  ///< NCCL has no 16-bit integers
+  Float8E4m3 = 10,  ///< the "fn" form: no infinities, the largest is 448
+  Float8E5m2 = 11,  ///< the largest finite is 57344
+  Int16 = 64,       ///< NCCL has no 16-bit integers
   Uint16 = 65,
 };
 
-/// Values equal NCCL's and RCCL's. Avg divides the sum of all ranks by their number, once;
-/// integers truncate toward zero.
-enum class RedOp : uint8_t { Sum = 0, Prod = 1, Max = 2, Min = 3, Avg = 4 };
+/// Values 0 to 4 equal NCCL's and RCCL's, where PreMulSum has no fixed one. Avg divides the sum of
+/// all ranks by their number, once; integers truncate toward zero. PreMulSum multiplies each rank's
+/// elements by that rank's own factor before the sum.
+enum class RedOp : uint8_t { Sum = 0, Prod = 1, Max = 2, Min = 3, Avg = 4, PreMulSum = 5 };
 
-enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, Barrier };
+/// The factor of a PreMulSum: one element of the call's type, in the first bytes as in memory.
+struct Factor {
+  uint8_t element[8] = {};
+};
+
+/// A reduction as one rank calls it. Ranks agree on `op`; each has a factor of its own.
+struct Reducer {
+  RedOp op{};
+  Factor factor{};  ///< PreMulSum
+};
+
+enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier };
 
 /// Bytes of one element.
 [[nodiscard]] size_t size_of(DataType type);
-/// "float32", "sum", "all_reduce": the names that messages, JSON and the command line use.
+/// "float32", "sum", "all_reduce", "float8_e4m3": the names that messages, JSON and the command
+/// line use.
 [[nodiscard]] std::string_view name_of(DataType type);
 [[nodiscard]] std::string_view name_of(RedOp op);
 [[nodiscard]] std::string_view name_of(Collective collective);
@@ -39,8 +54,9 @@ enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast
 [[nodiscard]] bool is_valid(RedOp op);
 
 /// What one rank asked for; ranks whose signatures differ get an error that shows both.
-/// `count` is NCCL's: all_reduce and broadcast the elements of the buffer, all_gather the elements
-/// that each rank sends, reduce_scatter the elements that each rank receives; 0 for barrier.
+/// `count` is NCCL's: all_reduce, broadcast and reduce the elements of the buffer, all_gather the
+/// elements that each rank sends, reduce_scatter the elements that each rank receives; 0 for
+/// barrier.
 struct Signature {
   Collective collective{};
   DataType type{};

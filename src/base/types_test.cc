@@ -8,7 +8,7 @@
 namespace hetccl {
 namespace {
 
-TEST_CASE("twelve element types: sizes, names, validity") {
+TEST_CASE("fourteen element types: sizes, names, validity") {
   std::set<std::string_view> names;
   size_t bytes = 0;
   for (int value = 0; value < 256; ++value) {
@@ -21,15 +21,17 @@ TEST_CASE("twelve element types: sizes, names, validity") {
     names.insert(name_of(type));
     bytes += size_of(type);
   }
-  CHECK(names.size() == 12);
-  CHECK(bytes == 2 * 1 + 4 * 2 + 3 * 4 + 3 * 8);
+  CHECK(names.size() == 14);
+  CHECK(bytes == 4 * 1 + 4 * 2 + 3 * 4 + 3 * 8);
   CHECK(size_of(DataType::BFloat16) == 2);
   CHECK(name_of(DataType::Float32) == "float32");
 }
 
 TEST_CASE("reductions and collectives") {
-  CHECK(is_valid(RedOp::Avg));
-  CHECK_FALSE(is_valid(static_cast<RedOp>(5)));
+  CHECK(is_valid(RedOp::PreMulSum));
+  CHECK_FALSE(is_valid(static_cast<RedOp>(6)));
+  CHECK(name_of(RedOp::PreMulSum) == "premul_sum");
+  CHECK(name_of(Collective::Reduce) == "reduce");
   CHECK(name_of(RedOp::Prod) == "prod");
   CHECK(name_of(static_cast<RedOp>(77)) == "unknown reduction");
   CHECK(name_of(Collective::ReduceScatter) == "reduce_scatter");
@@ -39,6 +41,8 @@ TEST_CASE("reductions and collectives") {
 TEST_CASE("values are NCCL's, so that adaptors pass them on") {
   CHECK(static_cast<int>(DataType::Float32) == 7);
   CHECK(static_cast<int>(DataType::BFloat16) == 9);
+  CHECK(static_cast<int>(DataType::Float8E4m3) == 10);
+  CHECK(static_cast<int>(DataType::Float8E5m2) == 11);
   CHECK(static_cast<int>(RedOp::Min) == 3);
 }
 

@@ -1,10 +1,11 @@
 // The vendor CCL seam: the collectives of one cluster. Everything that hetccl's own plans need
 // inside a cluster is two operations over lists of shards; the classical collectives are the
 // special cases that adaptors recognise:
-//   reduce    with one shard per rank, equal and contiguous: reduce_scatter; with one shard: rooted
-//   reduce broadcast with one shard per rank, equal and contiguous: all_gather;     with one shard:
-//   broadcast
-// Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd).
+//   reduce     with one shard per rank, equal and contiguous: reduce_scatter; with one shard:
+//              rooted reduce
+//   broadcast  with one shard per rank, equal and contiguous: all_gather; with one shard: broadcast
+// Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd); a broadcast to one
+// rank alone is a send and a receive.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class ShmSource;
 
 namespace hetccl::ccl {
 
-/// One piece of a reduce or broadcast. All ranks pass the same roots and counts in the same order.
+/// One piece of a reduce or broadcast. All ranks pass the same roots, receivers and counts in the
+/// same order.
 struct Shard {
   int root = 0;  ///< rank in the cluster's communicator
   const void* send =
@@ -32,6 +34,8 @@ struct Shard {
   void* recv =
       nullptr;  ///< reduce: the result, written at the root alone; broadcast: written everywhere
   size_t count = 0;  ///< elements; may be 0
+  /// Broadcast: the one rank that receives, or -1: every rank does.
+  int receiver = -1;
 };
 // In place: `recv == send` is allowed in every shard.
 
@@ -46,10 +50,12 @@ struct UniqueId {
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks.
-  virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type, RedOp op,
-                            void* stream) = 0;
-  virtual Status reduce(std::span<const Shard> shards, DataType type, RedOp op, void* stream) = 0;
+  /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks, PreMulSum multiplies
+  /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).
+  virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type,
+                            const Reducer& how, void* stream) = 0;
+  virtual Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                        void* stream) = 0;
   virtual Status broadcast(std::span<const Shard> shards, DataType type, void* stream) = 0;
   /// No rank's stream passes before every rank's has come.
   virtual Status barrier(void* stream) = 0;

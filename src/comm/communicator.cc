@@ -7,17 +7,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-bool reduces(Collective collective) {
-  return collective == Collective::AllReduce || collective == Collective::ReduceScatter;
-}
-
-// What of a call decides its plan.
-plan::Spec spec_of(const Signature& call) {
-  const bool rooted = call.collective == Collective::Broadcast;
-  return {call.collective, rooted ? call.root : 0,
-          reduces(call.collective) && call.op == RedOp::Avg};
-}
-
 // Blocks of `count` elements in the two buffers.
 uint64_t send_blocks(Collective collective, int n_ranks) {
   return collective == Collective::ReduceScatter ? static_cast<uint64_t>(n_ranks) : 1;
@@ -48,7 +37,7 @@ Status Communicator::validate(const CollectiveArguments& arguments) const {
     return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
                  static_cast<int>(call.type));
   }
-  if (reduces(call.collective) && !is_valid(call.op)) {
+  if (plan::reduces(call.collective) && !is_valid(call.op)) {
     return error(Code::InvalidArgument, "op %d is none that hetccl knows",
                  static_cast<int>(call.op));
   }
@@ -66,12 +55,13 @@ Status Communicator::validate(const CollectiveArguments& arguments) const {
   }
   if (bytes == 0) return {};
   const bool reads = call.collective != Collective::Broadcast || call.root == rank();
-  if (arguments.recv == nullptr || (reads && arguments.send == nullptr)) {
+  const bool writes = call.collective != Collective::Reduce || call.root == rank();
+  if ((writes && arguments.recv == nullptr) || (reads && arguments.send == nullptr)) {
     return error(Code::InvalidArgument, "%s is null but count is %llu",
-                 arguments.recv == nullptr ? "recvbuff" : "sendbuff",
+                 writes && arguments.recv == nullptr ? "recvbuff" : "sendbuff",
                  static_cast<unsigned long long>(call.count));
   }
-  if (!reads) return {};
+  if (!reads || !writes) return {};
   const auto* send = static_cast<const std::byte*>(arguments.send);
   const auto* recv = static_cast<const std::byte*>(arguments.recv);
   const auto own = bytes * static_cast<uint64_t>(rank());
@@ -103,7 +93,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
   if (failed_.load(std::memory_order_acquire)) return await_verdict();
-  const plan::Spec spec = spec_of(signature);
+  const plan::Spec spec = plan::spec_of(signature);
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
@@ -114,7 +104,12 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
 
   ++statistics_.operations;
   statistics_.least_cross_bytes += program->least_bytes * signature.count * size_of(signature.type);
-  const exec::Call call{arguments.send, arguments.recv, signature, sequence_++, deadline};
+  const exec::Call call{.send = arguments.send,
+                        .recv = arguments.recv,
+                        .signature = signature,
+                        .factor = arguments.factor,
+                        .sequence = sequence_++,
+                        .deadline = deadline};
   auto number = executor_->launch(program->exec, choice, call, *stream);
   if (!number.ok()) {
     const Status status =

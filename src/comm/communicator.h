@@ -33,6 +33,7 @@ struct CollectiveArguments {
   Signature signature;
   const void* send = nullptr;
   void* recv = nullptr;
+  Factor factor{};  ///< of this rank, for RedOp::PreMulSum
 };
 
 struct Statistics {

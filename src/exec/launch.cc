@@ -26,8 +26,13 @@ bool is_direct(const Program& program) {
   return program.plan.steps.size() == 1 && program.steps[0].queue == Queue::Ccl;
 }
 
-RedOp without_average(RedOp op) {
-  return op == RedOp::Avg ? RedOp::Sum : op;
+// An average divides and a pre-multiplied sum multiplies once, in steps that say so; all others
+// sum.
+Reducer reducer_of(const Call& call, const plan::Step& step) {
+  if (step.average) return {RedOp::Avg};
+  if (step.scale) return {RedOp::PreMulSum, call.factor};
+  const RedOp op = call.signature.op;
+  return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
 }
 
 }  // namespace
@@ -163,9 +168,8 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
       return enqueue_shards(op, step, k, stream);
     case plan::StepKind::CclAllReduce: {
       const Span src = op.resolve(step.srcs[0], k);
-      const RedOp red = step.average ? RedOp::Avg : without_average(call.op);
       return options_.ccl->all_reduce(src.data, op.resolve(step.dst, k).data, src.count, call.type,
-                                      red, stream.native());
+                                      reducer_of(op.call, step), stream.native());
     }
     case plan::StepKind::CclBarrier:
       return options_.ccl->barrier(stream.native());
@@ -191,23 +195,23 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
   shards_.clear();
   for (const auto& shard : step.shards) {
     const Span send = op.resolve(shard.send, k), recv = op.resolve(shard.recv, k);
-    shards_.push_back({shard.root, send.data, recv.data, reduce ? send.count : recv.count});
+    shards_.push_back({shard.root, send.data, recv.data, send.count, shard.receiver});
   }
   if (!reduce) return options_.ccl->broadcast(shards_, call.type, stream.native());
-  const RedOp red = step.average ? RedOp::Avg : without_average(call.op);
-  return options_.ccl->reduce(shards_, call.type, red, stream.native());
+  return options_.ccl->reduce(shards_, call.type, reducer_of(op.call, step), stream.native());
 }
 
 Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k,
                                 device::Stream& stream) {
-  const Signature& call = op.call.signature;
   const Span dst = op.resolve(step.dst, k);
   if (dst.count == 0) return {};
+  const auto [red, factor] = reducer_of(op.call, step);
   device::Reduction reduction;
   reduction.dst = dst.data;
   reduction.count = dst.count;
-  reduction.type = call.type;
-  reduction.op = step.average ? RedOp::Avg : without_average(call.op);
+  reduction.type = op.call.signature.type;
+  reduction.op = red;
+  reduction.factor = factor;
   reduction.divisor = static_cast<uint32_t>(options_.n_ranks);
   if (step.srcs.size() > device::Reduction::kMaxSources) {
     return error(Code::InternalError, "plan %s: a reduction of %zu sources",

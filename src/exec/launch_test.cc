@@ -27,8 +27,11 @@ class Library : public hetccl::ccl::Communicator {
   int refused = -1;
   int calls = 0;
 
-  Status all_reduce(const void*, void*, size_t, DataType, RedOp, void*) override { return next(); }
-  Status reduce(std::span<const hetccl::ccl::Shard>, DataType, RedOp, void*) override {
+  Status all_reduce(const void*, void*, size_t, DataType, const hetccl::Reducer&, void*) override {
+    return next();
+  }
+  Status reduce(std::span<const hetccl::ccl::Shard>, DataType, const hetccl::Reducer&,
+                void*) override {
     return next();
   }
   Status broadcast(std::span<const hetccl::ccl::Shard>, DataType, void*) override { return next(); }

@@ -20,6 +20,7 @@ struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   Signature signature;
+  Factor factor;  ///< of this rank, for PreMulSum
   uint64_t sequence = 0;
   TimePoint deadline = TimePoint::max();
 };

@@ -102,7 +102,7 @@ class OwnerPlan {
       } else if (to == b_.rank()) {
         // In place, this overwrites what the rank's own partial was made of, or sent from.
         const size_t at = place(part, o.a_index);
-        const Deps& before = b_.alone() ? sent_[at] : partial_.ready;
+        const Deps& before = b_.input_is_partial() ? sent_[at] : partial_.ready;
         done_[at].push_back(b_.recv(message, from, 2, output, before));
       }
     });
@@ -143,9 +143,9 @@ RankPlan plan_all_reduce_exchange(Builder b) {
     const int peer = ends[1 - self];
     const uint16_t send =
         b.send(messages[self], peer, 0, part_of(partial.regions[at], o.piece), partial.ready);
-    // A rank that is alone sends its input, which the reduction overwrites when in place. Others
-    // send from scratch: their reduction waits for no send.
-    if (b.alone()) before_reduce[at].push_back(send);
+    // A rank that sends its input overwrites it by the reduction in place. Others send from
+    // scratch: their reduction waits for no send.
+    if (b.input_is_partial()) before_reduce[at].push_back(send);
     before_reduce[at].push_back(
         b.recv(messages[1 - self], peer, 0, part_of(inbox[at], o.piece), {}));
   }

@@ -24,10 +24,7 @@ Deps broadcast_from_root(Builder& b) {
 }  // namespace
 
 RankPlan plan_broadcast(Builder b) {
-  std::vector<int> chain = {b.cluster_of(b.spec().root)};
-  for (int c = 0; c < b.n_clusters(); ++c) {
-    if (c != chain.front()) chain.push_back(c);
-  }
+  const std::vector<int> chain = b.chain();
   const Deps inside = broadcast_from_root(b);
   const Buffer root_buffer = b.rank() == b.spec().root ? Buffer::Input : Buffer::Output;
   Cut held = cut_line(kWholeLine, b.cluster(chain.front()).shares);

@@ -24,6 +24,14 @@ int Builder::holder(int c, const Held& held) const {
   return cluster.ranks[static_cast<size_t>(cluster.border[held.holder])];
 }
 
+std::vector<int> Builder::chain() const {
+  std::vector<int> chain = {cluster_of(spec_.root)};
+  for (int c = 0; c < n_clusters(); ++c) {
+    if (c != chain.front()) chain.push_back(c);
+  }
+  return chain;
+}
+
 std::vector<uint32_t> Builder::line_of(int c) const {
   const std::vector<int>& ranks = cluster(c).ranks;
   return {ranks.begin(), ranks.end()};
@@ -67,15 +75,36 @@ uint16_t Builder::recv(uint32_t message, int from, uint16_t stage, const Region&
 
 Partial Builder::reduce_inside(const Cut& cut) {
   Partial partial;
-  Step step{.kind = StepKind::CclReduce};
+  Step step{.kind = StepKind::CclReduce, .scale = spec_.scale};
   for (const Held& held : cut) {
     const Region input = region_of(Buffer::Input, held.piece);
-    const Region result = !alone() && holds(held) ? scratch(held.piece) : input;
+    const Region result = !input_is_partial() && holds(held) ? scratch(held.piece) : input;
     partial.regions.push_back(result);
     step.shards.push_back({mine().border[held.holder], input, result});
   }
-  if (!alone()) partial.ready = {add(std::move(step))};
+  if (!alone())
+    partial.ready = {add(std::move(step))};
+  else if (spec_.scale)
+    partial.ready = scale_pieces(step.shards);
   return partial;
+}
+
+Deps Builder::scale_pieces(const std::vector<ShardRegion>& pieces) {
+  const auto continues = [](const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.block == b.block && a.end == b.begin;
+  };
+  Deps last;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Step step{
+        .kind = StepKind::Reduce, .srcs = {pieces[i].send}, .dst = pieces[i].recv, .scale = true};
+    for (; i + 1 < pieces.size() && continues(step.srcs[0], pieces[i + 1].send) &&
+           continues(step.dst, pieces[i + 1].recv);
+         ++i) {
+      step.srcs[0].end = step.dst.end = pieces[i + 1].send.end;
+    }
+    last = {add(std::move(step))};
+  }
+  return last;
 }
 
 void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {

@@ -39,12 +39,17 @@ class Builder {
   [[nodiscard]] const topology::Cluster& mine() const { return cluster(cluster_); }
   /// A cluster of one rank has no vendor communicator.
   [[nodiscard]] bool alone() const { return mine().ranks.size() == 1; }
+  /// The rank's input is its cluster's partial result as it is.
+  [[nodiscard]] bool input_is_partial() const { return alone() && !spec_.scale; }
   [[nodiscard]] int local_rank(int rank) const { return topology_.local_rank(rank); }
   [[nodiscard]] int cluster_of(int rank) const { return topology_.cluster_of(rank); }
   /// The global rank that holds `held` in cluster `c`.
   [[nodiscard]] int holder(int c, const Held& held) const;
   /// Is `held`, of a cut of this rank's cluster, held by this rank?
   [[nodiscard]] bool holds(const Held& held) const { return holder(cluster_, held) == rank_; }
+  /// The clusters in the order in which a broadcast passes them, from the root's; a reduction comes
+  /// back along it.
+  [[nodiscard]] std::vector<int> chain() const;
   /// The line of a cluster's blocks: one per rank.
   [[nodiscard]] std::vector<uint32_t> line_of(int c) const;
 
@@ -56,8 +61,8 @@ class Builder {
   uint16_t send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps);
   uint16_t recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps);
 
-  /// CclReduce (stage 0) of the input's pieces to their holders' scratch; where the rank is alone
-  /// its input is its cluster's partial result already.
+  /// CclReduce (stage 0) of the input's pieces to their holders' scratch. Where the rank is alone
+  /// its input is its cluster's partial result already, or becomes it by multiplying by its factor.
   Partial reduce_inside(const Cut& cut);
   /// CclBroadcast of the output's pieces from their holders; nothing where the rank is alone.
   void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);
@@ -69,6 +74,10 @@ class Builder {
   RankPlan finish(std::string name, int stages) &&;
 
  private:
+  /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
+  /// all: they are complete in order.
+  Deps scale_pieces(const std::vector<ShardRegion>& pieces);
+
   Spec spec_;
   const topology::Topology& topology_;
   int rank_, cluster_;

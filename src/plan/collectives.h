@@ -14,6 +14,7 @@ RankPlan plan_all_reduce_owner(Builder builder);
 RankPlan plan_reduce_scatter(Builder builder);
 RankPlan plan_all_gather(Builder builder);
 RankPlan plan_broadcast(Builder builder);
+RankPlan plan_reduce(Builder builder);
 RankPlan plan_barrier(Builder builder);
 
 }  // namespace hetccl::plan

@@ -1,11 +1,13 @@
 #include "plan/expression.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 
 namespace hetccl::plan {
 namespace {
 
-constexpr uint32_t kInput = 0, kReduction = 1;  // what a key begins with
+constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2;  // what a key begins with
 
 }  // namespace
 
@@ -20,11 +22,32 @@ NodeId Expressions::input(int rank, uint32_t block) {
   const auto next = static_cast<NodeId>(nodes_.size());
   const auto [entry, is_new] = known_.try_emplace({kInput, r, block}, next);
   if (is_new) {
-    nodes_.push_back({block, false});
-    ranks_.resize(ranks_.size() + words_, 0);
+    add({.block = block});
     ranks_of(next)[r / 64] |= uint64_t{1} << (r % 64);
   }
   return entry->second;
+}
+
+NodeId Expressions::scaled(int rank, NodeId node) {
+  const auto next = static_cast<NodeId>(nodes_.size());
+  const auto [entry, is_new] =
+      known_.try_emplace({kScaled, static_cast<uint32_t>(rank), node}, next);
+  if (!is_new) return entry->second;
+  const uint32_t block = nodes_[node].block;
+  if (fault_.empty() && nodes_[node].scaled) fault_ = "multiplies by a factor twice";
+  const auto raw = known_.find({kInput, static_cast<uint32_t>(rank), block});
+  if (fault_.empty() && (raw == known_.end() || raw->second != node)) {
+    fault_ = format("multiplies what is not its own input by rank %d's factor", rank);
+  }
+  add({.block = block, .scaled = true});
+  std::copy_n(ranks_of(node), words_, ranks_of(next));
+  return next;
+}
+
+NodeId Expressions::add(Node node) {
+  nodes_.push_back(node);
+  ranks_.resize(ranks_.size() + words_, 0);
+  return static_cast<NodeId>(nodes_.size() - 1);
 }
 
 NodeId Expressions::reduce(uint32_t place, bool average, const std::vector<NodeId>& operands) {
@@ -35,8 +58,8 @@ NodeId Expressions::reduce(uint32_t place, bool average, const std::vector<NodeI
   const auto next = static_cast<NodeId>(nodes_.size());
   const auto [entry, is_new] = known_.try_emplace(std::move(key), next);
   if (!is_new) return entry->second;
-  nodes_.push_back({nodes_[operands[0]].block, average});
-  ranks_.resize(ranks_.size() + words_, 0);
+  const Node& first = nodes_[operands[0]];
+  add({first.block, average, first.scaled});
   for (NodeId operand : operands) add_operand(next, operand);
   if (average && !holds_all(next) && fault_.empty()) {
     fault_ = "averages what is not yet the sum of all ranks";
@@ -48,6 +71,9 @@ void Expressions::add_operand(NodeId node, NodeId operand) {
   if (!fault_.empty()) return;
   if (operand == kUndefined) fault_ = "reduces memory that nobody has written";
   if (nodes_[operand].average) fault_ = "reduces what is an average already";
+  if (nodes_[operand].scaled != nodes_[node].scaled) {
+    fault_ = "adds what was multiplied by its factor to what was not";
+  }
   if (nodes_[operand].block != nodes_[node].block) {
     fault_ = format("reduces block %u together with block %u", nodes_[node].block,
                     nodes_[operand].block);

@@ -20,9 +20,11 @@ class Expressions {
 
   /// Block `block` of `rank`'s input.
   NodeId input(int rank, uint32_t block);
+  /// `node`, which must be `rank`'s own input and no more, times that rank's factor.
+  NodeId scaled(int rank, NodeId node);
   /// The operands' reduction, in order. `place` tells apart what may be evaluated differently:
-  /// kernels reduce alike everywhere (place 0), each vendor call in its own way. Empty `fault()` on
-  /// success.
+  /// kernels reduce alike everywhere (place 0), each vendor call in its own way. All operands are
+  /// scaled, or none. Empty `fault()` on success.
   NodeId reduce(uint32_t place, bool average, const std::vector<NodeId>& operands);
   /// Why a reduction, if any, was wrong.
   [[nodiscard]] const std::string& fault() const { return fault_; }
@@ -30,13 +32,16 @@ class Expressions {
   /// Is it the reduction of every rank's block `block`, once each?
   [[nodiscard]] bool is_complete(NodeId node, uint32_t block) const;
   [[nodiscard]] bool is_average(NodeId node) const { return nodes_[node].average; }
+  [[nodiscard]] bool is_scaled(NodeId node) const { return nodes_[node].scaled; }
 
  private:
   struct Node {
     uint32_t block = 0;
     bool average = false;
+    bool scaled = false;
   };
   [[nodiscard]] uint64_t* ranks_of(NodeId node) { return &ranks_[node * words_]; }
+  NodeId add(Node node);
   [[nodiscard]] bool holds_all(NodeId node) const;
   void add_operand(NodeId node, NodeId operand);
 

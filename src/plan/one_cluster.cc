@@ -6,7 +6,7 @@ namespace {
 /// All ranks of the cluster, in its order, are all ranks there are.
 Step whole_call(const Builder& b) {
   const Region input{Buffer::Input}, output{Buffer::Output};
-  Step step{.average = b.spec().average};
+  Step step{.average = b.spec().average, .scale = b.spec().scale};
   switch (b.spec().collective) {
     case Collective::AllReduce:
       step.kind = StepKind::CclAllReduce;
@@ -30,6 +30,11 @@ Step whole_call(const Builder& b) {
       // Others than the root may have no input at all: they name their output.
       step.shards = {{b.spec().root, b.rank() == b.spec().root ? input : output, output}};
       break;
+    case Collective::Reduce:
+      step.kind = StepKind::CclReduce;
+      // Others than the root may have no output: they name their input.
+      step.shards = {{b.spec().root, input, b.rank() == b.spec().root ? output : input}};
+      break;
     case Collective::Barrier:
       step.kind = StepKind::CclBarrier;
       break;
@@ -43,7 +48,10 @@ RankPlan plan_one_cluster(Builder b) {
   if (!b.alone()) {
     b.add(whole_call(b));
   } else if (b.spec().collective != Collective::Barrier) {
-    b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}});
+    b.add({.kind = b.spec().scale ? StepKind::Reduce : StepKind::Copy,
+           .srcs = {{Buffer::Input}},
+           .dst = {Buffer::Output},
+           .scale = b.spec().scale});
   }
   return std::move(b).finish("vendor", 1);
 }

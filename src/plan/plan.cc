@@ -18,6 +18,15 @@ uint64_t element(Fraction fraction, uint64_t length, uint64_t grain) {
   return at - at % grain;
 }
 
+bool reads_send(StepKind kind, const ShardRegion& shard, int local_rank) {
+  return kind == StepKind::CclReduce || shard.root == local_rank;
+}
+
+bool writes_recv(StepKind kind, const ShardRegion& shard, int local_rank) {
+  if (kind == StepKind::CclReduce) return shard.root == local_rank;
+  return shard.receiver < 0 || shard.receiver == local_rank;
+}
+
 uint64_t grain_of(DataType type) {
   return 64 / size_of(type);
 }

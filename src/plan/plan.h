@@ -63,13 +63,19 @@ enum class StepKind : uint8_t {
   Copy,    ///< src -> dst, on this rank
 };
 
-/// One piece of a CclReduce or CclBroadcast: `root` is a rank of the cluster. As in ccl::Shard,
-/// reduce writes `recv` at the root alone, broadcast reads `send` there alone; the other ranks'
-/// value of that region is ignored.
+/// One piece of a CclReduce or CclBroadcast: `root` and `receiver` are ranks of the cluster. As in
+/// ccl::Shard, reduce writes `recv` at the root alone; broadcast reads `send` there alone and,
+/// where it names a receiver, writes `recv` there alone. The other ranks' value of such a region is
+/// ignored.
 struct ShardRegion {
   int root = 0;
   Region send, recv;
+  int receiver = -1;
 };
+
+/// Does the cluster's rank `local_rank` read `shard.send`, or write `shard.recv`?
+[[nodiscard]] bool reads_send(StepKind kind, const ShardRegion& shard, int local_rank);
+[[nodiscard]] bool writes_recv(StepKind kind, const ShardRegion& shard, int local_rank);
 
 /// One step of the DAG. What a kind does not name stays empty.
 struct Step {
@@ -84,6 +90,9 @@ struct Step {
   int peer = -1;         ///< global rank
   uint32_t message = 0;  ///< Send, Recv: the plan-wide number of the message, equal at both ends
   bool average = false;  ///< Reduce, or CclReduce/CclAllReduce of one cluster that holds all ranks
+  /// Reduce, CclReduce, CclAllReduce: every source, of this rank's input, is multiplied by its
+  /// factor
+  bool scale = false;
 };
 
 /// What one rank does for one collective. Steps are in an order that respects `deps`.
@@ -99,11 +108,13 @@ struct RankPlan {
 [[nodiscard]] std::string to_json(const RankPlan& plan);
 
 /// What is planned: the collective and its root, as ranks call it. The reduction and type do not
-/// change a plan, except that `reduces_by_average` asks for the one division.
+/// change a plan, except that an average asks for one division, and a pre-multiplied sum for one
+/// multiplication of every rank's input.
 struct Spec {
   Collective collective{};
-  int root = 0;          ///< broadcast
+  int root = 0;          ///< broadcast, reduce
   bool average = false;  ///< RedOp::Avg
+  bool scale = false;    ///< RedOp::PreMulSum
   auto operator<=>(const Spec&) const = default;
 };
 

@@ -55,6 +55,7 @@ Json encode(const Step& step) {
   for (const ShardRegion& shard : step.shards) {
     json["shards"].push_back(
         {{"root", shard.root}, {"send", text_of(shard.send)}, {"recv", text_of(shard.recv)}});
+    if (shard.receiver >= 0) json["shards"].back()["receiver"] = shard.receiver;
   }
   for (const Region& src : step.srcs) json["srcs"].push_back(text_of(src));
   if (writes_dst(step.kind)) json["dst"] = text_of(step.dst);
@@ -63,6 +64,7 @@ Json encode(const Step& step) {
     json["message"] = step.message;
   }
   if (step.average) json["average"] = true;
+  if (step.scale) json["scale"] = true;
   return json;
 }
 

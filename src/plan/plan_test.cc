@@ -114,6 +114,7 @@ TEST_CASE("a rank or root that does not exist is named") {
   CHECK(bad_root.status().code() == Code::InvalidArgument);
   CHECK(bad_root.status().message().find("root 2") != std::string::npos);
   CHECK_FALSE(plan(0, {Collective::Broadcast, -1}, topology).ok());
+  CHECK_FALSE(plan(0, {Collective::Reduce, 2}, topology).ok());
   CHECK_FALSE(plan(2, {Collective::AllReduce}, topology).ok());
 }
 
@@ -137,6 +138,25 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
   }
 }
 
+TEST_CASE("of a call, the root and the operator decide the plan only where they matter") {
+  const auto spec = [](Collective collective, RedOp op) {
+    return spec_of({collective, DataType::Float32, op, 3, 100});
+  };
+  CHECK(spec(Collective::AllReduce, RedOp::Max) == Spec{Collective::AllReduce});
+  CHECK(spec(Collective::AllReduce, RedOp::Avg) == Spec{Collective::AllReduce, 0, true});
+  CHECK(spec(Collective::Reduce, RedOp::PreMulSum) == Spec{Collective::Reduce, 3, false, true});
+  CHECK(spec(Collective::Broadcast, RedOp::Avg) == Spec{Collective::Broadcast, 3});
+}
+
+TEST_CASE("a rank alone multiplies by its factor in one step, however many pieces it sends") {
+  const topology::Topology topology = test::layout_topology("ABC");
+  const RankPlan made = plan(0, {Collective::AllReduce, 0, false, true}, topology).value();
+  const auto scales = [](const Step& step) { return step.scale; };
+  CHECK(std::count_if(made.steps.begin(), made.steps.end(), scales) == 1);
+  CHECK(made.steps[0].scale);
+  CHECK(made.steps[0].srcs[0].end == Fraction{1, 1});
+}
+
 TEST_CASE("least bytes between clusters") {
   const topology::Topology topology = test::layout_topology("AABBC");
   const auto least = [&](Collective c) { return least_bytes({c}, topology, 10, DataType::Int16); };
@@ -144,6 +164,7 @@ TEST_CASE("least bytes between clusters") {
   CHECK(least(Collective::ReduceScatter) == 2 * 5 * 20);
   CHECK(least(Collective::AllGather) == 2 * 5 * 20);
   CHECK(least(Collective::Broadcast) == 2 * 20);
+  CHECK(least(Collective::Reduce) == 2 * 20);
   CHECK(least(Collective::Barrier) == 0);
 }
 

@@ -32,6 +32,8 @@ RankPlan plan_collective(Builder builder) {
       return plan_all_gather(std::move(builder));
     case Collective::Broadcast:
       return plan_broadcast(std::move(builder));
+    case Collective::Reduce:
+      return plan_reduce(std::move(builder));
     case Collective::Barrier:
       break;
   }
@@ -71,17 +73,32 @@ uint64_t saturated(uint64_t a, uint64_t b) {
   return b != 0 && a > kMax / b ? kMax : a * b;
 }
 
+bool is_rooted(Collective collective) {
+  return collective == Collective::Broadcast || collective == Collective::Reduce;
+}
+
 }  // namespace
+
+bool reduces(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
+         collective == Collective::Reduce;
+}
+
+Spec spec_of(const Signature& call) {
+  return {.collective = call.collective,
+          .root = is_rooted(call.collective) ? call.root : 0,
+          .average = reduces(call.collective) && call.op == RedOp::Avg,
+          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum};
+}
 
 Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
   if (rank < 0 || rank >= topology.n_ranks()) {
     return error(Code::InvalidArgument, "rank %d is not one of the %d ranks", rank,
                  topology.n_ranks());
   }
-  if (spec.collective == Collective::Broadcast &&
-      (spec.root < 0 || spec.root >= topology.n_ranks())) {
-    return error(Code::InvalidArgument, "root %d of broadcast is no rank: there are ranks 0 to %d",
-                 spec.root, topology.n_ranks() - 1);
+  if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= topology.n_ranks())) {
+    return error(Code::InvalidArgument, "root %d of %s is no rank: there are ranks 0 to %d",
+                 spec.root, std::string(name_of(spec.collective)).c_str(), topology.n_ranks() - 1);
   }
   RankPlan plan = plan_collective(Builder(rank, spec, topology));
   if (plan.steps.size() > UINT16_MAX) {
@@ -110,7 +127,8 @@ Choice choose(const Spec& spec, const Topology& topology, uint64_t count, DataTy
 }
 
 std::vector<int> peers(int rank, const Topology& topology) {
-  // A broadcast's messages depend on its root's cluster alone.
+  // A broadcast's messages depend on its root's cluster alone; a reduction's are the same,
+  // backwards.
   std::vector<Spec> specs = {{Collective::AllReduce},
                              {Collective::ReduceScatter},
                              {Collective::AllGather},
@@ -137,6 +155,7 @@ uint64_t least_bytes(const Spec& spec, const Topology& topology, uint64_t count,
     case Collective::AllGather:
       return others * bytes * static_cast<uint64_t>(topology.n_ranks());
     case Collective::Broadcast:
+    case Collective::Reduce:
       return others * bytes;
     case Collective::Barrier:
       break;

@@ -8,6 +8,12 @@
 
 namespace hetccl::plan {
 
+/// Does it combine elements of several ranks?
+bool reduces(Collective collective);
+
+/// What of a call decides its plan.
+Spec spec_of(const Signature& call);
+
 /// `rank`'s plan for `spec`. InvalidArgument when the root is no rank.
 Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology);
 
@@ -15,7 +21,7 @@ Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topo
 Choice choose(const Spec& spec, const topology::Topology& topology, uint64_t count, DataType type);
 
 /// The ranks with which `rank` exchanges messages in any plan that does not depend on a root, and
-/// in broadcasts from every root: connected at init. Ascending.
+/// in broadcasts from and reductions to every root: connected at init. Ascending.
 std::vector<int> peers(int rank, const topology::Topology& topology);
 
 /// The least bytes that must cross between clusters, summed over all directions (architecture.md,

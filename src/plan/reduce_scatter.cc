@@ -7,11 +7,16 @@
 namespace hetccl::plan {
 namespace {
 
-/// The vendor's reduce-scatter of the cluster's own blocks. Returns its dependencies: none where
-/// the rank is alone.
+/// The vendor's reduce-scatter of the cluster's own blocks to their ranks' outputs. Returns its
+/// dependencies: none where the rank's input is its cluster's part already.
 Deps reduce_own_blocks(Builder& b) {
-  if (b.alone()) return {};
-  Step step{.kind = StepKind::CclReduce};
+  if (b.input_is_partial()) return {};
+  if (b.alone()) {
+    const Region own{Buffer::Input, static_cast<uint32_t>(b.rank())};
+    return {
+        b.add({.kind = StepKind::Reduce, .srcs = {own}, .dst = {Buffer::Output}, .scale = true})};
+  }
+  Step step{.kind = StepKind::CclReduce, .scale = b.spec().scale};
   for (uint32_t block : b.line_of(b.cluster())) {
     step.shards.push_back(
         {b.local_rank(static_cast<int>(block)), {Buffer::Input, block}, {Buffer::Output}});
@@ -37,7 +42,7 @@ RankPlan plan_reduce_scatter(Builder b) {
 
   const uint32_t own_block = static_cast<uint32_t>(b.rank());
   std::map<int, Region> parts;  // per cluster
-  parts[self] = b.alone() ? Region{Buffer::Input, own_block} : Region{Buffer::Output};
+  parts[self] = b.input_is_partial() ? Region{Buffer::Input, own_block} : Region{Buffer::Output};
   Region spare;
   for (int d = 0; d < n_clusters; ++d) {
     for (int c = 0; c < n_clusters; ++c) {

@@ -13,9 +13,8 @@ void for_each_scratch(const Step& step, int local_rank, Visit&& visit) {
     if (region.buffer == Buffer::Scratch) visit(region, write);
   };
   for (const ShardRegion& shard : step.shards) {
-    const bool is_root = shard.root == local_rank, is_reduce = step.kind == StepKind::CclReduce;
-    if (is_reduce || is_root) touch(shard.send, false);
-    if (!is_reduce || is_root) touch(shard.recv, true);
+    if (reads_send(step.kind, shard, local_rank)) touch(shard.send, false);
+    if (writes_recv(step.kind, shard, local_rank)) touch(shard.recv, true);
   }
   for (const Region& src : step.srcs) touch(src, false);
   if (step.kind == StepKind::Recv || step.kind == StepKind::Reduce || step.kind == StepKind::Copy ||

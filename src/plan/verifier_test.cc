@@ -18,6 +18,7 @@ constexpr Spec kAllReduce{Collective::AllReduce};
 constexpr Spec kReduceScatter{Collective::ReduceScatter};
 constexpr Spec kAllGather{Collective::AllGather};
 constexpr Spec kBarrier{Collective::Barrier};
+constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
 
 Plans plan_all(const Spec& spec, const topology::Topology& topology) {
   Plans plans;
@@ -76,7 +77,7 @@ TEST_CASE("unharmed plans pass") {
     const topology::Topology topology = test::layout_topology(layout);
     for (const Spec& spec :
          {kAllReduce, kReduceScatter, kAllGather, kBarrier, Spec{Collective::Broadcast, 0},
-          Spec{Collective::AllReduce, 0, true}}) {
+          Spec{Collective::AllReduce, 0, true}, kScaled, Spec{Collective::Reduce, 0}}) {
       CHECK(fault(spec, topology, plan_all(spec, topology)) == "none");
     }
   }
@@ -213,6 +214,52 @@ TEST_CASE("an average taken twice, too early, or not at all") {
   for (RankPlan& plan : plans) plan.steps[find(plan, StepKind::CclReduce)].average = true;
   check_fault(fault(spec, topology, plans), "averages what is not yet the sum of all ranks");
   check_fault(fault(kAllReduce, topology, good), "was averaged");
+}
+
+TEST_CASE("a factor that is forgotten, applied twice, or applied to a sum") {
+  const topology::Topology topology = test::layout_topology("AAB");
+  const Plans good = plan_all(kScaled, topology);
+  check_fault(fault(kAllReduce, topology, good), "was multiplied by the ranks' factors");
+  check_fault(fault(kScaled, topology, plan_all(kAllReduce, topology)),
+              "was not multiplied by the ranks' factors");
+  Plans plans = good;
+  plans[2].steps[find(plans[2], StepKind::Reduce)].scale = false;
+  check_fault(fault(kScaled, topology, plans), "adds what was multiplied");
+  plans = good;
+  plans[2].steps[find(plans[2], StepKind::Reduce, 1)].scale = true;
+  check_fault(fault(kScaled, topology, plans), "multiplies by a factor twice");
+  plans = plan_all(kAllReduce, topology);
+  plans[0].steps[find(plans[0], StepKind::Reduce)].scale = true;
+  check_fault(fault(kAllReduce, topology, plans), "multiplies what is not its own input");
+  plans = good;
+  plans[0].steps[find(plans[0], StepKind::CclReduce)].scale = false;
+  check_fault(fault(kScaled, topology, plans), "meets no equal call");
+  plans[1].steps[find(plans[1], StepKind::CclReduce)].scale = false;
+  check_fault(fault(kScaled, topology, plans), "adds what was multiplied");
+  plans = good;
+  plans[2].steps[find(plans[2], StepKind::Send)].scale = true;
+  check_fault(fault(kScaled, topology, plans), "a factor where nothing is reduced");
+}
+
+TEST_CASE("a rooted reduction that loses a cluster, or writes where nobody receives") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  const Spec spec{Collective::Reduce, 1};
+  const Plans good = plan_all(spec, topology);
+  CHECK(fault(spec, topology, good) == "none");
+  Plans plans = good;
+  plans[0].steps[find(plans[0], StepKind::Reduce)].srcs.pop_back();
+  check_fault(fault(spec, topology, plans), "lacks a rank's contribution");
+  plans = good;
+  plans[0].steps[find(plans[0], StepKind::Reduce)].dst.buffer = Buffer::Output;
+  check_fault(fault(spec, topology, plans), "a bad dst region");
+  plans = good;
+  const size_t gather = find(plans[0], StepKind::CclBroadcast);
+  plans[0].steps[gather].shards[0].receiver = 0;
+  check_fault(fault(spec, topology, plans), "a bad recv region");
+  plans = good;
+  for (size_t rank : {size_t{0}, size_t{1}})
+    erase(plans[rank], find(plans[rank], StepKind::CclBroadcast));
+  check_fault(fault(spec, topology, plans), "was never written");
 }
 
 TEST_CASE("a barrier that lets a rank pass") {

@@ -22,20 +22,24 @@ struct Form {
     return region.block < blocks && region.begin.den > 0 && region.end.den > 0 &&
            !(region.end < region.begin) && region.end.num <= region.end.den;
   }
+  [[nodiscard]] bool has_output() const {
+    return spec.collective != Collective::Reduce || rank == spec.root;
+  }
   [[nodiscard]] bool readable(const Region& region) const { return valid(region); }
   [[nodiscard]] bool writable(const Region& region) const {
-    return valid(region) && region.buffer != Buffer::Input;
+    return valid(region) && region.buffer != Buffer::Input &&
+           (region.buffer != Buffer::Output || has_output());
   }
 
   [[nodiscard]] const char* fault_of_shards(const Step& step) const {
-    const bool reduce = step.kind == StepKind::CclReduce;
     const int local = topology.local_rank(rank);
     for (const ShardRegion& shard : step.shards) {
       if (shard.root < 0 || shard.root >= cluster_size()) return "a root outside the cluster";
+      if (shard.receiver < -1 || shard.receiver >= cluster_size())
+        return "a receiver outside the cluster";
       if (!same_part(shard.send, shard.recv)) return "a shard whose parts of a slice differ";
-      const bool is_root = shard.root == local;
-      if (!(reduce || is_root ? readable(shard.send) : true)) return "a bad send region";
-      if (!(!reduce || is_root ? writable(shard.recv) : true)) return "a bad recv region";
+      if (reads_send(step.kind, shard, local) && !readable(shard.send)) return "a bad send region";
+      if (writes_recv(step.kind, shard, local) && !writable(shard.recv)) return "a bad recv region";
     }
     return nullptr;
   }
@@ -46,6 +50,10 @@ struct Form {
     const bool has_src = has_dst ? step.kind != StepKind::Recv : step.kind == StepKind::Send;
     if (has_dst && !writable(step.dst)) return "a bad dst region";
     if (has_src && step.srcs.empty()) return "no source";
+    if (step.scale && step.kind != StepKind::Reduce && step.kind != StepKind::CclReduce &&
+        step.kind != StepKind::CclAllReduce) {
+      return "a factor where nothing is reduced";
+    }
     if (step.srcs.size() > (step.kind == StepKind::Reduce ? kMaxReduceSources : 1)) {
       return "too many sources";
     }

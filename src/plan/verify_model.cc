@@ -19,10 +19,12 @@ void for_each_region(const RankPlan& plan, Visit&& visit) {
 }
 
 bool same_call(const Step& a, const Step& b) {
-  if (a.kind != b.kind || a.stage != b.stage || a.average != b.average) return false;
+  if (a.kind != b.kind || a.stage != b.stage || a.average != b.average || a.scale != b.scale)
+    return false;
   return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
                     [](const ShardRegion& x, const ShardRegion& y) {
-                      return x.root == y.root && same_part(x.send, y.send);
+                      return x.root == y.root && x.receiver == y.receiver &&
+                             same_part(x.send, y.send);
                     });
 }
 
@@ -166,9 +168,8 @@ std::vector<Access> VerifyModel::accesses(StepId id, bool in_place) const {
     }
   };
   for (size_t i = 0; i < s.shards.size(); ++i) {
-    const bool is_root = s.shards[i].root == local, reduce = s.kind == StepKind::CclReduce;
-    if (reduce || is_root) add(s.shards[i].send, false, i);
-    if (!reduce || is_root) add(s.shards[i].recv, true, i);
+    if (reads_send(s.kind, s.shards[i], local)) add(s.shards[i].send, false, i);
+    if (writes_recv(s.kind, s.shards[i], local)) add(s.shards[i].recv, true, i);
   }
   for (const Region& src : s.srcs) add(src, false, 0);
   if (s.kind == StepKind::Recv || s.kind == StepKind::Reduce || s.kind == StepKind::Copy ||

@@ -62,6 +62,14 @@ class Execution {
     return std::vector<NodeId>(cells.begin(), cells.end());
   }
 
+  /// The same, times the rank's factor where the step says so.
+  Result<std::vector<NodeId>> read_operand(StepId id, const Region& region) {
+    HETCCL_ASSIGN(std::vector<NodeId> cells, read(id, region));
+    if (!model_.step(id).scale) return cells;
+    for (NodeId& cell : cells) cell = expressions_.scaled(model_.rank_of(id), cell);
+    return cells;
+  }
+
   void write(StepId id, const Region& region, const std::vector<NodeId>& values) {
     std::copy(values.begin(), values.end(), view(model_.rank_of(id), region).begin());
   }
@@ -102,7 +110,7 @@ class Execution {
     } else if (step.kind == StepKind::Reduce || step.kind == StepKind::Copy) {
       std::vector<std::vector<NodeId>> operands;
       for (const Region& src : step.srcs) {
-        HETCCL_ASSIGN(operands.emplace_back(), read(id, src));
+        HETCCL_ASSIGN(operands.emplace_back(), read_operand(id, src));
       }
       HETCCL_ASSIGN(const std::vector<NodeId> values, reduced(id, 0, operands));
       write(id, step.dst, values);
@@ -125,7 +133,8 @@ class Execution {
       }
       std::vector<std::vector<NodeId>> operands;
       for (StepId member : group.members) {
-        HETCCL_ASSIGN(operands.emplace_back(), read(member, model_.step(member).shards[s].send));
+        HETCCL_ASSIGN(operands.emplace_back(),
+                      read_operand(member, model_.step(member).shards[s].send));
       }
       HETCCL_ASSIGN(results.emplace_back(), reduced(root, index + 1, operands));
     }
@@ -133,7 +142,7 @@ class Execution {
       const Step& step = model_.step(member);
       const int local = model_.topology().local_rank(model_.rank_of(member));
       for (size_t s = 0; s < step.shards.size(); ++s) {
-        if (step.kind == StepKind::CclReduce && step.shards[s].root != local) continue;
+        if (!writes_recv(step.kind, step.shards[s], local)) continue;
         write(member, step.shards[s].recv, results[s]);
       }
     }
@@ -143,7 +152,7 @@ class Execution {
   Status call_all_reduce(const CclGroup& group, uint32_t place) {
     std::vector<std::vector<NodeId>> operands;
     for (StepId member : group.members) {
-      HETCCL_ASSIGN(operands.emplace_back(), read(member, model_.step(member).srcs[0]));
+      HETCCL_ASSIGN(operands.emplace_back(), read_operand(member, model_.step(member).srcs[0]));
     }
     HETCCL_ASSIGN(const std::vector<NodeId> values, reduced(group.members[0], place, operands));
     for (StepId member : group.members) write(member, model_.step(member).dst, values);
@@ -169,12 +178,17 @@ class Execution {
     if (model_.n_ranks() > 1 && expressions_.is_average(node) != spec.average) {
       return spec.average ? "was not averaged" : "was averaged";
     }
+    if (expressions_.is_scaled(node) != spec.scale) {
+      return spec.scale ? "was not multiplied by the ranks' factors"
+                        : "was multiplied by the ranks' factors";
+    }
     return nullptr;
   }
 
   Status check_outputs() {
     if (model_.spec().collective == Collective::Barrier) return {};
     for (int rank = 0; rank < model_.n_ranks(); ++rank) {
+      if (model_.spec().collective == Collective::Reduce && rank != model_.spec().root) continue;
       for (uint32_t block = 0; block < model_.plan(rank).output_blocks; ++block) {
         const std::span<NodeId> cells = view(rank, {Buffer::Output, block});
         for (size_t cell = 0; cell < cells.size(); ++cell) {

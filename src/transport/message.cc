@@ -94,10 +94,11 @@ std::string describe(const Signature& signature) {
   if (signature.collective == Collective::Barrier) return name + "()";
   std::string text = format("%s(count %" PRIu64 ", %s", name.c_str(), signature.count,
                             std::string(name_of(signature.type)).c_str());
-  if (signature.collective == Collective::Broadcast)
-    text += format(", root %d", static_cast<int>(signature.root));
-  else if (signature.collective != Collective::AllGather)
+  const bool broadcasts = signature.collective == Collective::Broadcast;
+  if (!broadcasts && signature.collective != Collective::AllGather)
     text += ", " + std::string(name_of(signature.op));
+  if (broadcasts || signature.collective == Collective::Reduce)
+    text += format(", root %d", static_cast<int>(signature.root));
   return text + ")";
 }
 

@@ -86,6 +86,8 @@ TEST_CASE("calls read as users wrote them") {
   CHECK(describe({Collective::Barrier, {}, {}, 0, 0}) == "barrier()");
   CHECK(describe({Collective::Broadcast, DataType::Int8, {}, 3, 4}) ==
         "broadcast(count 4, int8, root 3)");
+  CHECK(describe({Collective::Reduce, DataType::Float8E4m3, RedOp::PreMulSum, 3, 4}) ==
+        "reduce(count 4, float8_e4m3, premul_sum, root 3)");
   CHECK(describe({Collective::AllGather, DataType::Int8, {}, 0, 4}) == "all_gather(count 4, int8)");
 }
 

@@ -141,13 +141,23 @@ Bytes contribution(uint64_t call, int rank, DataType type, size_t count) {
   return fake::random_elements(random, type, count);
 }
 
+// The factor of `rank` in every PreMulSum.
+Reducer reducer_of(RedOp op, DataType type, int rank) {
+  return {op, fake::element_of(type, rank == 1 ? 3 : 0.5 + rank)};
+}
+
 Bytes expected_sum(uint64_t call, int n, DataType type, RedOp op, size_t count) {
   std::vector<Bytes> all;
   std::vector<const void*> pointers;
-  for (int r = 0; r < n; ++r) all.push_back(contribution(call, r, type, count));
+  std::vector<Factor> factors;
+  for (int r = 0; r < n; ++r) {
+    all.push_back(contribution(call, r, type, count));
+    factors.push_back(reducer_of(op, type, r).factor);
+  }
   for (const Bytes& one : all) pointers.push_back(one.data());
   Bytes result(count * size_of(type));
-  fake::reference_reduce(result.data(), pointers, count, type, op, static_cast<uint32_t>(n));
+  fake::reference_reduce(result.data(), pointers, count, type, op, static_cast<uint32_t>(n),
+                         factors.data());
   return result;
 }
 
@@ -156,7 +166,9 @@ void check_all_reduce(Rank& self, uint64_t call, DataType type, RedOp op, size_t
   const Bytes mine = contribution(call, self.rank, type, count);
   std::byte* send = self.place(mine);
   std::byte* recv = in_place ? send : self.place(Bytes(mine.size()));
-  need(self.comm->all_reduce(send, recv, count, type, op, self.native()), "all_reduce");
+  need(self.comm->all_reduce(send, recv, count, type, reducer_of(op, type, self.rank),
+                             self.native()),
+       "all_reduce");
   self.finish();
   need(self.comm->async_error(), "all_reduce");
   need(self.fetch(recv, mine.size()) == expected_sum(call, self.size, type, op, count),
@@ -164,6 +176,10 @@ void check_all_reduce(Rank& self, uint64_t call, DataType type, RedOp op, size_t
            std::string(name_of(op)) + " is wrong");
   if (!in_place) need(self.fetch(send, mine.size()) == mine, "all_reduce wrote its input");
   self.forget_memory();
+}
+
+bool receives(const Shard& shard, int rank) {
+  return shard.receiver < 0 || shard.receiver == rank;
 }
 
 // A random list of shards, the same on all ranks; checks reduce or broadcast.
@@ -177,23 +193,25 @@ void check_shards(Rank& self, uint64_t call, bool is_reduce, size_t largest) {
     Shard shard;
     shard.root = static_cast<int>(random() % static_cast<uint64_t>(self.size));
     shard.count = random() % 4 == 0 ? random() % 3 : random() % largest;
+    if (!is_reduce && random() % 3 == 0)
+      shard.receiver = static_cast<int>(random() % static_cast<uint64_t>(self.size));
     const bool in_place = random() % 2 == 0, is_root = shard.root == self.rank;
     const size_t bytes = shard.count * size_of(type);
     if (is_reduce || is_root)
       shard.send = self.place(contribution(call + s, self.rank, type, shard.count));
-    if (!is_reduce || is_root)
+    if (is_reduce ? is_root : receives(shard, self.rank))
       shard.recv =
           in_place && shard.send ? const_cast<void*>(shard.send) : self.place(Bytes(bytes));
     shards.push_back(shard);
   }
-  need(is_reduce ? self.comm->reduce(shards, type, op, self.native())
+  need(is_reduce ? self.comm->reduce(shards, type, reducer_of(op, type, self.rank), self.native())
                  : self.comm->broadcast(shards, type, self.native()),
        "shards");
   self.finish();
   need(self.comm->async_error(), "shards");
   for (size_t s = 0; s < n_shards; ++s) {
     const Shard& shard = shards[s];
-    if (is_reduce && shard.root != self.rank) continue;
+    if (is_reduce ? shard.root != self.rank : !receives(shard, self.rank)) continue;
     const Bytes expected = is_reduce ? expected_sum(call + s, self.size, type, op, shard.count)
                                      : contribution(call + s, shard.root, type, shard.count);
     need(self.fetch(shard.recv, expected.size()) == expected,
@@ -285,9 +303,11 @@ TEST_CASE("many calls enqueued at once, over two streams, complete in order") {
         void* stream = i % 2 == 0 ? self.native() : other->native();
         // Data is touched on one stream alone; the others only synchronise.
         if (i % 6 == 0)
-          need(self.comm->all_reduce(data, data, count, DataType::Int32, RedOp::Sum, stream), "1");
+          need(self.comm->all_reduce(data, data, count, DataType::Int32, {RedOp::Sum}, stream),
+               "1");
         else if (i % 6 == 3)
-          need(self.comm->all_reduce(scratch, scratch, 3, DataType::Int8, RedOp::Max, stream), "2");
+          need(self.comm->all_reduce(scratch, scratch, 3, DataType::Int8, {RedOp::Max}, stream),
+               "2");
         else
           need(self.comm->barrier(stream), "3");
       }
@@ -325,14 +345,14 @@ TEST_CASE("ranks that call different things all get an error that shows both") {
   using Call = std::function<Status(Rank&, std::byte*)>;
   const auto all_reduce = [](size_t count, DataType type, RedOp op) -> Call {
     return [=](Rank& self, std::byte* memory) {
-      return self.comm->all_reduce(memory, memory, count, type, op, self.native());
+      return self.comm->all_reduce(memory, memory, count, type, {op}, self.native());
     };
   };
   const auto rooted = [](int root, size_t count, bool is_reduce) -> Call {
     return [=](Rank& self, std::byte* memory) {
       const Shard shard{root, memory, memory, count};
       return is_reduce
-                 ? self.comm->reduce({&shard, 1}, DataType::Float32, RedOp::Sum, self.native())
+                 ? self.comm->reduce({&shard, 1}, DataType::Float32, {RedOp::Sum}, self.native())
                  : self.comm->broadcast({&shard, 1}, DataType::Float32, self.native());
     };
   };
@@ -380,7 +400,7 @@ TEST_CASE("abort by one rank ends everybody's operations") {
             continue;
           }
           // After the abort the call itself may fail.
-          (void)self.comm->all_reduce(memory, memory, 2 << 20, DataType::Float32, RedOp::Sum,
+          (void)self.comm->all_reduce(memory, memory, 2 << 20, DataType::Float32, {RedOp::Sum},
                                       self.native());
         }
         self.finish();
@@ -424,13 +444,13 @@ TEST_CASE("bad arguments are refused at the call") {
     const auto refused = [](const Status& status) {
       need(status.code() == Code::InvalidArgument, "accepted");
     };
-    refused(comm.all_reduce(memory, memory, 4, DataType::Float32, RedOp::Sum, nullptr));
-    refused(comm.all_reduce(memory, memory, SIZE_MAX / 4, DataType::Float64, RedOp::Sum,
+    refused(comm.all_reduce(memory, memory, 4, DataType::Float32, {RedOp::Sum}, nullptr));
+    refused(comm.all_reduce(memory, memory, SIZE_MAX / 4, DataType::Float64, {RedOp::Sum},
                             self.native()));
     refused(
-        comm.all_reduce(memory, memory, 4, static_cast<DataType>(50), RedOp::Sum, self.native()));
+        comm.all_reduce(memory, memory, 4, static_cast<DataType>(50), {RedOp::Sum}, self.native()));
     const Shard shard{1, memory, memory, 4};
-    refused(comm.reduce({&shard, 1}, DataType::Float32, RedOp::Sum, self.native()));
+    refused(comm.reduce({&shard, 1}, DataType::Float32, {RedOp::Sum}, self.native()));
     need(comm.async_error(), "refusals are no failures");
   });
 }
@@ -451,7 +471,7 @@ TEST_CASE("a sleeping rank is woken by the peer that advances it") {
     float value = 1;
     for (int i = 0; i < kRounds; ++i) {
       if (r == i % 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      need(comm->all_reduce(&value, &value, 1, DataType::Float32, RedOp::Sum, stream->native()),
+      need(comm->all_reduce(&value, &value, 1, DataType::Float32, {RedOp::Sum}, stream->native()),
            "call");
       auto& queue = *static_cast<TaskQueue*>(stream->native());
       device->progress();

@@ -242,6 +242,8 @@ TEST_CASE("reductions equal the reference for every type, operator and odd count
       std::vector<const void*> host;
       Reduction r{.n_srcs = n_srcs, .count = count, .type = type, .op = op};
       r.divisor = static_cast<uint32_t>(n_srcs);
+      r.factor = fake::element_of(type, 2.5);
+      const std::vector<Factor> factors(static_cast<size_t>(n_srcs), r.factor);
       for (int i = 0; i < n_srcs; ++i) {
         sources.push_back(fake::random_elements(random, type, count));
         void* memory = s.memory(bytes);
@@ -251,7 +253,7 @@ TEST_CASE("reductions equal the reference for every type, operator and odd count
       for (const Bytes& source : sources) host.push_back(source.data());
       r.dst = alias < 0 ? s.memory(bytes) : const_cast<void*>(r.srcs[alias]);
       Bytes expected(bytes);
-      fake::reference_reduce(expected.data(), host, count, type, op, r.divisor);
+      fake::reference_reduce(expected.data(), host, count, type, op, r.divisor, factors.data());
       REQUIRE(s.device->reduce(*stream, r).ok());
       REQUIRE(s.device->write_flag(*stream, *flag, ++turn).ok());
       REQUIRE(s.reaches(*flag, turn));

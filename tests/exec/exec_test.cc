@@ -75,6 +75,37 @@ TEST_CASE("random collectives on the host device give exact results") {
   random_jobs(60, false);
 }
 
+TEST_CASE("rooted and pre-multiplied reductions over several clusters, to every root") {
+  const std::vector<std::string> labels = {"A", "B", "A", "C", "B", "B"};
+  for (const bool fake_device : {false, true}) {
+    JobOptions options;
+    options.labels = labels;
+    options.fake_device = fake_device;
+    options.slice_bytes = 1024;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    std::vector<Case> tests;
+    for (int root = 0; root < 6; ++root) {
+      for (const RedOp op : {RedOp::Sum, RedOp::Avg, RedOp::PreMulSum}) {
+        Case test = all_reduce(labels, 3000);
+        test.signature.collective = Collective::Reduce;
+        test.signature.op = op;
+        test.signature.root = root;
+        test.in_place = root % 2 == 0;
+        tests.push_back(test);
+      }
+    }
+    for (const auto collective : {Collective::AllReduce, Collective::ReduceScatter}) {
+      Case test = all_reduce(labels, 3000);
+      test.signature.collective = collective;
+      test.signature.op = RedOp::PreMulSum;
+      test.in_place = collective == Collective::AllReduce;
+      tests.push_back(test);
+    }
+    CHECK(job.run(tests) == "");
+  }
+}
+
 TEST_CASE("more operations in flight than slots, recycled many times") {
   const std::vector<std::string> labels = {"A", "B", "A"};
   for (const bool fake_device : {false, true}) {
@@ -94,11 +125,15 @@ TEST_CASE("cross-cluster bytes are the least, in both directions together") {
   Job job(options);
   REQUIRE(job.opened().ok());
   const uint64_t count = 48 * 1024;
-  CHECK(job.run({all_reduce(options.labels, count)}) == "");
-  uint64_t sent = 0;
+  Case reduce = all_reduce(options.labels, count);
+  reduce.signature.collective = Collective::Reduce;
+  CHECK(job.run({all_reduce(options.labels, count), reduce}) == "");
+  uint64_t sent = 0, least = 0;
+  for (const auto collective : {Collective::AllReduce, Collective::Reduce}) {
+    least += hetccl::plan::least_bytes({collective}, job.topology(), count, DataType::Float32);
+  }
   for (int r = 0; r < 4; ++r) sent += job.rank(r).bytes_sent();
-  CHECK(sent == hetccl::plan::least_bytes({Collective::AllReduce, 0, false}, job.topology(), count,
-                                          DataType::Float32));
+  CHECK(sent == least);
 }
 
 TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {

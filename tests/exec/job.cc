@@ -108,13 +108,15 @@ Status JobRank::enqueue(const Case& test) {
   buffers_.push_back(buffers);
   buffers_.back().send = send, buffers_.back().recv = recv;
 
-  const plan::Spec spec{test.signature.collective, test.signature.root,
-                        test.signature.op == RedOp::Avg};
-  HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
+  HETCCL_ASSIGN(auto plan, plan::plan(rank_, plan::spec_of(test.signature), topology_));
   HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
   programs_.push_back(std::make_unique<Program>(std::move(program)));
-  const Call call{send_at, recv_at, test.signature, programs_.size() - 1,
-                  steady_clock().now() + options_.deadline};
+  const Call call{.send = send_at,
+                  .recv = receives(test, rank_) ? recv_at : nullptr,
+                  .signature = test.signature,
+                  .factor = factor_of(test, rank_),
+                  .sequence = programs_.size() - 1,
+                  .deadline = steady_clock().now() + options_.deadline};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
                                          call, *stream_));
   engine_->notify();
@@ -135,6 +137,7 @@ Status JobRank::wait() {
 
 std::vector<std::byte> JobRank::result(size_t index) {
   const Buffers& buffers = buffers_[index];
+  if (!receives(buffers.test, rank_)) return {};
   std::vector<std::byte> bytes(buffers.recv_bytes);
   const bool scatters = buffers.test.signature.collective == Collective::ReduceScatter;
   const size_t own = buffers.recv_bytes * static_cast<size_t>(rank_);

@@ -26,21 +26,9 @@ uint64_t random_count(std::mt19937_64& random, uint64_t max_count) {
   }
 }
 
-void put(std::byte* out, DataType type, int value) {
-  const auto word = [&](auto typed) { std::memcpy(out, &typed, sizeof typed); };
-  switch (type) {
-    case DataType::Float16:
-      return word(kHalf.encode(static_cast<float>(value)));
-    case DataType::BFloat16:
-      return word(kBFloat.encode(static_cast<float>(value)));
-    case DataType::Float32:
-      return word(static_cast<float>(value));
-    case DataType::Float64:
-      return word(static_cast<double>(value));
-    default:
-      const auto bits = static_cast<int64_t>(value);
-      std::memcpy(out, &bits, size_of(type));
-  }
+bool reduces(const Signature& call) {
+  return call.collective == Collective::AllReduce || call.collective == Collective::ReduceScatter ||
+         call.collective == Collective::Reduce;
 }
 
 }  // namespace
@@ -72,12 +60,13 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
   auto& call = test.signature;
   call.collective =
       pick(random, {Collective::AllReduce, Collective::AllReduce, Collective::ReduceScatter,
-                    Collective::AllGather, Collective::Broadcast, Collective::Barrier});
+                    Collective::AllGather, Collective::Broadcast, Collective::Reduce,
+                    Collective::Reduce, Collective::Barrier});
   call.type = kTypes[random() % std::size(kTypes)];
-  const bool reduces =
-      call.collective == Collective::AllReduce || call.collective == Collective::ReduceScatter;
-  if (reduces) call.op = kOps[random() % std::size(kOps)];
-  if (call.collective == Collective::Broadcast) {
+  const bool rooted =
+      call.collective == Collective::Broadcast || call.collective == Collective::Reduce;
+  if (reduces(call)) call.op = kOps[random() % std::size(kOps)];
+  if (rooted) {
     call.root = static_cast<int>(random() % test.labels.size());
   }
   call.count = random_count(random, max_count);
@@ -112,14 +101,26 @@ size_t recv_elements(const Case& test) {
   return test.signature.count * (blocks ? test.labels.size() : 1);
 }
 
+bool receives(const Case& test, int rank) {
+  return test.signature.collective != Collective::Reduce || rank == test.signature.root;
+}
+
+Factor factor_of(const Case& test, int rank) {
+  return element_of(test.signature.type, rank % 3 == 1 ? 2 : 1);
+}
+
 std::vector<std::byte> input_of(const Case& test, int rank) {
   const size_t n = send_elements(test), bytes = size_of(test.signature.type);
   std::vector<std::byte> input(n * bytes);
   const bool product = test.signature.op == RedOp::Prod;
+  // fp8 e5m2 holds whole numbers up to 8: as many as six ranks with their factors may add up.
+  const size_t values = size_of(test.signature.type) == 1 ? 2 : 5;
   for (size_t i = 0; i < n; ++i) {
     const size_t mixed = (i * 2654435761U) ^ (static_cast<size_t>(rank) * 40503U) ^ (i >> 7);
-    const int value = product ? 1 + static_cast<int>(mixed % 16 == 0) : static_cast<int>(mixed % 5);
-    put(input.data() + i * bytes, test.signature.type, value);
+    const int value =
+        product ? 1 + static_cast<int>(mixed % 16 == 0) : static_cast<int>(mixed % values);
+    const Factor element = element_of(test.signature.type, value);
+    std::memcpy(input.data() + i * bytes, element.element, bytes);
   }
   return input;
 }
@@ -129,17 +130,20 @@ std::vector<std::byte> expected_of(const Case& test, int rank,
   const Signature& call = test.signature;
   const size_t bytes = call.count * size_of(call.type);
   std::vector<std::byte> result(recv_elements(test) * size_of(call.type));
-  if (result.empty()) return result;
+  if (result.empty() || !receives(test, rank)) return {};
   switch (call.collective) {
     case Collective::AllReduce:
-    case Collective::ReduceScatter: {
+    case Collective::ReduceScatter:
+    case Collective::Reduce: {
       const bool scatter = call.collective == Collective::ReduceScatter;
       std::vector<const void*> srcs;
+      std::vector<Factor> factors;
       for (const auto& input : inputs) {
+        factors.push_back(factor_of(test, static_cast<int>(srcs.size())));
         srcs.push_back(input.data() + (scatter ? bytes * static_cast<size_t>(rank) : 0));
       }
       reference_reduce(result.data(), srcs, call.count, call.type, call.op,
-                       static_cast<uint32_t>(inputs.size()));
+                       static_cast<uint32_t>(inputs.size()), factors.data());
       break;
     }
     case Collective::AllGather:

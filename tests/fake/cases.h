@@ -30,9 +30,13 @@ std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels)
 /// Elements of the send and receive buffers.
 size_t send_elements(const Case& test);
 size_t recv_elements(const Case& test);
+/// Does `rank` get a result?
+bool receives(const Case& test, int rank);
+/// What `rank` multiplies by in a PreMulSum.
+Factor factor_of(const Case& test, int rank);
 /// Small integers (of the signature's type) for one rank.
 std::vector<std::byte> input_of(const Case& test, int rank);
-/// What `rank` must hold afterwards, given all inputs.
+/// What `rank` must hold afterwards, given all inputs; nothing where it receives nothing.
 std::vector<std::byte> expected_of(const Case& test, int rank,
                                    const std::vector<std::vector<std::byte>>& inputs);
 

@@ -16,40 +16,84 @@
 
 namespace hetccl::fake {
 
-inline constexpr DataType kTypes[] = {DataType::Int8,     DataType::Uint8,   DataType::Int16,
-                                      DataType::Uint16,   DataType::Int32,   DataType::Uint32,
-                                      DataType::Int64,    DataType::Uint64,  DataType::Float16,
-                                      DataType::BFloat16, DataType::Float32, DataType::Float64};
-inline constexpr RedOp kOps[] = {RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min, RedOp::Avg};
+inline constexpr DataType kTypes[] = {DataType::Int8,       DataType::Uint8,   DataType::Int16,
+                                      DataType::Uint16,     DataType::Int32,   DataType::Uint32,
+                                      DataType::Int64,      DataType::Uint64,  DataType::Float8E4m3,
+                                      DataType::Float8E5m2, DataType::Float16, DataType::BFloat16,
+                                      DataType::Float32,    DataType::Float64};
+inline constexpr RedOp kOps[] = {RedOp::Sum, RedOp::Prod, RedOp::Max,
+                                 RedOp::Min, RedOp::Avg,  RedOp::PreMulSum};
 
-/// A 16-bit float with `fraction` bits of mantissa and the least normal exponent `least`.
+/// A float of `width` bits with `fraction` bits of mantissa and the least normal exponent `least`.
+/// Codes up to `largest` are finite; the next is infinity, unless nothing but NaN (`nan`) is left.
+/// 8-bit ones saturate.
 struct SmallFloat {
-  int fraction, least;
-  [[nodiscard]] float decode(uint16_t bits) const {
-    const int magnitude = bits & 0x7fff, exponent = magnitude >> fraction;
-    const int mantissa = magnitude & ((1 << fraction) - 1), top = 0x7fff >> fraction;
-    double value = exponent == top ? (mantissa ? NAN : INFINITY)
+  int width, fraction, least, largest, nan;
+
+  [[nodiscard]] double decode(int bits) const {
+    const int magnitude = bits & ((1 << (width - 1)) - 1), exponent = magnitude >> fraction;
+    const int mantissa = magnitude & ((1 << fraction) - 1);
+    double value = magnitude > largest ? (magnitude == infinity() ? INFINITY : NAN)
                    : exponent == 0
                        ? std::ldexp(mantissa, least - fraction)
                        : std::ldexp(mantissa + (1 << fraction), exponent - 1 + least - fraction);
-    return static_cast<float>(bits & 0x8000 ? -value : value);
+    return magnitude == bits ? value : -value;
   }
-  [[nodiscard]] uint16_t encode(float value) const {
-    const int infinity = (0x7fff >> fraction) << fraction;
-    if (std::isnan(value)) return static_cast<uint16_t>(infinity | (1 << (fraction - 1)));
-    const int sign = std::signbit(value) ? 0x8000 : 0;
-    if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
-    if (value == 0) return static_cast<uint16_t>(sign);
+  [[nodiscard]] int encode(double value) const {
+    if (std::isnan(value)) return nan;
+    const int sign = std::signbit(value) ? 1 << (width - 1) : 0;
+    const int top = width == 8 ? largest : infinity();
+    if (std::isinf(value)) return sign | top;
+    if (value == 0) return sign;
     int exponent = 0;
     std::frexp(value, &exponent);
     const int e = std::max(exponent - 1, least);
-    const double units = std::nearbyint(std::ldexp(std::fabs(double{value}), fraction - e));
-    int bits = static_cast<int>(units) + ((e - least) << fraction);
-    if (bits > infinity) bits = infinity;
-    return static_cast<uint16_t>(sign | bits);
+    const double units = std::nearbyint(std::ldexp(std::fabs(value), fraction - e));
+    const double bits = units + std::ldexp(e - least, fraction);
+    return sign | (bits > top ? top : static_cast<int>(bits));
+  }
+
+ private:
+  [[nodiscard]] int infinity() const {
+    return largest + 1 < (1 << (width - 1)) - 1 ? largest + 1 : -1;
   }
 };
-inline constexpr SmallFloat kHalf{10, -14}, kBFloat{7, -126};
+inline constexpr SmallFloat kHalf{16, 10, -14, 0x7bff, 0x7e00},
+    kBFloat{16, 7, -126, 0x7f7f, 0x7fc0}, kE4m3{8, 3, -6, 0x7e, 0x7f}, kE5m2{8, 2, -14, 0x7b, 0x7f};
+
+/// The small float that `type` is, or null.
+inline const SmallFloat* small_float(DataType type) {
+  switch (type) {
+    case DataType::Float16:
+      return &kHalf;
+    case DataType::BFloat16:
+      return &kBFloat;
+    case DataType::Float8E4m3:
+      return &kE4m3;
+    case DataType::Float8E5m2:
+      return &kE5m2;
+    default:
+      return nullptr;
+  }
+}
+
+/// `value` as one element of `type`.
+inline Factor element_of(DataType type, double value) {
+  Factor out;
+  const auto put = [&](auto typed) { std::memcpy(out.element, &typed, sizeof typed); };
+  const SmallFloat* kind = small_float(type);
+  if (kind != nullptr && size_of(type) == 1)
+    put(static_cast<uint8_t>(kind->encode(value)));
+  else if (kind != nullptr)
+    put(static_cast<uint16_t>(kind->encode(value)));
+  else if (type == DataType::Float32)
+    put(static_cast<float>(value));
+  else if (type == DataType::Float64)
+    put(value);
+  else
+    put(static_cast<int64_t>(value));  // the low bytes, which come first here
+  return out;
+}
 
 template <typename T>
 T reference_combine(RedOp op, T a, T b) {
@@ -67,16 +111,22 @@ T reference_combine(RedOp op, T a, T b) {
   }
 }
 
-/// `Sum` accumulates, `load` and `store` convert.
+/// `Sum` accumulates, `load` and `store` convert. `factors`: of the sources, for PreMulSum.
 template <typename Word, typename Sum, typename Load, typename Store>
 void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, RedOp op,
-                    uint32_t divisor, Load load, Store store) {
+                    uint32_t divisor, const Factor* factors, Load load, Store store) {
+  Word word;
+  const auto read = [&](const void* from) {
+    std::memcpy(&word, from, sizeof word);
+    return load(word);
+  };
   for (size_t i = 0; i < count; ++i) {
-    Word word;
     Sum sum{};
     for (size_t s = 0; s < srcs.size(); ++s) {
-      std::memcpy(&word, static_cast<const std::byte*>(srcs[s]) + i * sizeof word, sizeof word);
-      sum = s == 0 ? load(word) : reference_combine<Sum>(op, sum, load(word));
+      Sum next = read(static_cast<const std::byte*>(srcs[s]) + i * sizeof word);
+      if (op == RedOp::PreMulSum)
+        next = reference_combine<Sum>(RedOp::Prod, next, read(factors[s].element));
+      sum = s == 0 ? next : reference_combine<Sum>(op, sum, next);
     }
     if (op == RedOp::Avg) {
       if constexpr (std::is_floating_point_v<Sum>)
@@ -93,18 +143,20 @@ void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, 
   }
 }
 
-/// dst may be one of srcs.
+/// dst may be one of srcs. `factors`: of the sources, for PreMulSum.
 inline void reference_reduce(void* dst, std::span<const void* const> srcs, size_t count,
-                             DataType type, RedOp op, uint32_t divisor) {
+                             DataType type, RedOp op, uint32_t divisor,
+                             const Factor* factors = nullptr) {
   const auto fold = [&]<typename Word, typename Sum>(Word, Sum) {
     reference_fold<Word, Sum>(
-        dst, srcs, count, op, divisor, [](Word word) { return static_cast<Sum>(word); },
+        dst, srcs, count, op, divisor, factors, [](Word word) { return static_cast<Sum>(word); },
         [](Sum sum) { return static_cast<Word>(sum); });
   };
-  const auto fold_small = [&](const SmallFloat& kind) {
-    reference_fold<uint16_t, float>(
-        dst, srcs, count, op, divisor, [&](uint16_t word) { return kind.decode(word); },
-        [&](float sum) { return kind.encode(sum); });
+  const auto fold_small = [&]<typename Word>(Word, const SmallFloat& kind) {
+    reference_fold<Word, float>(
+        dst, srcs, count, op, divisor, factors,
+        [&](Word word) { return static_cast<float>(kind.decode(word)); },
+        [&](float sum) { return static_cast<Word>(kind.encode(sum)); });
   };
   switch (type) {
     case DataType::Int8:
@@ -127,10 +179,12 @@ inline void reference_reduce(void* dst, std::span<const void* const> srcs, size_
       return fold(float{}, float{});
     case DataType::Float64:
       return fold(double{}, double{});
+    case DataType::Float8E4m3:
+    case DataType::Float8E5m2:
+      return fold_small(uint8_t{}, *small_float(type));
     case DataType::Float16:
-      return fold_small(kHalf);
     case DataType::BFloat16:
-      return fold_small(kBFloat);
+      return fold_small(uint16_t{}, *small_float(type));
   }
 }
 
@@ -139,20 +193,27 @@ inline void reference_reduce(void* dst, std::span<const void* const> srcs, size_
 inline std::vector<std::byte> random_elements(std::mt19937_64& random, DataType type,
                                               size_t count) {
   std::vector<std::byte> bytes(count * size_of(type));
-  const bool is_float = type == DataType::Float16 || type == DataType::BFloat16 ||
-                        type == DataType::Float32 || type == DataType::Float64;
+  const bool is_float =
+      small_float(type) != nullptr || type == DataType::Float32 || type == DataType::Float64;
   for (size_t i = 0; i < count; ++i) {
-    uint64_t word = random();
+    const uint64_t word = random();
     const float ordinary = static_cast<float>(word >> 40) / 0x1p22F - 2.0F;
-    if (is_float && word % 16 != 0) {
-      if (type == DataType::Float16) word = kHalf.encode(ordinary);
-      if (type == DataType::BFloat16) word = kBFloat.encode(ordinary);
-      if (type == DataType::Float32) word = std::bit_cast<uint32_t>(ordinary);
-      if (type == DataType::Float64) word = std::bit_cast<uint64_t>(double{ordinary} / 3);
-    }
-    std::memcpy(bytes.data() + i * size_of(type), &word, size_of(type));
+    std::byte* out = bytes.data() + i * size_of(type);
+    if (is_float && word % 16 != 0)
+      std::memcpy(out, element_of(type, double{ordinary} / 3).element, size_of(type));
+    else
+      std::memcpy(out, &word, size_of(type));
   }
   return bytes;
+}
+
+/// A random PreMulSum factor for each of `n` ranks.
+inline std::vector<Factor> random_factors(std::mt19937_64& random, DataType type, size_t n) {
+  const std::vector<std::byte> elements = random_elements(random, type, n);
+  std::vector<Factor> factors(n);
+  for (size_t i = 0; i < n; ++i)
+    std::memcpy(factors[i].element, elements.data() + i * size_of(type), size_of(type));
+  return factors;
 }
 
 }  // namespace hetccl::fake

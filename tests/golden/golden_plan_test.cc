@@ -14,14 +14,8 @@ namespace {
 
 constexpr const char* kLayouts[] = {"A", "AA", "AB", "AAB", "AABB", "ABAB", "ABC", "AABBC"};
 
-/// All ranks' plans of all collectives.
-std::string plans_as_json(const topology::Topology& topology) {
-  const Spec specs[] = {{Collective::AllReduce},
-                        {Collective::AllReduce, 0, true},
-                        {Collective::ReduceScatter},
-                        {Collective::AllGather},
-                        {Collective::Broadcast, topology.n_ranks() - 1},
-                        {Collective::Barrier}};
+/// All ranks' plans of `specs`.
+std::string plans_as_json(const topology::Topology& topology, const std::vector<Spec>& specs) {
   std::string text = "[";
   for (const Spec& spec : specs) {
     for (int rank = 0; rank < topology.n_ranks(); ++rank) {
@@ -31,10 +25,20 @@ std::string plans_as_json(const topology::Topology& topology) {
       text += "{\"collective\": \"" + std::string(name_of(spec.collective)) +
               "\", \"root\": " + std::to_string(spec.root) +
               ", \"average\": " + (spec.average ? "true" : "false") +
-              ", \"rank\": " + std::to_string(rank) + ",\n\"plan\": " + to_json(made.value()) + "}";
+              (spec.scale ? ", \"scale\": true" : "") + ", \"rank\": " + std::to_string(rank) +
+              ",\n\"plan\": " + to_json(made.value()) + "}";
     }
   }
   return text + "\n]\n";
+}
+
+std::string plans_as_json(const topology::Topology& topology) {
+  return plans_as_json(topology, {{Collective::AllReduce},
+                                  {Collective::AllReduce, 0, true},
+                                  {Collective::ReduceScatter},
+                                  {Collective::AllGather},
+                                  {Collective::Broadcast, topology.n_ranks() - 1},
+                                  {Collective::Barrier}});
 }
 
 void check_file(const std::string& name, const std::string& text) {
@@ -59,6 +63,19 @@ TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") 
   infos[1].nics = {{"eth1", "", 3000, 0}};
   infos[2].nics = {{"eth2", "", 9000, 1}};
   check_file("AAABB_unequal", plans_as_json(topology::Topology::build(infos).value()));
+}
+
+TEST_CASE("plans of rooted reductions and of pre-multiplied sums equal the golden files") {
+  for (const std::string layout : {"AA", "AB", "AAB", "AABB", "ABC"}) {
+    const topology::Topology topology = test::layout_topology(layout);
+    const int last = topology.n_ranks() - 1;
+    check_file(layout + "_reduce",
+               plans_as_json(topology, {{Collective::Reduce, 0},
+                                        {Collective::Reduce, last, true},
+                                        {Collective::Reduce, last, false, true},
+                                        {Collective::AllReduce, 0, false, true},
+                                        {Collective::ReduceScatter, 0, false, true}}));
+  }
 }
 
 }  // namespace

@@ -30,13 +30,13 @@ std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topol
 
 Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
   Spec spec;
-  spec.collective = static_cast<Collective>(random() % 5);
-  const bool reduces =
-      spec.collective == Collective::AllReduce || spec.collective == Collective::ReduceScatter;
-  if (spec.collective == Collective::Broadcast) {
+  spec.collective = static_cast<Collective>(random() % 6);
+  if (spec.collective == Collective::Broadcast || spec.collective == Collective::Reduce) {
     spec.root = static_cast<int>(random() % static_cast<uint64_t>(topology.n_ranks()));
   }
-  spec.average = reduces && random() % 2 == 0;
+  const uint64_t how = random() % 4;
+  spec.average = reduces(spec.collective) && how == 0;
+  spec.scale = reduces(spec.collective) && how == 1;
   return spec;
 }
 
@@ -78,6 +78,22 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
   }
 }
 
+TEST_CASE("reductions to every root, plain, averaged and scaled, in all small layouts") {
+  for (const char* layout : {"A", "AA", "AB", "AAB", "ABB", "ABAB", "ABC", "AABBC", "ABCA"}) {
+    const topology::Topology topology = test::layout_topology(layout);
+    for (int root = 0; root < topology.n_ranks(); ++root) {
+      for (const int how : {0, 1, 2}) {
+        CAPTURE(layout);
+        CAPTURE(root);
+        const Spec spec{Collective::Reduce, root, how == 1, how == 2};
+        const Result<Verified> verified = verify(spec, topology, plan_all(spec, topology));
+        REQUIRE_MESSAGE(verified.ok(), verified.status().message());
+        CHECK(verified.value().cross_bytes == least_bytes(spec, topology, 1000, DataType::Float32));
+      }
+    }
+  }
+}
+
 TEST_CASE("more clusters than one reduction has sources") {
   for (size_t n_clusters : {16, 17, 18, 33}) {
     std::vector<topology::RankInfo> infos;
@@ -88,8 +104,9 @@ TEST_CASE("more clusters than one reduction has sources") {
     const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
     for (Collective collective :
          {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
-          Collective::Broadcast, Collective::Barrier}) {
-      const Spec spec{collective, 5, collective == Collective::AllReduce};
+          Collective::Broadcast, Collective::Reduce, Collective::Barrier}) {
+      const Spec spec{collective, 5, collective == Collective::AllReduce,
+                      collective == Collective::ReduceScatter};
       const Result<Verified> verified = verify(spec, topology, plan_all(spec, topology));
       CHECK_MESSAGE(verified.ok(), verified.status().message());
     }

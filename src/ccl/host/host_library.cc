@@ -39,19 +39,20 @@ class HostCommunicator : public Communicator {
   HostCommunicator(const HostCommunicator&) = delete;
   HostCommunicator& operator=(const HostCommunicator&) = delete;
 
-  Status all_reduce(const void* send, void* recv, size_t count, DataType type, RedOp op,
+  Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override {
     const Shard whole{0, send, recv, count};
-    return enqueue(Kind::AllReduce, {&whole, 1}, type, op, stream);
+    return enqueue(Kind::AllReduce, {&whole, 1}, type, how, stream);
   }
-  Status reduce(std::span<const Shard> shards, DataType type, RedOp op, void* stream) override {
-    return enqueue(Kind::Reduce, shards, type, op, stream);
+  Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                void* stream) override {
+    return enqueue(Kind::Reduce, shards, type, how, stream);
   }
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
-    return enqueue(Kind::Broadcast, shards, type, RedOp::Sum, stream);
+    return enqueue(Kind::Broadcast, shards, type, {}, stream);
   }
   Status barrier(void* stream) override {
-    return enqueue(Kind::Barrier, {}, DataType::Uint8, RedOp::Sum, stream);
+    return enqueue(Kind::Barrier, {}, DataType::Uint8, {}, stream);
   }
 
   [[nodiscard]] Status async_error() const override { return member_->error(); }
@@ -73,6 +74,9 @@ class HostCommunicator : public Communicator {
       if (shard.root < 0 || shard.root >= member_->n_ranks())
         return error(Code::InvalidArgument, "root %d in a host cluster of %d ranks", shard.root,
                      member_->n_ranks());
+      if (shard.receiver < -1 || shard.receiver >= member_->n_ranks())
+        return error(Code::InvalidArgument, "receiver %d in a host cluster of %d ranks",
+                     shard.receiver, member_->n_ranks());
       if (shard.count > left)
         return error(Code::InvalidArgument, "a collective of %zu elements and more overflows",
                      shard.count);
@@ -82,14 +86,15 @@ class HostCommunicator : public Communicator {
   }
 
   // A list too long for one operation becomes several, on all ranks alike.
-  Status enqueue(Kind kind, std::span<const Shard> shards, DataType type, RedOp op, void* stream) {
-    HETCCL_TRY(check(shards, type, op, stream));
+  Status enqueue(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how,
+                 void* stream) {
+    HETCCL_TRY(check(shards, type, how.op, stream));
     auto* queue = static_cast<TaskQueue*>(stream);
     const size_t most = Operation::max_shards(member_->n_ranks());
     do {
       const auto part = shards.first(std::min(shards.size(), most));
       shards = shards.subspan(part.size());
-      queue->push([member = member_, operation = &member_->open(kind, part, type, op), queue] {
+      queue->push([member = member_, operation = &member_->open(kind, part, type, how), queue] {
         return member->poll(*operation, *queue);
       });
     } while (!shards.empty());

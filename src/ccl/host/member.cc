@@ -26,13 +26,15 @@ Member::Member(Segment segment, int rank, Waker* waker, std::vector<RemoteWaker>
       waker_(waker),
       peers_(std::move(peers)),
       sources_(static_cast<size_t>(segment_.n_ranks())),
-      offsets_(static_cast<size_t>(segment_.n_ranks())) {}
+      offsets_(static_cast<size_t>(segment_.n_ranks())),
+      factors_(static_cast<size_t>(segment_.n_ranks())) {}
 
 bool Member::wakeable() const {
   return waker_ && segment_.control(rank_).unwakeable.load(std::memory_order_acquire) == 0;
 }
 
-Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type, RedOp op) {
+Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
+                        const Reducer& how) {
   Operation* operation = nullptr;
   {
     std::lock_guard lock(idle_mutex_);
@@ -45,7 +47,7 @@ Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
       idle_.pop_back();
     }
   }
-  operation->prepare(kind, shards, type, op, opened_++, n_ranks(), scratch_);
+  operation->prepare(kind, shards, type, how, opened_++, n_ranks(), scratch_);
   return *operation;
 }
 
@@ -96,7 +98,8 @@ bool Member::contribute(const Operation& operation, const TaskQueue& queue, size
   if (chunk == operation.first_chunk + operation.n_chunks) return false;
   if (chunk >= kDepth && !all_reached(&RankControl::gathered, chunk + 1 - kDepth, all_gathered_))
     return false;
-  if (chunk == operation.first_chunk) segment_.descriptor(rank_, chunk) = operation.call;
+  if (chunk == operation.first_chunk)
+    segment_.descriptor(rank_, chunk) = {operation.call, operation.factor};
   contribute_chunk(operation, queue, work);
   segment_.control(rank_).contributed.value.store(++contributed_);
   return true;
@@ -107,7 +110,7 @@ bool Member::reduce(const Operation& operation, const TaskQueue& queue, size_t& 
   if (chunk == contributed_ || !all_reached(&RankControl::contributed, chunk + 1, all_contributed_))
     return false;
   if (chunk == operation.first_chunk) {
-    compare_calls(operation);
+    read_calls(operation);
     if (stopped_.load(std::memory_order_relaxed)) return false;
   }
   if (operation.call.kind == Kind::AllReduce)
@@ -180,7 +183,7 @@ void Member::combine(const Operation& operation, std::byte* dst, const std::byte
   for (int r = 0; r < n_ranks(); ++r)
     sources_[static_cast<size_t>(r)] = r == rank_ ? own : segment_.slot(r, reduced_) + offset;
   hetccl::reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
-                 static_cast<uint32_t>(n_ranks()));
+                 static_cast<uint32_t>(n_ranks()), factors_.data());
 }
 
 void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
@@ -224,16 +227,18 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
     const std::byte* from = segment_.slot(shard.root, reduced_) + offset;
     offset += operation.slot_bytes(piece);
     // The root may want no copy of what it sends.
-    const bool wanted = shard.root != rank_ || (shard.recv && shard.recv != shard.send);
+    const bool wanted = (shard.receiver < 0 || shard.receiver == rank_) &&
+                        (shard.root != rank_ || (shard.recv && shard.recv != shard.send));
     if (!wanted || piece.count() == 0) continue;
     std::memcpy(at(queue, shard.recv, piece.begin * element), from, piece.count() * element);
     work += piece.count() * element;
   }
 }
 
-void Member::compare_calls(const Operation& operation) {
+void Member::read_calls(const Operation& operation) {
   for (int r = 0; r < n_ranks(); ++r) {
-    const CallDescriptor& theirs = segment_.descriptor(r, operation.first_chunk);
+    const auto& [theirs, factor] = segment_.descriptor(r, operation.first_chunk);
+    factors_[static_cast<size_t>(r)] = factor;
     if (theirs == operation.call) continue;
     const std::string mine_text = describe(operation.call), their_text = describe(theirs);
     return fail(hetccl::error(

@@ -32,7 +32,7 @@ class Member : public ShmSource {
   [[nodiscard]] bool wakeable() const;
 
   /// The next operation of the communicator's sequence, prepared. One thread at a time.
-  Operation& open(Kind kind, std::span<const Shard> shards, DataType type, RedOp op);
+  Operation& open(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how);
   /// Advances `operation` by a bounded piece; operations advance in the order of `open`, on
   /// whatever queue they are. Once Done, the operation is gone.
   TaskState poll(Operation& operation, const TaskQueue& queue);
@@ -62,7 +62,7 @@ class Member : public ShmSource {
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
                                  uint64_t& known) const;
   [[nodiscard]] bool failed() const;
-  void compare_calls(const Operation& operation);
+  void read_calls(const Operation& operation);
   void fail(const Status& status);
   void ring_sleepers();
   void close(Operation& operation);
@@ -77,6 +77,7 @@ class Member : public ShmSource {
   uint64_t all_contributed_ = 0, all_reduced_ = 0, all_gathered_ = 0;  // at least
   std::vector<const void*> sources_;
   std::vector<size_t> offsets_;
+  std::vector<Factor> factors_;  // of the ranks, in the operation whose turn it is
   std::atomic<uint64_t> turn_{0};
 
   uint64_t opened_ = 0;

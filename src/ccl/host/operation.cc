@@ -28,9 +28,10 @@ size_t Operation::max_shards(int n_ranks) {
   return Segment::slot_bytes(n_ranks) / 2 / kPieceOverhead;
 }
 
-void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, RedOp op,
+void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
                         uint64_t sequence, int n_ranks, std::vector<size_t>& scratch) {
   shards.assign(list.begin(), list.end());
+  factor = how.factor;
   started = false;
   const auto ranks = static_cast<size_t>(n_ranks);
   scratch.assign(ranks, 0);
@@ -38,10 +39,11 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, R
   uint64_t digest = 0xcbf29ce484222325ULL;
   for (const Shard& shard : shards) {
     digest = mix(mix(digest, static_cast<uint64_t>(shard.root)), shard.count);
+    digest = mix(digest, static_cast<uint64_t>(shard.receiver));
     total += shard.count;
     scratch[static_cast<size_t>(shard.root)] += shard.count * size_of(type);
   }
-  call = {sequence, total, digest, static_cast<uint32_t>(shards.size()), kind, type, op};
+  call = {sequence, total, digest, static_cast<uint32_t>(shards.size()), kind, type, how.op};
 
   // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
   const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());

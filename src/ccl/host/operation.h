@@ -20,7 +20,8 @@ struct Range {
 /// Every shard is cut into `n_chunks` pieces and chunk k carries piece k of each, so that all roots
 /// work at once.
 struct Operation {
-  CallDescriptor call;
+  Called call;
+  Factor factor;              ///< of this rank, for PreMulSum
   std::vector<Shard> shards;  ///< all_reduce: one, whose root means nothing
   uint64_t n_chunks = 1;
   /// all_reduce of a large message: every rank reduces a segment of each chunk, publishes it in its
@@ -34,8 +35,8 @@ struct Operation {
   static size_t max_shards(int n_ranks);
 
   /// Sets all of the above. `scratch` keeps its memory from call to call.
-  void prepare(Kind kind, std::span<const Shard> list, DataType type, RedOp op, uint64_t sequence,
-               int n_ranks, std::vector<size_t>& scratch);
+  void prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
+               uint64_t sequence, int n_ranks, std::vector<size_t>& scratch);
 
   [[nodiscard]] size_t element() const { return size_of(call.type); }
   /// Piece `k` of a shard of `count` elements.

@@ -16,7 +16,7 @@ namespace {
 Operation prepared(Kind kind, const std::vector<Shard>& shards, DataType type, int n_ranks) {
   Operation operation;
   std::vector<size_t> scratch;
-  operation.prepare(kind, shards, type, RedOp::Sum, 7, n_ranks, scratch);
+  operation.prepare(kind, shards, type, {RedOp::Sum}, 7, n_ranks, scratch);
   return operation;
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("the segments of a chunk cover it, on whole cache lines") {
     }
 }
 
-TEST_CASE("calls differ when any root or count does") {
+TEST_CASE("calls differ when any root, receiver or count does") {
   const std::vector<Shard> shards = {{0, nullptr, nullptr, 5}, {1, nullptr, nullptr, 6}};
   const auto call = [](std::vector<Shard> list) {
     return prepared(Kind::Reduce, list, DataType::Int8, 3).call;
@@ -78,6 +78,9 @@ TEST_CASE("calls differ when any root or count does") {
   CHECK(call(shards) == call(shards));
   auto other = shards;
   other[1].root = 2;
+  CHECK_FALSE(call(shards) == call(other));
+  other = shards;
+  other[1].receiver = 2;
   CHECK_FALSE(call(shards) == call(other));
   other = shards;
   std::swap(other[0].count, other[1].count);  // the same total

@@ -48,7 +48,7 @@ struct Segment::FailureRecord {
   char text[kRecordBytes - 8];
 };
 
-std::string describe(const CallDescriptor& call) {
+std::string describe(const Called& call) {
   std::string text = "call " + std::to_string(call.sequence) + ", ";
   text += kind_name(call.kind);
   if (call.kind == Kind::Barrier) return text;

@@ -20,20 +20,27 @@ inline constexpr uint64_t kDepth = 4;
 
 enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier };
 
-/// What a rank called, published with the call's first chunk and compared by every other rank.
-struct alignas(64) CallDescriptor {
+/// What a rank called.
+struct Called {
   uint64_t sequence = 0;
   uint64_t count = 0;   ///< elements of all shards
-  uint64_t digest = 0;  ///< of every shard's root and count
+  uint64_t digest = 0;  ///< of every shard's root, receiver and count
   uint32_t n_shards = 0;
   Kind kind{};
   DataType type{};
   RedOp op{};
-  bool operator==(const CallDescriptor&) const = default;
+  bool operator==(const Called&) const = default;
+};
+
+/// Published with the call's first chunk: what every other rank compares, and the rank's factor of
+/// a PreMulSum.
+struct alignas(64) CallDescriptor {
+  Called call;
+  Factor factor;
 };
 
 /// "all_reduce of 5 float32, sum".
-std::string describe(const CallDescriptor& call);
+std::string describe(const Called& call);
 
 /// A counter of finished chunks, on a cache line of its own.
 struct alignas(64) Counter {

@@ -35,11 +35,13 @@ struct ReduceTask {
     const size_t element = size_of(whole.type);
     const auto sources = static_cast<size_t>(whole.n_srcs);
     const size_t count = std::min(whole.count - done, kPieceBytes / element / sources);
-    const void* srcs[Reduction::kMaxSources];
+    Reduction piece = whole;
+    piece.count = count;
     for (size_t s = 0; s < sources; ++s)
-      srcs[s] = queue->host_address(static_cast<const std::byte*>(whole.srcs[s]) + done * element);
-    void* dst = queue->host_address(static_cast<std::byte*>(whole.dst) + done * element);
-    hetccl::reduce(dst, srcs, whole.n_srcs, count, whole.type, whole.op, whole.divisor);
+      piece.srcs[s] =
+          queue->host_address(static_cast<const std::byte*>(whole.srcs[s]) + done * element);
+    piece.dst = queue->host_address(static_cast<std::byte*>(whole.dst) + done * element);
+    hetccl::reduce(piece);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;
   }
