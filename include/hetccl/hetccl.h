@@ -42,7 +42,12 @@ typedef enum {
   hetcclAborted = 9
 } hetcclResult_t;
 
-/** Values equal ncclDataType_t's; NCCL has no 16-bit integers. */
+/** Values equal ncclDataType_t's; NCCL has no 16-bit integers.
+ *
+ * Floats of 16 and 8 bits are added and multiplied in float32; each partial result that leaves a
+ * rank is rounded to nearest even. The 8-bit ones saturate, as NCCL's do on CUDA: a result beyond
+ * the largest finite number, an infinity of e5m2 included, becomes the largest finite number of its
+ * sign. A NaN stays one. What is only moved keeps its bits. */
 typedef enum {
   hetcclInt8 = 0,
   hetcclUint8 = 1,
@@ -54,18 +59,29 @@ typedef enum {
   hetcclFloat32 = 7,
   hetcclFloat64 = 8,
   hetcclBfloat16 = 9,
+  hetcclFloat8e4m3 = 10, /**< the "fn" form: no infinities, the largest number is 448 */
+  hetcclFloat8e5m2 = 11, /**< the largest finite number is 57344 */
   hetcclInt16 = 64,
   hetcclUint16 = 65
 } hetcclDataType_t;
 
-/** Values equal ncclRedOp_t's. Avg divides the sum once; integers truncate toward zero. */
+/** Values equal ncclRedOp_t's. Avg divides the sum once; integers truncate toward zero. Numbers
+ * from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
 typedef enum {
   hetcclSum = 0,
   hetcclProd = 1,
   hetcclMax = 2,
   hetcclMin = 3,
-  hetcclAvg = 4
+  hetcclAvg = 4,
+  hetcclNumOps = 5,
+  hetcclMaxRedOp = 2147483647
 } hetcclRedOp_t;
+
+/** Where a scalar lies, and so when it is read. Values equal ncclScalarResidence_t's. */
+typedef enum {
+  hetcclScalarDevice = 0,       /**< in memory that the device reads; read by each collective */
+  hetcclScalarHostImmediate = 1 /**< in host memory; read by the call that it is passed to */
+} hetcclScalarResidence_t;
 
 typedef struct hetcclComm* hetcclComm_t;
 
@@ -147,8 +163,26 @@ HETCCL_API hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, 
 HETCCL_API hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                           hetcclDataType_t datatype, int root, hetcclComm_t comm,
                                           hetcclStream_t stream);
+/** recvbuff[i] = op over all ranks of sendbuff[i], on the root alone: elsewhere recvbuff is not
+ * used and may be NULL. In place: sendbuff == recvbuff on the root. */
+HETCCL_API hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                       hetcclDataType_t datatype, hetcclRedOp_t op, int root,
+                                       hetcclComm_t comm, hetcclStream_t stream);
 /** No rank passes before every rank has come. */
 HETCCL_API hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream);
+
+/** Makes an operator for hetcclAllReduce, hetcclReduceScatter and hetcclReduce on `comm`: the sum
+ * of each rank's elements times that rank's own scalar, of type `datatype`, which is the calls'
+ * too. Every rank passes an operator made so, with the same datatype; scalars may differ. The
+ * product is taken in the precision in which the sum is. On the host device a scalar in device
+ * memory is read when a collective is called, and must live until then. hetcclCommDestroy and
+ * hetcclCommAbort free operators that are left. */
+HETCCL_API hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* scalar,
+                                                     hetcclDataType_t datatype,
+                                                     hetcclScalarResidence_t residence,
+                                                     hetcclComm_t comm);
+/** Frees an operator of `comm`. Collectives that were called with it go on. */
+HETCCL_API hetcclResult_t hetcclRedOpDestroy(hetcclRedOp_t op, hetcclComm_t comm);
 
 /** An asynchronous stream of the host device: work enqueued on it runs in order, in the background.
  */

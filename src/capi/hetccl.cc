@@ -87,6 +87,16 @@ hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const v
   return with(comm, [&](Communicator& self) { return self.call({signature, send, recv}, stream); });
 }
 
+// The same for one that reduces by `op`, built in or made on `comm`.
+hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, Signature signature, const void* send,
+                         void* recv, hetcclStream_t stream) {
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(op), signature.type));
+    signature.op = how.op;
+    return self.call({signature, send, recv, how.factor}, stream);
+  });
+}
+
 // Runs `body(engine, queue)` on a stream of the host device, which stays alive meanwhile.
 template <typename Body>
 Status with_stream(hetcclStream_t stream, Body&& body) {
@@ -203,18 +213,16 @@ hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
 hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return collective(
-      comm, {Collective::AllReduce, narrow<DataType>(datatype), narrow<RedOp>(op), 0, count},
-      sendbuff, recvbuff, stream);
+  return reduction(comm, op, {Collective::AllReduce, narrow<DataType>(datatype), {}, 0, count},
+                   sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                    hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                    hetcclStream_t stream) {
-  return collective(
-      comm,
-      {Collective::ReduceScatter, narrow<DataType>(datatype), narrow<RedOp>(op), 0, recvcount},
-      sendbuff, recvbuff, stream);
+  return reduction(comm, op,
+                   {Collective::ReduceScatter, narrow<DataType>(datatype), {}, 0, recvcount},
+                   sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
@@ -233,9 +241,37 @@ hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t coun
                     sendbuff, recvbuff, stream);
 }
 
+hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                            hetcclDataType_t datatype, hetcclRedOp_t op, int root,
+                            hetcclComm_t comm, hetcclStream_t stream) {
+  return reduction(comm, op, {Collective::Reduce, narrow<DataType>(datatype), {}, root, count},
+                   sendbuff, recvbuff, stream);
+}
+
 hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
   return collective(comm, {Collective::Barrier, DataType::Int8, RedOp::Sum, 0, 0}, nullptr, nullptr,
                     stream);
+}
+
+hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* scalar,
+                                          hetcclDataType_t datatype,
+                                          hetcclScalarResidence_t residence, hetcclComm_t comm) {
+  return with(comm, [&](Communicator& self) -> Status {
+    if (op == nullptr) return null("op");
+    if (residence != hetcclScalarDevice && residence != hetcclScalarHostImmediate) {
+      return error(Code::InvalidArgument, "residence %d is none that hetccl knows",
+                   static_cast<int>(residence));
+    }
+    HETCCL_ASSIGN(const int number, self.create_pre_mul_sum(narrow<DataType>(datatype), scalar,
+                                                            residence == hetcclScalarDevice));
+    *op = static_cast<hetcclRedOp_t>(number);
+    return {};
+  });
+}
+
+hetcclResult_t hetcclRedOpDestroy(hetcclRedOp_t op, hetcclComm_t comm) {
+  return with(comm,
+              [&](Communicator& self) { return self.red_ops().destroy(static_cast<int>(op)); });
 }
 
 hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {

@@ -121,6 +121,16 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   return number;
 }
 
+Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
+  if (on_device && (device_->capabilities() & device::kHostAccessible) == 0) {
+    return error(Code::Unsupported,
+                 "rank %d: the host cannot read a scalar in this device's memory: keep it in host "
+                 "memory",
+                 rank());
+  }
+  return red_ops_.create(type, scalar, on_device ? ScalarRead::AtCall : ScalarRead::Now);
+}
+
 Status Communicator::wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
   while (executor_->full()) {
     lock.unlock();

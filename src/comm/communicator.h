@@ -12,6 +12,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/card.h"
+#include "comm/red_ops.h"
 #include "comm/runtime.h"
 #include "exec/executor.h"
 #include "plan/planner.h"
@@ -55,6 +56,11 @@ class Communicator {
 
   /// Enqueues on `native_stream`, or, when that is null, returns with the collective complete.
   Status call(const CollectiveArguments& arguments, void* native_stream);
+
+  /// Makes an operator for collectives of `type` on this communicator, which frees what is left.
+  /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
+  Result<int> create_pre_mul_sum(DataType type, const void* scalar, bool on_device);
+  [[nodiscard]] RedOps& red_ops() { return red_ops_; }
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
   Status finish();
@@ -105,6 +111,7 @@ class Communicator {
   Log log_;
   TimePoint init_deadline_{};
   std::atomic<int64_t> timeout_ms_{0};
+  RedOps red_ops_;
   device::Device* device_ = nullptr;
   std::unique_ptr<bootstrap::Session> session_;
   topology::Topology topology_;

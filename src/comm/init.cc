@@ -31,7 +31,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
 }
 
 Communicator::Communicator(Runtime& runtime, CommunicatorOptions options)
-    : runtime_(runtime), options_(std::move(options)), log_(runtime.log()) {
+    : runtime_(runtime),
+      options_(std::move(options)),
+      log_(runtime.log()),
+      red_ops_(runtime.red_op_numbers()) {
   log_.rank = options_.rank;
   const int64_t timeout =
       options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;

@@ -2,6 +2,7 @@
 // Only this folder names adaptors.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,8 @@ class Runtime {
     transport::Address address;
   };
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
+  /// Counts the operators that users of all communicators have made.
+  std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }
   /// A stream of the host device for the user; the handle is what collectives take.
   Result<void*> create_host_stream();
   /// The queue behind such a handle, kept while the caller holds it.
@@ -66,6 +69,7 @@ class Runtime {
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<bootstrap::Service> service_;
+  std::atomic<uint32_t> red_op_numbers_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;
 };

@@ -34,13 +34,18 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
   hetcclResult_t result{};
   hetcclCommStats_t stats{};
   stats.size = sizeof stats;
+  hetcclRedOp_t op{};
   const std::pair<const char*, hetcclResult_t> results[] = {
       {"AllReduce", hetcclAllReduce(data, data, 4, hetcclFloat32, hetcclSum, comm, nullptr)},
       {"ReduceScatter",
        hetcclReduceScatter(data, data, 1, hetcclFloat32, hetcclSum, comm, nullptr)},
       {"AllGather", hetcclAllGather(data, data, 1, hetcclFloat32, comm, nullptr)},
       {"Broadcast", hetcclBroadcast(data, data, 4, hetcclFloat32, 0, comm, nullptr)},
+      {"Reduce", hetcclReduce(data, data, 4, hetcclFloat32, hetcclSum, 0, comm, nullptr)},
       {"Barrier", hetcclBarrier(comm, nullptr)},
+      {"RedOpCreatePreMulSum",
+       hetcclRedOpCreatePreMulSum(&op, data, hetcclFloat32, hetcclScalarHostImmediate, comm)},
+      {"RedOpDestroy", hetcclRedOpDestroy(hetcclNumOps, comm)},
       {"Count", hetcclCommCount(comm, &number)},
       {"UserRank", hetcclCommUserRank(comm, &number)},
       {"SetTimeout", hetcclCommSetTimeout(comm, 1000)},
@@ -95,6 +100,15 @@ TEST_CASE("null arguments are named") {
   float data[4] = {};
   refused(hetcclAllReduce(nullptr, data, 4, hetcclFloat32, hetcclSum, comm, nullptr), "sendbuff");
   refused(hetcclAllReduce(data, nullptr, 4, hetcclFloat32, hetcclSum, comm, nullptr), "recvbuff");
+  refused(hetcclReduce(data, nullptr, 4, hetcclFloat32, hetcclSum, 0, comm, nullptr), "recvbuff");
+  hetcclRedOp_t op{};
+  const auto create = [&](hetcclRedOp_t* out, void* scalar, int residence) {
+    return hetcclRedOpCreatePreMulSum(out, scalar, hetcclFloat32,
+                                      static_cast<hetcclScalarResidence_t>(residence), comm);
+  };
+  refused(create(nullptr, data, hetcclScalarDevice), "op");
+  refused(create(&op, nullptr, hetcclScalarDevice), "scalar");
+  refused(create(&op, data, 2), "residence");
   CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
 }
 
@@ -159,7 +173,7 @@ TEST_CASE("ranks and ids out of range are refused") {
 TEST_CASE("types and operators that are none are refused, whatever their low bits") {
   hetcclComm_t comm = lone_rank();
   float data[4] = {};
-  for (const int wrong : {-1, 10, 63, 66, 255, 256 + 7, (1 << 16) + 7}) {
+  for (const int wrong : {-1, 12, 63, 66, 255, 256 + 7, (1 << 16) + 7}) {
     CAPTURE(wrong);
     CHECK(hetcclAllReduce(data, data, 4, static_cast<hetcclDataType_t>(wrong), hetcclSum, comm,
                           nullptr) == hetcclInvalidArgument);
@@ -170,6 +184,8 @@ TEST_CASE("types and operators that are none are refused, whatever their low bit
                           nullptr) == hetcclInvalidArgument);
   }
   CHECK(hetcclBroadcast(data, data, 4, hetcclFloat32, 1, comm, nullptr) == hetcclInvalidArgument);
+  CHECK(hetcclReduce(data, data, 4, hetcclFloat32, hetcclSum, -1, comm, nullptr) ==
+        hetcclInvalidArgument);
   CHECK(hetcclAllReduce(data, data, SIZE_MAX, hetcclFloat32, hetcclSum, comm, nullptr) ==
         hetcclInvalidArgument);
   CHECK(hetcclAllReduce(data, data, 4, hetcclFloat32, hetcclSum, comm, nullptr) == hetcclSuccess);

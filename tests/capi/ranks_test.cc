@@ -82,6 +82,56 @@ TEST_CASE("a stream's tickets grow, are reached in order, and show the data read
   });
 }
 
+TEST_CASE("a pre-multiplied sum takes each rank's own scalar, read when its residence says") {
+  for (const bool two : {false, true}) {
+    CAPTURE(two);
+    const auto comms = join(3, two);
+    on_all_ranks(3, [&](int rank) {
+      hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+      float scalar = static_cast<float>(rank + 1);
+      hetcclRedOp_t now{}, later{};
+      CHECK(hetcclRedOpCreatePreMulSum(&now, &scalar, hetcclFloat32, hetcclScalarHostImmediate,
+                                       comm) == hetcclSuccess);
+      CHECK(hetcclRedOpCreatePreMulSum(&later, &scalar, hetcclFloat32, hetcclScalarDevice, comm) ==
+            hetcclSuccess);
+      CHECK(now >= hetcclNumOps);
+      scalar *= 10;
+      const auto run = [&](hetcclRedOp_t op) {
+        std::vector<float> data(5000, 1);
+        CHECK(hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, op, comm,
+                              nullptr) == hetcclSuccess);
+        return data;
+      };
+      CHECK(all_are(run(now), 6));
+      CHECK(all_are(run(later), 60));
+      // The operator may go as soon as the call has returned, and so may its scalar.
+      hetcclStream_t stream = nullptr;
+      CHECK(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+      std::vector<float> part(1000), whole(3000, 1), reduced(3000, -1);
+      CHECK(hetcclReduceScatter(whole.data(), part.data(), 1000, hetcclFloat32, later, comm,
+                                stream) == hetcclSuccess);
+      CHECK(hetcclReduce(whole.data(), reduced.data(), 3000, hetcclFloat32, later, 1, comm,
+                         stream) == hetcclSuccess);
+      scalar = 0;
+      CHECK(hetcclRedOpDestroy(later, comm) == hetcclSuccess);
+      CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+      CHECK(all_are(part, 60));
+      CHECK(all_are(reduced, rank == 1 ? 60 : -1));
+      std::vector<float> data(10, 1);
+      CHECK(hetcclAllReduce(data.data(), data.data(), 10, hetcclFloat32, later, comm, nullptr) ==
+            hetcclInvalidArgument);
+      CHECK(hetcclRedOpDestroy(later, comm) == hetcclInvalidArgument);
+      CHECK(hetcclAllReduce(data.data(), data.data(), 10, hetcclFloat16, now, comm, nullptr) ==
+            hetcclInvalidArgument);
+      hetcclComm_t other = comms[static_cast<size_t>((rank + 1) % 3)];
+      CHECK(hetcclRedOpDestroy(now, other) == hetcclInvalidArgument);
+      CHECK(hetcclRedOpDestroy(hetcclSum, comm) == hetcclInvalidArgument);
+      CHECK(hetcclBarrier(comm, nullptr) == hetcclSuccess);
+    });
+    for (auto* comm : comms) CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+  }
+}
+
 TEST_CASE("work on a stream completes though nobody waits") {
   const auto comms = join(2, true);
   on_all_ranks(2, [&](int rank) {

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "fake/cases.h"
+#include "fake/fake_device.h"
 
 namespace {
 
@@ -222,6 +223,23 @@ TEST_CASE("bad arguments are refused before anything moves") {
   CHECK(call(1ULL << 62, 0, 7, 0, data.data(), data.data()) == Code::InvalidArgument);
   CHECK(call(50, 0, 7, 0, data.data(), data.data() + 10) == Code::InvalidArgument);
   CHECK(call(0, 0, 7, 0, nullptr, nullptr) == Code::Ok);
+}
+
+TEST_CASE("a scalar in memory that the host cannot read is refused") {
+  auto device = hetccl::fake::FakeDevice::create();
+  REQUIRE(device.ok());
+  auto runtime = Runtime::create({}, std::move(device).value());
+  REQUIRE(runtime.ok());
+  const auto id = runtime.value()->service().unique_id();
+  REQUIRE(id.ok());
+  const auto made = Communicator::create(*runtime.value(), id.value(), {});
+  REQUIRE_MESSAGE(made.ok(), made.status().message());
+  const float scalar = 2;
+  const auto create = [&](bool on_device) {
+    return made.value()->create_pre_mul_sum(DataType::Float32, &scalar, on_device).status().code();
+  };
+  CHECK(create(true) == Code::Unsupported);
+  CHECK(create(false) == Code::Ok);
 }
 
 TEST_CASE("a reduction reads every rank's buffer and writes the root's alone") {

@@ -1,0 +1,69 @@
+#include "comm/red_ops.h"
+
+#include <climits>
+#include <cstring>
+#include <string>
+
+namespace hetccl::comm {
+namespace {
+
+// Where NCCL's numbers of made operators begin too.
+constexpr int kFirst = static_cast<int>(RedOp::Avg) + 1;
+
+Factor read(const void* scalar, DataType type) {
+  Factor factor;
+  std::memcpy(factor.element, scalar, size_of(type));
+  return factor;
+}
+
+Status unknown(int number) {
+  return error(Code::InvalidArgument,
+               "op %d is no operator of this communicator: it was destroyed, made on another one, "
+               "or never made",
+               number);
+}
+
+}  // namespace
+
+Result<int> RedOps::create(DataType type, const void* scalar, ScalarRead when) {
+  if (!is_valid(type)) {
+    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+                 static_cast<int>(type));
+  }
+  if (scalar == nullptr) return error(Code::InvalidArgument, "scalar is null");
+  PreMulSum op{.type = type, .factor = {}};
+  if (when == ScalarRead::Now)
+    op.factor = read(scalar, type);
+  else
+    op.scalar = scalar;
+  std::lock_guard lock(mutex_);
+  for (;;) {
+    constexpr auto kNumbers = static_cast<uint32_t>(INT_MAX - kFirst);
+    const int number = kFirst + static_cast<int>(numbers_.fetch_add(1) % kNumbers);
+    if (made_.try_emplace(number, op).second) return number;
+  }
+}
+
+Status RedOps::destroy(int number) {
+  if (number >= 0 && number < kFirst) {
+    return error(Code::InvalidArgument, "op %d is built in: only what was created is destroyed",
+                 number);
+  }
+  std::lock_guard lock(mutex_);
+  return made_.erase(number) == 1 ? Status() : unknown(number);
+}
+
+Result<Reducer> RedOps::find(int number, DataType type) const {
+  if (number >= 0 && number < kFirst) return Reducer{static_cast<RedOp>(number)};
+  std::lock_guard lock(mutex_);
+  const auto found = made_.find(number);
+  if (found == made_.end()) return unknown(number);
+  const PreMulSum& op = found->second;
+  if (op.type != type) {
+    return error(Code::InvalidArgument, "op %d was made for %s, and this call's elements are %s",
+                 number, std::string(name_of(op.type)).c_str(), std::string(name_of(type)).c_str());
+  }
+  return Reducer{RedOp::PreMulSum, op.scalar == nullptr ? op.factor : read(op.scalar, type)};
+}
+
+}  // namespace hetccl::comm
