@@ -211,6 +211,33 @@ typedef struct {
 HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats);
 /** The topology as JSON. Valid until the communicator is destroyed. */
 HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);
+/** The topology of the ranks that `topology` describes, as JSON: {"ranks": [...]} with, of each
+ * rank, "rank", "host", "vendor" and what else hetcclCommGetTopology says of one. Clusters, border
+ * ranks and links follow from the ranks; what the text says of them is not read. At most 65,536
+ * ranks. Needs neither a communicator nor a network. `*json` is valid until this thread's next call
+ * of it. */
+HETCCL_API hetcclResult_t hetcclTopologyDescribe(const char* topology, const char** json);
+
+/** A call that is planned but not made. */
+typedef struct {
+  size_t size;               /**< set to sizeof(hetcclPlanQuery_t) before the call */
+  const char* topology;      /**< JSON, as for hetcclTopologyDescribe; at most 4,096 ranks */
+  const char* collective;    /**< "all_reduce", "broadcast", ... */
+  size_t count;              /**< elements, as the collective's own function counts them */
+  hetcclDataType_t datatype; /**< of the elements */
+  hetcclRedOp_t op;          /**< where the collective reduces */
+  int root;                  /**< where the collective has one */
+  int rank;                  /**< whose steps are listed; -1: every rank's */
+  size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */
+  unsigned int depth;        /**< as HETCCL_DEPTH; 0: as hetccl would choose */
+} hetcclPlanQuery_t;
+/** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters
+ * against the least possible; the word of the verifier, which executes all plans on symbols; each
+ * rank's steps. hetcclInvalidArgument names what is wrong with the query, hetcclUnsupported says
+ * what would be too large. Needs neither a communicator nor a network. `*json` is valid until this
+ * thread's next call of it. */
+HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** json);
+
 /** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;
  * what is missing and why. Valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclGetInfo(const char** json);

@@ -1,6 +1,22 @@
 #include "base/types.h"
 
+#include <vector>
+
 namespace hetccl {
+namespace {
+
+constexpr std::string_view kUnknownCollective = "unknown collective";
+
+/// The enum counts from 0 without gaps: whoever adds to it adds a name, and need not come here.
+std::vector<Collective> all_collectives() {
+  std::vector<Collective> all;
+  for (uint8_t value = 0; name_of(static_cast<Collective>(value)) != kUnknownCollective; ++value) {
+    all.push_back(static_cast<Collective>(value));
+  }
+  return all;
+}
+
+}  // namespace
 
 size_t size_of(DataType type) {
   switch (type) {
@@ -93,7 +109,22 @@ std::string_view name_of(Collective collective) {
     case Collective::Barrier:
       return "barrier";
   }
-  return "unknown collective";
+  return kUnknownCollective;
+}
+
+std::optional<Collective> parse_collective(std::string_view name) {
+  for (const Collective collective : all_collectives()) {
+    if (name_of(collective) == name) return collective;
+  }
+  return std::nullopt;
+}
+
+std::string collective_names() {
+  std::string names;
+  for (const Collective collective : all_collectives()) {
+    names.append(names.empty() ? "" : ", ").append(name_of(collective));
+  }
+  return names;
 }
 
 bool is_valid(DataType type) {

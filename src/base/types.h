@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace hetccl {
@@ -50,6 +52,10 @@ enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast
 [[nodiscard]] std::string_view name_of(DataType type);
 [[nodiscard]] std::string_view name_of(RedOp op);
 [[nodiscard]] std::string_view name_of(Collective collective);
+/// The collective of that name.
+[[nodiscard]] std::optional<Collective> parse_collective(std::string_view name);
+/// "all_reduce, reduce_scatter, …", for messages.
+[[nodiscard]] std::string collective_names();
 [[nodiscard]] bool is_valid(DataType type);
 [[nodiscard]] bool is_valid(RedOp op);
 

@@ -15,6 +15,8 @@ using hetccl::Signature;
 using hetccl::Status;
 using hetccl::TaskQueue;
 using hetccl::capi::finished;
+using hetccl::capi::narrow;
+using hetccl::capi::null;
 using hetccl::comm::Communicator;
 using hetccl::exec::Engine;
 
@@ -22,10 +24,6 @@ namespace {
 
 // Larger deadlines would overflow a 64-bit count of nanoseconds.
 constexpr int64_t kLongestTimeoutMs = 100'000'000'000;
-
-Status null(const char* argument) {
-  return error(Code::InvalidArgument, "%s is null", argument);
-}
 
 template <typename T>
 Status put(T* out, const char* argument, T value) {
@@ -74,12 +72,6 @@ hetcclResult_t with(hetcclComm_t comm, Body&& body) {
     HETCCL_ASSIGN(const auto found, hetccl::capi::find(comm));
     return body(*found);
   });
-}
-
-// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
-template <typename Enum>
-Enum narrow(int value) {
-  return static_cast<Enum>(value < 0 || value > UINT8_MAX ? UINT8_MAX : value);
 }
 
 hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,

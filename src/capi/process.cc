@@ -123,6 +123,10 @@ Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
   return std::move(node.mapped());
 }
 
+Status null(const char* argument) {
+  return error(Code::InvalidArgument, "%s is null", argument);
+}
+
 hetcclResult_t finish(const Status& status) {
   if (!status.ok()) error_slot() = status.message();
   return result_of(status.code());

@@ -23,6 +23,13 @@ hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator);
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 
+/// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
+template <typename Enum>
+Enum narrow(int value) {
+  return static_cast<Enum>(value < 0 || value > UINT8_MAX ? UINT8_MAX : value);
+}
+/// "<argument> is null".
+Status null(const char* argument);
 /// The return code of `status`; its text becomes this thread's last error.
 hetcclResult_t finish(const Status& status);
 /// The same for the exception in flight, which ends here. For `finished` alone.

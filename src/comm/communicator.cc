@@ -1,21 +1,10 @@
 #include "comm/communicator.h"
 
-#include <algorithm>
+#include "plan/call.h"
 
 namespace hetccl::comm {
-namespace {
 
 using std::chrono::milliseconds;
-
-// Blocks of `count` elements in the two buffers.
-uint64_t send_blocks(Collective collective, int n_ranks) {
-  return collective == Collective::ReduceScatter ? static_cast<uint64_t>(n_ranks) : 1;
-}
-uint64_t recv_blocks(Collective collective, int n_ranks) {
-  return collective == Collective::AllGather ? static_cast<uint64_t>(n_ranks) : 1;
-}
-
-}  // namespace
 
 Communicator::~Communicator() {
   if (executor_ != nullptr) {
@@ -33,26 +22,9 @@ Communicator::~Communicator() {
 
 Status Communicator::validate(const CollectiveArguments& arguments) const {
   const Signature& call = arguments.signature;
-  if (!is_valid(call.type)) {
-    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
-                 static_cast<int>(call.type));
-  }
-  if (plan::reduces(call.collective) && !is_valid(call.op)) {
-    return error(Code::InvalidArgument, "op %d is none that hetccl knows",
-                 static_cast<int>(call.op));
-  }
-  if (call.root < 0 || call.root >= n_ranks()) {
-    return error(Code::InvalidArgument, "root is %d: it must be from 0 to %d", call.root,
-                 n_ranks() - 1);
-  }
-  const uint64_t sends = send_blocks(call.collective, n_ranks());
-  const uint64_t recvs = recv_blocks(call.collective, n_ranks());
-  uint64_t bytes = 0, most = 0;
-  if (__builtin_mul_overflow(call.count, size_of(call.type), &bytes) ||
-      __builtin_mul_overflow(bytes, std::max(sends, recvs), &most) || most > (1ULL << 62)) {
-    return error(Code::InvalidArgument, "count %llu is too large",
-                 static_cast<unsigned long long>(call.count));
-  }
+  const auto ranks = static_cast<uint32_t>(n_ranks());
+  HETCCL_TRY(plan::check(call, ranks));
+  const uint64_t bytes = call.count * size_of(call.type);
   if (bytes == 0) return {};
   const bool reads = call.collective != Collective::Broadcast || call.root == rank();
   const bool writes = call.collective != Collective::Reduce || call.root == rank();
@@ -64,6 +36,8 @@ Status Communicator::validate(const CollectiveArguments& arguments) const {
   if (!reads || !writes) return {};
   const auto* send = static_cast<const std::byte*>(arguments.send);
   const auto* recv = static_cast<const std::byte*>(arguments.recv);
+  const uint64_t sends = plan::send_blocks(call.collective, ranks);
+  const uint64_t recvs = plan::recv_blocks(call.collective, ranks);
   const auto own = bytes * static_cast<uint64_t>(rank());
   const bool in_place = send + (sends > 1 ? own : 0) == recv + (recvs > 1 ? own : 0);
   if (!in_place && send < recv + bytes * recvs && recv < send + bytes * sends) {

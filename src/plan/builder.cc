@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/call.h"
+
 namespace hetccl::plan {
 
 Region region_of(Buffer buffer, const Piece& piece) {
@@ -15,8 +17,8 @@ Region part_of(const Region& whole, const Piece& piece) {
 Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology)
     : spec_(spec), topology_(topology), rank_(rank), cluster_(topology.cluster_of(rank)) {
   const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
-  if (spec.collective == Collective::ReduceScatter) plan_.input_blocks = n_ranks;
-  if (spec.collective == Collective::AllGather) plan_.output_blocks = n_ranks;
+  plan_.input_blocks = send_blocks(spec.collective, n_ranks);
+  plan_.output_blocks = recv_blocks(spec.collective, n_ranks);
 }
 
 int Builder::holder(int c, const Held& held) const {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "plan/call.h"
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -73,23 +74,7 @@ uint64_t saturated(uint64_t a, uint64_t b) {
   return b != 0 && a > kMax / b ? kMax : a * b;
 }
 
-bool is_rooted(Collective collective) {
-  return collective == Collective::Broadcast || collective == Collective::Reduce;
-}
-
 }  // namespace
-
-bool reduces(Collective collective) {
-  return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
-         collective == Collective::Reduce;
-}
-
-Spec spec_of(const Signature& call) {
-  return {.collective = call.collective,
-          .root = is_rooted(call.collective) ? call.root : 0,
-          .average = reduces(call.collective) && call.op == RedOp::Avg,
-          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum};
-}
 
 Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
   if (rank < 0 || rank >= topology.n_ranks()) {

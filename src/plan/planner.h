@@ -8,12 +8,6 @@
 
 namespace hetccl::plan {
 
-/// Does it combine elements of several ranks?
-bool reduces(Collective collective);
-
-/// What of a call decides its plan.
-Spec spec_of(const Signature& call);
-
 /// `rank`'s plan for `spec`. InvalidArgument when the root is no rank.
 Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology);
 

@@ -3,36 +3,11 @@
 #include <algorithm>
 #include <functional>
 
+#include "plan/traffic.h"
 #include "plan/verify_model.h"
 
 namespace hetccl::plan {
 namespace {
-
-/// Elements of `region` over all slices of the call.
-uint64_t elements_of(const Region& region, const VerifyOptions& options) {
-  const uint64_t slice = options.slice_bytes / size_of(options.type);
-  const uint64_t grain = grain_of(options.type);
-  const auto within = [&](uint64_t length) {
-    return element(region.end, length, grain) - element(region.begin, length, grain);
-  };
-  return options.count / slice * within(slice) + within(options.count % slice);
-}
-
-Verified totals(const VerifyModel& model, const VerifyOptions& options) {
-  Verified verified;
-  verified.steps = model.n_steps();
-  const topology::Topology& topology = model.topology();
-  for (StepId id = 0; id < model.n_steps(); ++id) {
-    const Step& step = model.step(id);
-    if (step.kind != StepKind::Send ||
-        topology.cluster_of(model.rank_of(id)) == topology.cluster_of(step.peer)) {
-      continue;
-    }
-    ++verified.messages;
-    verified.cross_bytes += elements_of(step.srcs[0], options) * size_of(options.type);
-  }
-  return verified;
-}
 
 /// No rank may leave a barrier before every rank has come: whom each event has heard of, as sets of
 /// ranks.
@@ -96,7 +71,14 @@ Result<Verified> verify(const Spec& spec, const topology::Topology& topology,
     HETCCL_TRY(check_values(model, order, /*in_place=*/false));
     HETCCL_TRY(check_values(model, order, /*in_place=*/true));
   }
-  return totals(model, options);
+  Verified verified;
+  verified.steps = model.n_steps();
+  for (const Traffic& pair :
+       traffic(topology, plans, options.count, options.type, options.slice_bytes)) {
+    verified.messages += pair.messages;
+    verified.cross_bytes += pair.bytes;
+  }
+  return verified;
 }
 
 }  // namespace hetccl::plan

@@ -1,4 +1,5 @@
 // The verifier's first part: each plan by itself.
+#include "plan/call.h"
 #include "plan/verify_model.h"
 
 namespace hetccl::plan {
@@ -81,10 +82,6 @@ struct Form {
   }
 };
 
-uint32_t blocks_of(const Spec& spec, Collective with_many, uint32_t n_ranks) {
-  return spec.collective == with_many ? n_ranks : 1;
-}
-
 }  // namespace
 
 bool is_ccl(StepKind kind) {
@@ -108,8 +105,8 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
       return error(Code::InternalError, "rank %d's plan has %d stages, rank 0's %d", rank,
                    plan.stages, plans[0].stages);
     }
-    if (plan.input_blocks != blocks_of(spec, Collective::ReduceScatter, n_ranks) ||
-        plan.output_blocks != blocks_of(spec, Collective::AllGather, n_ranks)) {
+    if (plan.input_blocks != send_blocks(spec.collective, n_ranks) ||
+        plan.output_blocks != recv_blocks(spec.collective, n_ranks)) {
       return error(Code::InternalError, "rank %d's plan has %u input and %u output blocks", rank,
                    plan.input_blocks, plan.output_blocks);
     }

@@ -1,0 +1,65 @@
+// The part of the C API that explains: pure functions of their arguments, without a Runtime, so
+// that they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
+#include "plan/describe.h"
+
+#include "capi/process.h"
+#include "hetccl/hetccl.h"
+#include "topology/topology.h"
+
+using hetccl::Code;
+using hetccl::error;
+using hetccl::Result;
+using hetccl::Status;
+using hetccl::capi::finished;
+using hetccl::capi::narrow;
+using hetccl::capi::null;
+using hetccl::topology::Topology;
+
+namespace {
+
+Result<hetccl::plan::Query> to_query(const hetcclPlanQuery_t& given) {
+  if (given.size < sizeof given) {
+    return error(Code::InvalidArgument, "query->size is not sizeof(hetcclPlanQuery_t)");
+  }
+  if (given.topology == nullptr) return null("query->topology");
+  if (given.collective == nullptr) return null("query->collective");
+  const auto collective = hetccl::parse_collective(given.collective);
+  if (!collective) {
+    return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s", given.collective,
+                 hetccl::collective_names().c_str());
+  }
+  hetccl::plan::Query query;
+  query.call = {*collective, narrow<hetccl::DataType>(given.datatype),
+                narrow<hetccl::RedOp>(given.op), given.root, given.count};
+  query.rank = given.rank;
+  query.slice_bytes = given.slice_bytes;
+  query.depth = given.depth;
+  return query;
+}
+
+}  // namespace
+
+hetcclResult_t hetcclTopologyDescribe(const char* topology, const char** json) {
+  return finished([&]() -> Status {
+    if (topology == nullptr) return null("topology");
+    if (json == nullptr) return null("json");
+    HETCCL_ASSIGN(const Topology graph, Topology::from_json(topology));
+    thread_local std::string text;
+    text = graph.to_json();
+    *json = text.c_str();
+    return {};
+  });
+}
+
+hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** json) {
+  return finished([&]() -> Status {
+    if (query == nullptr) return null("query");
+    if (json == nullptr) return null("json");
+    HETCCL_ASSIGN(const auto asked, to_query(*query));
+    HETCCL_ASSIGN(const Topology graph, Topology::from_json(query->topology));
+    thread_local std::string text;
+    HETCCL_ASSIGN(text, hetccl::plan::describe(asked, graph));
+    *json = text.c_str();
+    return {};
+  });
+}

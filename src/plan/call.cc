@@ -1,0 +1,55 @@
+#include "plan/call.h"
+
+#include <algorithm>
+
+namespace hetccl::plan {
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::Broadcast || collective == Collective::Reduce;
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
+         collective == Collective::Reduce;
+}
+
+Spec spec_of(const Signature& call) {
+  return {.collective = call.collective,
+          .root = is_rooted(call.collective) ? call.root : 0,
+          .average = reduces(call.collective) && call.op == RedOp::Avg,
+          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum};
+}
+
+uint32_t send_blocks(Collective collective, uint32_t n_ranks) {
+  return collective == Collective::ReduceScatter ? n_ranks : 1;
+}
+
+uint32_t recv_blocks(Collective collective, uint32_t n_ranks) {
+  return collective == Collective::AllGather ? n_ranks : 1;
+}
+
+Status check(const Signature& call, uint32_t n_ranks) {
+  if (!is_valid(call.type)) {
+    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+                 static_cast<int>(call.type));
+  }
+  if (reduces(call.collective) && !is_valid(call.op)) {
+    return error(Code::InvalidArgument, "op %d is none that hetccl knows",
+                 static_cast<int>(call.op));
+  }
+  if (call.root < 0 || static_cast<uint32_t>(call.root) >= n_ranks) {
+    return error(Code::InvalidArgument, "root is %d: it must be from 0 to %u", call.root,
+                 n_ranks - 1);
+  }
+  const uint64_t blocks =
+      std::max(send_blocks(call.collective, n_ranks), recv_blocks(call.collective, n_ranks));
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(call.count, size_of(call.type) * blocks, &bytes) ||
+      bytes > (1ULL << 62)) {
+    return error(Code::InvalidArgument, "count %llu is too large",
+                 static_cast<unsigned long long>(call.count));
+  }
+  return {};
+}
+
+}  // namespace hetccl::plan

@@ -1,0 +1,26 @@
+// A call of a collective as planners and their users see it: what of it decides the plan, and
+// whether it makes sense at all.
+#pragma once
+
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+
+/// Does one rank differ from the others?
+[[nodiscard]] bool is_rooted(Collective collective);
+
+/// Does it combine elements of several ranks?
+[[nodiscard]] bool reduces(Collective collective);
+
+/// What of a call decides its plan.
+[[nodiscard]] Spec spec_of(const Signature& call);
+
+/// Blocks of `count` elements in the buffer that each rank sends, and in the one it receives.
+[[nodiscard]] uint32_t send_blocks(Collective collective, uint32_t n_ranks);
+[[nodiscard]] uint32_t recv_blocks(Collective collective, uint32_t n_ranks);
+
+/// InvalidArgument, naming the argument, for a type, reduction or root that does not exist, and for
+/// a count whose buffers would exceed 2^62 bytes.
+Status check(const Signature& call, uint32_t n_ranks);
+
+}  // namespace hetccl::plan

@@ -1,0 +1,161 @@
+#include "plan/describe.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "plan/call.h"
+#include "plan/planner.h"
+#include "plan/schedule.h"
+#include "plan/traffic.h"
+#include "plan/verifier.h"
+
+namespace hetccl::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using topology::Topology;
+
+constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
+constexpr int kMaxRanks = 4096;              // all of their plans are held at once
+constexpr size_t kMaxListedSteps = 500'000;  // about 100 MB of text
+// The verifier keeps bits for each pair of a rank's steps, over depth + 2 slices: 70 MB at most.
+constexpr uint64_t kMaxVerifiedSteps = 16'384;
+constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30U;
+constexpr uint32_t kMaxDepth = 64;
+
+Status check_query(const Query& query, const Topology& topology) {
+  const int n_ranks = topology.n_ranks();
+  if (n_ranks > kMaxRanks) {
+    return error(Code::Unsupported, "a topology of %d ranks: plans are described for at most %d",
+                 n_ranks, kMaxRanks);
+  }
+  if (query.rank < -1 || query.rank >= n_ranks) {
+    return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d, or -1 for all",
+                 query.rank, n_ranks - 1);
+  }
+  if (query.slice_bytes % 64 != 0 || query.slice_bytes > kMaxSliceBytes) {
+    return error(Code::InvalidArgument,
+                 "slice_bytes is %llu: it must be a multiple of 64, at most %llu",
+                 static_cast<unsigned long long>(query.slice_bytes),
+                 static_cast<unsigned long long>(kMaxSliceBytes));
+  }
+  if (query.depth > kMaxDepth) {
+    return error(Code::InvalidArgument, "depth is %u: it must be at most %u", query.depth,
+                 kMaxDepth);
+  }
+  HETCCL_TRY(check(query.call, static_cast<uint32_t>(n_ranks)));
+  // Sums over all ranks and clusters stay within 64 bits.
+  uint64_t all_ranks = 0;
+  if (__builtin_mul_overflow(query.call.count * size_of(query.call.type),
+                             uint64_t{2} * kMaxRanks * kMaxRanks, &all_ranks)) {
+    return error(Code::InvalidArgument, "count %llu is too large to add up over all ranks",
+                 static_cast<unsigned long long>(query.call.count));
+  }
+  return {};
+}
+
+Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topology) {
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    HETCCL_ASSIGN(RankPlan one, plan(rank, spec, topology));
+    plans.push_back(std::move(one));
+  }
+  return plans;
+}
+
+Json slices_of(const RankPlan& plan, const Choice& choice, uint64_t bytes) {
+  const uint64_t whole = bytes / choice.slice_bytes + (bytes % choice.slice_bytes != 0 ? 1 : 0);
+  const uint64_t number = std::max<uint64_t>(1, whole);
+  Json lags = Json::array();
+  for (uint16_t stage = 0; stage < plan.stages; ++stage) {
+    lags.push_back(lag(stage, plan.stages, choice.depth));
+  }
+  const auto bounded = static_cast<uint32_t>(std::min<uint64_t>(number, UINT32_MAX));
+  return {{"number", number},
+          {"bytes", choice.slice_bytes},
+          {"depth", choice.depth},
+          {"slots", slots(plan, choice.depth, bounded)},
+          {"lag", std::move(lags)}};
+}
+
+Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<RankPlan>& plans,
+                const VerifyOptions& options) {
+  if (topology.n_ranks() > kMaxVerifiedRanks) {
+    return {{"verdict", "too large"},
+            {"reason", format("%d ranks, more than %d", topology.n_ranks(), kMaxVerifiedRanks)}};
+  }
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    const uint64_t unrolled = plans[rank].steps.size() * (options.depth + 2);
+    if (unrolled <= kMaxVerifiedSteps) continue;
+    return {{"verdict", "too large"},
+            {"reason", format("rank %zu's plan has %zu steps, over %u slices more than %llu", rank,
+                              plans[rank].steps.size(), options.depth + 2,
+                              static_cast<unsigned long long>(kMaxVerifiedSteps))}};
+  }
+  const Result<Verified> verified = verify(spec, topology, plans, options);
+  if (!verified.ok()) return {{"verdict", "wrong"}, {"reason", verified.status().message()}};
+  return {{"verdict", "correct"},
+          {"steps", verified.value().steps},
+          {"messages", verified.value().messages}};
+}
+
+Result<std::string> list_steps(const Query& query, const Topology& topology,
+                               const std::vector<RankPlan>& plans) {
+  std::string text;
+  size_t n_steps = 0;
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    if (query.rank >= 0 && static_cast<size_t>(query.rank) != rank) continue;
+    n_steps += plans[rank].steps.size();
+    if (n_steps > kMaxListedSteps) {
+      return error(Code::Unsupported, "all ranks have more than %zu steps: ask for one rank's",
+                   kMaxListedSteps);
+    }
+    text += format("%s{\"rank\": %zu, \"cluster\": %d, \"plan\": ", text.empty() ? "\n" : ",\n",
+                   rank, topology.cluster_of(static_cast<int>(rank)));
+    text += to_json(plans[rank]) + "}";
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> describe(const Query& query, const Topology& topology) {
+  HETCCL_TRY(check_query(query, topology));
+  Signature call = query.call;
+  if (call.collective == Collective::Barrier) call.count = 0;
+  const Spec spec = spec_of(call);
+  HETCCL_ASSIGN(const std::vector<RankPlan> plans, plan_all(spec, topology));
+  Choice choice = choose(spec, topology, call.count, call.type);
+  if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
+  if (query.depth > 0) choice.depth = query.depth;
+
+  const uint64_t bytes = call.count * size_of(call.type);
+  uint64_t cross_bytes = 0;
+  Json pairs = Json::array();
+  for (const Traffic& pair : traffic(topology, plans, call.count, call.type, choice.slice_bytes)) {
+    cross_bytes += pair.bytes;
+    pairs.push_back(
+        {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
+  }
+  const VerifyOptions options{choice.depth, call.count, call.type, choice.slice_bytes};
+  const Json head = {{"collective", name_of(call.collective)},
+                     {"type", name_of(call.type)},
+                     {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},
+                     {"root", spec.root},
+                     {"count", call.count},
+                     {"bytes", bytes},
+                     {"plan", plans[0].name},
+                     {"stages", plans[0].stages},
+                     {"clusters", topology.clusters().size()},
+                     {"slices", slices_of(plans[0], choice, bytes)},
+                     {"traffic", std::move(pairs)},
+                     {"cross_bytes", cross_bytes},
+                     {"least_bytes", least_bytes(spec, topology, call.count, call.type)},
+                     {"verifier", verdict_of(spec, topology, plans, options)}};
+  HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, plans));
+  std::string text = head.dump();
+  text.back() = ',';
+  return text + " \"ranks\": [" + steps + "]}";
+}
+
+}  // namespace hetccl::plan

@@ -1,0 +1,31 @@
+// A collective explained: what `hetccl plan` shows of a call that nobody makes.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace hetccl::plan {
+
+/// The call to explain.
+struct Query {
+  Signature call;
+  int rank = -1;             ///< whose steps are listed; -1: every rank's
+  uint64_t slice_bytes = 0;  ///< as the setting HETCCL_SLICE_BYTES; 0: what `choose` says
+  uint32_t depth = 0;        ///< as the setting HETCCL_DEPTH; 0: what `choose` says
+};
+
+/// All ranks' plans, the payload between each pair of clusters against the least possible, and what
+/// the verifier says of it, as JSON with one line per step:
+///
+///   {collective, type, op, root, count, bytes, plan, stages, clusters,
+///    slices: {number, bytes, depth, slots, lag: per stage},
+///    traffic: [{from, to, bytes, messages: per slice}], cross_bytes, least_bytes,
+///    verifier: {verdict: "correct" | "wrong" | "too large", reason, steps, messages},
+///    ranks: [{rank, cluster, plan}]}
+///
+/// InvalidArgument names what is wrong with the query; Unsupported where a plan or the answer would
+/// be too large.
+Result<std::string> describe(const Query& query, const topology::Topology& topology);
+
+}  // namespace hetccl::plan

@@ -1,0 +1,112 @@
+#include "plan/describe.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "golden/random_topology.h"
+
+namespace hetccl::plan {
+namespace {
+
+using Json = nlohmann::json;
+
+Query query_of(Collective collective, uint64_t count) {
+  return {{collective, DataType::Float32, RedOp::Sum, 0, count}};
+}
+
+Json described(const Query& query, std::string_view layout) {
+  const Result<std::string> text = describe(query, test::layout_topology(layout));
+  REQUIRE_MESSAGE(text.ok(), text.status().message());
+  Json json = Json::parse(text.value(), nullptr, false);
+  REQUIRE_FALSE(json.is_discarded());
+  return json;
+}
+
+std::string refused(const Query& query, const topology::Topology& topology) {
+  const Result<std::string> text = describe(query, topology);
+  return text.ok() ? "described" : text.status().message();
+}
+
+TEST_CASE("every collective is described, verified, and moves the least") {
+  for (uint8_t value = 0; parse_collective(name_of(static_cast<Collective>(value))); ++value) {
+    const auto collective = static_cast<Collective>(value);
+    for (const char* layout : {"A", "AA", "AAB", "ABAB", "AABBC"}) {
+      CAPTURE(name_of(collective));
+      CAPTURE(layout);
+      const Json json = described(query_of(collective, 12'345), layout);
+      CHECK(json["collective"] == name_of(collective));
+      CHECK(json["verifier"]["verdict"] == "correct");
+      CHECK(json["cross_bytes"] == json["least_bytes"]);
+      CHECK(json["ranks"].size() == std::string_view(layout).size());
+    }
+  }
+}
+
+TEST_CASE(
+    "an all-reduce over two clusters: each sends the buffer once, cut over its border ranks") {
+  const Json json = described(query_of(Collective::AllReduce, 1 << 20), "AABB");
+  CHECK(json["plan"] == "exchange");
+  CHECK(json["bytes"] == 4 << 20);
+  REQUIRE(json["traffic"].size() == 2);
+  for (const Json& pair : json["traffic"]) {
+    CHECK(pair["bytes"] == 4 << 20);
+    CHECK(pair["messages"] == 2);
+  }
+  CHECK(json["least_bytes"] == 8 << 20);
+  CHECK(json["slices"]["number"].get<int>() > 1);
+  CHECK(json["slices"]["lag"] == Json({0, 1, 3}));
+  CHECK(json["ranks"][3]["cluster"] == 1);
+  CHECK(json["ranks"][3]["plan"]["steps"].size() > 2);
+}
+
+TEST_CASE("slices, depth and the rank that is listed can be asked for") {
+  Query query = query_of(Collective::AllReduce, 1000);
+  query.rank = 1;
+  query.slice_bytes = 128;
+  query.depth = 5;
+  const Json json = described(query, "AAB");
+  CHECK(json["slices"]["number"] == 32);
+  CHECK(json["slices"]["depth"] == 5);
+  CHECK(json["slices"]["lag"].back() == 5);
+  REQUIRE(json["ranks"].size() == 1);
+  CHECK(json["ranks"][0]["rank"] == 1);
+}
+
+TEST_CASE("each bad query is refused by name") {
+  const topology::Topology topology = test::layout_topology("AAB");
+  const auto with = [&](auto change) {
+    Query query = query_of(Collective::Broadcast, 10);
+    change(query);
+    return refused(query, topology);
+  };
+  CHECK(with([](Query& q) { q.rank = 3; }) == "rank is 3: it must be from 0 to 2, or -1 for all");
+  CHECK(with([](Query& q) { q.rank = -2; }).starts_with("rank is -2"));
+  CHECK(with([](Query& q) { q.slice_bytes = 65; }).starts_with("slice_bytes is 65"));
+  CHECK(with([](Query& q) { q.slice_bytes = uint64_t{1} << 40U; }).starts_with("slice_bytes is"));
+  CHECK(with([](Query& q) { q.depth = 65; }).starts_with("depth is 65"));
+  CHECK(with([](Query& q) { q.call.root = 3; }).starts_with("root is 3"));
+  CHECK(with([](Query& q) { q.call.root = -1; }).starts_with("root is -1"));
+  CHECK(with([](Query& q) { q.call.type = static_cast<DataType>(200); }).starts_with("datatype"));
+  CHECK(with([](Query& q) { q.call.count = ~uint64_t{0}; }).ends_with("is too large"));
+  CHECK(with([](Query& q) { q.call.count = uint64_t{1} << 55U; }).ends_with("over all ranks"));
+  Query reduces = query_of(Collective::AllReduce, 1);
+  reduces.call.op = static_cast<RedOp>(77);
+  CHECK(refused(reduces, topology).starts_with("op 77"));
+}
+
+TEST_CASE("what is too large is said, not tried") {
+  const topology::Topology big = test::layout_topology(std::string(4097, 'A'));
+  CHECK(refused(query_of(Collective::AllReduce, 1), big).find("4097 ranks") != std::string::npos);
+
+  std::string layout;
+  for (int i = 1; i <= 250; ++i) layout += static_cast<char>(i);
+  Query deep = query_of(Collective::AllGather, 1);
+  deep.depth = 64;
+  const Json json = described(deep, layout);
+  CHECK(json["verifier"]["verdict"] == "too large");
+  CHECK(json["verifier"]["reason"].get<std::string>().find("steps") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hetccl::plan
