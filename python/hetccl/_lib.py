@@ -91,6 +91,23 @@ class Stats(ctypes.Structure):
     ]
 
 
+class PlanQuery(ctypes.Structure):
+    """hetcclPlanQuery_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("topology", c_char_p),
+        ("collective", c_char_p),
+        ("count", c_size_t),
+        ("datatype", c_int),
+        ("op", c_int),
+        ("root", c_int),
+        ("rank", c_int),
+        ("slice_bytes", c_size_t),
+        ("depth", c_uint),
+    ]
+
+
 # Arguments of every function that returns hetcclResult_t. The header is the contract, and
 # tests/python/test_lib.py compares them.
 PROTOTYPES: dict[str, list[Any]] = {
@@ -116,6 +133,8 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclHostStreamWait": [c_void_p, c_uint64, c_int64],
     "hetcclCommGetStats": [c_void_p, POINTER(Stats)],
     "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
+    "hetcclTopologyDescribe": [c_char_p, POINTER(c_char_p)],
+    "hetcclPlanDescribe": [POINTER(PlanQuery), POINTER(c_char_p)],
     "hetcclGetInfo": [POINTER(c_char_p)],
 }
 TEXTS: dict[str, list[Any]] = {"hetcclGetErrorString": [c_int], "hetcclGetLastError": [c_void_p]}
@@ -181,6 +200,44 @@ def version() -> tuple[int, int, int]:
 
 def info() -> str:
     """What this machine offers, as JSON."""
+    return _text_of("hetcclGetInfo")
+
+
+def topology(ranks: str) -> str:
+    """The topology of the ranks that a JSON text describes, clusters and links added, as JSON."""
+    return _text_of("hetcclTopologyDescribe", ranks.encode())
+
+
+def plan(
+    topology: str,
+    collective: str,
+    *,
+    count: int = 1 << 20,
+    dtype: DataType = DataType.float32,
+    op: RedOp = RedOp.sum,
+    root: int = 0,
+    rank: int | None = None,
+    slice_bytes: int = 0,
+    depth: int = 0,
+) -> str:
+    """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone."""
+    query = PlanQuery(
+        size=ctypes.sizeof(PlanQuery),
+        topology=topology.encode(),
+        collective=collective.encode(),
+        count=count,
+        datatype=dtype,
+        op=op,
+        root=root,
+        rank=-1 if rank is None else rank,
+        slice_bytes=slice_bytes,
+        depth=depth,
+    )
+    return _text_of("hetcclPlanDescribe", ctypes.byref(query))
+
+
+def _text_of(name: str, *arguments: Any) -> str:
+    """What a function whose last argument is the text's place says."""
     text = c_char_p()
-    library().call("hetcclGetInfo", ctypes.byref(text))
+    library().call(name, *arguments, ctypes.byref(text))
     return (text.value or b"{}").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, bench, demo."""
+"""The command ``hetccl``: info, topo, plan, bench, demo."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
+from hetccl.plan.command import plan
+from hetccl.topology.command import topo
 
 app = typer.Typer(
     name="hetccl",
@@ -89,6 +91,9 @@ def info(
     else:
         info_view.show(text)
 
+
+app.command()(topo)
+app.command()(plan)
 
 Ranks = Annotated[
     int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here: 4.")

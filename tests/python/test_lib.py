@@ -33,11 +33,14 @@ def ctype_of(argument: str) -> object:
         "hetcclUniqueId*": _lib.UniqueId,
         "hetcclConfig_t*": _lib.Config,
         "hetcclCommStats_t*": _lib.Stats,
+        "hetcclPlanQuery_t*": _lib.PlanQuery,
         "hetcclComm_t*": ctypes.c_void_p,
         "hetcclStream_t*": ctypes.c_void_p,
         "hetcclResult_t*": ctypes.c_int,
         "char**": ctypes.c_char_p,
     }
+    if kind == "char*":
+        return ctypes.c_char_p
     if kind in pointed:
         return ctypes.POINTER(pointed[kind])
     return {
@@ -81,7 +84,12 @@ def test_enums_equal_the_headers(header, enum, prefix, rename):
 
 
 @pytest.mark.parametrize(
-    ("structure", "name"), [(_lib.Config, "hetcclConfig_t"), (_lib.Stats, "hetcclCommStats_t")]
+    ("structure", "name"),
+    [
+        (_lib.Config, "hetcclConfig_t"),
+        (_lib.Stats, "hetcclCommStats_t"),
+        (_lib.PlanQuery, "hetcclPlanQuery_t"),
+    ],
 )
 def test_structures_have_the_headers_fields(header, structure, name):
     body = re.search(rf"typedef struct \{{([^}}]*)\}} {name};", header)

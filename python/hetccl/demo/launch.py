@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hetccl.demo.progress import size
 from hetccl.hosts import INTERFACE, EmulatedHosts
+from hetccl.units import size
 
 CLUSTERS, RANKS = 2, 2
 LOSS_TOLERANCE = 1e-3

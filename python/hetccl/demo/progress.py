@@ -8,17 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from hetccl.units import size
+
 LINES = 4  # over the whole run, where there is no terminal
 SMOOTHING = 0.9  # of what changes from step to step
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that gives three digits."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 class Progress:

@@ -1,0 +1,1 @@
+"""Plans for people: what each rank does in a collective, as text and as SVG."""

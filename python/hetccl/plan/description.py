@@ -1,0 +1,100 @@
+"""The JSON of hetcclPlanDescribe as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hetccl.units import size
+
+Step = dict[str, Any]
+
+_NAMES = {
+    "ccl_reduce": "reduce inside",
+    "ccl_broadcast": "broadcast inside",
+    "ccl_all_reduce": "all-reduce inside",
+    "ccl_barrier": "barrier inside",
+}
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """One rank's steps."""
+
+    rank: int
+    cluster: int
+    steps: list[Step]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A call's plans; `raw` has what is read nowhere else."""
+
+    raw: dict[str, Any]
+    ranks: list[RankPlan]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.raw[key]
+
+    @property
+    def call(self) -> str:
+        """ "all_reduce of 1,048,576 float32, sum"."""
+        words = [self["collective"]]
+        if self["collective"] != "barrier":
+            words.append(f"of {self['count']:,} {self['type']} ({size(self['bytes'])})")
+        text = " ".join(words)
+        return f"{text}, {self['op']}" if self["op"] else text
+
+    @property
+    def of_least(self) -> float | None:
+        """Bytes between clusters over the least possible; None where none need cross."""
+        return self["cross_bytes"] / self["least_bytes"] if self["least_bytes"] else None
+
+    @property
+    def correct(self) -> bool:
+        """Whether the verifier has found nothing; it may not have been asked."""
+        return bool(self["verifier"]["verdict"] != "wrong")
+
+    def messages(self) -> Iterator[tuple[RankPlan, int, RankPlan, int]]:
+        """Sender, its step, receiver, its step; of the ranks that are listed."""
+        receivers = {
+            step["message"]: (plan, at)
+            for plan in self.ranks
+            for at, step in enumerate(plan.steps)
+            if step["kind"] == "recv"
+        }
+        for plan in self.ranks:
+            for at, step in enumerate(plan.steps):
+                if step["kind"] == "send" and step["message"] in receivers:
+                    yield (plan, at, *receivers[step["message"]])
+
+
+def name_of(step: Step) -> str:
+    """What the step does, without its regions: "send to 3"."""
+    kind: str = step["kind"]
+    if kind == "send":
+        return f"send to {step['peer']}"
+    if kind == "recv":
+        return f"receive from {step['peer']}"
+    return _NAMES.get(kind, kind.replace("_", " "))
+
+
+def regions_of(step: Step) -> str:
+    """From where to where, or the shards of a call inside the cluster by their root."""
+    if "shards" in step:
+        parts = (f"{shard['recv']} at {shard['root']}" for shard in step["shards"])
+        return "; ".join(parts)
+    sources = " + ".join(step.get("srcs", []))
+    regions = " -> ".join(part for part in (sources, step.get("dst", "")) if part)
+    return f"{regions}, divided by the ranks" if step.get("average") else regions
+
+
+def parse(text: str) -> Description:
+    """From hetcclPlanDescribe."""
+    raw: dict[str, Any] = json.loads(text)
+    ranks = [
+        RankPlan(plan["rank"], plan["cluster"], plan["plan"]["steps"]) for plan in raw.pop("ranks")
+    ]
+    return Description(raw, ranks)

@@ -1,0 +1,97 @@
+"""A plan on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hetccl.drawing import colour_of
+from hetccl.plan.description import Description, RankPlan, name_of, regions_of
+from hetccl.topology.graph import Topology
+from hetccl.units import counted, duration, size
+
+_SHARDS = 4  # of one step that are spelt out
+_BARRIER_PROVES = "no rank passes before every rank has come, no deadlock"
+_PROVES = (
+    "every contribution once, the same bits on every rank, no deadlock, no race, "
+    "in place and out of place"
+)
+
+
+def verdict(plan: Description) -> Text:
+    """The verifier's word."""
+    said = plan["verifier"]
+    if said["verdict"] == "correct":
+        proves = _BARRIER_PROVES if plan["collective"] == "barrier" else _PROVES
+        return Text.assemble(("correct", "green"), f": {proves}")
+    if said["verdict"] == "wrong":
+        return Text.assemble(("WRONG", "bold red"), f": {said['reason']}; please report this")
+    return Text.assemble(("not asked", "yellow"), f": {said['reason']}")
+
+
+def _facts(plan: Description, topology: Topology) -> Table:
+    slices = plan["slices"]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    shape = f"{counted(len(topology.ranks), 'rank')} in {counted(plan['clusters'], 'cluster')}"
+    table.add_row("call", f"{plan.call}, {shape}")
+    table.add_row("plan", f'"{plan["plan"]}" in {counted(plan["stages"], "stage")}')
+    if plan["bytes"]:
+        number = f"{slices['number']:,} of {size(slices['bytes'])}"
+        table.add_row("slices", f"{number}; up to {slices['slots']} in flight")
+    ratio = "" if plan.of_least is None else f", {plan.of_least:.3f} of the least possible"
+    table.add_row("crossing", f"{size(plan['cross_bytes'])} between clusters{ratio}")
+    table.add_row("verifier", verdict(plan))
+    return table
+
+
+def _traffic(plan: Description, topology: Topology) -> Table:
+    links = {(link.a, link.b): link for link in topology.links}
+    table = Table(title="Between clusters", title_justify="left", title_style="bold", box=None,
+                  header_style="dim", pad_edge=False)  # fmt: skip
+    for column in ("from", "to", "bytes", "of all", "messages a slice", "by", "link's time"):
+        table.add_column(column, justify="left" if column in ("from", "to", "by") else "right")
+    total = plan["cross_bytes"] or 1
+    for pair in plan["traffic"]:
+        link = links.get((min(pair["from"], pair["to"]), max(pair["from"], pair["to"])))
+        table.add_row(
+            str(pair["from"]), str(pair["to"]), size(pair["bytes"]),
+            f"{pair['bytes'] / total:.0%}", str(pair["messages"]), link.text if link else "",
+            duration(pair["bytes"] * 8e-6 / link.mbps) if link and link.mbps else "",
+        )  # fmt: skip
+    return table
+
+
+def _steps(plan: RankPlan, topology: Topology) -> Table:
+    share = topology.clusters[plan.cluster].share_of(plan.rank)
+    role = f", carries {share} of its cluster's traffic" if share else ""
+    title = Text.assemble(
+        (f"rank {plan.rank}", "bold"), "  ",
+        (f"cluster {plan.cluster}", colour_of(plan.cluster)), role,
+    )  # fmt: skip
+    table = Table(title=title, title_justify="left", title_style="", box=None, header_style="dim",
+                  pad_edge=False)  # fmt: skip
+    for column in ("stage", "step", "does", "on", "after steps"):
+        table.add_column(column, justify="right" if column in ("stage", "step") else "left")
+    for number, step in enumerate(plan.steps):
+        regions = regions_of(step)
+        shards = step.get("shards", [])
+        if len(shards) > _SHARDS:
+            regions = f"{regions_of({'shards': shards[:_SHARDS]})}; {len(shards) - _SHARDS} more"
+        after = ", ".join(map(str, step.get("deps", [])))
+        table.add_row(str(step["stage"]), str(number), name_of(step), Text(regions), after)
+    return table
+
+
+def show(plan: Description, topology: Topology, console: Console | None = None) -> None:
+    """The call, what crosses between clusters, the verifier's word; then each rank's steps."""
+    console = console or Console()
+    console.print(_facts(plan, topology))
+    if plan["traffic"]:
+        console.print()
+        console.print(_traffic(plan, topology))
+    for rank in plan.ranks:
+        console.print()
+        console.print(_steps(rank, topology))

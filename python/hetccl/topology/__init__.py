@@ -1,0 +1,1 @@
+"""Topologies for people: read from files, made without a cluster, shown as text and as SVG."""

@@ -1,0 +1,128 @@
+"""``hetccl topo``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[
+    Path | None,
+    typer.Argument(help="A topology in JSON; without it, the running job or this machine."),
+]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.")]
+Save = Annotated[Path | None, typer.Option(help="Write the topology here, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
+ShowAll = Annotated[bool, typer.Option("--all", help="Print every row.")]
+LayoutText = Annotated[
+    str | None,
+    typer.Option("--layout", metavar="AABB", help="Make a topology: a letter per rank, or A2B2."),
+]
+Hosts = Annotated[int, typer.Option(min=1, help="--layout: hosts of each letter.")]
+Kind = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="[A=]VENDOR[:MODEL]", help="--layout: A=cuda:H100. Else host."),
+]
+Nic = Annotated[
+    list[str] | None,
+    typer.Option("--nic", metavar="[A=]SPEED", help="--layout: of a card: 400G, A=25G. Else 1G."),
+]
+Cards = Annotated[int, typer.Option("--nics", min=1, max=64, help="--layout: cards of a host.")]
+Together = Annotated[
+    bool, typer.Option("--together", help="--layout: all letters on the same hosts.")
+]
+Rendezvous = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file by which a launcher's ranks meet; without it, MASTER_ADDR and MASTER_PORT."
+    ),
+]
+
+
+@contextmanager
+def files_are_arguments() -> Iterator[None]:
+    """Files that cannot be read or written are the user's to mend: no traceback."""
+    try:
+        yield
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"a topology is text in UTF-8: {error}") from None
+
+
+def read(file: Path) -> str:
+    """The complete topology of what a file says of ranks. HetcclError says what is wrong."""
+    from hetccl import _lib
+
+    with files_are_arguments():
+        return _lib.topology(file.read_text(encoding="utf-8"))
+
+
+def _of_job(rendezvous: Path | None) -> tuple[str, int]:
+    """The topology that the ranks of the launcher agree on, or this machine's; and the rank."""
+    from hetccl import Communicator, unique_id
+    from hetccl.bench.rendezvous import RendezvousError, exchange, launched
+
+    try:
+        rank, size = launched(os.environ) or (0, 1)
+        meeting = exchange(rank, rendezvous, 60.0) if size > 1 else None
+    except RendezvousError as error:
+        raise typer.BadParameter(str(error)) from None
+    with Communicator(meeting.uid if meeting else unique_id(), rank, size) as communicator:
+        return json.dumps(communicator.topology(), indent=1), rank
+
+
+def topo(
+    file: File = None,
+    svg: Svg = None,
+    save: Save = None,
+    as_json: AsJson = False,
+    show_all: ShowAll = False,
+    layout: LayoutText = None,
+    hosts: Hosts = 1,
+    kind: Kind = None,
+    nic: Nic = None,
+    nics: Cards = 1,
+    together: Together = False,
+    rendezvous: Rendezvous = None,
+) -> None:
+    """Show hosts, clusters, ranks and links: of a file, a layout, a running job, this machine.
+
+    Under torchrun, mpirun or the like, the job's ranks meet and rank 0 shows what they agree on.
+    """
+    from hetccl import _lib
+    from hetccl.topology import graph
+    from hetccl.topology import layout as layouts
+    from hetccl.topology import svg as pictures
+    from hetccl.topology import text as tables
+
+    if file is not None and layout is not None:
+        raise typer.BadParameter("give a file or --layout, not both")
+    rank = 0
+    if file is not None:
+        complete = read(file)
+    elif layout is not None:
+        try:
+            made = layouts.parse(layout, hosts, kind, nic, nics, together)
+        except layouts.LayoutError as error:
+            raise typer.BadParameter(str(error)) from None
+        complete = _lib.topology(layouts.to_json(made))
+    else:
+        complete, rank = _of_job(rendezvous)
+    if rank != 0:
+        return
+    topology = graph.parse(complete)
+    with files_are_arguments():
+        if save is not None:
+            save.write_text(complete + "\n", encoding="utf-8")
+        if svg is not None:
+            svg.write_text(pictures.draw(topology), encoding="utf-8")
+    if as_json:
+        print(complete)
+    else:
+        tables.show(topology, show_all=show_all)

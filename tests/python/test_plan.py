@@ -1,0 +1,137 @@
+"""`hetccl plan`: any collective on any topology file; as text, JSON and SVG."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from hetccl import _lib
+from hetccl.plan import description, svg, text
+from hetccl.topology import graph, layout
+
+SVG = "{http://www.w3.org/2000/svg}"
+TWO = _lib.topology(layout.to_json(layout.parse("AAB", nics=["10G", "B=1G"])))
+THREE = _lib.topology(layout.to_json(layout.parse("AABBC")))
+
+
+def collectives():
+    """Every one that the library has, from its own words."""
+    with pytest.raises(_lib.HetcclError) as caught:
+        _lib.plan(TWO, "everything")
+    return str(caught.value).partition("none of ")[2].split(", ")
+
+
+def planned(topology, collective, **options):
+    return description.parse(_lib.plan(topology, collective, **options))
+
+
+def shown(topology, plan):
+    out = io.StringIO()
+    text.show(plan, graph.parse(topology), Console(file=out, width=140))
+    return out.getvalue()
+
+
+def hetccl(*arguments, status=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", *map(str, arguments)],
+        capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("collective", collectives())
+@pytest.mark.parametrize("topology", [TWO, THREE])
+def test_every_collective_is_explained_and_drawn(topology, collective):
+    plan = planned(topology, collective, count=100_000, root=1)
+    assert plan["verifier"]["verdict"] == "correct"
+    assert plan.of_least in (None, 1.0)
+    seen = shown(topology, plan)
+    assert "correct" in seen
+    for rank in plan.ranks:
+        assert f"rank {rank.rank} " in seen
+    root = ElementTree.fromstring(svg.draw(plan))
+    wires = [path for path in root.iter(f"{SVG}path") if path.get("class") == "wire"]
+    assert len(wires) == plan["verifier"]["messages"] == len(list(plan.messages()))
+
+
+def test_the_crossing_is_told_for_each_pair_of_clusters_with_the_links_time():
+    seen = shown(TWO, planned(TWO, "all_reduce", count=1_000_000, dtype=_lib.DataType.float32))
+    assert "8 MB between clusters, 1.000 of the least possible" in seen
+    rows = [line.split() for line in seen.splitlines() if line.startswith(("0     1", "1     0"))]
+    assert [row[2:5] for row in rows] == [["4", "MB", "50%"]] * 2
+    assert all(row[-2:] == ["32", "ms"] for row in rows)
+
+
+def test_steps_name_what_they_do_where_and_after_what():
+    steps = shown(TWO, planned(TWO, "all_reduce", rank=0)).splitlines()
+    send = next(line for line in steps if "send to 2" in line)
+    assert "scratch[0] 0..1/2" in send
+    assert send.split()[-1] == "0"
+
+
+def test_one_rank_slices_and_depth_can_be_asked_for():
+    plan = planned(THREE, "broadcast", rank=4, root=4, slice_bytes=4096, depth=7)
+    assert [rank.rank for rank in plan.ranks] == [4]
+    assert plan["slices"]["bytes"] == 4096
+    assert plan["slices"]["depth"] == 7
+    assert plan["slices"]["number"] == 1024
+
+
+def test_a_wrong_plan_and_one_too_large_are_said_loudly():
+    raw = {"verifier": {"verdict": "wrong", "reason": "rank 1 gets nothing"}, "collective": "x"}
+    plan = description.Description(raw, [])
+    assert not plan.correct
+    assert "WRONG: rank 1 gets nothing" in text.verdict(plan).plain
+    raw["verifier"] = {"verdict": "too large", "reason": "many ranks"}
+    assert "not asked: many ranks" in text.verdict(plan).plain
+
+
+def test_the_pipeline_shows_each_stage_of_each_slice():
+    plan = planned(TWO, "all_reduce")
+    texts = [t.text for t in ElementTree.fromstring(svg.draw(plan)).iter(f"{SVG}text")]
+    assert texts.count("5") == plan["stages"]
+    assert f"in time: {plan['slices']['number']} slices, up to 4 in flight" in texts
+
+
+def test_a_picture_of_too_many_ranks_is_refused():
+    many = _lib.topology(layout.to_json(layout.parse("A33")))
+    with pytest.raises(ValueError, match="--rank"):
+        svg.draw(planned(many, "barrier"))
+    assert svg.draw(planned(many, "barrier", rank=2))
+
+
+def test_command(tmp_path):
+    file, picture = tmp_path / "t.json", tmp_path / "p.svg"
+    file.write_text(THREE)
+    seen = hetccl("plan", "all_gather", "--topology", file, "--count", 1000, "--type", "bfloat16",
+                  "--svg", picture)  # fmt: skip
+    assert "all_gather of 1,000 bfloat16" in seen
+    assert "Between clusters" in seen
+    assert ElementTree.parse(picture).getroot().tag == f"{SVG}svg"
+    answer = json.loads(hetccl("plan", "reduce_scatter", "--topology", file, "--op", "avg",
+                               "--rank", 1, "--json"))  # fmt: skip
+    assert answer["op"] == "avg"
+    assert [rank["rank"] for rank in answer["ranks"]] == [1]
+
+
+def test_bad_arguments_are_errors_that_name_them(tmp_path):
+    file = tmp_path / "t.json"
+    file.write_text(TWO)
+    plan = ("plan", "broadcast", "--topology", file)
+    assert "all_reduce" in hetccl("plan", "allreduce", "--topology", file, status=1)
+    assert "root is 9" in hetccl(*plan, "--root", 9, status=1)
+    assert "rank is 3" in hetccl(*plan, "--rank", 3, status=1)
+    assert "slice_bytes is 65" in hetccl(*plan, "--slice-bytes", 65, status=1)
+    assert "too large" in hetccl(*plan, "--count", 2**63, status=1)
+    assert "2147483647" in hetccl(*plan, "--rank", 2**32, status=2)
+    assert "--type f8" in hetccl(*plan, "--type", "f8", status=2)
+    assert "--op xor" in hetccl(*plan, "--op", "xor", status=2)
+    assert "No such file" in hetccl("plan", "barrier", "--topology", tmp_path / "n", status=2)
