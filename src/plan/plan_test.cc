@@ -7,6 +7,7 @@
 
 #include "golden/random_topology.h"
 #include "plan/cut.h"
+#include "plan/call.h"
 #include "plan/planner.h"
 #include "plan/schedule.h"
 
