@@ -6,8 +6,8 @@
 #include <random>
 
 #include "golden/random_topology.h"
-#include "plan/cut.h"
 #include "plan/call.h"
+#include "plan/cut.h"
 #include "plan/planner.h"
 #include "plan/schedule.h"
 

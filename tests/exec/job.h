@@ -13,6 +13,7 @@
 #include "exec/executor.h"
 #include "fake/cases.h"
 #include "fake/fake_network.h"
+#include "plan/call.h"
 #include "plan/planner.h"
 
 namespace hetccl::exec {

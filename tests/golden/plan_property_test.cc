@@ -7,6 +7,7 @@
 #include <set>
 
 #include "golden/random_topology.h"
+#include "plan/call.h"
 #include "plan/planner.h"
 #include "plan/verifier.h"
 
