@@ -9,7 +9,7 @@
 #include "base/element.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "base/element_f16c.h"
 #else
 #include <cfenv>
 #endif
@@ -172,10 +172,8 @@ template <typename Type, RedOp op>
   kernel<Type, op>(call);
 }
 
-using Floats = float __attribute__((vector_size(32)));
-
 template <RedOp op>
-[[gnu::always_inline, gnu::target("avx2,f16c")]] inline Floats combine8(Floats a, Floats b) {
+[[HETCCL_F16C]] inline Floats combine8(Floats a, Floats b) {
   if constexpr (op == RedOp::Prod)
     return a * b;
   else if constexpr (op == RedOp::Max)
@@ -186,42 +184,44 @@ template <RedOp op>
     return a + b;
 }
 
-// The processor's own fp16 conversions, which compilers do not vectorise; the rest of fewer than
-// eight elements goes through Half.
-template <RedOp op>
+// The rest of fewer than eight elements goes one by one.
+template <typename Type, RedOp op>
 [[gnu::target("avx2,f16c")]] void run_f16c(const Call& call) {
+  using Word = typename Type::Word;
   const auto load8 = [&](int s, size_t i) __attribute__((always_inline, target("avx2,f16c"))) {
-    const auto* words = static_cast<const uint16_t*>(call.srcs[s]) + i;
-    const Floats loaded(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(words))));
+    const auto* words = static_cast<const Word*>(call.srcs[s]) + i;
+    const Floats loaded = Eight<Type>::load(Eight<Type>::read(words));
     if constexpr (op != RedOp::PreMulSum) return loaded;
-    const auto factor = static_cast<short>(factor_of<uint16_t, op>(call, s));
-    return loaded * Floats(_mm256_cvtph_ps(_mm_set1_epi16(factor)));
+    const auto factor = static_cast<short>(factor_of<Word, op>(call, s));
+    return loaded * Eight<Type>::load(_mm_set1_epi16(factor));
   };
+  auto* dst = static_cast<Word*>(call.dst);
   const size_t whole = call.count / 8 * 8;
   for (size_t i = 0; i < whole; i += 8) {
     Floats sum = load8(0, i);
     for (int s = 1; s < call.n_srcs; ++s) sum = combine8<op>(sum, load8(s, i));
     if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.divisor.value);
-    sum = sum != sum ? Floats{} + std::numeric_limits<float>::quiet_NaN() : sum;
-    const __m128i words = _mm256_cvtps_ph(__m256(sum), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint16_t*>(call.dst) + i), words);
+    Eight<Type>::store(dst + i, sum);
   }
   for (size_t i = whole; i < call.count; ++i) {
     const auto load1 = [&](int s) {
-      const auto* words = static_cast<const uint16_t*>(call.srcs[s]);
-      return load<Half, op>(words[i], Half::load(factor_of<uint16_t, op>(call, s)));
+      const auto factor = Type::load(factor_of<Word, op>(call, s));
+      return load<Type, op>(static_cast<const Word*>(call.srcs[s])[i], factor);
     };
     float sum = load1(0);
     for (int s = 1; s < call.n_srcs; ++s) sum = combine<op>(sum, load1(s));
-    static_cast<uint16_t*>(call.dst)[i] = Half::store(finish<op>(sum, call.divisor));
+    dst[i] = Type::store(finish<op>(sum, call.divisor));
   }
 }
+
+template <typename Type>
+constexpr bool kHasEight = requires { sizeof(Eight<Type>); };
 
 template <typename Type, RedOp op>
 void run(const Call& call) {
   const bool avx2 = __builtin_cpu_supports("avx2");
-  if constexpr (std::is_same_v<Type, Half>)
-    if (avx2 && __builtin_cpu_supports("f16c")) return run_f16c<op>(call);
+  if constexpr (kHasEight<Type>)
+    if (avx2 && __builtin_cpu_supports("f16c")) return run_f16c<Type, op>(call);
   if (avx2)
     run_avx2<Type, op>(call);
   else
