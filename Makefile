@@ -16,7 +16,7 @@ setup:
 	@tools/setup
 
 demo: setup
-	@.venv/bin/hetccl demo $(ARGS)
+	@.venv/bin/hetccl demo --report build/demo.html $(ARGS)
 
 test:
 	@tools/test $(ARGS)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+import hetccl.machine
 
 # torch's collectives, how much of the buffer must cross each way, and in both ways together,
 # between two hosts.
@@ -160,13 +159,8 @@ def show(measured: list[Measured], console: Console) -> None:
 
 def machine() -> str:
     """One line on what this was measured on."""
-    models = {
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    }
-    cores = f"{os.cpu_count()} cores of {', '.join(sorted(models)) or platform.machine()}"
-    return f"{cores}; Linux {platform.release()}; Python {platform.python_version()}"
+    facts = hetccl.machine.facts()
+    return f"{facts['processor']}; {facts['system']}; Python {facts['Python']}"
 
 
 def markdown(measured: list[Measured], command: str) -> str:

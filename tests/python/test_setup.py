@@ -31,11 +31,11 @@ def tree(tmp_path):
     return tmp_path
 
 
-def setup(tree, *arguments):
+def setup(tree, *arguments, path="/usr/bin:/bin"):
     return subprocess.run(
-        ["bash", tree / "tools/setup", *arguments],
+        ["/bin/bash", tree / "tools/setup", *arguments],
         user=NOBODY if os.geteuid() == 0 else None,
-        env={"PATH": f"{tree}/bin:/usr/bin:/bin"},
+        env={"PATH": f"{tree}/bin:{path}"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -64,3 +64,13 @@ def test_an_old_python_is_refused(tree):
     assert done.returncode == 1
     assert "3.8.1" in done.stderr
     assert "3.10" in done.stderr
+
+
+def test_without_a_browser_it_says_what_is_not_tested(tree):
+    for tool in ("dirname", "mkdir", "flock"):
+        (tree / "bin" / tool).symlink_to(shutil.which(tool))
+    done = setup(tree, "--browser", path="/nowhere")
+    assert done.returncode == 0
+    assert "no Chromium" in done.stderr
+    (tree / "bin/chromium").symlink_to(shutil.which("true"))
+    assert setup(tree, "--browser", path="/nowhere").stderr == ""

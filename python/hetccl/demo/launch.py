@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ from hetccl.units import size
 
 CLUSTERS, RANKS = 2, 2
 LOSS_TOLERANCE = 1e-3
+REPORT = Path("hetccl-demo.html")  # where it is written unless told
 DEADLINE = 600.0  # seconds for one run
 
 
@@ -153,24 +156,74 @@ def compare(ours: dict[str, Any], gloo: dict[str, Any]) -> str:
     return line
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The command. Returns its exit status."""
+def write_report(
+    path: Path, runs: list[dict[str, Any]], verdict: str, rate: str | None,
+    arguments: Sequence[str],
+) -> None:  # fmt: skip
+    """Writes the page, and says where it is or why there is none."""
+    reason = no_report()
+    if reason:
+        print(f"no report: {reason}")
+        return
+    from hetccl.demo import report
+
+    page = report.Page(runs, verdict, shlex.join(["hetccl", "demo", *arguments]), rate)
+    try:
+        path.write_text(report.render(page), encoding="utf-8")
+    except OSError as error:
+        raise DemoError(f"cannot write the report to {path}: {error.strerror}") from None
+    print(f"report: {path.absolute()}")
+
+
+def no_report() -> str | None:
+    """Why there can be no report, or None."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return None
+    return "the report's charts take matplotlib: pip install 'hetccl[report]'"
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; leaves with status 2 where it is wrong."""
     parser = argparse.ArgumentParser("hetccl demo", description="Train a small GPT; see above.")
     parser.add_argument("--steps", type=int, default=200, help="default: 200")
     parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
     parser.add_argument("--loopback", action="store_true", help="emulate no hosts")
     parser.add_argument("--no-gloo", action="store_true", help="hetccl alone")
+    parser.add_argument("--report", type=Path, help=f"page to write; default: {REPORT}")
+    parser.add_argument("--no-report", action="store_true", help="write no page")
     options = parser.parse_args(arguments)
     if options.steps < 1:
         parser.error("--steps must be 1 or more")
+    if options.report and not options.report.absolute().parent.is_dir():
+        parser.error(f"--report {options.report}: its folder does not exist")
+    reason = no_report()
+    if options.report and reason:
+        parser.error(reason)
+    return options
+
+
+def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | None]:
+    """Both trainings: what they measured, the line on them, and the rate of an emulated link."""
+    with hosts(options.loopback, options.rate) as place:
+        rate = options.rate if isinstance(place, EmulatedHosts) else None
+        ours = train(place, "hetccl", options.steps)
+        print(describe(ours))
+        if options.no_gloo:
+            return [ours], describe(ours), rate
+        gloo = train(place, "gloo", options.steps)
+        print(describe(gloo))
+        line = compare(ours, gloo)
+        print(line)
+        return [ours, gloo], line, rate
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. Returns its exit status."""
+    options = parse(arguments)
     try:
-        with hosts(options.loopback, options.rate) as place:
-            ours = train(place, "hetccl", options.steps)
-            print(describe(ours))
-            if not options.no_gloo:
-                gloo = train(place, "gloo", options.steps)
-                print(describe(gloo))
-                print(compare(ours, gloo))
+        runs, verdict, rate = run(options)
+        if not options.no_report:
+            write_report(options.report or REPORT, runs, verdict, rate, arguments)
     except DemoError as error:
         print(f"hetccl demo: {error}", file=sys.stderr)
         return 1

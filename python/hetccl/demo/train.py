@@ -53,6 +53,23 @@ def cross_bytes(backend: str) -> int | None:
     return int(total.item())
 
 
+def topology_of(backend: str) -> str | None:
+    """The graph that hetccl's ranks agreed on, as JSON."""
+    if backend != "hetccl":
+        return None
+    group: Any = dist.distributed_c10d._get_default_group()
+    graph: str = group._get_backend(torch.device("cpu")).topology()
+    return graph
+
+
+def mean_over_ranks(values: list[float]) -> list[float]:
+    """Each value's mean over all ranks; collective."""
+    total = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(total)
+    means: list[float] = (total / dist.get_world_size()).tolist()
+    return means
+
+
 def flat_gradient(model: nn.Module) -> Tensor:
     """All gradients as one vector of float64."""
     return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
@@ -133,6 +150,7 @@ class Run:
         )
         self.times: list[float] = []
         self.waits: list[float] = []
+        self.losses: list[float] = []  # of this rank's share
         self.gradient_error = 0.0
 
     def least_bytes(self, steps: int) -> int:
@@ -157,7 +175,8 @@ class Run:
         self.optimiser.zero_grad()
         self.times.append(time.perf_counter() - start)
         self.waits.append(exposed_seconds(self.ddp))
-        return float(loss.item())
+        self.losses.append(float(loss.item()))
+        return self.losses[-1]
 
     def train(self) -> dict[str, object]:
         """All steps, then the checks; the result is the same on all ranks but for the timings."""
@@ -178,6 +197,8 @@ class Run:
             "steps": self.steps,
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "step_seconds": seconds,
+            "step_times": self.times,
+            "step_losses": mean_over_ranks(self.losses),
             "tokens_per_second": SEQUENCES * self.shape.context / seconds,
             "communication_share": sum(self.waits) / sum(self.times),
             "least_bytes": self.least_bytes(self.steps),
@@ -186,6 +207,8 @@ class Run:
             if payload is None or payload_before is None
             else payload - payload_before,
             "gradient_error": self.gradient_error,
+            "topology": topology_of(self.backend),
+            "torch": torch.__version__,
             "hash": check_hashes(self.model),
             "loss": evaluate(self.model, self.text, self.shape.context),
         }

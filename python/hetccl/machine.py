@@ -1,0 +1,27 @@
+"""What a measurement was made on, for reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def _lines(path: str, key: str) -> list[str]:
+    """Values of "key : value" lines of a file of /proc; none where it cannot be read."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return []
+    return [line.partition(":")[2].strip() for line in lines if line.startswith(key)]
+
+
+def facts() -> dict[str, str]:
+    """Processor, memory, system and Python, each in a few words."""
+    models = ", ".join(sorted(set(_lines("/proc/cpuinfo", "model name")))) or platform.machine()
+    found = {"processor": f"{os.cpu_count()} cores of {models}"}
+    for total in _lines("/proc/meminfo", "MemTotal"):
+        found["memory"] = f"{int(total.split()[0]) / 2**20:.1f} GiB"
+    found["system"] = f"{platform.system()} {platform.release()}"
+    found["Python"] = platform.python_version()
+    return found
