@@ -58,6 +58,10 @@ bool is_label(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
+bool is_path(std::string_view text) {
+  return text.find('\0') == std::string_view::npos;
+}
+
 bool is_family(std::string_view text) {
   return text == "inet" || text == "inet6";
 }
@@ -82,6 +86,11 @@ constexpr std::array kRows = {
     Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},
         IntegerRange{&Config::depth, 0, 64},
         Agreement::AllRanks},
+    Row{{"HETCCL_ENCRYPT", "flag", "0",
+         "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
+         "is"},
+        Flag{&Config::encrypt},
+        Agreement::AllRanks},
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
@@ -93,6 +102,10 @@ constexpr std::array kRows = {
     Row{{"HETCCL_PORT_RANGE", "text", "",
          "\"first-last\": the ports to listen on; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
+    Row{{"HETCCL_SECRET_FILE", "text", "",
+         "a file with a secret that does not travel with the unique id and without which nobody "
+         "joins: 16 bytes or more, the same on every rank, mode 600"},
+        Text{&Config::secret_file, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_SHM", "flag", "1", "0 makes clusters of one host talk over TCP"},
         Flag{&Config::transport_shm},
         Agreement::AllRanks},

@@ -41,7 +41,8 @@ class Session {
   /// A number that all ranks of this communicator share and no other communicator of the job has;
   /// random 64 bits.
   [[nodiscard]] virtual uint64_t communicator() const = 0;
-  /// The job's secret, for the transports' own connections.
+  /// The job's secret, for the transports' own connections: the unique id's, with
+  /// HETCCL_SECRET_FILE's mixed in.
   [[nodiscard]] virtual const std::vector<uint8_t>& secret() const = 0;
 
   /// Collective: every rank's bytes (at most 1 MiB each, sizes may differ), by rank. Blocks until
@@ -74,6 +75,7 @@ struct JoinOptions {
 /// The control plane of one Runtime: one thread, started with the first use. Thread-safe.
 class Service {
  public:
+  /// Reads HETCCL_SECRET_FILE: InvalidArgument where it will not do.
   static Result<std::unique_ptr<Service>> create(const Config& config, const Log& log);
   /// Sessions should have left: one that has not counts as lost to its peers. Ranks elsewhere that
   /// still use this process's coordinator are told that it goes in peace; they keep working,
@@ -85,7 +87,8 @@ class Service {
   Result<UniqueId> unique_id();
   /// Blocks until all ranks have joined. Timeout names the ranks that never came; InvalidArgument
   /// when two ranks give the same number or different sizes (told to all); RemoteError when the
-  /// id's secret is not the coordinator's.
+  /// id's secret is not the coordinator's; InvalidUsage when HETCCL_ENCRYPT (told to all) or
+  /// HETCCL_SECRET_FILE differ from the coordinator's.
   Result<std::unique_ptr<Session>> join(const UniqueId& id, JoinOptions options);
 
  private:

@@ -35,15 +35,15 @@ Client::~Client() {
 
 // --- on the caller's thread ---
 
-Status Client::join(net::Fd connected, TimePoint deadline) {
+Status Client::join(net::Wire connected, TimePoint deadline) {
   const JoinOptions& mine = options_.join;
   const TimePoint now = steady_clock().now();
   const auto remaining = std::chrono::ceil<milliseconds>(deadline - now);
   Bytes frame = encode(Join{mine.rank, mine.n_ranks, mine.timeout_ms, remaining.count(),
                             options_.liveness_ms, options_.service, mine.description});
-  auto fd = std::make_shared<net::Fd>(std::move(connected));
-  const bool posted = loop_->post([this, fd, frame = std::move(frame)]() mutable {
-    connect(std::move(*fd), std::move(frame));
+  auto wire = std::make_shared<net::Wire>(std::move(connected));
+  const bool posted = loop_->post([this, wire, frame = std::move(frame)]() mutable {
+    connect(std::move(*wire), std::move(frame));
   });
   if (!posted) return shut_down();
   // The coordinator's own verdict names who is missing, so it gets a little longer.
@@ -128,8 +128,8 @@ void Client::leave() {
 
 // --- on the control thread ---
 
-void Client::connect(net::Fd fd, Bytes join_frame) {
-  auto opened = Connection::open(*loop_, std::move(fd), this, kMaxPayload);
+void Client::connect(net::Wire wire, Bytes join_frame) {
+  auto opened = Connection::open(*loop_, std::move(wire), this, kMaxPayload);
   if (!opened.ok()) return fail({opened.status().code(), rank(), opened.status().message()});
   connection_ = std::move(opened).value();
   clients_->insert(this);

@@ -27,13 +27,14 @@ class Client final : public Session, private Connection::Owner {
     JoinOptions join;
     int64_t liveness_ms = 0;
     uint64_t service = 0;
+    net::Secret secret;  ///< of the job, the file's mixed in
   };
   Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Invitation invitation,
          Options options);
   ~Client() override;
 
   /// Blocks until every rank has joined over `connected`, or the answer is an error.
-  Status join(net::Fd connected, TimePoint deadline);
+  Status join(net::Wire connected, TimePoint deadline);
   /// The Service ends before this session: fails what waits, says nothing to the coordinator. On
   /// the control thread.
   void abandon();
@@ -41,7 +42,7 @@ class Client final : public Session, private Connection::Owner {
   [[nodiscard]] int rank() const override { return options_.join.rank; }
   [[nodiscard]] int n_ranks() const override { return options_.join.n_ranks; }
   [[nodiscard]] uint64_t communicator() const override { return invitation_.communicator; }
-  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return invitation_.secret; }
+  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return options_.secret; }
   Result<std::vector<Bytes>> all_gather(const Bytes& mine, int64_t timeout_ms) override;
   Status barrier(int64_t timeout_ms) override;
   void report(const Failure& failure) override;
@@ -61,7 +62,7 @@ class Client final : public Session, private Connection::Owner {
   void on_welcome(const Welcome& welcome);
   bool on_gathered(const Gathered& piece);
   void on_farewell();
-  void connect(net::Fd fd, Bytes join_frame);
+  void connect(net::Wire wire, Bytes join_frame);
   void tick();
   [[nodiscard]] std::string coordinator_name() const;
   void lose_coordinator(const std::string& why);

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 
 namespace hetccl::bootstrap {
 
@@ -14,10 +13,6 @@ constexpr size_t kReadBytes = 65'536;
 constexpr int kReadsPerTurn = 16;  // then other connections have theirs
 constexpr std::chrono::seconds kFinishTime(1);
 
-bool would_block(int errno_value) {
-  return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
-}
-
 }  // namespace
 
 std::span<const uint8_t> Connection::Outgoing::rest() const {
@@ -25,20 +20,20 @@ std::span<const uint8_t> Connection::Outgoing::rest() const {
   return std::span(*shared.bytes).subspan(shared.begin + done, shared.end - shared.begin - done);
 }
 
-Connection::Connection(Loop& loop, net::Fd fd, Owner* owner, size_t max_payload)
+Connection::Connection(Loop& loop, net::Wire wire, Owner* owner, size_t max_payload)
     : loop_(loop),
-      fd_(std::move(fd)),
+      wire_(std::move(wire)),
       owner_(owner),
       max_payload_(max_payload),
       last_received_(Loop::now()),
       last_sent_(last_received_),
       silence_(last_received_) {}
 
-Result<std::shared_ptr<Connection>> Connection::open(Loop& loop, net::Fd fd, Owner* owner,
+Result<std::shared_ptr<Connection>> Connection::open(Loop& loop, net::Wire wire, Owner* owner,
                                                      size_t max_payload) {
-  std::shared_ptr<Connection> made(new Connection(loop, std::move(fd), owner, max_payload));
+  std::shared_ptr<Connection> made(new Connection(loop, std::move(wire), owner, max_payload));
   made->events_ = EPOLLIN;
-  HETCCL_ASSIGN(made->watch_, loop.watch(made->fd_.get(), made->events_,
+  HETCCL_ASSIGN(made->watch_, loop.watch(made->wire_.fd(), made->events_,
                                          [made](uint32_t events) { made->on_ready(events); }));
   return made;
 }
@@ -77,8 +72,8 @@ void Connection::close() {
   finish_timer_.reset();
   if (!is_open()) return;
   const auto self = shared_from_this();  // the loop's reference goes with the watch
-  loop_.unwatch(watch_, fd_.get());
-  fd_.reset();
+  loop_.unwatch(watch_, wire_.fd());
+  wire_.reset();
   outgoing_.clear();
 }
 
@@ -100,15 +95,17 @@ void Connection::on_ready(uint32_t events) {
 
 void Connection::read() {
   std::array<uint8_t, kReadBytes> buffer;
-  for (int turn = 0; turn < kReadsPerTurn && is_open(); ++turn) {
-    const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && would_block(errno)) return;
-    if (n == 0 || (n < 0 && errno == ECONNRESET)) return broken("connection closed");
-    if (n < 0) return broken(system_error("connection lost", errno).message());
+  const iovec into{buffer.data(), buffer.size()};
+  for (int turn = 0; is_open() && (turn < kReadsPerTurn || wire_.pending()); ++turn) {
+    size_t n = 0;
+    const net::Io result =
+        turn < kReadsPerTurn ? wire_.read({&into, 1}, &n) : wire_.read_pending({&into, 1}, &n);
+    if (result == net::Io::Blocked) return;
+    if (result == net::Io::Closed) return broken("connection closed");
+    if (result == net::Io::Failed) return broken("connection closed: " + wire_.failure());
     last_received_ = Loop::now();
     if (finishing_) continue;
-    incoming_.insert(incoming_.end(), buffer.begin(), buffer.begin() + n);
+    incoming_.insert(incoming_.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(n));
     parse();
   }
 }
@@ -134,21 +131,20 @@ void Connection::flush() {
   while (is_open() && !outgoing_.empty()) {
     Outgoing& front = outgoing_.front();
     const std::span<const uint8_t> rest = front.rest();
-    const int more = outgoing_.size() > 1 ? MSG_MORE : 0;
-    const ssize_t n =
-        ::send(fd_.get(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL | more);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && would_block(errno)) break;
-    if (n < 0) {
+    const iovec from{const_cast<uint8_t*>(rest.data()), rest.size()};
+    size_t n = 0;
+    const net::Io result = wire_.write({&from, 1}, &n, outgoing_.size() > 1);
+    if (result == net::Io::Blocked) break;
+    if (result == net::Io::Failed) {
       // The peer is gone. What it said before it went may still wait to be read, its reason above
       // all, so the reading side finds the end.
       outgoing_.clear();
       break;
     }
-    front.done += static_cast<size_t>(n);
-    if (static_cast<size_t>(n) == rest.size()) outgoing_.pop_front();
+    front.done += n;
+    if (n == rest.size()) outgoing_.pop_front();
   }
-  if (is_open() && finishing_ && outgoing_.empty()) ::shutdown(fd_.get(), SHUT_WR);
+  if (is_open() && finishing_ && outgoing_.empty()) ::shutdown(wire_.fd(), SHUT_WR);
   update_events();
 }
 
@@ -157,7 +153,7 @@ void Connection::update_events() {
   const uint32_t wanted = outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
   if (wanted == events_) return;
   events_ = wanted;
-  loop_.change(watch_, fd_.get(), events_);
+  loop_.change(watch_, wire_.fd(), events_);
 }
 
 void Connection::broken(const std::string& why) {

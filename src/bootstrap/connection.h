@@ -11,7 +11,7 @@
 #include "bootstrap/frame.h"
 #include "bootstrap/loop.h"
 #include "bootstrap/silence.h"
-#include "net/socket.h"
+#include "net/wire.h"
 
 namespace hetccl::bootstrap {
 
@@ -32,7 +32,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   /// The loop keeps the connection alive until it is closed.
-  static Result<std::shared_ptr<Connection>> open(Loop& loop, net::Fd fd, Owner* owner,
+  static Result<std::shared_ptr<Connection>> open(Loop& loop, net::Wire wire, Owner* owner,
                                                   size_t max_payload);
 
   /// From now on frames go to `owner`, and may be as long as `max_payload`.
@@ -51,7 +51,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_silent(Duration period, Duration limit);
 
   [[nodiscard]] TimePoint last_sent() const { return last_sent_; }
-  [[nodiscard]] bool is_open() const { return fd_.valid(); }
+  [[nodiscard]] bool is_open() const { return wire_.valid(); }
 
  private:
   struct Outgoing {
@@ -61,7 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     [[nodiscard]] std::span<const uint8_t> rest() const;
   };
 
-  Connection(Loop& loop, net::Fd fd, Owner* owner, size_t max_payload);
+  Connection(Loop& loop, net::Wire wire, Owner* owner, size_t max_payload);
   void on_ready(uint32_t events);
   void read();
   void parse();
@@ -70,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void broken(const std::string& why);
 
   Loop& loop_;
-  net::Fd fd_;
+  net::Wire wire_;
   Owner* owner_;
   size_t max_payload_;
   uint64_t watch_ = 0;

@@ -28,7 +28,11 @@ Failure job_is_over() {
 class Coordinator::Newcomer final : public Connection::Owner {
  public:
   Newcomer(Coordinator& coordinator, uint64_t name, net::Fd fd)
-      : coordinator_(coordinator), name_(name), fd_(std::move(fd)) {}
+      : coordinator_(coordinator),
+        name_(name),
+        fd_(std::move(fd)),
+        from_(net::peer_address(fd_.get()).text()),
+        handshake_(coordinator.options_.encryption) {}
   ~Newcomer() override {
     if (timer_) coordinator_.loop_.cancel(*timer_);
     if (fd_.valid()) coordinator_.loop_.unwatch(watch_, fd_.get());
@@ -44,7 +48,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
     });
     return {};
   }
-  [[nodiscard]] bool authenticated() const { return connection_ != nullptr; }
+  [[nodiscard]] bool proven() const { return handshake_.proven(); }
 
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
@@ -56,32 +60,37 @@ class Coordinator::Newcomer final : public Connection::Owner {
     coordinator.join(communicator, connection, std::move(*join));
   }
   void on_closed(const std::string& why) override { give_up(why); }
+  void give_up(const std::string& why) {
+    coordinator_.refusals_.add(from_, why);
+    if (connection_) connection_->close();
+    coordinator_.remove(name_);
+  }
 
  private:
   void on_ready() {
     const auto state = handshake_.advance(
-        fd_.get(), [this](const net::Hello& hello) { return coordinator_.secret_of(hello); });
+        fd_.get(), [this](const net::Hello& hello) { return coordinator_.key_of(hello); });
     if (state == net::ListenHandshake::State::Failed) {
-      return give_up(handshake_.failure().message());
+      const Status& why = handshake_.failure();
+      if (why.code() == Code::InvalidUsage)
+        coordinator_.on_disagreement(handshake_.hello(), handshake_.proven(), why);
+      return give_up(why.message());
     }
     if (state == net::ListenHandshake::State::InProgress) {
       const uint32_t events = handshake_.events() == POLLOUT ? EPOLLOUT : EPOLLIN;
       return coordinator_.loop_.change(watch_, fd_.get(), events);
     }
     coordinator_.loop_.unwatch(watch_, fd_.get());
-    auto opened = Connection::open(coordinator_.loop_, std::move(fd_), this, kMaxJoinPayload);
+    auto opened = Connection::open(coordinator_.loop_, handshake_.wire(std::move(fd_)), this,
+                                   kMaxJoinPayload);
     if (!opened.ok()) return give_up(opened.status().message());
     connection_ = std::move(opened).value();
-  }
-  void give_up(const std::string& why) {
-    coordinator_.options_.log.info("turned a connection to the coordinator away: %s", why.c_str());
-    if (connection_) connection_->close();
-    coordinator_.remove(name_);
   }
 
   Coordinator& coordinator_;
   const uint64_t name_;
   net::Fd fd_;
+  const std::string from_;
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
   std::shared_ptr<Connection> connection_;
@@ -89,7 +98,10 @@ class Coordinator::Newcomer final : public Connection::Owner {
 };
 
 Coordinator::Coordinator(Loop& loop, net::Listener listener, Options options)
-    : loop_(loop), listener_(std::move(listener)), options_(options) {}
+    : loop_(loop),
+      listener_(std::move(listener)),
+      options_(options),
+      refusals_("the coordinator", options.log) {}
 
 Coordinator::~Coordinator() = default;
 
@@ -106,13 +118,13 @@ Status Coordinator::watch_listener() {
   return {};
 }
 
-void Coordinator::add(uint64_t communicator, net::Secret secret) {
+void Coordinator::add(uint64_t communicator, net::Key key) {
   auto job = std::make_shared<Job>(
       loop_, Job::Options{options_.liveness_ms, options_.service,
                           [this, communicator](const std::optional<Failure>& failure) {
                             on_end(communicator, failure);
                           }});
-  jobs_.emplace(communicator, Entry{std::move(secret), std::move(job)});
+  jobs_.emplace(communicator, Entry{std::move(key), std::move(job)});
 }
 
 void Coordinator::accept_waiting() {
@@ -126,11 +138,12 @@ void Coordinator::accept_waiting() {
 }
 
 // Ranks prove themselves within a round trip: in a flood the oldest who has not is a stranger.
+// Those who have are ranks of this job, however many.
 void Coordinator::make_room() {
-  auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(),
-                             [](const auto& entry) { return !entry.second->authenticated(); });
-  if (oldest == newcomers_.end()) oldest = newcomers_.begin();
-  remove(oldest->first);
+  const auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(),
+                                   [](const auto& entry) { return !entry.second->proven(); });
+  if (oldest != newcomers_.end())
+    oldest->second->give_up("it had not proven itself when many others came");
 }
 
 // Out of descriptors: without a pause the waiting connection would keep the thread spinning.
@@ -154,15 +167,27 @@ void Coordinator::admit(net::Fd fd) {
   if (started.ok()) newcomers_.emplace(name, newcomer);
 }
 
-const net::Secret* Coordinator::secret_of(const net::Hello& hello) const {
+const net::Key* Coordinator::key_of(const net::Hello& hello) const {
   if (hello.purpose != kPurpose) return nullptr;
   if (const auto job = jobs_.find(hello.communicator); job != jobs_.end()) {
-    return &job->second.secret;
+    return &job->second.key;
   }
   for (const Ended& ended : ended_) {
-    if (ended.communicator == hello.communicator) return &ended.secret;
+    if (ended.communicator == hello.communicator) return &ended.key;
   }
   return nullptr;
+}
+
+// A rank of the job that is set differently ends it. One that has another secret file cannot prove
+// that it is of the job: should it be, the others learn of it when they miss it.
+void Coordinator::on_disagreement(const net::Hello& hello, bool proven, const Status& why) {
+  const auto entry = jobs_.find(hello.communicator);
+  if (entry == jobs_.end()) return;
+  const std::shared_ptr<Job> job = entry->second.job;
+  if (proven)
+    job->turn_away({why.code(), hello.rank, why.message()});
+  else
+    job->note_refused(hello.rank, why.message());
 }
 
 void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join) {
@@ -181,8 +206,7 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
 void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure) {
   const auto entry = jobs_.find(communicator);
   if (entry == jobs_.end()) return;
-  ended_.push_back(
-      {communicator, std::move(entry->second.secret), failure.value_or(job_is_over())});
+  ended_.push_back({communicator, std::move(entry->second.key), failure.value_or(job_is_over())});
   if (ended_.size() > kRememberedEnds) ended_.pop_front();
   // The job is on the call stack: it goes in the loop's next round.
   loop_.at(Loop::now(), [job = std::move(entry->second.job)] {});

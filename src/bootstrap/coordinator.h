@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "bootstrap/job.h"
 #include "net/auth.h"
+#include "net/refusals.h"
 #include "net/socket.h"
 
 namespace hetccl::bootstrap {
@@ -27,6 +28,7 @@ class Coordinator {
     int64_t liveness_ms = 0;
     uint64_t service = 0;
     Log log;
+    net::Encryption encryption;  ///< null: plain
   };
   static Result<std::unique_ptr<Coordinator>> create(Loop& loop, net::Listener listener,
                                                      Options options);
@@ -35,7 +37,7 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
 
   /// Expects the ranks of a new communicator.
-  void add(uint64_t communicator, net::Secret secret);
+  void add(uint64_t communicator, net::Key key);
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
@@ -45,13 +47,13 @@ class Coordinator {
  private:
   class Newcomer;
   struct Entry {
-    net::Secret secret;
+    net::Key key;
     std::shared_ptr<Job> job;
   };
   /// What a late rank is told of a communicator that has ended.
   struct Ended {
     uint64_t communicator = 0;
-    net::Secret secret;
+    net::Key key;
     Failure answer;
   };
 
@@ -61,7 +63,8 @@ class Coordinator {
   void make_room();
   void pause_accepting(const Status& why);
   void admit(net::Fd fd);
-  [[nodiscard]] const net::Secret* secret_of(const net::Hello& hello) const;
+  [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
+  void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
@@ -74,6 +77,7 @@ class Coordinator {
   std::deque<Ended> ended_;                                  // the latest few
   std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_;  // by arrival
   uint64_t next_newcomer_ = 0;
+  net::Refusals refusals_;
 };
 
 }  // namespace hetccl::bootstrap

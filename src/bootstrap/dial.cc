@@ -1,7 +1,5 @@
 #include "bootstrap/dial.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,13 +17,6 @@ using std::chrono::milliseconds;
 // A coordinator flooded by strangers may drop a rank's connection: it tries again. One that refuses
 // this often does not know us.
 constexpr int kRefusals = 5;
-
-net::SocketAddress peer_of(int fd) {
-  net::SocketAddress peer;
-  socklen_t length = sizeof peer.storage;
-  ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &length);
-  return peer;
-}
 
 bool same(const net::SocketAddress& a, const net::SocketAddress& b) {
   std::array<uint8_t, net::SocketAddress::kEncodedBytes> left, right;
@@ -47,7 +38,7 @@ std::vector<net::SocketAddress> addresses_of(const std::vector<Candidate>& candi
 
 }  // namespace
 
-Result<net::Fd> dial(const Invitation& invitation, const DialOptions& options) {
+Result<net::Wire> dial(const Invitation& invitation, const DialOptions& options) {
   std::vector<Candidate> candidates;
   for (const net::SocketAddress& address : invitation.addresses) candidates.push_back({address});
   const net::Hello hello{kPurpose, 0, invitation.communicator, options.rank};
@@ -57,12 +48,13 @@ Result<net::Fd> dial(const Invitation& invitation, const DialOptions& options) {
     if (!connected.ok()) {
       return connected.status().with(last.empty() ? "the coordinator does not answer" : last);
     }
-    const net::SocketAddress peer = peer_of(connected->get());
-    const TimePoint now = steady_clock().now();
-    const Status proven = net::dial_handshake(connected->get(), hello, invitation.secret,
-                                              std::min(options.deadline, now + options.patience));
-    if (proven.ok()) return connected;
-    last = peer.text() + ": " + proven.message();
+    const net::SocketAddress peer = net::peer_address(connected->get());
+    const TimePoint until = std::min(options.deadline, steady_clock().now() + options.patience);
+    auto proven =
+        net::dial_handshake(std::move(*connected), hello, options.key, options.encryption, until);
+    // Our coordinator has spoken: another try would end the same way.
+    if (proven.ok() || proven.status().code() == Code::InvalidUsage) return proven;
+    last = peer.text() + ": " + proven.status().message();
     const auto at = std::find_if(candidates.begin(), candidates.end(),
                                  [&](const Candidate& one) { return same(one.address, peer); });
     if (at == candidates.end()) continue;

@@ -104,7 +104,15 @@ void Job::join(std::shared_ptr<Connection> connection, Join join) {
 void Job::refuse_or_fail(Connection& newcomer, const Failure& failure) {
   newcomer.send(encode(FrameType::Failed, failure));
   newcomer.finish();
+  turn_away(failure);
+}
+
+void Job::turn_away(const Failure& failure) {
   if (!complete()) fail(failure);
+}
+
+void Job::note_refused(int32_t rank, const std::string& why) {
+  refused_ = format("; who said it was rank %d was refused: %s", rank, why.c_str());
 }
 
 void Job::welcome_all() {
@@ -128,8 +136,9 @@ void Job::on_join_timeout(int64_t timeout_ms) {
   }
   fail({Code::Timeout, missing.front(),
         format("%s of %d never came within %lld ms: check that they run, and that they reach this "
-               "address",
-               rank_list(missing).c_str(), n_ranks_, static_cast<long long>(timeout_ms))});
+               "address%s",
+               rank_list(missing).c_str(), n_ranks_, static_cast<long long>(timeout_ms),
+               refused_.c_str())});
 }
 
 void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t> payload) {

@@ -36,6 +36,11 @@ class Job {
   /// A rank asks to join. A wrong number or size ends the communicator for all, as long as ranks
   /// are missing; once it is complete only the newcomer is refused.
   void join(std::shared_ptr<Connection> connection, Join join);
+  /// A rank of this communicator cannot join, because of `failure`: ends it for all, as long as
+  /// ranks are missing.
+  void turn_away(const Failure& failure);
+  /// Somebody who said he was `rank` was refused; told to the others if that rank never comes.
+  void note_refused(int32_t rank, const std::string& why);
   /// The coordinator goes in peace: tells every rank and stops. Not in peace if it takes a rank of
   /// its process along that has not left.
   void farewell(std::optional<int32_t> abandoned);
@@ -62,6 +67,7 @@ class Job {
   Loop& loop_;
   Options options_;
   int32_t n_ranks_ = 0;
+  std::string refused_;  // the latest that is not a member
   std::map<int32_t, std::unique_ptr<Member>> members_;
   size_t n_left_ = 0;
   bool said_farewell_ = false;

@@ -13,6 +13,7 @@
 #include "bootstrap/loop.h"
 #include "bootstrap/unique_id.h"
 #include "net/auth.h"
+#include "net/secret_file.h"
 
 namespace hetccl::bootstrap {
 
@@ -29,6 +30,8 @@ struct Service::Impl {
   Config config;
   Log log;
   uint64_t token = 0;
+  net::Secret file_secret;     // of HETCCL_SECRET_FILE; empty without one
+  net::Encryption encryption;  // null without HETCCL_ENCRYPT
   std::shared_ptr<Clients> clients = std::make_shared<Clients>();
 
   std::mutex mutex;  // guards the start of what follows
@@ -59,7 +62,8 @@ Status Service::Impl::start_coordinator() {
   const uint16_t listening = listener.port;
   Status status = error(Code::Aborted, "the control plane has shut down");
   loop->run([&] {
-    auto made = Coordinator::create(*loop, std::move(listener), {config.liveness_ms, token, log});
+    auto made = Coordinator::create(*loop, std::move(listener),
+                                    {config.liveness_ms, token, log, encryption});
     status = made.status();
     if (made.ok()) coordinator = std::move(made).value();
   });
@@ -74,6 +78,12 @@ Result<std::unique_ptr<Service>> Service::create(const Config& config, const Log
   impl->config = config;
   impl->log = log;
   net::random_bytes(&impl->token, sizeof impl->token);
+  if (!config.secret_file.empty()) {
+    HETCCL_ASSIGN(impl->file_secret, net::read_secret_file(config.secret_file));
+  }
+  if (config.encrypt) {
+    HETCCL_ASSIGN(impl->encryption, net::TlsContext::create());
+  }
   return std::unique_ptr<Service>(new Service(std::move(impl)));
 }
 
@@ -104,7 +114,8 @@ Result<UniqueId> Service::unique_id() {
   net::random_bytes(&invitation.communicator, sizeof invitation.communicator);
   invitation.secret = net::random_secret();
   invitation.addresses = choose_addresses(interfaces, impl_->port);
-  loop->run([&] { impl_->coordinator->add(invitation.communicator, invitation.secret); });
+  net::Key key = net::job_key(invitation.secret, impl_->file_secret);
+  loop->run([&] { impl_->coordinator->add(invitation.communicator, std::move(key)); });
   return encode(invitation);
 }
 
@@ -113,12 +124,14 @@ Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions o
   HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
   const int rank = options.rank;
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
-  auto connected = dial(invitation, {rank, deadline, milliseconds(impl_->config.liveness_ms)});
+  const net::Key key = net::job_key(invitation.secret, impl_->file_secret);
+  auto connected = dial(invitation, {rank, key, impl_->encryption, deadline,
+                                     milliseconds(impl_->config.liveness_ms)});
   const std::string context = format("rank %d cannot join", rank);
   if (!connected.ok()) return connected.status().with(context);
   auto client = std::make_unique<Client>(
       loop, impl_->clients, std::move(invitation),
-      Client::Options{std::move(options), impl_->config.liveness_ms, impl_->token});
+      Client::Options{std::move(options), impl_->config.liveness_ms, impl_->token, key.secret});
   HETCCL_TRY(client->join(std::move(*connected), deadline).with(context));
   return std::unique_ptr<Session>(std::move(client));
 }

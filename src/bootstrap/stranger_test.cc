@@ -27,10 +27,10 @@ net::Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says 
   return std::move(fd).value();
 }
 
-bool closed_by_peer(const net::Fd& fd) {
+bool closed_by_peer(int fd) {
   std::array<uint8_t, 4096> bytes;
   for (;;) {
-    const Status got = net::recv_all(fd.get(), bytes.data(), 1, soon());
+    const Status got = net::recv_all(fd, bytes.data(), 1, soon());
     if (!got.ok()) return got.code() == Code::RemoteError;
   }
 }
@@ -55,7 +55,8 @@ TEST_CASE("a job joins and works among strangers, who are thrown out") {
   });
   CHECK(right == std::vector<int>(4, 1));
   CHECK(steady_clock().now() - start < seconds(5));
-  CHECK(std::all_of(strangers.begin(), strangers.end(), closed_by_peer));
+  CHECK(std::all_of(strangers.begin(), strangers.end(),
+                    [](const net::Fd& fd) { return closed_by_peer(fd.get()); }));
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
 }
 
@@ -72,11 +73,11 @@ TEST_CASE("a flood of silent connections does not keep a rank out") {
 }
 
 // Someone who knows the secret and misuses it.
-net::Fd insider(const Invitation& invitation, const Bytes& says) {
-  auto fd = dial(invitation, {1, soon(), seconds(5)});
-  REQUIRE(fd.ok());
-  (void)net::send_all(fd->get(), says.data(), says.size(), soon());
-  return std::move(fd).value();
+net::Wire insider(const Invitation& invitation, const Bytes& says) {
+  auto wire = dial(invitation, {1, {invitation.secret}, nullptr, soon(), seconds(5)});
+  REQUIRE(wire.ok());
+  (void)net::send_all(wire->fd(), says.data(), says.size(), soon());
+  return std::move(wire).value();
 }
 
 TEST_CASE("authenticated nonsense is thrown out; nonsense from a rank names the rank") {
@@ -85,15 +86,15 @@ TEST_CASE("authenticated nonsense is thrown out; nonsense from a rank names the 
   const Invitation invitation = decode(id.value()).value();
   Bytes huge(kHeaderBytes);
   encode_header({kMaxPayload, FrameType::Join}, huge.data());
-  CHECK(closed_by_peer(insider(invitation, huge)));
-  CHECK(closed_by_peer(insider(invitation, Bytes(64, 0xee))));
-  CHECK(closed_by_peer(insider(invitation, encode_empty(FrameType::Heartbeat))));
+  CHECK(closed_by_peer(insider(invitation, huge).fd()));
+  CHECK(closed_by_peer(insider(invitation, Bytes(64, 0xee)).fd()));
+  CHECK(closed_by_peer(insider(invitation, encode_empty(FrameType::Heartbeat)).fd()));
   Status waiting;
   std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
   Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "an odd one"});
   const Bytes early = encode(Contribution{0, 100, {}});
   says.insert(says.end(), early.begin(), early.end());
-  const net::Fd odd = insider(invitation, says);
+  const net::Wire odd = insider(invitation, says);
   first.join();
   CHECK(waiting.code() == Code::RemoteError);
   CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
@@ -108,7 +109,7 @@ TEST_CASE("a rank that gives up or dies while others wait is named") {
     Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "host u"});
     const Bytes leave = encode_empty(FrameType::Leave);
     if (gives_up) says.insert(says.end(), leave.begin(), leave.end());
-    net::Fd rank = insider(decode(id.value()).value(), says);
+    net::Wire rank = insider(decode(id.value()).value(), says);
     if (!gives_up) rank.reset();
     first.join();
     CHECK(waiting.code() == Code::RemoteError);
@@ -123,9 +124,9 @@ TEST_CASE("a rank that writes its frames byte by byte is served like any other")
   const Invitation invitation = decode(id.value()).value();
   Result<std::unique_ptr<Session>> joined = Status();
   std::thread first([&] { joined = one->join(id.value(), options(0, 2)); });
-  const net::Fd slow = insider(invitation, {});
+  const net::Wire slow = insider(invitation, {});
   for (const uint8_t byte : encode(Join{1, 2, 20'000, 20'000, 5'000, 1, "slow"})) {
-    REQUIRE(net::send_all(slow.get(), &byte, 1, soon()).ok());
+    REQUIRE(net::send_all(slow.fd(), &byte, 1, soon()).ok());
   }
   first.join();
   CHECK(joined.ok());

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxAddresses = 4;
 
 struct Invitation {
   uint64_t communicator = 0;
-  net::Secret secret;
+  net::Secret secret;                         ///< as it travels; the key is net::job_key of it
   std::vector<net::SocketAddress> addresses;  ///< 1 to kMaxAddresses, best first
 };
 

@@ -16,19 +16,18 @@ namespace hetccl::net {
 namespace {
 
 // Layout of what travels; all integers little endian.
-constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 1};
-constexpr size_t kNonceBytes = 32;
-constexpr size_t kProofBytes = crypto_auth_hmacsha256_BYTES;
-constexpr size_t kNonceOffset = sizeof kMagic + 4 + 4 + 8 + 4 + 4;
-constexpr size_t kHelloBytes = kNonceOffset + kNonceBytes;
-constexpr size_t kChallengeBytes = kNonceBytes + kProofBytes;
-// Offsets in the buffer that both sides use: Hello and the listener's nonce lie side by side, so
-// that what is authenticated is one piece.
-constexpr size_t kListenerNonce = kHelloBytes;
-constexpr size_t kListenerProof = kListenerNonce + kNonceBytes;
+constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 2};
+constexpr size_t kDialerTerms = sizeof kMagic + 4 + 4 + 8 + 4 + 4;
+// Offsets in the buffer that both sides use: Hello and the listener's terms and nonce lie side by
+// side, so that what is authenticated is one piece.
+constexpr size_t kListenerTerms = kHelloBytes;
+constexpr size_t kListenerNonce = kListenerTerms + kTermsBytes;
+constexpr size_t kTranscriptBytes = kListenerNonce + kNonceBytes;
+constexpr size_t kListenerProof = kTranscriptBytes;
 constexpr size_t kDialerProof = kHelloBytes + kChallengeBytes;
 constexpr size_t kExpectedProof = kDialerProof + kProofBytes;
 static_assert(kSecretBytes == crypto_auth_hmacsha256_KEYBYTES);
+static_assert(kProofBytes == crypto_auth_hmacsha256_BYTES && Tls::kKeyBytes == kProofBytes);
 static_assert(kExpectedProof + kProofBytes <= 256);
 
 void require_sodium() {
@@ -49,6 +48,47 @@ T get(const uint8_t* in) {
   return static_cast<T>(value);
 }
 
+void encode_terms(const Encryption& encryption, uint64_t file_tag, uint8_t* out) {
+  put(out, encryption ? uint32_t{1} : uint32_t{0});
+  put(out + 4, file_tag);
+}
+
+bool encrypts(const uint8_t* terms) {
+  return get<uint32_t>(terms) != 0;
+}
+
+uint64_t file_tag(const uint8_t* terms) {
+  return get<uint64_t>(terms + 4);
+}
+
+// How both ends, and whoever they tell, name the listener.
+std::string listener_of(const Hello& hello) {
+  return hello.to < 0 ? "the coordinator" : format("rank %d", hello.to);
+}
+
+// Ok where both ends encrypt, or neither.
+Status compare_encryption(const Hello& hello, const uint8_t* dialer, const uint8_t* listener) {
+  if (encrypts(dialer) == encrypts(listener)) return {};
+  return error(Code::InvalidUsage,
+               "HETCCL_ENCRYPT is %d at rank %d and %d at %s: set it equally on every rank",
+               encrypts(dialer) ? 1 : 0, hello.rank, encrypts(listener) ? 1 : 0,
+               listener_of(hello).c_str());
+}
+
+Status different_file(const Hello& hello, const uint8_t* dialer, const uint8_t* listener) {
+  const auto has = [](const uint8_t* terms) { return file_tag(terms) == 0 ? "not set" : "set"; };
+  const std::string listens = listener_of(hello);
+  if (file_tag(dialer) != 0 && file_tag(listener) != 0)
+    return error(Code::InvalidUsage,
+                 "HETCCL_SECRET_FILE's content differs between rank %d and %s: give every rank a "
+                 "file of the same content",
+                 hello.rank, listens.c_str());
+  return error(Code::InvalidUsage,
+               "HETCCL_SECRET_FILE is %s at rank %d and %s at %s: give every rank a file of the "
+               "same content",
+               has(dialer), hello.rank, has(listener), listens.c_str());
+}
+
 void encode_hello(const Hello& hello, uint8_t* out) {
   std::memcpy(out, kMagic, sizeof kMagic);
   put(out + 8, hello.purpose);
@@ -56,7 +96,7 @@ void encode_hello(const Hello& hello, uint8_t* out) {
   put(out + 16, hello.communicator);
   put(out + 24, hello.rank);
   put(out + 28, hello.to);
-  random_bytes(out + kNonceOffset, kNonceBytes);
+  random_bytes(out + kDialerTerms + kTermsBytes, kNonceBytes);
 }
 
 bool decode_hello(const uint8_t* in, Hello* out) {
@@ -69,13 +109,13 @@ bool decode_hello(const uint8_t* in, Hello* out) {
   return true;
 }
 
-// HMAC(secret, role | Hello | nonce_l); `transcript` is kHelloBytes + kNonceBytes long. The roles
-// differ, so neither side's proof can be reflected as the other's.
+// HMAC(secret, role | transcript). The roles differ, so neither side's proof can be reflected as
+// the other's.
 void prove(const Secret& secret, std::string_view role, const uint8_t* transcript, uint8_t* out) {
   crypto_auth_hmacsha256_state state;
   crypto_auth_hmacsha256_init(&state, secret.data(), secret.size());
   crypto_auth_hmacsha256_update(&state, reinterpret_cast<const uint8_t*>(role.data()), role.size());
-  crypto_auth_hmacsha256_update(&state, transcript, kHelloBytes + kNonceBytes);
+  crypto_auth_hmacsha256_update(&state, transcript, kTranscriptBytes);
   crypto_auth_hmacsha256_final(&state, out);
   sodium_memzero(&state, sizeof state);
 }
@@ -127,8 +167,10 @@ bool same(const Mac& a, const Mac& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-DialHandshake::DialHandshake(const Hello& hello, Secret secret) : secret_(std::move(secret)) {
-  encode_hello(hello, buffer_.data());
+DialHandshake::DialHandshake(const Hello& hello, Key key, Encryption encryption)
+    : hello_(hello), key_(std::move(key)), encryption_(std::move(encryption)) {
+  encode_hello(hello_, buffer_.data());
+  encode_terms(encryption_, key_.file_tag, buffer_.data() + kDialerTerms);
 }
 
 HandshakeState DialHandshake::advance(int fd) {
@@ -142,39 +184,54 @@ HandshakeState DialHandshake::advance(int fd) {
 }
 
 DialHandshake::Step DialHandshake::advance_phase(int fd) {
-  if (phase_ == Phase::Greeting) return buffer_.send(fd, kHelloBytes);
-  if (phase_ == Phase::Proof) return buffer_.send(fd, kExpectedProof);
-  const Step step = buffer_.receive(fd, kDialerProof);
-  return step == Step::Complete ? answer_challenge() : step;
+  switch (phase_) {
+    case Phase::Greeting:
+      return buffer_.send(fd, kHelloBytes);
+    case Phase::Challenge: {
+      const Step step = buffer_.receive(fd, kDialerProof);
+      return step == Step::Complete ? answer_challenge() : step;
+    }
+    case Phase::Proof:
+      return buffer_.send(fd, kExpectedProof);
+    default:
+      if (!disagreement_.ok()) return buffer_.fail(disagreement_);
+      return buffer_.encrypt(fd, encryption_, Tls::Side::Dialer);
+  }
 }
 
 DialHandshake::Step DialHandshake::answer_challenge() {
   uint8_t* bytes = buffer_.data();
-  prove(secret_, "listener", bytes, bytes + kExpectedProof);
+  if (file_tag(bytes + kListenerTerms) != key_.file_tag)
+    return buffer_.fail(different_file(hello_, bytes + kDialerTerms, bytes + kListenerTerms));
+  prove(key_.secret, "listener", bytes, bytes + kExpectedProof);
   rejected_ = sodium_memcmp(bytes + kExpectedProof, bytes + kListenerProof, kProofBytes) != 0;
   if (rejected_) return buffer_.fail(wrong_secret());
-  prove(secret_, "dialer", bytes, bytes + kDialerProof);
+  disagreement_ = compare_encryption(hello_, bytes + kDialerTerms, bytes + kListenerTerms);
+  prove(key_.secret, "dialer", bytes, bytes + kDialerProof);
+  buffer_.derive_tls_key(key_.secret);
   return Step::Complete;
 }
 
 short DialHandshake::events() const {
+  if (phase_ == Phase::Securing) return buffer_.tls_events();
   return phase_ == Phase::Challenge ? POLLIN : POLLOUT;
 }
 
-Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline) {
-  DialHandshake handshake(hello, secret);
+Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Encryption& encryption,
+                            TimePoint deadline) {
+  DialHandshake handshake(hello, key, encryption);
   for (;;) {
-    const HandshakeState state = handshake.advance(fd);
-    if (state == HandshakeState::Done) return {};
+    const HandshakeState state = handshake.advance(fd.get());
+    if (state == HandshakeState::Done) return handshake.wire(std::move(fd));
     if (state == HandshakeState::Failed) return handshake.failure();
-    if (!wait_for(fd, handshake.events(), deadline))
+    if (!wait_for(fd.get(), handshake.events(), deadline))
       return error(Code::Timeout, "authenticating: no answer before the deadline");
   }
 }
 
-HandshakeState ListenHandshake::advance(int fd, const SecretLookup& secret_of) {
+HandshakeState ListenHandshake::advance(int fd, const KeyLookup& key_of) {
   while (phase_ != Phase::Done && phase_ != Phase::Failed) {
-    const Step step = advance_phase(fd, secret_of);
+    const Step step = advance_phase(fd, key_of);
     if (step == Step::Blocked) return State::InProgress;
     phase_ =
         step == Step::Failed ? Phase::Failed : static_cast<Phase>(static_cast<int>(phase_) + 1);
@@ -182,7 +239,7 @@ HandshakeState ListenHandshake::advance(int fd, const SecretLookup& secret_of) {
   return phase_ == Phase::Done ? State::Done : State::Failed;
 }
 
-ListenHandshake::Step ListenHandshake::advance_phase(int fd, const SecretLookup& secret_of) {
+ListenHandshake::Step ListenHandshake::advance_phase(int fd, const KeyLookup& key_of) {
   switch (phase_) {
     case Phase::Greeting: {
       const Step step = buffer_.receive(fd, kHelloBytes);
@@ -192,39 +249,67 @@ ListenHandshake::Step ListenHandshake::advance_phase(int fd, const SecretLookup&
       return step;
     }
     case Phase::Lookup:
-      return find_secret(secret_of);
+      return find_key(key_of);
     case Phase::Challenge:
       return buffer_.send(fd, kDialerProof);
-    default: {
-      const Step step = buffer_.receive(fd, kExpectedProof);
+    case Phase::Proof: {
+      const Step step = other_file_ ? Step::Complete : buffer_.receive(fd, kExpectedProof);
       return step == Step::Complete ? check_proof() : step;
     }
+    default:
+      return buffer_.encrypt(fd, encryption_, Tls::Side::Listener);
   }
 }
 
-ListenHandshake::Step ListenHandshake::find_secret(const SecretLookup& secret_of) {
-  const Secret* secret = secret_of(hello_);
-  parked_ = secret == nullptr && park_unknown_;
+ListenHandshake::Step ListenHandshake::find_key(const KeyLookup& key_of) {
+  const Key* key = key_of(hello_);
+  parked_ = key == nullptr && park_unknown_;
   if (parked_) return Step::Blocked;
-  if (secret == nullptr)
+  if (key == nullptr)
     return buffer_.fail(
         error(Code::RemoteError, "rank %d dialled for what nobody here expects", hello_.rank));
-  random_bytes(buffer_.data() + kListenerNonce, kNonceBytes);
-  prove(*secret, "listener", buffer_.data(), buffer_.data() + kListenerProof);
-  prove(*secret, "dialer", buffer_.data(), buffer_.data() + kExpectedProof);
+  uint8_t* bytes = buffer_.data();
+  encode_terms(encryption_, key->file_tag, bytes + kListenerTerms);
+  random_bytes(bytes + kListenerNonce, kNonceBytes);
+  prove(key->secret, "listener", bytes, bytes + kListenerProof);
+  prove(key->secret, "dialer", bytes, bytes + kExpectedProof);
+  buffer_.derive_tls_key(key->secret);
+  other_file_ = file_tag(bytes + kDialerTerms) != key->file_tag;
   return Step::Complete;
 }
 
 ListenHandshake::Step ListenHandshake::check_proof() {
-  if (sodium_memcmp(buffer_.data() + kExpectedProof, buffer_.data() + kDialerProof, kProofBytes) ==
-      0)
-    return Step::Complete;
-  return buffer_.fail(wrong_secret());
+  const uint8_t* bytes = buffer_.data();
+  if (other_file_)
+    return buffer_.fail(different_file(hello_, bytes + kDialerTerms, bytes + kListenerTerms));
+  proven_ = sodium_memcmp(bytes + kExpectedProof, bytes + kDialerProof, kProofBytes) == 0;
+  if (!proven_) return buffer_.fail(wrong_secret());
+  Status agreed = compare_encryption(hello_, bytes + kDialerTerms, bytes + kListenerTerms);
+  return agreed.ok() ? Step::Complete : buffer_.fail(std::move(agreed));
 }
 
 short ListenHandshake::events() const {
   if (parked_) return 0;
+  if (phase_ == Phase::Securing) return buffer_.tls_events();
   return phase_ == Phase::Challenge ? POLLOUT : POLLIN;
+}
+
+void HandshakeBuffer::derive_tls_key(const Secret& secret) {
+  prove(secret, "tls", bytes_.data(), tls_key_.data());
+}
+
+HandshakeBuffer::Step HandshakeBuffer::encrypt(int fd, const Encryption& encryption,
+                                               Tls::Side side) {
+  if (encryption && !tls_) {
+    auto made = Tls::create(*encryption, side, tls_key_);
+    if (!made.ok()) return fail(made.status());
+    tls_ = std::move(made).value();
+  }
+  sodium_memzero(tls_key_.data(), tls_key_.size());
+  if (!tls_) return Step::Complete;
+  const Io result = tls_->handshake(fd);
+  if (result == Io::Failed) return fail(error(Code::RemoteError, "%s", tls_->failure().c_str()));
+  return result == Io::Moved ? Step::Complete : Step::Blocked;
 }
 
 HandshakeBuffer::Step HandshakeBuffer::fail(Status status) {

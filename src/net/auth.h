@@ -1,12 +1,14 @@
 // Proof, both ways, that the other end of a connection knows a job's secret, before anything else
 // of it is read.
 //
-//   dialer   -> listener   Hello     magic, purpose, communicator, rank, nonce_d (fixed size)
-//   listener -> dialer     Challenge nonce_l, HMAC(secret, "listener" | Hello | nonce_l)
-//   dialer   -> listener   Proof     HMAC(secret, "dialer" | Hello | nonce_l)
+//   dialer   -> listener   Hello     magic, purpose, communicator, rank, terms_d, nonce_d (fixed
+//                                    size)
+//   listener -> dialer     Challenge terms_l, nonce_l, HMAC(secret, "listener" | T)
+//   dialer   -> listener   Proof     HMAC(secret, "dialer" | T)      T = Hello | terms_l | nonce_l
 //
 // HMAC-SHA256 and constant-time comparison by libsodium. A replayed Hello meets a new nonce and
-// fails.
+// fails. Terms are what both ends must have set equally; a difference is told to both. With
+// encryption TLS 1.3 follows, under the key HMAC(secret, "tls" | T): docs/design/0003-security.md.
 #pragma once
 
 #include <array>
@@ -16,11 +18,20 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "net/wire.h"
 
 namespace hetccl::net {
 
 using Secret = std::vector<uint8_t>;  // 32 bytes
 inline constexpr size_t kSecretBytes = 32;
+
+/// What an end of a connection must know.
+struct Key {
+  Secret secret;
+  uint64_t file_tag = 0;  ///< which HETCCL_SECRET_FILE is mixed in; 0: none. No secret.
+};
+/// Null: connections are plain.
+using Encryption = std::shared_ptr<const TlsContext>;
 
 /// Who dials, and for what.
 struct Hello {
@@ -30,6 +41,13 @@ struct Hello {
   int32_t rank = -1;  ///< of the dialer
   int32_t to = -1;    ///< the rank it wants, where several share a listener
 };
+
+/// Sizes of what travels.
+inline constexpr size_t kTermsBytes = 4 + 8;
+inline constexpr size_t kNonceBytes = 32;
+inline constexpr size_t kProofBytes = 32;
+inline constexpr size_t kHelloBytes = 8 + 4 + 4 + 8 + 4 + 4 + kTermsBytes + kNonceBytes;
+inline constexpr size_t kChallengeBytes = kTermsBytes + kNonceBytes + kProofBytes;
 
 Secret random_secret();
 void random_bytes(void* out, size_t bytes);
@@ -42,7 +60,8 @@ bool same(const Mac& a, const Mac& b);
 
 enum class HandshakeState { InProgress, Done, Failed };
 
-/// What both sides' state machines share: the bytes exchanged so far, over a non-blocking socket.
+/// What both sides' state machines share: the bytes exchanged so far, over a non-blocking socket,
+/// and the encryption that follows.
 class HandshakeBuffer {
  public:
   enum class Step { Complete, Blocked, Failed };
@@ -50,13 +69,23 @@ class HandshakeBuffer {
   Step receive(int fd, size_t end);
   Step send(int fd, size_t end);
   Step fail(Status status);
+  /// TLS under a key that both ends derive from the secret and all that was said; Complete at once
+  /// where `encryption` is null.
+  Step encrypt(int fd, const Encryption& encryption, Tls::Side side);
+  /// To be called while the secret is at hand.
+  void derive_tls_key(const Secret& secret);
   [[nodiscard]] uint8_t* data() { return bytes_.data(); }
   [[nodiscard]] const Status& failure() const { return failure_; }
+  /// What `encrypt` waits for; 0 before it.
+  [[nodiscard]] short tls_events() const { return tls_ ? tls_->events() : short{0}; }
+  [[nodiscard]] std::unique_ptr<Tls> take_tls() { return std::move(tls_); }
 
  private:
   std::array<uint8_t, 256> bytes_{};  // hello, challenge, the dialer's proof, the proof expected
   size_t done_ = 0;
   Status failure_;
+  Tls::Key tls_key_{};
+  std::unique_ptr<Tls> tls_;
 };
 
 /// The listener's side as a state machine over a non-blocking socket, so that a slow or silent
@@ -64,63 +93,80 @@ class HandshakeBuffer {
 class ListenHandshake {
  public:
   using State = HandshakeState;
-  /// `secret_of(hello)` returns the secret to demand, or null when nobody expects that hello (which
-  /// then fails).
-  using SecretLookup = std::function<const Secret*(const Hello&)>;
+  /// `key_of(hello)` returns the key to demand, or null when nobody expects that hello (which then
+  /// fails).
+  using KeyLookup = std::function<const Key*(const Hello&)>;
 
   /// With `park_unknown` a hello that nobody expects yet does not fail: it stays InProgress, with
   /// `parked()`, and the next `advance` asks again. The user bounds number and time of such.
-  explicit ListenHandshake(bool park_unknown = false) : park_unknown_(park_unknown) {}
+  explicit ListenHandshake(Encryption encryption = nullptr, bool park_unknown = false)
+      : encryption_(std::move(encryption)), park_unknown_(park_unknown) {}
 
   /// Reads and writes what it can without blocking. Reads no byte beyond the handshake.
-  State advance(int fd, const SecretLookup& secret_of);
-  /// After Done, or while parked (not proven yet).
+  State advance(int fd, const KeyLookup& key_of);
+  /// After Done: the wire over `fd`.
+  Wire wire(Fd fd) { return Wire(std::move(fd), buffer_.take_tls()); }
+  /// After Done, or when `parked` (not proven yet) or `proven`.
   [[nodiscard]] const Hello& hello() const { return hello_; }
   /// The hello is known, its secret is not yet: only the user's next `advance` can help.
   [[nodiscard]] bool parked() const { return parked_; }
-  /// After Failed.
+  /// The other end knows the secret.
+  [[nodiscard]] bool proven() const { return proven_; }
+  /// The other end knows the job's id, but has another HETCCL_SECRET_FILE. Not proven.
+  [[nodiscard]] bool other_file() const { return other_file_; }
+  /// After Failed. InvalidUsage where the ends are set differently.
   [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
   /// What `advance` waits for: POLLIN or POLLOUT; 0 while parked.
   [[nodiscard]] short events() const;
 
  private:
-  enum class Phase { Greeting, Lookup, Challenge, Proof, Done, Failed };
+  enum class Phase { Greeting, Lookup, Challenge, Proof, Securing, Done, Failed };
   using Step = HandshakeBuffer::Step;
-  Step advance_phase(int fd, const SecretLookup& secret_of);
-  Step find_secret(const SecretLookup& secret_of);
+  Step advance_phase(int fd, const KeyLookup& key_of);
+  Step find_key(const KeyLookup& key_of);
   Step check_proof();
   Hello hello_;
   HandshakeBuffer buffer_;
   Phase phase_ = Phase::Greeting;
+  Encryption encryption_;
   bool park_unknown_;
   bool parked_ = false;
+  bool proven_ = false;
+  bool other_file_ = false;
 };
 
 /// The dialer's side as a state machine over a connected, non-blocking socket.
 class DialHandshake {
  public:
   using State = HandshakeState;
-  DialHandshake(const Hello& hello, Secret secret);
+  DialHandshake(const Hello& hello, Key key, Encryption encryption);
   State advance(int fd);
-  /// After Failed: RemoteError. Where the other end proved not to know the secret, `rejected()`.
+  /// After Done: the wire over `fd`.
+  Wire wire(Fd fd) { return Wire(std::move(fd), buffer_.take_tls()); }
+  /// After Failed: InvalidUsage where the ends are set differently, else RemoteError. Where the
+  /// other end proved not to know the secret, `rejected()`.
   [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
   [[nodiscard]] bool rejected() const { return rejected_; }
   /// What `advance` waits for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
 
  private:
-  enum class Phase { Greeting, Challenge, Proof, Done, Failed };
+  enum class Phase { Greeting, Challenge, Proof, Securing, Done, Failed };
   using Step = HandshakeBuffer::Step;
   Step advance_phase(int fd);
   Step answer_challenge();
-  Secret secret_;
+  const Hello hello_;
+  Key key_;
   HandshakeBuffer buffer_;
   Phase phase_ = Phase::Greeting;
+  Encryption encryption_;
+  Status disagreement_;  // proven, and told once the other end has the proof too
   bool rejected_ = false;
 };
 
 /// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
 /// wrong proof.
-Status dial_handshake(int fd, const Hello& hello, const Secret& secret, TimePoint deadline);
+Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Encryption& encryption,
+                            TimePoint deadline);
 
 }  // namespace hetccl::net

@@ -31,7 +31,7 @@ struct Pair {
 };
 
 // Drives the listener's side until it is decided or `deadline` passes.
-State drive(ListenHandshake& handshake, int fd, const ListenHandshake::SecretLookup& lookup,
+State drive(ListenHandshake& handshake, int fd, const ListenHandshake::KeyLookup& lookup,
             TimePoint deadline) {
   for (;;) {
     const State state = handshake.advance(fd, lookup);
@@ -43,15 +43,17 @@ State drive(ListenHandshake& handshake, int fd, const ListenHandshake::SecretLoo
 
 TEST_CASE("both ends that know the secret agree, and the hello arrives") {
   Pair pair;
-  const Secret secret = random_secret();
+  const Key key{random_secret()};
   Status dialled;
   std::thread dialer([&] {
-    dialled = dial_handshake(pair.dialer.get(), {2, 7, 0x1122334455667788, 3}, secret, after(5000));
-    CHECK(send_all(pair.dialer.get(), "x", 1, after(1000)).ok());
+    auto wire = dial_handshake(std::move(pair.dialer), {2, 7, 0x1122334455667788, 3}, key, nullptr,
+                               after(5000));
+    dialled = wire.status();
+    if (dialled.ok()) CHECK(send_all(wire->fd(), "x", 1, after(1000)).ok());
   });
   ListenHandshake handshake;
   CHECK(drive(
-            handshake, pair.listener.get(), [&](const Hello&) { return &secret; }, after(5000)) ==
+            handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
         State::Done);
   dialer.join();
   CHECK_MESSAGE(dialled.ok(), dialled.message());
@@ -64,14 +66,107 @@ TEST_CASE("both ends that know the secret agree, and the hello arrives") {
   CHECK(next == 'x');
 }
 
+Encryption tls() {
+  auto made = TlsContext::create();
+  REQUIRE(made.ok());
+  return std::move(made).value();
+}
+
+// What both ends come to, with these keys and settings.
+struct Outcome {
+  Result<Wire> dialled = Status();
+  State listened = State::Failed;
+  ListenHandshake handshake;
+  Fd listener;
+  Outcome(const Key& dialer_key, const Encryption& dialer, const Key& listener_key,
+          const Encryption& listens, int32_t to = -1)
+      : handshake(listens) {
+    Pair pair;
+    std::thread dialer_thread([&] {
+      dialled =
+          dial_handshake(std::move(pair.dialer), {1, 0, 1, 3, to}, dialer_key, dialer, after(5000));
+    });
+    listened = drive(
+        handshake, pair.listener.get(), [&](const Hello&) { return &listener_key; }, after(5000));
+    if (listened == State::Failed) pair.listener.reset();
+    dialer_thread.join();
+    listener = std::move(pair.listener);
+  }
+};
+
+TEST_CASE("with encryption on both ends the wire is encrypted") {
+  const Key key{random_secret()};
+  Outcome both(key, tls(), key, tls());
+  REQUIRE_MESSAGE(both.dialled.ok(), both.dialled.status().message());
+  REQUIRE_MESSAGE(both.listened == State::Done, both.handshake.failure().message());
+  Wire wire = both.handshake.wire(std::move(both.listener));
+  CHECK(wire.encrypted());
+  CHECK(both.dialled->encrypted());
+  uint8_t sent[] = {1, 2, 3}, received[3] = {};
+  const iovec from{sent, 3}, into{received, 3};
+  size_t n = 0;
+  CHECK(both.dialled->write({&from, 1}, &n) == Io::Moved);
+  CHECK(wire.read({&into, 1}, &n) == Io::Moved);
+  CHECK(received[2] == 3);
+  Outcome neither(key, nullptr, key, nullptr);
+  CHECK_FALSE(neither.dialled->encrypted());
+}
+
+TEST_CASE("ends that are set differently are told so, both, in the same words") {
+  const Key key{random_secret()};
+  for (const bool dialer : {true, false}) {
+    const Outcome outcome(key, dialer ? tls() : nullptr, key, dialer ? nullptr : tls(),
+                          dialer ? -1 : 7);
+    const Status status = outcome.dialled.status();
+    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.message() ==
+          (dialer ? "HETCCL_ENCRYPT is 1 at rank 3 and 0 at the coordinator: set it equally on "
+                    "every rank"
+                  : "HETCCL_ENCRYPT is 0 at rank 3 and 1 at rank 7: set it equally on every rank"));
+    CHECK(outcome.listened == State::Failed);
+    CHECK(outcome.handshake.proven());
+    CHECK(outcome.handshake.failure().message() == status.message());
+  }
+}
+
+TEST_CASE("another secret file is told to both ends, and proves nothing") {
+  const Secret secret = random_secret();
+  const Key none{secret, 0}, one{random_secret(), 5}, other{random_secret(), 7};
+  const struct {
+    const Key& dialer;
+    const Key& listener;
+    const char* says;
+  } cases[] = {{none, one, "HETCCL_SECRET_FILE is not set at rank 3 and set at the coordinator"},
+               {one, none, "HETCCL_SECRET_FILE is set at rank 3 and not set at the coordinator"},
+               {one, other, "HETCCL_SECRET_FILE's content differs between rank 3 and the coord"}};
+  for (const auto& test : cases) {
+    const Outcome outcome(test.dialer, nullptr, test.listener, nullptr);
+    CHECK(outcome.dialled.status().code() == Code::InvalidUsage);
+    CHECK(outcome.dialled.status().message().starts_with(test.says));
+    CHECK(outcome.listened == State::Failed);
+    CHECK(outcome.handshake.other_file());
+    CHECK_FALSE(outcome.handshake.proven());
+    CHECK(outcome.handshake.failure().message() == outcome.dialled.status().message());
+  }
+}
+
+TEST_CASE("who learnt the id alone does not pass by saying that he has the file") {
+  const Secret secret = random_secret();
+  const Key real{random_secret(), 5}, forged{secret, 5};
+  const Outcome outcome(forged, nullptr, real, nullptr);
+  CHECK(outcome.dialled.status().code() == Code::RemoteError);
+  CHECK(outcome.listened == State::Failed);
+  CHECK_FALSE(outcome.handshake.proven());
+}
+
 TEST_CASE("a wrong secret is noticed by both ends") {
   Pair pair;
-  const Secret mine = random_secret();
-  const Secret other = random_secret();
+  const Key mine{random_secret()};
+  const Key other{random_secret()};
   Status dialled;
   std::thread dialer([&] {
-    dialled = dial_handshake(pair.dialer.get(), {1, 0, 1, 0}, mine, after(5000));
-    pair.dialer.reset();
+    dialled =
+        dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, mine, nullptr, after(5000)).status();
   });
   ListenHandshake handshake;
   CHECK(drive(
@@ -85,48 +180,54 @@ TEST_CASE("a wrong secret is noticed by both ends") {
 
 TEST_CASE("a forged proof fails though the challenge was answered in form") {
   Pair pair;
-  const Secret secret = random_secret();
+  const Key key{random_secret()};
   ListenHandshake handshake;
   std::thread stranger([&] {
     // A real hello, recorded; the challenge to it is new, so the recorded proof no longer fits.
     Pair recorded;
+    Wire dialled;
     std::thread once([&] {
-      CHECK(dial_handshake(recorded.dialer.get(), {1, 0, 1, 0}, secret, after(5000)).ok());
+      auto wire =
+          dial_handshake(std::move(recorded.dialer), {1, 0, 1, 0}, key, nullptr, after(5000));
+      CHECK(wire.ok());
+      if (wire.ok()) dialled = std::move(*wire);
     });
-    std::array<uint8_t, 64> hello{};
+    std::array<uint8_t, kHelloBytes> hello{};
     CHECK(recv_all(recorded.listener.get(), hello.data(), hello.size(), after(1000)).ok());
     CHECK(send_all(pair.dialer.get(), hello.data(), hello.size(), after(1000)).ok());
-    std::array<uint8_t, 64> challenge{};
+    std::array<uint8_t, kChallengeBytes> challenge{};
     CHECK(recv_all(pair.dialer.get(), challenge.data(), challenge.size(), after(1000)).ok());
     CHECK(send_all(recorded.listener.get(), challenge.data(), challenge.size(), after(1000)).ok());
     once.join();
-    std::array<uint8_t, 32> proof{};
+    std::array<uint8_t, kProofBytes> proof{};
     CHECK(recv_all(recorded.listener.get(), proof.data(), proof.size(), after(1000)).ok());
     proof[5] = static_cast<uint8_t>(proof[5] ^ 1);
     CHECK(send_all(pair.dialer.get(), proof.data(), proof.size(), after(1000)).ok());
   });
   CHECK(drive(
-            handshake, pair.listener.get(), [&](const Hello&) { return &secret; }, after(5000)) ==
+            handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
         State::Failed);
   stranger.join();
 }
 
 TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret") {
-  const Secret secret = random_secret();
+  const Key key{random_secret()};
   {
     Pair pair;
     const std::string junk(200, 'G');
     REQUIRE(send_all(pair.dialer.get(), junk.data(), junk.size(), after(1000)).ok());
     ListenHandshake handshake;
-    CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &secret; }) ==
+    CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &key; }) ==
           State::Failed);
   }
   for (const bool park : {false, true}) {
     Pair pair;
     Status dialled;
-    std::thread dialer(
-        [&] { dialled = dial_handshake(pair.dialer.get(), {2, 0, 9, 4}, secret, after(5000)); });
-    ListenHandshake handshake(park);
+    std::thread dialer([&] {
+      dialled =
+          dial_handshake(std::move(pair.dialer), {2, 0, 9, 4}, key, nullptr, after(5000)).status();
+    });
+    ListenHandshake handshake(nullptr, park);
     pollfd entry{pair.listener.get(), POLLIN, 0};
     REQUIRE(::poll(&entry, 1, 5000) == 1);
     const State state =
@@ -137,8 +238,8 @@ TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret"
       CHECK(handshake.events() == 0);
       CHECK(handshake.hello().rank == 4);
       CHECK(drive(
-                handshake, pair.listener.get(), [&](const Hello&) { return &secret; },
-                after(5000)) == State::Done);
+                handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
+            State::Done);
     } else {
       pair.listener.reset();
     }
@@ -149,12 +250,14 @@ TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret"
 
 TEST_CASE("a silent listener is a timeout, and a silent dialer blocks nobody") {
   Pair pair;
-  const Secret secret = random_secret();
+  const Key key{random_secret()};
   ListenHandshake handshake;
-  CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &secret; }) ==
+  CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &key; }) ==
         State::InProgress);
   CHECK(handshake.events() == POLLIN);
-  CHECK(dial_handshake(pair.dialer.get(), {1, 0, 1, 0}, secret, after(50)).code() == Code::Timeout);
+  CHECK(dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, key, nullptr, after(50))
+            .status()
+            .code() == Code::Timeout);
 }
 
 }  // namespace

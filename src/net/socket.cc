@@ -181,6 +181,13 @@ Result<SocketAddress> SocketAddress::decode(const uint8_t* in) {
   return address;
 }
 
+SocketAddress peer_address(int fd) {
+  SocketAddress peer;
+  socklen_t length = sizeof peer.storage;
+  ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &length);
+  return peer;
+}
+
 Fd& Fd::operator=(Fd&& other) noexcept {
   if (this != &other) {
     reset();

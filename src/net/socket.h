@@ -28,6 +28,9 @@ struct SocketAddress {
   static Result<SocketAddress> decode(const uint8_t* in);
 };
 
+/// Who is at the other end of a connected socket: unspecified where it has gone.
+SocketAddress peer_address(int fd);
+
 /// An owned file descriptor. Move-only.
 class Fd {
  public:

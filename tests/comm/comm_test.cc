@@ -158,15 +158,26 @@ TEST_CASE("random layouts and collectives over TCP between clusters") {
   random_sweep(6, 40, config);
 }
 
-TEST_CASE("large messages with the slices that hetccl chooses") {
+TEST_CASE("random layouts and collectives over encrypted TCP") {
   Config config;
+  config.slice_bytes = 1024;
   config.transport_shm = false;
-  Ranks ranks({"A", "B", "A", "B", "B"}, config, false);
-  std::mt19937_64 random(7);
-  for (int i = 0; i < 6; ++i) {
-    Case test = hetccl::fake::random_case(random, ranks.labels(), 1);
-    if (test.signature.collective != Collective::Barrier) test.signature.count = 200'003;
-    REQUIRE(run(ranks, test, i % 2 == 0) == "");
+  config.encrypt = true;
+  random_sweep(3, 40, config);
+}
+
+TEST_CASE("large messages with the slices that hetccl chooses") {
+  for (const bool encrypt : {false, true}) {
+    Config config;
+    config.transport_shm = false;
+    config.encrypt = encrypt;
+    Ranks ranks({"A", "B", "A", "B", "B"}, config, false);
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 6; ++i) {
+      Case test = hetccl::fake::random_case(random, ranks.labels(), 1);
+      if (test.signature.collective != Collective::Barrier) test.signature.count = 200'003;
+      REQUIRE(run(ranks, test, i % 2 == 0) == "");
+    }
   }
 }
 

@@ -37,22 +37,22 @@ struct Kind {
   std::function<Result<std::unique_ptr<Transport>>()> make;
 };
 
-Kind tcp(int streams) {
+Kind tcp(int streams, bool encrypt = false) {
   return {streams == 1   ? "tcp, 1 stream"
-          : streams == 2 ? "tcp, 2 streams"
+          : streams == 2 ? (encrypt ? "tcp, 2 streams, encrypted" : "tcp, 2 streams")
                          : "tcp, 4 streams",
-          [streams] {
+          [=] {
             Config config;
             config.tcp_streams = streams;
+            config.encrypt = encrypt;
             config.socket_ifname = "=lo";
             return make_tcp_transport(config, Log{LogLevel::Error, -1});
           }};
 }
 
 std::vector<Kind> kinds() {
-  return {tcp(1), tcp(2), tcp(4), {"shm", [] {
-                                     return make_shm_transport(nullptr, Log{LogLevel::Error, -1});
-                                   }}};
+  const auto shm = [] { return make_shm_transport(nullptr, Log{LogLevel::Error, -1}); };
+  return {tcp(1), tcp(2), tcp(4), tcp(2, true), {"shm", shm}};
 }
 
 Bytes secret(uint8_t seed) {

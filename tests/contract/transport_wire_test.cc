@@ -45,8 +45,10 @@ struct Wire {
         auto fd = net::connect(endpoint->addresses, soon());
         CHECK(fd.ok());
         if (!fd.ok()) return;
-        CHECK(net::dial_handshake(fd->get(), {2, i, 77, 0, 1}, secret, soon()).ok());
-        peer[i] = std::move(fd).value();
+        auto wire =
+            net::dial_handshake(std::move(*fd), {2, i, 77, 0, 1}, {secret}, nullptr, soon());
+        CHECK(wire.ok());
+        if (wire.ok()) peer[i] = std::move(*wire);
       }
     });
     auto connected = transport->connect({77, 1, 0}, *address, secret, 20'000);
@@ -55,7 +57,7 @@ struct Wire {
     channel = std::move(connected).value();
   }
   void send(uint32_t stream, const void* data, size_t bytes) {
-    REQUIRE(net::send_all(peer[stream].get(), data, bytes, soon()).ok());
+    REQUIRE(net::send_all(peer[stream].fd(), data, bytes, soon()).ok());
   }
   void send(uint32_t stream, const Header& header, const uint8_t* payload) {
     uint8_t wire[kHeaderBytes];
@@ -69,7 +71,7 @@ struct Wire {
   }
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Channel> channel;
-  net::Fd peer[kStreams];
+  net::Wire peer[kStreams];
 };
 
 Header piece(uint64_t number, uint64_t offset, uint64_t bytes, uint64_t total) {

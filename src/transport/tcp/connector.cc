@@ -32,8 +32,8 @@ int poll_timeout(TimePoint deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1000));
 }
 
-bool has_left(const net::Fd& fd) {
-  pollfd entry{fd.get(), POLLRDHUP, 0};
+bool has_left(int fd) {
+  pollfd entry{fd, POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0 && is_gone(entry);
 }
 
@@ -41,18 +41,16 @@ bool has_left(const net::Fd& fd) {
 
 // One stream that is being dialled.
 struct Connector::Dial {
+  [[nodiscard]] bool done() const { return wire.valid(); }
   net::Fd fd;
   std::optional<net::DialHandshake> handshake;
-  bool done = false;
+  net::Wire wire;
 };
 
 // One thread inside connect().
 struct Connector::Wait {
-  Wait(Connector& owner, const PeerId& peer_id, const net::Secret& shared)
-      : connector(owner),
-        id(peer_id),
-        secret(shared),
-        bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  Wait(Connector& owner, const PeerId& peer_id, const net::Secret& secret)
+      : connector(owner), id(peer_id), key{secret}, bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     std::lock_guard lock(connector.mutex_);
     connector.waits_.push_back(this);
     // Whoever has been waiting for this secret can go on: the host must look again.
@@ -76,32 +74,33 @@ struct Connector::Wait {
 
   Connector& connector;
   const PeerId& id;
-  const net::Secret& secret;
+  const net::Key key;
   const net::Fd bell;
 };
 
-Result<std::vector<net::Fd>> Connector::connect(const PeerId& id, const Endpoint& peer,
-                                                const net::Secret& secret, TimePoint deadline) {
+Result<std::vector<net::Wire>> Connector::connect(const PeerId& id, const Endpoint& peer,
+                                                  const net::Secret& secret, TimePoint deadline) {
   Wait wait(*this, id, secret);
   if (!wait.bell.valid()) return system_error("eventfd for connecting", errno);
   return id.self < id.peer ? dial(wait, peer, deadline) : await(wait, deadline);
 }
 
-Result<std::vector<net::Fd>> Connector::dial(Wait& wait, const Endpoint& peer, TimePoint deadline) {
+Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
+                                               TimePoint deadline) {
   std::vector<Dial> dials(peer.streams);
   const auto all_done = [&dials] {
-    return std::all_of(dials.begin(), dials.end(), [](const Dial& one) { return one.done; });
+    return std::all_of(dials.begin(), dials.end(), [](const Dial& one) { return one.done(); });
   };
   while (!all_done()) {
     for (uint32_t i = 0; i < peer.streams; ++i) {
-      if (dials[i].fd.valid()) continue;
+      if (dials[i].fd.valid() || dials[i].done()) continue;
       const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self, wait.id.peer};
       HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, deadline));
-      dials[i].handshake.emplace(hello, wait.secret);
+      dials[i].handshake.emplace(hello, wait.key, encryption_);
     }
     Status refusal;
     for (Dial& one : dials)
-      if (!one.done) HETCCL_TRY(advance(one, &refusal));
+      if (!one.done()) HETCCL_TRY(advance(one, &refusal));
     if (steady_clock().now() >= deadline)
       return error(Code::Timeout, "%s",
                    refusal.ok() ? "it has not answered" : refusal.message().c_str());
@@ -113,18 +112,20 @@ Result<std::vector<net::Fd>> Connector::dial(Wait& wait, const Endpoint& peer, T
       sleep(wait, dials, deadline);
     }
   }
-  std::vector<net::Fd> sockets;
-  for (Dial& one : dials) sockets.push_back(std::move(one.fd));
-  return sockets;
+  std::vector<net::Wire> wires;
+  for (Dial& one : dials) wires.push_back(std::move(one.wire));
+  return wires;
 }
 
-// A connection that was closed is dialled again; one that proved another secret is an error.
+// A connection that was closed is dialled again; one that proved another secret, or is set
+// differently, is an error.
 Status Connector::advance(Dial& one, Status* refusal) {
   const auto state = one.handshake->advance(one.fd.get());
-  one.done = state == net::HandshakeState::Done;
+  if (state == net::HandshakeState::Done) one.wire = one.handshake->wire(std::move(one.fd));
   if (state != net::HandshakeState::Failed) return {};
-  if (one.handshake->rejected()) return one.handshake->failure();
-  *refusal = one.handshake->failure();
+  const Status& why = one.handshake->failure();
+  if (one.handshake->rejected() || why.code() == Code::InvalidUsage) return why;
+  *refusal = why;
   one.fd.reset();
   return {};
 }
@@ -137,7 +138,7 @@ void Connector::resign(Wait& wait) {
     if (other != &wait) return other->ring();
 }
 
-Result<std::vector<net::Fd>> Connector::await(Wait& wait, TimePoint deadline) {
+Result<std::vector<net::Wire>> Connector::await(Wait& wait, TimePoint deadline) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
@@ -152,7 +153,7 @@ void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint dead
   std::vector<pollfd> entries;
   entries.push_back({wait.bell.get(), POLLIN, 0});
   for (const Dial& one : dials)
-    if (!one.done && one.fd.valid()) entries.push_back({one.fd.get(), one.handshake->events(), 0});
+    if (one.fd.valid()) entries.push_back({one.fd.get(), one.handshake->events(), 0});
   bool host = false;
   {
     std::lock_guard lock(mutex_);
@@ -181,7 +182,11 @@ void Connector::serve_listener() {
   accept_visitors();
   const TimePoint now = steady_clock().now();
   for (auto it = visitors_.begin(); it != visitors_.end();) {
-    const bool stays = advance(*it) && now - it->since < kVisitorPatience;
+    bool stays = advance(*it);
+    if (stays && now - it->since >= kVisitorPatience) {
+      refuse(*it, "it did not authenticate in time");
+      stays = false;
+    }
     it = stays ? std::next(it) : visitors_.erase(it);
   }
 }
@@ -196,22 +201,34 @@ void Connector::accept_visitors() {
       return;
     }
     if (!accepted->valid()) return;
-    if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
-    visitors_.push_back(
-        {std::move(accepted).value(), net::ListenHandshake(true), steady_clock().now()});
+    if (visitors_.size() >= kMaxVisitors) make_room();
+    visitors_.push_back({std::move(accepted).value(), net::ListenHandshake(encryption_, true),
+                         steady_clock().now()});
   }
+}
+
+// In a flood the oldest that has not proven itself is a stranger, or a rank that dials again.
+void Connector::make_room() {
+  const auto oldest = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) {
+    return !visitor.handshake.proven();
+  });
+  if (oldest == visitors_.end()) return;
+  refuse(*oldest, "it had not proven itself when many others came");
+  visitors_.erase(oldest);
+}
+
+void Connector::refuse(const Visitor& visitor, const std::string& why) {
+  refusals_.add(net::peer_address(visitor.fd.get()).text(), why);
 }
 
 // False when the visitor is to be dropped: it failed, left, or has become a stream.
 bool Connector::advance(Visitor& visitor) {
   const auto state = visitor.handshake.advance(
-      visitor.fd.get(), [this](const net::Hello& hello) { return secret_of(hello); });
-  if (state == net::HandshakeState::Failed)
-    log_.info("transport tcp: refused a connection: %s",
-              visitor.handshake.failure().message().c_str());
+      visitor.fd.get(), [this](const net::Hello& hello) { return key_of(hello); });
+  if (state == net::HandshakeState::Failed) refuse(visitor, visitor.handshake.failure().message());
   if (state == net::HandshakeState::Done) admit(visitor);
   if (state != net::HandshakeState::InProgress) return false;
-  return !has_left(visitor.fd);
+  return !has_left(visitor.fd.get());
 }
 
 Connector::Key Connector::key_of(const PeerId& id) {
@@ -220,8 +237,9 @@ Connector::Key Connector::key_of(const PeerId& id) {
 
 bool Connector::ready(const PeerId& id) const {
   const auto found = admitted_.find(key_of(id));
-  return found != admitted_.end() && std::all_of(found->second.begin(), found->second.end(),
-                                                 [](const net::Fd& fd) { return fd.valid(); });
+  return found != admitted_.end() &&
+         std::all_of(found->second.begin(), found->second.end(),
+                     [](const net::Wire& wire) { return wire.valid(); });
 }
 
 void Connector::admit(Visitor& visitor) {
@@ -230,27 +248,28 @@ void Connector::admit(Visitor& visitor) {
   const Key key{hello.communicator, hello.to, hello.rank};
   if (admitted_.size() >= kMaxAdmitted)
     std::erase_if(admitted_, [](const auto& entry) {
-      return std::any_of(entry.second.begin(), entry.second.end(), has_left);
+      return std::any_of(entry.second.begin(), entry.second.end(),
+                         [](const net::Wire& wire) { return has_left(wire.fd()); });
     });
   if (admitted_.size() >= kMaxAdmitted && !admitted_.contains(key)) {
     log_.warn("transport tcp: more than %zu ranks have dialled and were never connected to",
               kMaxAdmitted);
     return;
   }
-  auto& sockets = admitted_[key];
-  sockets.resize(streams_);
-  sockets[hello.index] = std::move(visitor.fd);
+  auto& wires = admitted_[key];
+  wires.resize(streams_);
+  wires[hello.index] = visitor.handshake.wire(std::move(visitor.fd));
   for (const Wait* wait : waits_)
     if (key_of(wait->id) == key) wait->ring();
 }
 
 // Known while any thread connects within that communicator: its ranks may come in any order.
-const net::Secret* Connector::secret_of(const net::Hello& hello) const {
+const net::Key* Connector::key_of(const net::Hello& hello) const {
   if (hello.purpose != kPurpose) return nullptr;
-  const net::Secret* known = nullptr;
+  const net::Key* known = nullptr;
   for (const Wait* wait : waits_) {
     if (wait->id.communicator != hello.communicator) continue;
-    known = &wait->secret;
+    known = &wait->key;
     if (wait->id.self == hello.to && wait->id.peer == hello.rank) break;
   }
   return known;

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "net/auth.h"
+#include "net/refusals.h"
 #include "net/socket.h"
 #include "transport/tcp/address.h"
 
@@ -18,12 +19,17 @@ namespace hetccl::transport::tcp {
 
 class Connector {
  public:
-  Connector(net::Listener listener, uint32_t streams, const Log& log)
-      : listener_(std::move(listener)), streams_(streams), log_(log) {}
+  /// `encryption`: null for plain connections.
+  Connector(net::Listener listener, uint32_t streams, net::Encryption encryption, const Log& log)
+      : listener_(std::move(listener)),
+        streams_(streams),
+        encryption_(std::move(encryption)),
+        log_(log),
+        refusals_("transport tcp", log) {}
 
-  /// The sockets of one channel, in the order of their numbers. Thread-safe.
-  Result<std::vector<net::Fd>> connect(const PeerId& id, const Endpoint& peer,
-                                       const net::Secret& secret, TimePoint deadline);
+  /// The wires of one channel, in the order of their numbers. Thread-safe.
+  Result<std::vector<net::Wire>> connect(const PeerId& id, const Endpoint& peer,
+                                         const net::Secret& secret, TimePoint deadline);
 
  private:
   using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
@@ -32,12 +38,12 @@ class Connector {
   // An accepted connection whose other end has not proven itself yet.
   struct Visitor {
     net::Fd fd;
-    net::ListenHandshake handshake{true};
+    net::ListenHandshake handshake;
     TimePoint since;
   };
 
-  Result<std::vector<net::Fd>> dial(Wait& wait, const Endpoint& peer, TimePoint deadline);
-  Result<std::vector<net::Fd>> await(Wait& wait, TimePoint deadline);
+  Result<std::vector<net::Wire>> dial(Wait& wait, const Endpoint& peer, TimePoint deadline);
+  Result<std::vector<net::Wire>> await(Wait& wait, TimePoint deadline);
   Status advance(Dial& one, Status* refusal);
   void resign(Wait& wait);
   // Sleeps until something of `dials`, of the bell, or (as host) of the listener moves.
@@ -45,20 +51,24 @@ class Connector {
   void serve_listener();
   void accept_visitors();
   bool advance(Visitor& visitor);
+  void refuse(const Visitor& visitor, const std::string& why);
+  void make_room();
   void admit(Visitor& visitor);
   [[nodiscard]] static Key key_of(const PeerId& id);
   [[nodiscard]] bool ready(const PeerId& id) const;
-  [[nodiscard]] const net::Secret* secret_of(const net::Hello& hello) const;
+  [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
 
   net::Listener listener_;
   const uint32_t streams_;
+  const net::Encryption encryption_;
   const Log log_;
   std::mutex mutex_;
-  std::list<Wait*> waits_;                        // one per thread inside connect()
-  Wait* host_ = nullptr;                          // the one that serves the listener
-  bool complained_ = false;                       // that no connection can be accepted
-  std::list<Visitor> visitors_;                   // oldest first
-  std::map<Key, std::vector<net::Fd>> admitted_;  // sockets that their connect() has yet to take
+  std::list<Wait*> waits_;                          // one per thread inside connect()
+  Wait* host_ = nullptr;                            // the one that serves the listener
+  bool complained_ = false;                         // that no connection can be accepted
+  std::list<Visitor> visitors_;                     // oldest first
+  std::map<Key, std::vector<net::Wire>> admitted_;  // wires that their connect() has yet to take
+  net::Refusals refusals_;
 };
 
 }  // namespace hetccl::transport::tcp

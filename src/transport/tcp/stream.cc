@@ -1,19 +1,13 @@
 #include "transport/tcp/stream.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace hetccl::transport::tcp {
 
 namespace {
-
-bool would_block(int errno_value) {
-  return errno_value == EAGAIN || errno_value == EWOULDBLOCK || errno_value == EINTR;
-}
 
 // The most that one call may read: the engine drives other ranks too.
 constexpr size_t kMaxRead = 512 << 10;
@@ -28,16 +22,14 @@ void PieceWriter::start(const Header& header, const void* payload) {
   left_payload_ = header.bytes;
 }
 
-Io PieceWriter::write(int fd, size_t* written) {
-  iovec parts[2] = {{header_.data() + (kHeaderBytes - left_header_), left_header_},
-                    {const_cast<std::byte*>(payload_), left_payload_}};
-  msghdr message{};
-  message.msg_iov = left_header_ > 0 ? parts : parts + 1;
-  message.msg_iovlen = (left_header_ > 0 ? 1U : 0U) + (left_payload_ > 0 ? 1U : 0U);
-  const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  *written = 0;
-  if (sent < 0) return would_block(errno) ? Io::Blocked : Io::Failed;
-  *written = static_cast<size_t>(sent);
+Io PieceWriter::write(net::Wire& wire, size_t* written) {
+  const iovec parts[2] = {{header_.data() + (kHeaderBytes - left_header_), left_header_},
+                          {const_cast<std::byte*>(payload_), left_payload_}};
+  const Io result = wire.write(
+      {left_header_ > 0 ? parts : parts + 1,
+       (left_header_ > 0 ? size_t{1} : size_t{0}) + (left_payload_ > 0 ? size_t{1} : size_t{0})},
+      written);
+  if (result == Io::Failed) return result;
   const size_t of_header = std::min(*written, left_header_);
   const size_t of_payload = *written - of_header;
   left_header_ -= of_header;
@@ -56,7 +48,7 @@ size_t PieceReader::begin_payload(void* target, size_t bytes) {
   return buffered;
 }
 
-Io PieceReader::read(int fd, size_t* payload, bool* full) {
+Io PieceReader::read(net::Wire& wire, bool from_socket, size_t* payload, bool* more) {
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -64,19 +56,18 @@ Io PieceReader::read(int fd, size_t* payload, bool* full) {
   }
   const size_t direct = std::min(left_, kMaxRead);
   const size_t ahead = direct == left_ ? buffer_.size() - end_ : 0;
-  iovec parts[2] = {{target_, direct}, {buffer_.data() + end_, ahead}};
-  const ssize_t got =
-      left_ > 0 ? ::readv(fd, parts, ahead > 0 ? 2 : 1) : ::recv(fd, parts[1].iov_base, ahead, 0);
-  *payload = 0;
-  *full = false;
-  if (got == 0) return Io::Closed;
-  if (got < 0) return would_block(errno) ? Io::Blocked : Io::Failed;
-  *full = static_cast<size_t>(got) == direct + ahead;
-  *payload = std::min(static_cast<size_t>(got), direct);
+  const iovec parts[2] = {{target_, direct}, {buffer_.data() + end_, ahead}};
+  const std::span<const iovec> into(
+      direct > 0 ? parts : parts + 1,
+      (direct > 0 ? size_t{1} : size_t{0}) + (ahead > 0 ? size_t{1} : size_t{0}));
+  size_t got = 0;
+  const Io result = from_socket ? wire.read(into, &got) : wire.read_pending(into, &got);
+  *payload = std::min(got, direct);
   left_ -= *payload;
   target_ = left_ > 0 ? target_ + *payload : nullptr;
-  end_ += static_cast<size_t>(got) - *payload;
-  return Io::Moved;
+  end_ += got - *payload;
+  *more = got == direct + ahead || wire.pending();
+  return result;
 }
 
 }  // namespace hetccl::transport::tcp

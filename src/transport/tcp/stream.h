@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "net/socket.h"
+#include "net/wire.h"
 #include "transport/message.h"
 #include "transport/tcp/poller.h"
 
 namespace hetccl::transport::tcp {
 
-/// Closed is an orderly end, seen in reading; after Failed errno says why.
-enum class Io { Moved, Blocked, Closed, Failed };
+using net::Io;
 
 /// The piece that a stream is writing: its header, then its payload.
 class PieceWriter {
@@ -22,8 +21,8 @@ class PieceWriter {
   [[nodiscard]] uint64_t message() const { return message_; }
   [[nodiscard]] size_t header_left() const { return left_header_; }
   void start(const Header& header, const void* payload);
-  /// Writes what the socket takes, in one call.
-  Io write(int fd, size_t* written);
+  /// Writes what the wire takes, in one call. Blocked where the piece is not complete.
+  Io write(net::Wire& wire, size_t* written);
 
  private:
   std::array<uint8_t, kHeaderBytes> header_;
@@ -46,9 +45,10 @@ class PieceReader {
   /// many of them were buffered already.
   size_t begin_payload(void* target, size_t bytes);
   /// Reads what has come, in one call: payload to its target, the rest into the read-ahead.
-  /// `*payload` is what arrived at the target; `*full` whether the socket gave all that was asked.
-  /// Not to be called while a header is buffered and no payload is expected.
-  Io read(int fd, size_t* payload, bool* full);
+  /// `*payload` is what arrived at the target; `*more` whether there may be more to read now. Not
+  /// to be called while a header is buffered and no payload is expected. Without `from_socket` only
+  /// what waits in this process is read.
+  Io read(net::Wire& wire, bool from_socket, size_t* payload, bool* more);
 
  private:
   std::array<uint8_t, kReadAheadBytes> buffer_;
@@ -60,10 +60,10 @@ class PieceReader {
 class TcpChannel;
 
 struct Stream final : Watched {
-  explicit Stream(net::Fd socket, TcpChannel& owner) : fd(std::move(socket)), channel(owner) {}
+  Stream(net::Wire its_wire, TcpChannel& owner) : wire(std::move(its_wire)), channel(owner) {}
   bool on_events(uint32_t events, size_t* budget) override;
 
-  net::Fd fd;
+  net::Wire wire;
   TcpChannel& channel;
   PieceWriter writer;
   PieceReader reader;

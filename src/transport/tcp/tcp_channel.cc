@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 namespace hetccl::transport::tcp {
 
@@ -31,15 +30,15 @@ bool Stream::on_events(uint32_t events, size_t* budget) {
   return channel.on_events(*this, events, budget);
 }
 
-TcpChannel::TcpChannel(int peer, std::vector<net::Fd> sockets, std::shared_ptr<Poller> poller)
+TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Poller> poller)
     : peer_(peer), poller_(std::move(poller)) {
-  for (net::Fd& socket : sockets)
-    streams_.push_back(std::make_unique<Stream>(std::move(socket), *this));
+  for (net::Wire& wire : wires)
+    streams_.push_back(std::make_unique<Stream>(std::move(wire), *this));
 }
 
-Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net::Fd> sockets,
+Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net::Wire> wires,
                                                        std::shared_ptr<Poller> poller) {
-  std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(sockets), std::move(poller)));
+  std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(wires), std::move(poller)));
   std::unique_lock lock(channel->poller_->mutex);
   channel->watch_all();
   lock.unlock();
@@ -110,9 +109,9 @@ Io TcpChannel::write(Stream& stream, size_t* budget) {
   size_t written = 0;
   const uint64_t message = stream.writer.message();
   const size_t header_left = stream.writer.header_left();
-  const Io result = stream.writer.write(stream.fd.get(), &written);
+  const Io result = stream.writer.write(stream.wire, &written);
   if (result == Io::Failed) {
-    fail(closed(std::strerror(errno)));
+    fail(closed(stream.wire.failure()));
     return result;
   }
   stream.full = result == Io::Blocked;
@@ -138,7 +137,8 @@ void TcpChannel::post_recv(const Transfer& transfer) {
     Stream& stream = *streams_[i];
     if (!stream.parked) continue;
     read(stream, &budget, false);
-    if (status_.ok() && stream.reader.in_payload()) read(stream, &budget, true);
+    const bool waits = stream.reader.in_payload() || stream.wire.pending();
+    if (status_.ok() && waits && !stream.parked) read(stream, &budget, true);
   }
 }
 
@@ -155,13 +155,15 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
       }
       moved = true;
     }
-    if (!more || *budget == 0 || stream.ended) break;
+    if (!more || stream.ended) break;
+    // Beyond the budget, what has left the socket is still taken: no event would tell of it.
+    if (*budget == 0 && !stream.wire.pending()) break;
     size_t payload = 0;
-    const Io result = stream.reader.read(stream.fd.get(), &payload, &more);
+    const Io result = stream.reader.read(stream.wire, *budget > 0, &payload, &more);
     if (result == Io::Blocked) break;
     moved = true;
     if (result == Io::Failed) {
-      fail(closed(std::strerror(errno)));
+      fail(closed(stream.wire.failure()));
     } else if (result == Io::Closed) {
       end_stream(stream);
     } else {
@@ -260,7 +262,7 @@ void TcpChannel::watch(Stream& stream) {
   const int operation = wanted == 0           ? EPOLL_CTL_DEL
                         : stream.watched == 0 ? EPOLL_CTL_ADD
                                               : EPOLL_CTL_MOD;
-  if (::epoll_ctl(poller_->epoll.get(), operation, stream.fd.get(), &event) != 0)
+  if (::epoll_ctl(poller_->epoll.get(), operation, stream.wire.fd(), &event) != 0)
     fail(system_error(format("watching the connection to rank %d", peer_), errno));
   else
     stream.watched = wanted;
@@ -270,8 +272,8 @@ void TcpChannel::watch_all() {
   for (size_t i = 0; i < streams_.size() && status_.ok(); ++i) watch(*streams_[i]);
 }
 
-Status TcpChannel::closed(const char* why) const {
-  return error(Code::RemoteError, "connection to rank %d closed (%s)", peer_, why);
+Status TcpChannel::closed(const std::string& why) const {
+  return error(Code::RemoteError, "connection to rank %d closed (%s)", peer_, why.c_str());
 }
 
 // Keeps the first failure. A broken channel is not watched, or it would wake the engine without
@@ -280,7 +282,7 @@ void TcpChannel::fail(Status status) {
   if (status_.ok()) status_ = std::move(status);
   for (const auto& stream : streams_) {
     if (stream->watched != 0)
-      ::epoll_ctl(poller_->epoll.get(), EPOLL_CTL_DEL, stream->fd.get(), nullptr);
+      ::epoll_ctl(poller_->epoll.get(), EPOLL_CTL_DEL, stream->wire.fd(), nullptr);
     stream->watched = 0;
   }
 }

@@ -14,8 +14,8 @@ namespace hetccl::transport::tcp {
 
 class TcpChannel final : public Channel {
  public:
-  /// `sockets` are connected and authenticated; they are watched from now on.
-  static Result<std::unique_ptr<TcpChannel>> create(int peer, std::vector<net::Fd> sockets,
+  /// `wires` are connected and authenticated; they are watched from now on.
+  static Result<std::unique_ptr<TcpChannel>> create(int peer, std::vector<net::Wire> wires,
                                                     std::shared_ptr<Poller> poller);
   ~TcpChannel() override;
 
@@ -42,7 +42,7 @@ class TcpChannel final : public Channel {
     bool header_seen = false;
   };
 
-  TcpChannel(int peer, std::vector<net::Fd> sockets, std::shared_ptr<Poller> poller);
+  TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Poller> poller);
   // Sending.
   bool write_all(size_t* budget);
   bool assign(Stream& stream);
@@ -57,7 +57,7 @@ class TcpChannel final : public Channel {
   void watch(Stream& stream);
   void watch_all();
   void fail(Status status);
-  [[nodiscard]] Status closed(const char* why) const;
+  [[nodiscard]] Status closed(const std::string& why) const;
 
   const int peer_;
   const std::shared_ptr<Poller> poller_;

@@ -59,7 +59,11 @@ Result<Address> TcpTransport::listen() {
   for (const net::Interface& interface : interfaces)
     endpoint.addresses.push_back(interface.address.with_port(listener.port));
   address_ = tcp::encode(endpoint);
-  connector_.emplace(std::move(listener), endpoint.streams, log_);
+  net::Encryption encryption;
+  if (config_.encrypt) {
+    HETCCL_ASSIGN(encryption, net::TlsContext::create());
+  }
+  connector_.emplace(std::move(listener), endpoint.streams, std::move(encryption), log_);
   return address_;
 }
 
@@ -73,11 +77,11 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
   const auto endpoint = tcp::decode(address);
   if (!endpoint.ok()) return endpoint.status().with(what);
   const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(timeout_ms);
-  auto sockets = connector_->connect(id, endpoint.value(), secret, deadline);
-  if (!sockets.ok())
-    return sockets.status().with(what +
-                                 format(", within %lld ms", static_cast<long long>(timeout_ms)));
-  auto channel = TcpChannel::create(id.peer, std::move(sockets).value(), poller_);
+  auto wires = connector_->connect(id, endpoint.value(), secret, deadline);
+  if (!wires.ok())
+    return wires.status().with(what +
+                               format(", within %lld ms", static_cast<long long>(timeout_ms)));
+  auto channel = TcpChannel::create(id.peer, std::move(wires).value(), poller_);
   if (!channel.ok()) return channel.status().with(what);
   return std::unique_ptr<Channel>(std::move(channel).value());
 }

@@ -1,0 +1,154 @@
+// HETCCL_ENCRYPT and HETCCL_SECRET_FILE on the control plane: what agrees works, what differs is
+// told to every rank that can be told.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "bootstrap/testing.h"
+
+namespace hetccl::bootstrap {
+namespace {
+
+using namespace testing;
+
+struct Settings {
+  bool encrypt = false;
+  std::string secret_file;
+};
+
+std::unique_ptr<Service> service_with(const Settings& settings) {
+  Config made = config();
+  made.encrypt = settings.encrypt;
+  made.secret_file = settings.secret_file;
+  return Service::create(made, Log{LogLevel::Error}).value();
+}
+
+class SecretFiles {
+ public:
+  SecretFiles() {
+    char name[] = "/tmp/hetccl-secrets-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    folder_ = name;
+  }
+  ~SecretFiles() { std::filesystem::remove_all(folder_); }
+  std::string operator()(const std::string& content) {
+    const std::string path = folder_ + "/" + std::to_string(count_++);
+    std::ofstream(path) << content;
+    ::chmod(path.c_str(), 0600);
+    return path;
+  }
+
+ private:
+  std::string folder_;
+  int count_ = 0;
+};
+
+// What ranks 0 and 1 of 3 (rank 2 joins later or never) and rank 2 are told.
+std::vector<Status> join_three(const Settings& most, const Settings& odd, int64_t timeout_ms) {
+  const auto one = service_with(most), other = service_with(odd);
+  const auto id = one->unique_id();
+  REQUIRE(id.ok());
+  std::vector<Status> told(3);
+  parallel(3, [&](int rank) {
+    const auto at = static_cast<size_t>(rank);
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    told[at] = (rank == 2 ? other : one)->join(id.value(), options(rank, 3, timeout_ms)).status();
+  });
+  return told;
+}
+
+TEST_CASE("an encrypted control plane exchanges, and its failures name the culprit") {
+  const Settings encrypted{true, ""};
+  const auto one = service_with(encrypted), two = service_with(encrypted);
+  const auto id = one->unique_id();
+  std::vector<FailureBox> boxes(4);
+  const Sessions sessions = join_all({one.get(), two.get()}, id.value(), 4, &boxes);
+  REQUIRE(complete(sessions));
+  std::vector<int> right(4);
+  parallel(4, [&](int rank) {
+    // Larger than any one read, record or batch.
+    std::vector<uint8_t> mine(700'000 + static_cast<size_t>(rank), static_cast<uint8_t>(rank));
+    const auto all = sessions[static_cast<size_t>(rank)]->all_gather(mine, 10'000);
+    bool good = all.ok();
+    for (size_t from = 0; good && from < 4; ++from)
+      good = all.value()[from] == std::vector<uint8_t>(700'000 + from, static_cast<uint8_t>(from));
+    right[static_cast<size_t>(rank)] = good;
+  });
+  CHECK(right == std::vector<int>(4, 1));
+  sessions[3]->report({Code::RemoteError, 2, "rank 2 is odd"});
+  for (FailureBox& box : boxes) {
+    const auto failure = box.wait();
+    REQUIRE(failure.has_value());
+    CHECK(failure->reason == "rank 2 is odd");
+  }
+}
+
+TEST_CASE("a rank with another HETCCL_ENCRYPT is an error on every rank, at once") {
+  for (const bool odd : {true, false}) {
+    const auto start = steady_clock().now();
+    const auto told = join_three({!odd, ""}, {odd, ""}, 20'000);
+    for (const Status& status : told) {
+      CAPTURE(status.message());
+      CHECK(status.code() == Code::InvalidUsage);
+      CHECK(contains(status.message(), odd ? "HETCCL_ENCRYPT is 1 at rank 2 and 0 at the coord"
+                                           : "HETCCL_ENCRYPT is 0 at rank 2 and 1 at the coord"));
+    }
+    CHECK(steady_clock().now() - start < std::chrono::seconds(10));
+  }
+}
+
+TEST_CASE("ranks with the same secret file join, encrypted or not") {
+  SecretFiles files;
+  for (const bool encrypt : {false, true}) {
+    const Settings here{encrypt, files("the same secret on all")};
+    const Settings there{encrypt, files("the same secret on all\n")};
+    for (const Status& status : join_three(here, there, 20'000)) CHECK(status.ok());
+  }
+}
+
+TEST_CASE("a rank with another secret file, or none, is told so; the others when they miss it") {
+  SecretFiles files;
+  const std::string one = files("this is the secret"), other = files("that is a secret");
+  const struct {
+    Settings most, odd;
+    const char* says;
+  } cases[] = {{{false, one}, {false, other}, "content differs between rank 2 and the coordinator"},
+               {{true, one}, {true, ""}, "not set at rank 2 and set at the coordinator"},
+               {{false, ""}, {false, one}, "set at rank 2 and not set at the coordinator"}};
+  for (const auto& test : cases) {
+    const auto told = join_three(test.most, test.odd, 1'000);
+    CHECK(told[2].code() == Code::InvalidUsage);
+    CHECK(contains(told[2].message(), test.says));
+    for (const int rank : {0, 1}) {
+      const Status& status = told[static_cast<size_t>(rank)];
+      CAPTURE(status.message());
+      CHECK(status.code() == Code::Timeout);
+      CHECK(contains(status.message(), "rank 2 of 3 never came"));
+      CHECK(contains(status.message(), "who said it was rank 2 was refused: HETCCL_SECRET_FILE"));
+      CHECK(contains(status.message(), test.says));
+    }
+  }
+}
+
+TEST_CASE("the secret of a session depends on the file, and a bad file is an error at once") {
+  SecretFiles files;
+  const auto with = service_with({false, files("a secret of some bytes")});
+  const auto id = with->unique_id();
+  const auto session = with->join(id.value(), options(0, 1));
+  REQUIRE(session.ok());
+  CHECK(session.value()->secret().size() == 32);
+  CHECK(std::search(id.value().begin(), id.value().end(), session.value()->secret().begin(),
+                    session.value()->secret().end()) == id.value().end());
+  Config bad = config();
+  bad.secret_file = files("short");
+  const auto made = Service::create(bad, Log{LogLevel::Error});
+  CHECK(made.status().code() == Code::InvalidArgument);
+  CHECK(contains(made.status().message(), "must hold 16"));
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap
