@@ -1,29 +1,15 @@
 #include "base/log.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <functional>
 #include <string>
+
+#include "fake/captured_stderr.h"
 
 namespace hetccl {
 namespace {
 
-std::string stderr_of(const std::function<void()>& body) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const int saved = dup(STDERR_FILENO);
-  dup2(ends[1], STDERR_FILENO);
-  body();
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  close(ends[1]);
-  std::string text(16'384, '\0');
-  const ssize_t length = read(ends[0], text.data(), text.size());
-  close(ends[0]);
-  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
-  return text;
-}
+using fake::stderr_of;
 
 TEST_CASE("lines carry level and rank, and quieter levels are left out") {
   const Log log{LogLevel::Info, 3};

@@ -48,7 +48,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
     });
     return {};
   }
-  [[nodiscard]] bool proven() const { return handshake_.proven(); }
+  [[nodiscard]] const net::ListenHandshake& handshake() const { return handshake_; }
 
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
@@ -137,11 +137,14 @@ void Coordinator::accept_waiting() {
   }
 }
 
-// Ranks prove themselves within a round trip: in a flood the oldest who has not is a stranger.
-// Those who have are ranks of this job, however many.
+// Ranks say at once who they are, and prove it within a round trip: in a flood the oldest who has
+// not is a stranger. Those who have proven it are ranks of this job, however many.
 void Coordinator::make_room() {
-  const auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(),
-                                   [](const auto& entry) { return !entry.second->proven(); });
+  const auto is_silent = [](const auto& entry) { return !entry.second->handshake().greeted(); };
+  const auto is_unproven = [](const auto& entry) { return !entry.second->handshake().proven(); };
+  auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_silent);
+  if (oldest == newcomers_.end())
+    oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_unproven);
   if (oldest != newcomers_.end())
     oldest->second->give_up("it had not proven itself when many others came");
 }

@@ -110,6 +110,8 @@ class ListenHandshake {
   [[nodiscard]] const Hello& hello() const { return hello_; }
   /// The hello is known, its secret is not yet: only the user's next `advance` can help.
   [[nodiscard]] bool parked() const { return parked_; }
+  /// A whole hello has come: not one who connects and says nothing.
+  [[nodiscard]] bool greeted() const { return phase_ != Phase::Greeting; }
   /// The other end knows the secret.
   [[nodiscard]] bool proven() const { return proven_; }
   /// The other end knows the job's id, but has another HETCCL_SECRET_FILE. Not proven.

@@ -1,35 +1,22 @@
 #include "net/refusals.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <functional>
+#include <string>
+
+#include "fake/captured_stderr.h"
 
 namespace hetccl::net {
 namespace {
+
+using fake::stderr_of;
 
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return time; }
   TimePoint time{std::chrono::hours(1)};
 };
-
-std::string stderr_of(const std::function<void()>& body) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const int saved = dup(STDERR_FILENO);
-  dup2(ends[1], STDERR_FILENO);
-  body();
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  close(ends[1]);
-  std::string text(16'384, '\0');
-  const ssize_t length = read(ends[0], text.data(), text.size());
-  close(ends[0]);
-  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
-  return text;
-}
 
 TEST_CASE("a flood of refusals is a few lines, and the next one counts the rest") {
   ManualClock clock;

@@ -138,10 +138,13 @@ SocketAddress SocketAddress::with_port(uint16_t port) const {
 
 std::string SocketAddress::text() const {
   char host[INET6_ADDRSTRLEN] = "?";
-  const bool v6 = storage.ss_family == AF_INET6;
+  const auto& of_v6 = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
+  const bool mapped = storage.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&of_v6);
+  const bool v6 = storage.ss_family == AF_INET6 && !mapped;
   const void* raw =
-      v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr)
-         : &reinterpret_cast<const sockaddr_in&>(storage).sin_addr;
+      v6       ? static_cast<const void*>(&of_v6)
+      : mapped ? &of_v6.s6_addr[12]
+               : static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(storage).sin_addr);
   ::inet_ntop(v6 ? AF_INET6 : AF_INET, raw, host, sizeof host);
   return format(v6 ? "[%s]:%u" : "%s:%u", host, static_cast<unsigned>(port_of(storage)));
 }

@@ -23,7 +23,7 @@ struct SocketAddress {
   sockaddr_storage storage{};
   [[nodiscard]] socklen_t length() const;
   [[nodiscard]] SocketAddress with_port(uint16_t port) const;
-  [[nodiscard]] std::string text() const;  ///< "10.0.0.1:4711", "[::1]:4711"
+  [[nodiscard]] std::string text() const;  ///< "10.0.0.1:4711" (mapped into v6 too), "[::1]:4711"
   void encode(uint8_t* out) const;
   static Result<SocketAddress> decode(const uint8_t* in);
 };

@@ -3,12 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <mutex>
 #include <thread>
 
-#include "comm/communicator.h"
-#include "fake/cases.h"
+#include "comm/ranks.h"
 #include "fake/fake_device.h"
 
 namespace {
@@ -20,107 +17,18 @@ using hetccl::DataType;
 using hetccl::format;
 using hetccl::RedOp;
 using hetccl::Status;
+using hetccl::comm::all_reduce;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
+using hetccl::comm::on_all_ranks;
+using hetccl::comm::Ranks;
+using hetccl::comm::run;
 using hetccl::comm::Runtime;
 using hetccl::fake::Case;
 
 uint64_t number_from(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
-  for (auto& thread : threads) thread.join();
-}
-
-// Ranks as threads; each has its own Runtime, as processes have, unless `share`.
-class Ranks {
- public:
-  Ranks(std::vector<std::string> labels, Config config, bool share)
-      : labels_(std::move(labels)), statuses_(labels_.size()), communicators_(labels_.size()) {
-    config.init_timeout_ms = 20'000;
-    const size_t n_runtimes = share ? 1 : labels_.size();
-    for (size_t i = 0; i < n_runtimes; ++i) {
-      auto runtime = Runtime::create(config);
-      REQUIRE(runtime.ok());
-      runtimes_.push_back(std::move(runtime).value());
-    }
-    join();
-  }
-
-  // All ranks form a (new) communicator.
-  void join() {
-    const auto id = runtimes_[0]->service().unique_id();
-    REQUIRE(id.ok());
-    on_all_ranks(n(), [&](int rank) {
-      CommunicatorOptions options;
-      options.rank = rank;
-      options.n_ranks = n();
-      options.cluster = labels_[static_cast<size_t>(rank)];
-      auto made = Communicator::create(runtime(rank), id.value(), options);
-      statuses_[static_cast<size_t>(rank)] = made.status();
-      if (made.ok()) communicators_[static_cast<size_t>(rank)] = made.value();
-    });
-    for (const auto& status : statuses_) {
-      CAPTURE(status.message());
-      REQUIRE(status.ok());
-    }
-  }
-
-  [[nodiscard]] int n() const { return static_cast<int>(labels_.size()); }
-  Runtime& runtime(int rank) { return *runtimes_[static_cast<size_t>(rank) % runtimes_.size()]; }
-  std::shared_ptr<Communicator>& operator[](int rank) {
-    return communicators_[static_cast<size_t>(rank)];
-  }
-  [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
-
- private:
-  std::vector<std::string> labels_;
-  std::vector<std::unique_ptr<Runtime>> runtimes_;
-  std::vector<Status> statuses_;
-  std::vector<std::shared_ptr<Communicator>> communicators_;
-};
-
-// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
-std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
-  const size_t width = size_of(test.signature.type);
-  std::vector<std::vector<std::byte>> inputs;
-  for (int r = 0; r < ranks.n(); ++r) inputs.push_back(input_of(test, r));
-  std::mutex mutex;
-  std::string wrong;
-  on_all_ranks(ranks.n(), [&](int r) {
-    const size_t send_bytes = send_elements(test) * width, recv_bytes = recv_elements(test) * width;
-    const size_t own = test.signature.count * width * static_cast<size_t>(r);
-    std::vector<std::byte> recv(std::max(send_bytes, recv_bytes)), apart(send_bytes);
-    const bool gathers = test.signature.collective == Collective::AllGather;
-    const bool scatters = test.signature.collective == Collective::ReduceScatter;
-    std::byte* send = test.in_place ? recv.data() + (gathers ? own : 0) : apart.data();
-    std::byte* out = recv.data() + (test.in_place && scatters ? own : 0);
-    const auto& input = inputs[static_cast<size_t>(r)];
-    if (!input.empty()) std::memcpy(send, input.data(), input.size());
-
-    void* stream = nullptr;
-    if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
-    const bool expects = receives(test, r);
-    const hetccl::comm::CollectiveArguments arguments{test.signature, send, expects ? out : nullptr,
-                                                      factor_of(test, r)};
-    Status status = ranks[r]->call(arguments, stream);
-    if (asynchronous) {
-      const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits
-      if (status.ok()) status = destroyed;
-      if (status.ok()) status = ranks[r]->failure();
-    }
-    const auto expected = expected_of(test, r, inputs);
-    bool same = expected.empty() || std::memcmp(out, expected.data(), expected.size()) == 0;
-    if (!expects && !input.empty()) same = std::memcmp(send, input.data(), input.size()) == 0;
-    std::lock_guard lock(mutex);
-    if (!status.ok()) wrong = format("rank %d: %s", r, status.message().c_str());
-    if (status.ok() && !same) wrong = format("rank %d: wrong values", r);
-  });
-  return wrong.empty() ? "" : test.text() + ": " + wrong;
 }
 
 void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
@@ -134,13 +42,6 @@ void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
       REQUIRE(run(ranks, test, random() % 2 == 0) == "");
     }
   }
-}
-
-Case all_reduce(const Ranks& ranks, uint64_t count) {
-  Case test;
-  test.labels = ranks.labels();
-  test.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
-  return test;
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include "process/forked_ranks.h"
@@ -93,6 +95,45 @@ TEST_CASE("two clusters of two add up, in both rank orders") {
     });
     for (int rank = 0; rank < 4; ++rank) CHECK(ranks.report(rank, milliseconds(30'000)) == "ok");
   }
+}
+
+TEST_CASE("settings of security reach every connection: equal ones work, others are explained") {
+  char path[] = "/tmp/hetccl-secret-XXXXXX";
+  const int fd = mkstemp(path);  // mode 600
+  REQUIRE(write(fd, "not the unique id's", 19) == 19);
+  close(fd);
+  const std::map<const char*, const char*> settings = {{"HETCCL_SHM", "0"},
+                                                       {"HETCCL_ENCRYPT", "1"},
+                                                       {"HETCCL_SECRET_FILE", path},
+                                                       {"HETCCL_INIT_TIMEOUT_MS", "3000"}};
+  for (const auto& [name, value] : settings) setenv(name, value, 1);
+  for (const char* odd : {"", "HETCCL_ENCRYPT", "HETCCL_SECRET_FILE"}) {
+    CAPTURE(odd);
+    ForkedRanks ranks(4, [&](Rank& rank) -> Report {
+      if (rank.rank == 2 && *odd != '\0') unsetenv(odd);
+      hetcclComm_t comm = nullptr;
+      hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+      config.cluster = kAabb[rank.rank];
+      if (hetcclCommInitRankConfig(&comm, rank.n_ranks, rank.id, rank.rank, &config) !=
+          hetcclSuccess) {
+        const Report why = hetcclGetLastError(nullptr);
+        usleep(500'000);  // rank 0 still has to tell those that come later
+        return why;
+      }
+      Report report = sum_matches(rank, comm, 300'001);
+      hetcclCommDestroy(comm);
+      return report;
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      const Report report = ranks.report(rank, milliseconds(20'000));
+      CAPTURE(report);
+      if (*odd == '\0') CHECK(report == "ok");
+      if (*odd != '\0') CHECK(report.find(odd) != Report::npos);
+      if (*odd != '\0') CHECK(report.find("rank 2") != Report::npos);
+    }
+  }
+  for (const auto& [name, value] : settings) unsetenv(name);
+  unlink(path);
 }
 
 TEST_CASE("a killed rank becomes an error that names it on every survivor") {

@@ -20,6 +20,8 @@ constexpr uint32_t kPurpose = 2;  // net::Hello::purpose of this transport
 // Strangers are bounded in number and in time. A rank of the job that is dropped here dials again.
 constexpr size_t kMaxVisitors = 256;
 constexpr milliseconds kVisitorPatience{10'000};
+// A listener that lives has answered by then, or dropped us.
+constexpr milliseconds kDialPatience{12'000};
 constexpr size_t kMaxAdmitted = 1024;
 constexpr milliseconds kRedialPause{20};
 
@@ -44,6 +46,7 @@ struct Connector::Dial {
   [[nodiscard]] bool done() const { return wire.valid(); }
   net::Fd fd;
   std::optional<net::DialHandshake> handshake;
+  TimePoint since;
   net::Wire wire;
 };
 
@@ -97,6 +100,7 @@ Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
       const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self, wait.id.peer};
       HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, deadline));
       dials[i].handshake.emplace(hello, wait.key, encryption_);
+      dials[i].since = steady_clock().now();
     }
     Status refusal;
     for (Dial& one : dials)
@@ -122,10 +126,11 @@ Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
 Status Connector::advance(Dial& one, Status* refusal) {
   const auto state = one.handshake->advance(one.fd.get());
   if (state == net::HandshakeState::Done) one.wire = one.handshake->wire(std::move(one.fd));
-  if (state != net::HandshakeState::Failed) return {};
+  const bool late = steady_clock().now() - one.since >= kDialPatience;
+  if (one.done() || (state == net::HandshakeState::InProgress && !late)) return {};
   const Status& why = one.handshake->failure();
   if (one.handshake->rejected() || why.code() == Code::InvalidUsage) return why;
-  *refusal = why;
+  *refusal = late ? error(Code::Timeout, "it has not answered") : why;
   one.fd.reset();
   return {};
 }
@@ -163,9 +168,7 @@ void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint dead
       // Before the first sleep too: visitors may wait for the secret that this connect() brought.
       serve_listener();
       entries.push_back({listener_.fd.get(), POLLIN, 0});
-      for (const Visitor& visitor : visitors_)
-        entries.push_back(
-            {visitor.fd.get(), static_cast<short>(visitor.handshake.events() | POLLRDHUP), 0});
+      for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
     }
     // Served just now, perhaps for this very connect().
     if (ready(wait.id)) return;
@@ -180,9 +183,15 @@ void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint dead
 
 void Connector::serve_listener() {
   accept_visitors();
+  // One look at all: a system call for each visitor at each turn would be what a flood lives on.
+  std::vector<pollfd> entries;
+  for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
+  ::poll(entries.data(), entries.size(), 0);
   const TimePoint now = steady_clock().now();
-  for (auto it = visitors_.begin(); it != visitors_.end();) {
-    bool stays = advance(*it);
+  auto entry = entries.cbegin();
+  for (auto it = visitors_.begin(); it != visitors_.end(); ++entry) {
+    bool stays = (entry->revents == 0 && !it->handshake.parked()) || advance(*it);
+    stays = stays && !is_gone(*entry);
     if (stays && now - it->since >= kVisitorPatience) {
       refuse(*it, "it did not authenticate in time");
       stays = false;
@@ -207,11 +216,14 @@ void Connector::accept_visitors() {
   }
 }
 
-// In a flood the oldest that has not proven itself is a stranger, or a rank that dials again.
+// Ranks say at once who they are: in a flood the oldest who has not is a stranger. A rank that is
+// dropped dials again.
 void Connector::make_room() {
-  const auto oldest = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) {
-    return !visitor.handshake.proven();
-  });
+  const auto is_silent = [](const Visitor& visitor) { return !visitor.handshake.greeted(); };
+  const auto is_unproven = [](const Visitor& visitor) { return !visitor.handshake.proven(); };
+  auto oldest = std::find_if(visitors_.begin(), visitors_.end(), is_silent);
+  if (oldest == visitors_.end())
+    oldest = std::find_if(visitors_.begin(), visitors_.end(), is_unproven);
   if (oldest == visitors_.end()) return;
   refuse(*oldest, "it had not proven itself when many others came");
   visitors_.erase(oldest);
@@ -227,8 +239,11 @@ bool Connector::advance(Visitor& visitor) {
       visitor.fd.get(), [this](const net::Hello& hello) { return key_of(hello); });
   if (state == net::HandshakeState::Failed) refuse(visitor, visitor.handshake.failure().message());
   if (state == net::HandshakeState::Done) admit(visitor);
-  if (state != net::HandshakeState::InProgress) return false;
-  return !has_left(visitor.fd.get());
+  return state == net::HandshakeState::InProgress;
+}
+
+pollfd Connector::entry_of(const Visitor& visitor) {
+  return {visitor.fd.get(), static_cast<short>(visitor.handshake.events() | POLLRDHUP), 0};
 }
 
 Connector::Key Connector::key_of(const PeerId& id) {

@@ -3,6 +3,8 @@
 // listener for everybody, so ranks that connect crosswise never wait for each other in a circle.
 #pragma once
 
+#include <poll.h>
+
 #include <list>
 #include <map>
 #include <mutex>
@@ -51,6 +53,7 @@ class Connector {
   void serve_listener();
   void accept_visitors();
   bool advance(Visitor& visitor);
+  [[nodiscard]] static pollfd entry_of(const Visitor& visitor);
   void refuse(const Visitor& visitor, const std::string& why);
   void make_room();
   void admit(Visitor& visitor);

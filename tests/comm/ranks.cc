@@ -1,0 +1,95 @@
+#include "comm/ranks.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace hetccl::comm {
+
+using fake::Case;
+
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
+  for (auto& thread : threads) thread.join();
+}
+
+Ranks::Ranks(std::vector<std::string> labels, Config config, bool share)
+    : labels_(std::move(labels)), statuses_(labels_.size()), communicators_(labels_.size()) {
+  config.init_timeout_ms = 20'000;
+  const size_t n_runtimes = share ? 1 : labels_.size();
+  for (size_t i = 0; i < n_runtimes; ++i) {
+    auto runtime = Runtime::create(config);
+    REQUIRE(runtime.ok());
+    runtimes_.push_back(std::move(runtime).value());
+  }
+  join();
+}
+
+void Ranks::join() {
+  const auto id = runtimes_[0]->service().unique_id();
+  REQUIRE(id.ok());
+  id_ = id.value();
+  on_all_ranks(n(), [&](int rank) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.n_ranks = n();
+    options.cluster = labels_[static_cast<size_t>(rank)];
+    auto made = Communicator::create(runtime(rank), id_, options);
+    statuses_[static_cast<size_t>(rank)] = made.status();
+    if (made.ok()) communicators_[static_cast<size_t>(rank)] = made.value();
+  });
+  for (const auto& status : statuses_) {
+    CAPTURE(status.message());
+    REQUIRE(status.ok());
+  }
+}
+
+std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
+  const size_t width = size_of(test.signature.type);
+  std::vector<std::vector<std::byte>> inputs;
+  for (int r = 0; r < ranks.n(); ++r) inputs.push_back(input_of(test, r));
+  std::mutex mutex;
+  std::string wrong;
+  on_all_ranks(ranks.n(), [&](int r) {
+    const size_t send_bytes = send_elements(test) * width, recv_bytes = recv_elements(test) * width;
+    const size_t own = test.signature.count * width * static_cast<size_t>(r);
+    std::vector<std::byte> recv(std::max(send_bytes, recv_bytes)), apart(send_bytes);
+    const bool gathers = test.signature.collective == Collective::AllGather;
+    const bool scatters = test.signature.collective == Collective::ReduceScatter;
+    std::byte* send = test.in_place ? recv.data() + (gathers ? own : 0) : apart.data();
+    std::byte* out = recv.data() + (test.in_place && scatters ? own : 0);
+    const auto& input = inputs[static_cast<size_t>(r)];
+    if (!input.empty()) std::memcpy(send, input.data(), input.size());
+
+    void* stream = nullptr;
+    if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
+    const bool expects = receives(test, r);
+    const CollectiveArguments arguments{test.signature, send, expects ? out : nullptr,
+                                        factor_of(test, r)};
+    Status status = ranks[r]->call(arguments, stream);
+    if (asynchronous) {
+      const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits
+      if (status.ok()) status = destroyed;
+      if (status.ok()) status = ranks[r]->failure();
+    }
+    const auto expected = expected_of(test, r, inputs);
+    bool same = expected.empty() || std::memcmp(out, expected.data(), expected.size()) == 0;
+    if (!expects && !input.empty()) same = std::memcmp(send, input.data(), input.size()) == 0;
+    std::lock_guard lock(mutex);
+    if (!status.ok()) wrong = format("rank %d: %s", r, status.message().c_str());
+    if (status.ok() && !same) wrong = format("rank %d: wrong values", r);
+  });
+  return wrong.empty() ? "" : test.text() + ": " + wrong;
+}
+
+fake::Case all_reduce(const Ranks& ranks, uint64_t count) {
+  Case test;
+  test.labels = ranks.labels();
+  test.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
+  return test;
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,50 @@
+// Ranks as threads of this process, each with a Runtime of its own as processes have, or one for
+// all.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "fake/cases.h"
+
+namespace hetccl::comm {
+
+/// `body(0)` to `body(n_ranks - 1)`, each on a thread.
+void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
+
+/// A job; a failure to form it fails the test.
+class Ranks {
+ public:
+  /// One rank for each label, which says in which cluster. `share`: one Runtime for all.
+  Ranks(std::vector<std::string> labels, Config config, bool share);
+
+  /// All ranks form a (new) communicator.
+  void join();
+
+  [[nodiscard]] int n() const { return static_cast<int>(labels_.size()); }
+  Runtime& runtime(int rank) { return *runtimes_[static_cast<size_t>(rank) % runtimes_.size()]; }
+  std::shared_ptr<Communicator>& operator[](int rank) {
+    return communicators_[static_cast<size_t>(rank)];
+  }
+  [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
+  /// Of the latest communicator.
+  [[nodiscard]] const bootstrap::UniqueId& id() const { return id_; }
+
+ private:
+  std::vector<std::string> labels_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::vector<Status> statuses_;
+  std::vector<std::shared_ptr<Communicator>> communicators_;
+  bootstrap::UniqueId id_{};
+};
+
+/// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
+std::string run(Ranks& ranks, const fake::Case& test, bool asynchronous);
+
+/// A sum of `count` floats.
+fake::Case all_reduce(const Ranks& ranks, uint64_t count);
+
+}  // namespace hetccl::comm
