@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 from hetccl._lib import HetcclError, version
-from hetccl.communicator import Communicator, Stream, unique_id
+from hetccl.communicator import Communicator, PreMulSum, Stream, unique_id
 
 __all__ = [
     "Communicator",
     "HetcclError",
+    "PreMulSum",
     "Stream",
     "get_cmake_dir",
     "get_include",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
@@ -38,23 +39,32 @@ class DataType(IntEnum):
     float32 = 7
     float64 = 8
     bfloat16 = 9
+    float8_e4m3 = 10
+    float8_e5m2 = 11
     int16 = 64
     uint16 = 65
 
     @property
     def bytes(self) -> int:
         """Size of one element."""
-        return int("".join(filter(str.isdigit, self.name))) // 8
+        return int(re.findall(r"\d+", self.name)[0]) // 8
 
 
 class RedOp(IntEnum):
-    """hetcclRedOp_t."""
+    """hetcclRedOp_t's built-in operators."""
 
     sum = 0
     prod = 1
     max = 2
     min = 3
     avg = 4
+
+
+class Residence(IntEnum):
+    """hetcclScalarResidence_t."""
+
+    DEVICE = 0
+    HOST_IMMEDIATE = 1
 
 
 class UniqueId(ctypes.Structure):
@@ -125,7 +135,10 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclReduceScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclAllGather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
     "hetcclBroadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p],
     "hetcclBarrier": [c_void_p, c_void_p],
+    "hetcclRedOpCreatePreMulSum": [POINTER(c_int), c_void_p, c_int, c_int, c_void_p],
+    "hetcclRedOpDestroy": [c_int, c_void_p],
     "hetcclHostStreamCreate": [POINTER(c_void_p)],
     "hetcclHostStreamDestroy": [c_void_p],
     "hetcclHostStreamRecord": [c_void_p, POINTER(c_uint64)],

@@ -22,11 +22,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
 RedOpName = Literal["sum", "prod", "max", "min", "avg"]
 TypeName = Literal[
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-    "float16", "bfloat16", "float32", "float64",
+    "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "float64",
 ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ Iterations = Annotated[int, typer.Option("-n", "--iters", min=1)]
 Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0)]
 Op = Annotated[RedOpName, typer.Option("-o", "--op")]
 Datatype = Annotated[TypeName, typer.Option("-d", "--datatype")]
-Root = Annotated[int, typer.Option("-r", "--root", min=0, help="Of a broadcast.")]
+Root = Annotated[int, typer.Option("-r", "--root", min=0, help="Of a broadcast or reduce.")]
 Check = Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Verify values.")]
 Blocking = Annotated[
     int, typer.Option("-z", "--blocking", min=0, max=1, help="Wait for each collective.")

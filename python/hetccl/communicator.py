@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from hetccl import _lib
-from hetccl._lib import DataType, RedOp, Result
+from hetccl._elements import pack
+from hetccl._lib import DataType, RedOp, Residence, Result
 
 _FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
 
@@ -68,10 +69,33 @@ def _data_type(view: memoryview, dtype: str | None) -> DataType:
     raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
 
 
-def _red_op(op: str) -> RedOp:
+def _red_op(op: str | PreMulSum) -> int:
+    if isinstance(op, PreMulSum):
+        return op._number
     if op not in RedOp.__members__:
         raise ValueError(f"{op!r} is none of {', '.join(RedOp.__members__)}")
     return RedOp[op]
+
+
+class PreMulSum:
+    """An operator of one communicator, from `Communicator.pre_mul_sum`. Usable in ``with``."""
+
+    def __init__(self, comm: Communicator, number: int) -> None:
+        self._comm = comm
+        self._number = number
+        self._open = True
+
+    def close(self) -> None:
+        """Frees it; what was called with it goes on. Idempotent."""
+        if self._open and self._comm._comm:
+            self._comm._call("hetcclRedOpDestroy", self._number, self._comm._comm)
+        self._open = False
+
+    def __enter__(self) -> PreMulSum:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 class Stream:
@@ -168,7 +192,7 @@ class Communicator:
         self,
         send: Any,
         recv: Any = None,
-        op: str = "sum",
+        op: str | PreMulSum = "sum",
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
@@ -182,7 +206,7 @@ class Communicator:
         self,
         send: Any,
         recv: Any,
-        op: str = "sum",
+        op: str | PreMulSum = "sum",
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
@@ -214,9 +238,45 @@ class Communicator:
         arguments = (source.count, source.dtype, root)
         self._run("hetcclBroadcast", source, target, arguments, stream)
 
+    def reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        op: str | PreMulSum = "sum",
+        root: int = 0,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """recv[i] = op over all ranks of send[i], on the root alone; in place without `recv`.
+
+        Other ranks' `recv` is not looked at, and `send` may be read-only there.
+        """
+        target: _Memory | None = None
+        if self.rank == root:
+            source, target = self._pair(send, recv, dtype)
+            self._expect(target, source.count)
+        else:
+            source = _Memory(send, dtype, writable=False)
+        arguments = (source.count, source.dtype, _red_op(op), root)
+        self._run("hetcclReduce", source, target, arguments, stream)
+
+    def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
+        """The sum of each rank's elements times that rank's `factor`, for elements of `dtype`.
+
+        Every rank of a collective passes such an operator; factors may differ. `factor` is rounded
+        to `dtype`.
+        """
+        if dtype not in DataType.__members__:
+            raise ValueError(f"{dtype!r} is none of {', '.join(DataType.__members__)}")
+        kind, number = DataType[dtype], ctypes.c_int()
+        scalar = ctypes.create_string_buffer(pack([factor], kind), kind.bytes)
+        arguments = (ctypes.byref(number), scalar, kind, Residence.HOST_IMMEDIATE, self._comm)
+        self._call("hetcclRedOpCreatePreMulSum", *arguments)
+        return PreMulSum(self, number.value)
+
     def barrier(self, stream: Stream | None = None) -> None:
         """No rank passes before every rank has come."""
-        self._run("hetcclBarrier", None, None, (), stream)
+        self._call("hetcclBarrier", self._comm, stream._handle if stream else None)
 
     def check(self) -> None:
         """Raises the first failure of asynchronous work."""
@@ -288,14 +348,14 @@ class Communicator:
     def _run(
         self,
         name: str,
-        source: _Memory | None,
+        source: _Memory,
         target: _Memory | None,
         arguments: tuple[int, ...],
         stream: Stream | None,
     ) -> None:
-        addresses = [memory.address for memory in (source, target) if memory is not None]
+        to = target.address if target else None
         handle = stream._handle if stream else None
-        self._call(name, *addresses, *arguments, self._comm, handle)
+        self._call(name, source.address, to, *arguments, self._comm, handle)
         if stream:
             stream._kept += [source, target]
 

@@ -41,6 +41,8 @@ def test_values_are_right_in_every_layout(operation, layout):
         ("bfloat16", "avg"),
         ("float16", "prod"),
         ("int64", "min"),
+        ("float8_e4m3", "sum"),
+        ("float8_e5m2", "avg"),
     ],
 )
 def test_types_and_reductions(dtype, redop):
@@ -59,6 +61,13 @@ def test_the_table_has_nccl_tests_columns(blocking):
         assert row[2:5] == ["float", "sum", "-1"]
         assert row[8] == row[12] == "0"
     assert "# Out of bounds values : 0 OK" in lines
+
+
+def test_a_rooted_reduction_shows_its_root():
+    lines = bench("reduce", "--ranks", 3, "-r", 2, "-d", "float8_e4m3", "-b", 99, "-e", 99)
+    row = next(line.split() for line in lines.splitlines() if not line.startswith("#"))
+    assert row[2:5] == ["f8e4m3", "sum", "2"]
+    assert row[8] == row[12] == "0"
 
 
 SABOTAGED = """
@@ -168,6 +177,7 @@ def test_bus_bandwidth_factors():
     assert measure.bus_factor("all_gather", 4) == 0.75
     assert measure.bus_factor("reduce_scatter", 4) == 0.75
     assert measure.bus_factor("broadcast", 4) == 1
+    assert measure.bus_factor("reduce", 4) == 1
 
 
 def test_cluster_labels():

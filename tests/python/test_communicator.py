@@ -18,6 +18,10 @@ def collectives(comm):
     comm.all_gather(array("i", [comm.rank * 10]), gathered)
     piece = array("d", [0.0])
     comm.reduce_scatter(array("d", [float(i) for i in range(comm.size)]), piece, op="avg")
+    summed = array("i", [-1] * 10)
+    comm.reduce(array("i", [comm.rank + 1] * 10), summed, root=1)
+    assert list(summed) == [6 if comm.rank == 1 else -1] * 10
+    comm.reduce(bytes(8), bytearray(8) if comm.rank == 0 else None, dtype="float8_e5m2")
     word = array("q", [comm.rank, comm.rank])
     comm.broadcast(word, root=comm.size - 1)
     comm.barrier()
@@ -28,6 +32,36 @@ def collectives(comm):
 def test_collectives(labels):
     for rank, result in enumerate(run_ranks(3, collectives, labels)):
         assert result == ([6.0], [0, 10, 20], float(rank), 2)
+
+
+def scaled(comm):
+    results = []
+    for dtype, kind in (("float32", "f"), ("float64", "d"), ("int32", "i")):
+        with comm.pre_mul_sum(comm.rank + 2, dtype) as op:
+            values = array(kind, [1, 10] * 500)
+            comm.all_reduce(values, op=op)
+            results.append(list(values[:2]))
+    with comm.pre_mul_sum(0.5, "float8_e4m3") as op:
+        halves = bytearray(b"\x38" * 100)  # ones
+        comm.all_reduce(halves, op=op, dtype="float8_e4m3")
+    stale = comm.pre_mul_sum(1, "float32")
+    stale.close()
+    stale.close()
+    with pytest.raises(HetcclError) as caught:
+        comm.all_reduce(array("f", [1]), op=stale)
+    assert caught.value.result is Result.INVALID_ARGUMENT
+    with comm.pre_mul_sum(1, "float32") as op, pytest.raises(HetcclError):
+        comm.all_reduce(array("d", [1]), op=op)
+    with pytest.raises(ValueError, match="none of"):
+        comm.pre_mul_sum(1, "decimal")
+    return results, set(halves)
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "a", "b")])
+def test_pre_multiplied_sums(labels):
+    for results, halves in run_ranks(3, scaled, labels):
+        assert results == [[9, 90]] * 3
+        assert halves == {0x3C}  # 1.5
 
 
 def streamed(comm):

@@ -12,7 +12,9 @@ from hetccl._lib import DataType
 from hetccl.bench.pattern import Pattern, wrong_elements
 from hetccl.communicator import Communicator, Stream
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+ROOTED = ("broadcast", "reduce")
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,9 @@ class _Case:
             return b"".join(self.pattern.sent(r, self.count) for r in range(self.comm.size))
         if self.options.operation == "broadcast":
             return self.pattern.sent(self.options.root, self.count)
+        if self.options.operation == "reduce" and self.comm.rank != self.options.root:
+            in_place = self.recv is self.send  # only the root's buffer changes
+            return self.pattern.sent(self.comm.rank, self.count) if in_place else bytes(self.size)
         first = self.comm.rank * self.count if self.options.operation == "reduce_scatter" else 0
         return self.pattern.result(first, self.count)
 
@@ -143,8 +148,11 @@ class _Case:
             comm.reduce_scatter(self.send, self.recv, self.options.redop, dtype, stream)
         elif self.options.operation == "all_gather":
             comm.all_gather(self.send, self.recv, dtype, stream)
-        else:
+        elif self.options.operation == "broadcast":
             comm.broadcast(self.send, self.recv, self.options.root, dtype, stream)
+        else:
+            root = self.options.root
+            comm.reduce(self.send, self.recv, self.options.redop, root, dtype, stream)
 
 
 def _agree(comm: Communicator, value: float, op: str) -> float:

@@ -7,17 +7,12 @@ repeat with a prime period, so that a region that lands in the wrong place shows
 from __future__ import annotations
 
 import math
-import struct
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
+from hetccl._elements import pack
 from hetccl._lib import DataType
 
 PERIOD = 61
-_FORMATS = {
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
-}  # fmt: skip
 _REDUCE: dict[str, Callable[[list[int]], int]] = {
     "sum": lambda values: sum(values),
     "prod": lambda values: math.prod(values),
@@ -25,16 +20,10 @@ _REDUCE: dict[str, Callable[[list[int]], int]] = {
     "min": lambda values: min(values),
 }
 # The largest whole number up to which a type holds every one, where that is below 2^24.
-_EXACT = {"int8": 127, "uint8": 255, "bfloat16": 256, "float16": 2048}
-
-
-def pack(values: Iterable[int], dtype: DataType) -> bytes:
-    """`values` as elements of `dtype`, in this machine's byte order."""
-    if dtype is DataType.bfloat16:  # the upper half of a float32
-        upper = slice(2, 4) if sys.byteorder == "little" else slice(0, 2)
-        return b"".join(struct.pack("=f", value)[upper] for value in values)
-    listed = list(values)
-    return struct.pack(f"={len(listed)}{_FORMATS[dtype.name]}", *listed)
+_EXACT = {
+    "int8": 127, "uint8": 255, "bfloat16": 256, "float16": 2048, "float8_e4m3": 16,
+    "float8_e5m2": 8,
+}  # fmt: skip
 
 
 class Pattern:
@@ -48,19 +37,23 @@ class Pattern:
         limit = _EXACT.get(dtype.name, 1 << 24) // n_ranks
         if self._whole_average:
             limit //= n_ranks
-        self._modulus = max(2, min(PERIOD, limit + 1))
+        self._modulus = min(PERIOD, limit + 1)  # 1: the ranks' sum would not be exact
 
     def value(self, rank: int, position: int) -> int:
         """What `rank` sends at `position`."""
         position %= PERIOD
         if self.op == "prod":  # one factor of two at most, which every type holds
             return 2 if (position + rank) % max(4, self.n_ranks) == 0 else 1
+        if self._modulus == 1:
+            return int(rank == position % self.n_ranks)
         small = (7 * position + 3 * rank) % self._modulus
         return small * self.n_ranks if self._whole_average else small
 
-    def reduced(self, position: int) -> int:
-        """The reduction over all ranks at `position`."""
+    def reduced(self, position: int) -> float:
+        """The reduction over all ranks at `position`, not yet rounded to the type."""
         values = [self.value(rank, position) for rank in range(self.n_ranks)]
+        if self._whole_average:
+            return sum(values) / self.n_ranks
         if self.op == "avg":
             return sum(values) // self.n_ranks  # none is negative: this truncates towards zero
         return _REDUCE[self.op](values)
@@ -73,7 +66,7 @@ class Pattern:
         """The reduction of elements `first` to `first + count`."""
         return self._tile(self.reduced, first, count)
 
-    def _tile(self, value: Callable[[int], int], first: int, count: int) -> bytes:
+    def _tile(self, value: Callable[[int], float], first: int, count: int) -> bytes:
         period = pack((value(first + i) for i in range(PERIOD)), self.dtype)
         return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from hetccl.bench.measure import OPERATIONS, Options, Report, Row, Timing
+from hetccl.bench.measure import REDUCING, ROOTED, Options, Report, Row, Timing
 
-_NCCL_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
-_REDUCING = OPERATIONS[0::2]
+_NCCL_TYPES = {
+    "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}  # fmt: skip
 
 
 def header(options: Options, ranks: int, labels: list[str]) -> str:
@@ -38,9 +40,8 @@ def _columns(timing: Timing) -> str:
 
 def line(options: Options, row: Row) -> str:
     """One row."""
-    reduces = options.operation in _REDUCING
-    redop = options.redop if reduces else "none"
-    root = options.root if options.operation == "broadcast" else -1
+    redop = options.redop if options.operation in REDUCING else "none"
+    root = options.root if options.operation in ROOTED else -1
     dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
     left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
     return f"{left}  {_columns(row.out_of_place)}  {_columns(row.in_place)}"
