@@ -27,6 +27,11 @@ void check_one(const Where& where, size_t count) {
                     count, " tensors; hetccl takes one tensor per rank and call");
 }
 
+void check_root(const Where& where, int64_t root, int size) {
+  TORCH_CHECK_VALUE(root >= 0 && root < size, "hetccl: ", where.operation, " on rank ", where.rank,
+                    ": root ", root, " is not a rank of a group of ", size);
+}
+
 /// One part per rank, each shaped and typed as `whole`, which messages call `name`.
 void check_parts(const Where& where, const char* kind, const Tensors& parts, int size,
                  const char* name, const at::Tensor& whole) {
@@ -61,7 +66,8 @@ at::Tensor slice_like(const at::Tensor& flat, const at::Tensor& like, size_t ind
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "hetccl: ", operation,
       " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
-      "reduce_scatter, reduce_scatter_tensor, broadcast and barrier. Use a second process group of "
+      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast and barrier. Use a second process "
+      "group of "
       "another backend for it, e.g. dist.new_group(backend=\"gloo\")");
 }
 
@@ -170,10 +176,13 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
   operation.inputs = operation.outputs = tensors;
   for (const at::Tensor& tensor : tensors) {
     check_tensor(where, "tensor", tensor);
-    const auto [elements, op] = reducible(where, tensor, opts.reduceOp);
     operation.launches.push_back(
-        [data = tensor.mutable_data_ptr(), elements, op](hetcclComm_t comm, hetcclStream_t stream) {
-          return hetcclAllReduce(data, data, elements.count, elements.type, op, comm, stream);
+        [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp)](
+            hetcclComm_t comm, hetcclStream_t stream) {
+          return how.with_op(comm, [&](hetcclRedOp_t op) {
+            const auto [count, type] = how.elements;
+            return hetcclAllReduce(data, data, count, type, op, comm, stream);
+          });
         });
   }
   return submit(std::move(operation), opts);
@@ -185,8 +194,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
   check_one(where, tensors.size());
   const at::Tensor& tensor = tensors.front();
   check_tensor(where, "tensor", tensor);
-  TORCH_CHECK_VALUE(opts.rootRank >= 0 && opts.rootRank < size_, "hetccl: broadcast on rank ",
-                    rank_, ": root ", opts.rootRank, " is not a rank of a group of ", size_);
+  check_root(where, opts.rootRank, size_);
   Operation operation;
   operation.type = c10d::OpType::BROADCAST;
   operation.title = "hetccl:broadcast";
@@ -195,6 +203,28 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
       [data = tensor.mutable_data_ptr(), elements = movable(tensor),
        root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
         return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
+      });
+  return submit(std::move(operation), opts);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
+                                                     const c10d::ReduceOptions& opts) {
+  const Where where{"reduce", rank_};
+  check_one(where, tensors.size());
+  const at::Tensor& tensor = tensors.front();
+  check_tensor(where, "tensor", tensor);
+  check_root(where, opts.rootRank, size_);
+  Operation operation;
+  operation.type = c10d::OpType::REDUCE;
+  operation.title = "hetccl:reduce";
+  operation.inputs = operation.outputs = tensors;
+  operation.launches.push_back(
+      [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp),
+       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
+        return how.with_op(comm, [&](hetcclRedOp_t op) {
+          const auto [count, type] = how.elements;
+          return hetcclReduce(data, data, count, type, op, root, comm, stream);
+        });
       });
   return submit(std::move(operation), opts);
 }
@@ -271,11 +301,14 @@ void HetcclBackend::add_reduce_scatter(Operation& operation, const char* name,
   check_tensor(where, "the output", output);
   check_same_type(where, "the output", output, input);
   check_numel(where, "the input", input, size_ * output.numel(), "world size x output elements");
-  const auto [elements, op] = reducible(where, output, reduce_op);
-  operation.launches.push_back([from = input.const_data_ptr(), to = output.mutable_data_ptr(),
-                                elements, op](hetcclComm_t comm, hetcclStream_t stream) {
-    return hetcclReduceScatter(from, to, elements.count, elements.type, op, comm, stream);
-  });
+  operation.launches.push_back(
+      [from = input.const_data_ptr(), to = output.mutable_data_ptr(),
+       how = reducible(where, output, reduce_op)](hetcclComm_t comm, hetcclStream_t stream) {
+        return how.with_op(comm, [&](hetcclRedOp_t op) {
+          const auto [count, type] = how.elements;
+          return hetcclReduceScatter(from, to, count, type, op, comm, stream);
+        });
+      });
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
@@ -334,10 +367,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
   return submit(std::move(operation), opts);
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors&, const c10d::ReduceOptions&) {
-  not_implemented("reduce");
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>&, Tensors&,

@@ -1,9 +1,10 @@
 #include "tensors.h"
 
+#include <ATen/Functions.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include <optional>
+#include <cstring>
 
 namespace hetccl::torch_backend {
 namespace {
@@ -34,6 +35,10 @@ std::optional<hetcclDataType_t> real_type(at::ScalarType type) {
       return hetcclFloat64;
     case at::kBFloat16:
       return hetcclBfloat16;
+    case at::kFloat8_e4m3fn:
+      return hetcclFloat8e4m3;
+    case at::kFloat8_e5m2:
+      return hetcclFloat8e5m2;
     default:
       return std::nullopt;
   }
@@ -73,15 +78,34 @@ hetcclRedOp_t reduction(const Where& where, c10d::ReduceOp::RedOpType op) {
     case c10d::ReduceOp::MAX:
       return hetcclMax;
     case c10d::ReduceOp::PREMUL_SUM:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, at_call(where),
-          "ReduceOp.PREMUL_SUM is not supported; multiply the tensor first and use ReduceOp.SUM");
+      return hetcclSum;  // with a factor
     default:
       TORCH_CHECK_NOT_IMPLEMENTED(
           false, at_call(where),
           "bitwise reductions are not supported on this type; hetccl reduces by SUM, AVG, PRODUCT, "
-          "MIN and MAX");
+          "MIN, MAX and PREMUL_SUM");
   }
+}
+
+/// The factor of a pre-multiplied sum, as one element of `type`.
+std::array<std::byte, 8> factor_of(const Where& where, const c10d::ReduceOp& op,
+                                   at::ScalarType type) {
+  const auto supplement =
+      c10::dynamic_intrusive_pointer_cast<c10d::NCCLPreMulSumSupplement>(op.supplement_);
+  TORCH_CHECK_VALUE(supplement != nullptr, at_call(where),
+                    "ReduceOp.PREMUL_SUM without a factor; make it by "
+                    "torch.distributed._make_nccl_premul_sum(factor)");
+  const at::Tensor& given = supplement->tensor_factor;
+  TORCH_CHECK_VALUE(!given.defined() || given.device().is_cpu(), at_call(where),
+                    "the factor of ReduceOp.PREMUL_SUM is on ",
+                    given.defined() ? given.device().str() : "",
+                    "; pass a number or a host tensor");
+  const at::Tensor element = given.defined()
+                                 ? given.detach().reshape({1}).to(type).contiguous()
+                                 : at::full({1}, supplement->double_factor, at::kDouble).to(type);
+  std::array<std::byte, 8> bytes{};
+  std::memcpy(bytes.data(), element.const_data_ptr(), element.element_size());
+  return bytes;
 }
 
 }  // namespace
@@ -122,18 +146,21 @@ Elements movable(const at::Tensor& tensor) {
 }
 
 Reduction reducible(const Where& where, const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  if (tensor.scalar_type() == at::kBool) return {movable(tensor), bool_reduction(where, op)};
-  const hetcclRedOp_t reduce = reduction(where, op);
-  if (tensor.is_complex()) {
-    TORCH_CHECK_TYPE(reduce == hetcclSum || reduce == hetcclAvg, at_call(where),
-                     "complex tensors reduce by SUM and AVG only");
-    return {movable(tensor), reduce};
-  }
-  TORCH_CHECK_TYPE(real_type(tensor.scalar_type()).has_value(), at_call(where),
-                   c10::toString(tensor.scalar_type()),
+  const at::ScalarType type = tensor.scalar_type();
+  if (type == at::kBool) return {movable(tensor), bool_reduction(where, op), std::nullopt};
+  Reduction reduce{movable(tensor), reduction(where, op), std::nullopt};
+  TORCH_CHECK_TYPE(!tensor.is_complex() || reduce.op == hetcclSum || reduce.op == hetcclAvg,
+                   at_call(where), "complex tensors reduce by SUM, AVG and PREMUL_SUM only");
+  const at::ScalarType real = c10::toRealValueType(type);
+  TORCH_CHECK_TYPE(real_type(real).has_value(), at_call(where), c10::toString(type),
                    " tensors can be moved but not reduced; convert to float32, float16 or "
                    "bfloat16 first");
-  return {movable(tensor), reduce};
+  if (op == c10d::ReduceOp::PREMUL_SUM) {
+    TORCH_CHECK_TYPE(c10::isFloatingType(real), at_call(where), c10::toString(type),
+                     " tensors have no pre-multiplied sum; convert to a floating-point type first");
+    reduce.factor = factor_of(where, op, real);
+  }
+  return reduce;
 }
 
 bool adjacent(const std::vector<at::Tensor>& parts) {

@@ -6,6 +6,7 @@ from torch_ranks import run
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
+FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [
     torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32,
@@ -63,13 +64,86 @@ def reductions(rank, size):
             assert same(part, want), f"reduce_scatter of separate {count} {dtype}"
 
 
+def rooted(rank, size):
+    for dtype in [torch.float32, torch.int16, torch.bfloat16]:
+        for count in COUNTS:
+            for root in range(size):
+                for op in ("SUM", "MAX", "AVG"):
+                    tensor = values(rank, count, dtype)
+                    dist.reduce(tensor, root, op=getattr(dist.ReduceOp, op))
+                    mine = values(rank, count, dtype)
+                    want = reduced(size, count, dtype, op) if rank == root else mine
+                    assert same(tensor, want), f"{op} of {count} {dtype} at {root}"
+    work = dist.reduce(torch.ones(9), 0, async_op=True)
+    work.wait()
+    assert work.result()[0].tolist() == [float(size) if rank == 0 else 1.0] * 9
+
+
+@pytest.mark.parametrize("labels", LAYOUTS)
+def test_rooted_reductions(labels, tmp_path):
+    run(4, rooted, folder=tmp_path, labels=labels)
+
+
+def pre_multiplied(rank, size):
+    premul = dist._make_nccl_premul_sum
+    for dtype in [*FLOATS, *FP8]:
+        for count in COUNTS:
+            every = [values(r, count * size, torch.float32, 2) - 1 for r in range(size)]
+            factors = [(1.0, 2.0, 1.0, 3.0)[r] for r in range(size)]  # at most 7: exact everywhere
+            want = sum(f * v for f, v in zip(factors, every, strict=True)).to(dtype)
+            name = f"{count} {dtype}"
+            for factor in (factors[rank], torch.tensor([factors[rank]], dtype=torch.float32)):
+                tensor = every[rank].to(dtype, copy=True)
+                dist.all_reduce(tensor, op=premul(factor))
+                assert same(tensor, want), f"all_reduce of {name}"
+            mine = slice(rank * count, (rank + 1) * count)
+            part = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(
+                part, every[rank].to(dtype, copy=True), op=premul(factors[rank])
+            )
+            assert same(part, want[mine]), f"reduce_scatter_tensor of {name}"
+            tensor = every[rank].to(dtype, copy=True)
+            dist.reduce(tensor, size - 1, op=premul(factors[rank]))
+            assert same(tensor, want if rank == size - 1 else every[rank].to(dtype, copy=True)), (
+                f"reduce {name}"
+            )
+    spin = torch.full((5,), complex(1, -1))
+    dist.all_reduce(spin, op=premul(0.5))
+    assert spin.tolist() == [complex(size / 2, -size / 2)] * 5
+
+
+@pytest.mark.parametrize("labels", LAYOUTS)
+def test_pre_multiplied_sums(labels, tmp_path):
+    run(4, pre_multiplied, folder=tmp_path, labels=labels)
+
+
+def eight_bits(rank, size):
+    for dtype in FP8:
+        for op in ("SUM", "PRODUCT", "MIN", "MAX", "AVG"):
+            tensor = values(rank, 1001, torch.float32, 2).to(dtype)
+            dist.all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+            every = torch.stack([values(r, 1001, torch.float64, 2) for r in range(size)])
+            fold = {"SUM": "sum", "PRODUCT": "prod", "MIN": "amin", "MAX": "amax", "AVG": "mean"}[
+                op
+            ]
+            assert same(tensor, getattr(every, fold)(0).to(dtype)), f"{op} of {dtype}"
+        large = torch.full((9,), 400.0 if dtype == torch.float8_e4m3fn else 50000.0).to(dtype)
+        dist.all_reduce(large)
+        assert (large.float() == torch.finfo(dtype).max).all()  # saturates, as NCCL does
+
+
+@pytest.mark.parametrize("labels", ["", "aabb"])
+def test_eight_bit_floats(labels, tmp_path):
+    run(4, eight_bits, folder=tmp_path, labels=labels)
+
+
 @pytest.mark.parametrize("labels", LAYOUTS)
 def test_reductions(labels, tmp_path):
     run(4, reductions, folder=tmp_path, labels=labels)
 
 
 def moves(rank, size):
-    for dtype in [*FLOATS, *INTEGERS, torch.bool, torch.complex64, torch.float8_e4m3fn]:
+    for dtype in [*FLOATS, *INTEGERS, torch.bool, torch.complex64, *FP8]:
         for count in COUNTS:
             every = [values(r, count, torch.float32).to(dtype) for r in range(size)]
             joined = torch.cat([t.view(torch.uint8) for t in every]).view(dtype)
@@ -217,12 +291,17 @@ def refusals(rank, size):
             torch.empty(8), torch.empty(4, dtype=torch.int32))  # fmt: skip
     refused(ValueError, "sparse.*to_dense", dist.all_reduce, torch.eye(3).to_sparse())
     refused(NotImplementedError, "bitwise", dist.all_reduce, grid, dist.ReduceOp.BAND)
-    refused(NotImplementedError, "PREMUL_SUM.*multiply", dist.all_reduce, grid,
-            dist._make_nccl_premul_sum(2.0))  # fmt: skip
-    refused(TypeError, "reduced", dist.all_reduce, grid.to(torch.float8_e4m3fn))
+    premul = dist._make_nccl_premul_sum
+    refused(TypeError, "no pre-multiplied sum", dist.all_reduce, grid.int(), premul(2.0))
+    refused(ValueError, "PREMUL_SUM is on meta", dist.all_reduce, grid,
+            premul(torch.ones(1, device="meta")))  # fmt: skip
+    refused(TypeError, "reduced", dist.all_reduce, grid.to(torch.float8_e4m3fnuz))
     refused(TypeError, "bool", dist.all_reduce, grid.bool(), dist.ReduceOp.AVG)
     refused(NotImplementedError, "all_to_all_single.*gloo", dist.all_to_all_single, grid, grid)
-    refused(NotImplementedError, "reduce is not implemented", dist.reduce, grid, 0)
+    group = dist.distributed_c10d._get_default_group()
+    options = dist.ReduceOptions()
+    options.rootRank = size
+    refused(ValueError, "root 2 is not a rank", group.reduce, [grid], options)
     dist.all_reduce(grid)  # none of these has harmed the group
     assert (grid == size).all()
 
