@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -62,6 +63,11 @@ class Session {
   virtual void leave() = 0;
 };
 
+/// An id of `Service::unique_id(parent)` without its secret.
+UniqueId conceal(const UniqueId& id);
+/// The whole id again, on a rank of `parent`. InvalidArgument when it is none.
+Result<UniqueId> reveal(const UniqueId& concealed, const Session& parent);
+
 struct JoinOptions {
   int rank = 0;
   int n_ranks = 1;
@@ -70,6 +76,9 @@ struct JoinOptions {
   /// Called at most once, from the service's thread, when the communicator has failed. Must not
   /// block or call the Session. Not called after `leave` has returned.
   std::function<void(const Failure&)> on_failure;
+  /// Once it is set, `join` and the session's exchanges return its reason; reports still go out.
+  /// May be null; outlives the session.
+  const Cancel* cancel = nullptr;
 };
 
 /// The control plane of one Runtime: one thread, started with the first use. Thread-safe.
@@ -85,6 +94,9 @@ class Service {
 
   /// Makes an id and starts its coordinator here. It serves until every rank that joined has left.
   Result<UniqueId> unique_id();
+  /// The same for ranks of `parent`: the new secret follows from theirs, so that the id can travel
+  /// over `parent`'s connections concealed.
+  Result<UniqueId> unique_id(const Session& parent);
   /// Blocks until all ranks have joined. Timeout names the ranks that never came; InvalidArgument
   /// when two ranks give the same number or different sizes (told to all); RemoteError when the
   /// id's secret is not the coordinator's; InvalidUsage when HETCCL_ENCRYPT (told to all) or

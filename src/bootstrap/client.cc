@@ -1,5 +1,7 @@
 #include "bootstrap/client.h"
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -114,6 +116,7 @@ void Client::leave() {
   if (!loop_->is_mine()) return;  // a forked child: the session is its parent's
   loop_->run([this] {
     stop_ticking();
+    stop_watching_cancel();
     clients_->erase(this);
     if (connection_) {
       connection_->send(encode_empty(FrameType::Leave));
@@ -134,6 +137,11 @@ void Client::connect(net::Wire wire, Bytes join_frame) {
   connection_ = std::move(opened).value();
   clients_->insert(this);
   connection_->send(std::move(join_frame));
+  if (const Cancel* cancel = options_.join.cancel) {
+    auto watch = loop_->watch(cancel->fd(), EPOLLIN, [this](uint32_t) { on_cancel(); });
+    if (!watch.ok()) return fail({watch.status().code(), rank(), watch.status().message()});
+    cancel_watch_ = *watch;
+  }
   tick();
 }
 
@@ -255,8 +263,22 @@ void Client::stop_ticking() {
   tick_timer_.reset();
 }
 
+// What waits ends; the connection stays, so that the coordinator can be told why.
+void Client::on_cancel() {
+  stop_watching_cancel();
+  std::lock_guard lock(mutex_);
+  if (ended_.ok()) ended_ = options_.join.cancel->reason();
+  changed_.notify_all();
+}
+
+void Client::stop_watching_cancel() {
+  if (cancel_watch_ != 0) loop_->unwatch(cancel_watch_, options_.join.cancel->fd());
+  cancel_watch_ = 0;
+}
+
 void Client::abandon() {
   stop_ticking();
+  stop_watching_cancel();
   if (connection_) connection_->close();
   connection_.reset();
   std::lock_guard lock(mutex_);

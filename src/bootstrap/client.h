@@ -62,6 +62,8 @@ class Client final : public Session, private Connection::Owner {
   void on_welcome(const Welcome& welcome);
   bool on_gathered(const Gathered& piece);
   void on_farewell();
+  void on_cancel();
+  void stop_watching_cancel();
   void connect(net::Wire wire, Bytes join_frame);
   void tick();
   [[nodiscard]] std::string coordinator_name() const;
@@ -84,6 +86,7 @@ class Client final : public Session, private Connection::Owner {
   std::optional<Failure> reported_;
   std::optional<Silence> unanswered_;  // since the report
   std::optional<Loop::Timer> tick_timer_;
+  uint64_t cancel_watch_ = 0;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

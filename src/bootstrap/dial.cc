@@ -44,8 +44,9 @@ Result<net::Wire> dial(const Invitation& invitation, const DialOptions& options)
   const net::Hello hello{kPurpose, 0, invitation.communicator, options.rank};
   std::string last;
   while (!candidates.empty()) {
-    auto connected = net::connect(addresses_of(candidates), options.deadline);
+    auto connected = net::connect(addresses_of(candidates), options.deadline, options.cancel);
     if (!connected.ok()) {
+      if (options.cancel != nullptr && options.cancel->is_set()) return connected.status();
       return connected.status().with(last.empty() ? "the coordinator does not answer" : last);
     }
     const net::SocketAddress peer = net::peer_address(connected->get());

@@ -11,7 +11,8 @@ struct DialOptions {
   net::Key key;                ///< of the job
   net::Encryption encryption;  ///< null: plain
   TimePoint deadline;
-  Duration patience{};  ///< how long one listener may take for the handshake
+  Duration patience{};             ///< how long one listener may take for the handshake
+  const Cancel* cancel = nullptr;  ///< ends it early; may be null
 };
 
 /// An authenticated connection to the coordinator. Tries every address of the id until the

@@ -41,6 +41,7 @@ struct Service::Impl {
 
   Result<std::shared_ptr<Loop>> start_loop();
   Status start_coordinator();
+  Result<UniqueId> invite(const Session* parent);
 };
 
 Result<std::shared_ptr<Loop>> Service::Impl::start_loop() {
@@ -106,17 +107,26 @@ Service::~Service() {
   impl_->loop->stop(kFarewellTime);
 }
 
-Result<UniqueId> Service::unique_id() {
-  HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
-  HETCCL_ASSIGN(const std::vector<net::Interface> interfaces, net::interfaces(impl_->config));
-  HETCCL_TRY(impl_->start_coordinator().with("starting the coordinator"));
+Result<UniqueId> Service::Impl::invite(const Session* parent) {
+  HETCCL_ASSIGN(const std::shared_ptr<Loop> running, start_loop());
+  HETCCL_ASSIGN(const std::vector<net::Interface> interfaces, net::interfaces(config));
+  HETCCL_TRY(start_coordinator().with("starting the coordinator"));
   Invitation invitation;
   net::random_bytes(&invitation.communicator, sizeof invitation.communicator);
-  invitation.secret = net::random_secret();
-  invitation.addresses = choose_addresses(interfaces, impl_->port);
-  net::Key key = net::job_key(invitation.secret, impl_->file_secret);
-  loop->run([&] { impl_->coordinator->add(invitation.communicator, std::move(key)); });
+  invitation.secret = parent != nullptr ? child_secret(parent->secret(), invitation.communicator)
+                                        : net::random_secret();
+  invitation.addresses = choose_addresses(interfaces, port);
+  net::Key key = net::job_key(invitation.secret, file_secret);
+  running->run([&] { coordinator->add(invitation.communicator, std::move(key)); });
   return encode(invitation);
+}
+
+Result<UniqueId> Service::unique_id() {
+  return impl_->invite(nullptr);
+}
+
+Result<UniqueId> Service::unique_id(const Session& parent) {
+  return impl_->invite(&parent);
 }
 
 Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions options) {
@@ -125,8 +135,9 @@ Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions o
   const int rank = options.rank;
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
   const net::Key key = net::job_key(invitation.secret, impl_->file_secret);
-  auto connected = dial(invitation, {rank, key, impl_->encryption, deadline,
-                                     milliseconds(impl_->config.liveness_ms)});
+  auto connected =
+      dial(invitation, {rank, key, impl_->encryption, deadline,
+                        milliseconds(impl_->config.liveness_ms), options.cancel});
   const std::string context = format("rank %d cannot join", rank);
   if (!connected.ok()) return connected.status().with(context);
   auto client = std::make_unique<Client>(

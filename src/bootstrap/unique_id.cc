@@ -4,12 +4,15 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <string_view>
 
 namespace hetccl::bootstrap {
 
 namespace {
 
 constexpr std::array<uint8_t, 8> kMagic = {'h', 'e', 't', 'c', 'c', 'l', 'i', 1};
+// Keeps these secrets apart from all else that a parent's secret authenticates.
+constexpr std::string_view kChildContext = "hetccl split";
 constexpr size_t kCommunicatorAt = kMagic.size();
 constexpr size_t kSecretAt = kCommunicatorAt + 8;
 constexpr size_t kAddressesAt = kSecretAt + net::kSecretBytes;
@@ -68,6 +71,28 @@ Result<Invitation> decode(const UniqueId& id) {
     return error(Code::InvalidArgument, "the unique id is damaged: it names no address");
   }
   return invitation;
+}
+
+net::Secret child_secret(const net::Secret& parent, uint64_t communicator) {
+  std::array<uint8_t, kChildContext.size() + 8> context{};
+  std::copy(kChildContext.begin(), kChildContext.end(), context.begin());
+  for (size_t i = 0; i < 8; ++i) {
+    context[kChildContext.size() + i] = static_cast<uint8_t>(communicator >> (8 * i));
+  }
+  const net::Mac mac = net::authenticate(parent, context.data(), context.size());
+  return {mac.begin(), mac.end()};
+}
+
+UniqueId conceal(const UniqueId& id) {
+  UniqueId concealed = id;
+  std::fill_n(concealed.begin() + kSecretAt, net::kSecretBytes, uint8_t{0});
+  return concealed;
+}
+
+Result<UniqueId> reveal(const UniqueId& concealed, const Session& parent) {
+  HETCCL_ASSIGN(Invitation invitation, decode(concealed));
+  invitation.secret = child_secret(parent.secret(), invitation.communicator);
+  return encode(invitation);
 }
 
 std::vector<net::SocketAddress> choose_addresses(const std::vector<net::Interface>& interfaces,

@@ -26,6 +26,9 @@ UniqueId encode(const Invitation& invitation);
 /// InvalidArgument when the bytes are not an id of this version, or name no address.
 Result<Invitation> decode(const UniqueId& id);
 
+/// The secret of a communicator whose ranks all know `parent`'s.
+net::Secret child_secret(const net::Secret& parent, uint64_t communicator);
+
 /// The addresses to put into an id: those of `interfaces` with `port`, at most kMaxAddresses, one
 /// of each interface before a second of any.
 std::vector<net::SocketAddress> choose_addresses(const std::vector<net::Interface>& interfaces,

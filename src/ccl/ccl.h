@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -79,10 +80,10 @@ class Library {
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// On the first rank of a cluster of `n_ranks`.
   virtual Result<UniqueId> unique_id(int n_ranks) = 0;
-  /// Collective over the cluster; blocks within `timeout_ms` for the other ranks. `waker` (may be
+  /// Collective over the cluster; blocks within `limit` for the other ranks. `waker` (may be
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
-                                                     Waker* waker, int64_t timeout_ms) = 0;
+                                                     Waker* waker, const WaitLimit& limit) = 0;
 };
 
 }  // namespace hetccl::ccl

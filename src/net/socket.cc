@@ -38,12 +38,13 @@ int poll_timeout(TimePoint deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
 }
 
-// Waits for `events`; false once the deadline has passed.
-bool wait_for(int fd, short events, TimePoint deadline) {
+// Waits for `events`; false once the deadline has passed, or `cancel` (may be null) is set.
+bool wait_for(int fd, short events, TimePoint deadline, const Cancel* cancel = nullptr) {
   for (;;) {
-    pollfd entry{fd, events, 0};
-    if (::poll(&entry, 1, poll_timeout(deadline)) > 0) return true;
-    if (steady_clock().now() >= deadline) return false;
+    pollfd entries[] = {{fd, events, 0}, {cancel != nullptr ? cancel->fd() : -1, POLLIN, 0}};
+    const bool ready = ::poll(entries, 2, poll_timeout(deadline)) > 0;
+    if (ready && entries[0].revents != 0) return true;
+    if (ready || steady_clock().now() >= deadline) return false;
   }
 }
 
@@ -61,13 +62,13 @@ void set_no_delay(int fd) {
 }
 
 // One attempt. Returns 0 with `out` connected, or the errno (ETIMEDOUT at the deadline).
-int try_connect(const SocketAddress& address, TimePoint deadline, Fd* out) {
+int try_connect(const SocketAddress& address, TimePoint deadline, const Cancel* cancel, Fd* out) {
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return errno;
   set_no_delay(fd.get());
   if (::connect(fd.get(), generic(address.storage), address.length()) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    if (!wait_for(fd.get(), POLLOUT, deadline, cancel)) return ETIMEDOUT;
     int failure = 0;
     socklen_t length = sizeof failure;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
@@ -227,7 +228,8 @@ Result<Listener> listen(const Config& config) {
                       failure);
 }
 
-Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline) {
+Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
+                   const Cancel* cancel) {
   using std::chrono::milliseconds;
   if (addresses.empty()) return error(Code::InvalidArgument, "no address to connect to");
   // One address that swallows packets must not eat the whole deadline where others would answer.
@@ -237,8 +239,9 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
     for (const SocketAddress& address : addresses) {
       Fd fd;
       const int result =
-          try_connect(address, std::min(deadline, steady_clock().now() + patience), &fd);
+          try_connect(address, std::min(deadline, steady_clock().now() + patience), cancel, &fd);
       if (result == 0) return fd;
+      if (cancel != nullptr && cancel->is_set()) return cancel->reason();
       if (result != ETIMEDOUT) failure = result;
     }
     const TimePoint now = steady_clock().now();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/status.h"
@@ -69,8 +70,10 @@ struct Listener {
 Result<Listener> listen(const Config& config);
 
 /// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses` in turn
-/// until `deadline`, again and again while they refuse; Timeout lists them.
-Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline);
+/// until `deadline`, again and again while they refuse; Timeout lists them. `cancel` may be null;
+/// its reason is returned once it is set.
+Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
+                   const Cancel* cancel = nullptr);
 /// Accepts one connection, or returns an invalid Fd when none waits.
 Result<Fd> accept(const Listener& listener);
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -76,11 +77,10 @@ class Transport {
   /// Where this rank listens; listening starts before this returns.
   virtual Result<Address> listen() = 0;
   /// A channel to `peer`, which listens at `address`: blocks until both ends have called it and
-  /// have proven to know `secret`, or until `timeout_ms` has passed (Timeout naming the peer's
-  /// rank).
+  /// have proven to know `secret`, or until `limit` ends it (Timeout naming the peer's rank).
   virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                                    const std::vector<uint8_t>& secret,
-                                                   int64_t timeout_ms) = 0;
+                                                   const WaitLimit& limit) = 0;
   /// Moves what can be moved without blocking: true when anything moved.
   virtual bool progress() = 0;
   /// A descriptor that polls readable when `progress` has something to do, or -1 for shared memory

@@ -115,7 +115,7 @@ class NetworkTransport : public Transport {
   Result<Address> listen() override { return Address{}; }
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& /*address*/,
                                            const std::vector<uint8_t>& /*secret*/,
-                                           int64_t /*timeout_ms*/) override {
+                                           const WaitLimit& /*limit*/) override {
     auto out = network_.wire(rank_, id.peer), in = network_.wire(id.peer, rank_);
     wires_.push_back(out);
     wires_.push_back(in);

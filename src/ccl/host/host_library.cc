@@ -127,7 +127,7 @@ class HostLibrary : public Library {
   }
 
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
-                                             Waker* waker, int64_t timeout_ms) override {
+                                             Waker* waker, const WaitLimit& limit) override {
     HETCCL_TRY(check_rank_count(n_ranks));
     if (rank < 0 || rank >= n_ranks)
       return error(Code::InvalidArgument, "rank %d in a host cluster of %d ranks", rank, n_ranks);
@@ -144,7 +144,7 @@ class HostLibrary : public Library {
     if (!memory.data()) {
       HETCCL_ASSIGN(memory, SharedMemory::attach(content.address));
     }
-    HETCCL_ASSIGN(auto member, join(std::move(memory), n_ranks, rank, waker, timeout_ms));
+    HETCCL_ASSIGN(auto member, join(std::move(memory), n_ranks, rank, waker, limit));
     return std::unique_ptr<Communicator>(std::make_unique<HostCommunicator>(std::move(member)));
   }
 

@@ -28,19 +28,24 @@ std::string missing_ranks(const Segment& segment, uint32_t step) {
   return text;
 }
 
-Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline, int64_t timeout_ms) {
+Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline,
+                    const WaitLimit& limit) {
   auto pause = std::chrono::microseconds(20);
   for (;;) {
     const std::string missing = missing_ranks(segment, step);
     if (missing.empty()) return {};
     if (segment.failed())
       return segment.failure().with("another rank of the host cluster could not join");
+    if (Status cancelled = limit.cancelled(); !cancelled.ok()) {
+      segment.fail(cancelled);
+      return cancelled;
+    }
     if (steady_clock().now() >= deadline) {
       const Status late =
           error(Code::Timeout,
                 "cluster rank(s) %s of %d did not join the host cluster within "
                 "%lld ms; are they running, and on this host?",
-                missing.c_str(), segment.n_ranks(), static_cast<long long>(timeout_ms));
+                missing.c_str(), segment.n_ranks(), static_cast<long long>(limit.timeout_ms));
       segment.fail(late);
       return late;
     }
@@ -67,8 +72,8 @@ std::vector<RemoteWaker> open_wakers(const Segment& segment, int rank) {
 }  // namespace
 
 Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank, Waker* waker,
-                                     int64_t timeout_ms) {
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(timeout_ms);
+                                     const WaitLimit& limit) {
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
   Segment segment(std::move(memory), n_ranks);
   RankControl& mine = segment.control(rank);
   const WakerAddress address = waker ? waker->address() : WakerAddress{};
@@ -77,11 +82,11 @@ Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank,
     return error(Code::InvalidUsage, "cluster rank %d joined the host cluster twice", rank);
   mine.waker = address;
   mine.joined.store(kAttached, std::memory_order_release);
-  HETCCL_TRY(wait_for_all(segment, kAttached, deadline, timeout_ms));
+  HETCCL_TRY(wait_for_all(segment, kAttached, deadline, limit));
   segment.close_descriptor();
   std::vector<RemoteWaker> wakers = open_wakers(segment, rank);
   mine.joined.store(kReady, std::memory_order_release);
-  HETCCL_TRY(wait_for_all(segment, kReady, deadline, timeout_ms));
+  HETCCL_TRY(wait_for_all(segment, kReady, deadline, limit));
   return std::make_shared<Member>(std::move(segment), rank, waker, std::move(wakers));
 }
 

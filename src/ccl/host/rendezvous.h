@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/cancel.h"
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/waker.h"
@@ -12,9 +13,9 @@
 namespace hetccl::ccl::host {
 
 /// Joins rank `rank` of `n_ranks` in `memory` (`Segment::total_bytes(n_ranks)` long) and waits for
-/// the others, `timeout_ms` at most: Timeout names those that are missing. Then every rank has
-/// attached, so that the creator's descriptor is closed.
+/// the others, within `limit`: Timeout names those that are missing. Then every rank has attached,
+/// so that the creator's descriptor is closed.
 Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank, Waker* waker,
-                                     int64_t timeout_ms);
+                                     const WaitLimit& limit);
 
 }  // namespace hetccl::ccl::host

@@ -71,7 +71,7 @@ class ShmTransport final : public Transport, public ShmSource {
   Result<Address> listen() override;
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
-                                           int64_t timeout_ms) override;
+                                           const WaitLimit& limit) override;
   bool progress() override;
   [[nodiscard]] int poll_fd() const override { return -1; }
   [[nodiscard]] ShmSource* shm_source() override { return this; }
@@ -87,6 +87,7 @@ class ShmTransport final : public Transport, public ShmSource {
   struct Wait {
     const PeerId& id;
     const net::Secret& secret;
+    const WaitLimit& limit;
   };
 
   Result<SharedMemory> make_segment() const;
@@ -130,16 +131,16 @@ Result<Address> ShmTransport::listen() {
 
 Result<std::unique_ptr<Channel>> ShmTransport::connect(const PeerId& id, const Address& address,
                                                        const std::vector<uint8_t>& secret,
-                                                       int64_t timeout_ms) {
+                                                       const WaitLimit& limit) {
   const std::string what = format("connecting to rank %d over shm", id.peer);
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(timeout_ms);
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
   std::list<Wait>::iterator wait;
   {
     std::lock_guard lock(mutex_);
     if (!mailbox_ || id.self == id.peer || secret.empty())
       return error(Code::InvalidArgument, "%s: needs listen() before, another rank, and a secret",
                    what.c_str());
-    wait = waits_.insert(waits_.end(), {id, secret});
+    wait = waits_.insert(waits_.end(), {id, secret, limit});
   }
   const auto peer = decode(address);
   auto channel = !peer.ok()          ? peer.status()
@@ -150,8 +151,8 @@ Result<std::unique_ptr<Channel>> ShmTransport::connect(const PeerId& id, const A
     waits_.erase(wait);
   }
   if (!channel.ok())
-    return channel.status().with(what +
-                                 format(", within %lld ms", static_cast<long long>(timeout_ms)));
+    return channel.status().with(
+        what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
   return channel;
 }
 
@@ -175,11 +176,12 @@ Result<std::unique_ptr<Channel>> ShmTransport::offer(const Wait& wait,
   int slot = -1;
   for (Patience patience; segment.accepted.load(std::memory_order_acquire) == 0; patience.rest()) {
     if (slot < 0) slot = box.post(offer);
-    if (steady_clock().now() >= deadline) {
+    const Status cancelled = wait.limit.cancelled();
+    if (!cancelled.ok() || steady_clock().now() >= deadline) {
       // Should it be taken at this very moment, then the peer's channel is a closed one.
       segment.sides[0].closed.store(1, std::memory_order_release);
       if (slot >= 0) box.withdraw(slot, offer);
-      return error(Code::Timeout, "it has not answered");
+      return cancelled.ok() ? error(Code::Timeout, "it has not answered") : cancelled;
     }
     std::lock_guard lock(mutex_);
     empty_mailbox();
@@ -201,6 +203,7 @@ Result<std::unique_ptr<Channel>> ShmTransport::await(const Wait& wait, TimePoint
       if (found != accepted_.end())
         return open(wait.id, 1, std::move(accepted_.extract(found).mapped()));
     }
+    HETCCL_TRY(wait.limit.cancelled());
     if (steady_clock().now() >= deadline)
       return error(Code::Timeout, "it has not come (or does not know this job's secret)");
   }

@@ -82,14 +82,14 @@ struct Connector::Wait {
 };
 
 Result<std::vector<net::Wire>> Connector::connect(const PeerId& id, const Endpoint& peer,
-                                                  const net::Secret& secret, TimePoint deadline) {
+                                                  const net::Secret& secret, const Limit& limit) {
   Wait wait(*this, id, secret);
   if (!wait.bell.valid()) return system_error("eventfd for connecting", errno);
-  return id.self < id.peer ? dial(wait, peer, deadline) : await(wait, deadline);
+  return id.self < id.peer ? dial(wait, peer, limit) : await(wait, limit);
 }
 
 Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
-                                               TimePoint deadline) {
+                                               const Limit& limit) {
   std::vector<Dial> dials(peer.streams);
   const auto all_done = [&dials] {
     return std::all_of(dials.begin(), dials.end(), [](const Dial& one) { return one.done(); });
@@ -98,14 +98,15 @@ Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
     for (uint32_t i = 0; i < peer.streams; ++i) {
       if (dials[i].fd.valid() || dials[i].done()) continue;
       const net::Hello hello{kPurpose, i, wait.id.communicator, wait.id.self, wait.id.peer};
-      HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, deadline));
+      HETCCL_ASSIGN(dials[i].fd, net::connect(peer.addresses, limit.deadline, limit.cancel));
       dials[i].handshake.emplace(hello, wait.key, encryption_);
       dials[i].since = steady_clock().now();
     }
     Status refusal;
     for (Dial& one : dials)
       if (!one.done()) HETCCL_TRY(advance(one, &refusal));
-    if (steady_clock().now() >= deadline)
+    if (limit.cancelled()) return limit.cancel->reason();
+    if (steady_clock().now() >= limit.deadline)
       return error(Code::Timeout, "%s",
                    refusal.ok() ? "it has not answered" : refusal.message().c_str());
     if (!refusal.ok()) {
@@ -113,7 +114,7 @@ Result<std::vector<net::Wire>> Connector::dial(Wait& wait, const Endpoint& peer,
       resign(wait);
       std::this_thread::sleep_for(kRedialPause);
     } else if (!all_done()) {
-      sleep(wait, dials, deadline);
+      sleep(wait, dials, limit);
     }
   }
   std::vector<net::Wire> wires;
@@ -143,20 +144,22 @@ void Connector::resign(Wait& wait) {
     if (other != &wait) return other->ring();
 }
 
-Result<std::vector<net::Wire>> Connector::await(Wait& wait, TimePoint deadline) {
+Result<std::vector<net::Wire>> Connector::await(Wait& wait, const Limit& limit) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
       if (ready(wait.id)) return std::move(admitted_.extract(key_of(wait.id)).mapped());
     }
-    if (steady_clock().now() >= deadline) return error(Code::Timeout, "it has not dialled");
-    sleep(wait, {}, deadline);
+    if (limit.cancelled()) return limit.cancel->reason();
+    if (steady_clock().now() >= limit.deadline) return error(Code::Timeout, "it has not dialled");
+    sleep(wait, {}, limit);
   }
 }
 
-void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint deadline) {
+void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, const Limit& limit) {
   std::vector<pollfd> entries;
   entries.push_back({wait.bell.get(), POLLIN, 0});
+  if (limit.cancel != nullptr) entries.push_back({limit.cancel->fd(), POLLIN, 0});
   for (const Dial& one : dials)
     if (one.fd.valid()) entries.push_back({one.fd.get(), one.handshake->events(), 0});
   bool host = false;
@@ -173,7 +176,7 @@ void Connector::sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint dead
     // Served just now, perhaps for this very connect().
     if (ready(wait.id)) return;
   }
-  ::poll(entries.data(), entries.size(), poll_timeout(deadline));
+  ::poll(entries.data(), entries.size(), poll_timeout(limit.deadline));
   wait.silence();
   if (host) {
     std::lock_guard lock(mutex_);

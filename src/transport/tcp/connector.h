@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "net/auth.h"
 #include "net/refusals.h"
@@ -29,9 +30,15 @@ class Connector {
         log_(log),
         refusals_("transport tcp", log) {}
 
+  /// What ends `connect`; `cancel` may be null.
+  struct Limit {
+    TimePoint deadline;
+    const Cancel* cancel = nullptr;
+    [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->is_set(); }
+  };
   /// The wires of one channel, in the order of their numbers. Thread-safe.
   Result<std::vector<net::Wire>> connect(const PeerId& id, const Endpoint& peer,
-                                         const net::Secret& secret, TimePoint deadline);
+                                         const net::Secret& secret, const Limit& limit);
 
  private:
   using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
@@ -44,12 +51,12 @@ class Connector {
     TimePoint since;
   };
 
-  Result<std::vector<net::Wire>> dial(Wait& wait, const Endpoint& peer, TimePoint deadline);
-  Result<std::vector<net::Wire>> await(Wait& wait, TimePoint deadline);
+  Result<std::vector<net::Wire>> dial(Wait& wait, const Endpoint& peer, const Limit& limit);
+  Result<std::vector<net::Wire>> await(Wait& wait, const Limit& limit);
   Status advance(Dial& one, Status* refusal);
   void resign(Wait& wait);
   // Sleeps until something of `dials`, of the bell, or (as host) of the listener moves.
-  void sleep(Wait& wait, const std::vector<Dial>& dials, TimePoint deadline);
+  void sleep(Wait& wait, const std::vector<Dial>& dials, const Limit& limit);
   void serve_listener();
   void accept_visitors();
   bool advance(Visitor& visitor);

@@ -32,7 +32,7 @@ class TcpTransport final : public Transport {
   Result<Address> listen() override;
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
-                                           int64_t timeout_ms) override;
+                                           const WaitLimit& limit) override;
   bool progress() override;
   [[nodiscard]] int poll_fd() const override { return poller_->epoll.get(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
@@ -69,18 +69,18 @@ Result<Address> TcpTransport::listen() {
 
 Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const Address& address,
                                                        const std::vector<uint8_t>& secret,
-                                                       int64_t timeout_ms) {
+                                                       const WaitLimit& limit) {
   const std::string what = format("connecting to rank %d over tcp", id.peer);
   if (!connector_ || id.self == id.peer || secret.empty())
     return error(Code::InvalidArgument, "%s: needs listen() before, another rank, and a secret",
                  what.c_str());
   const auto endpoint = tcp::decode(address);
   if (!endpoint.ok()) return endpoint.status().with(what);
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(timeout_ms);
-  auto wires = connector_->connect(id, endpoint.value(), secret, deadline);
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+  auto wires = connector_->connect(id, endpoint.value(), secret, {deadline, limit.cancel});
   if (!wires.ok())
-    return wires.status().with(what +
-                               format(", within %lld ms", static_cast<long long>(timeout_ms)));
+    return wires.status().with(
+        what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
   auto channel = TcpChannel::create(id.peer, std::move(wires).value(), poller_);
   if (!channel.ok()) return channel.status().with(what);
   return std::unique_ptr<Channel>(std::move(channel).value());

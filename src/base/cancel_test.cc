@@ -1,0 +1,34 @@
+#include "base/cancel.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <thread>
+
+namespace hetccl {
+namespace {
+
+bool readable(const Cancel& cancel, int timeout_ms) {
+  pollfd entry{cancel.fd(), POLLIN, 0};
+  return poll(&entry, 1, timeout_ms) == 1;
+}
+
+TEST_CASE("the first reason stays, and whoever polls wakes") {
+  const auto cancel = Cancel::create().value();
+  CHECK(!cancel->is_set());
+  CHECK(cancel->reason().ok());
+  CHECK(!readable(*cancel, 0));
+  CHECK(WaitLimit(5, cancel.get()).cancelled().ok());
+  std::thread setter([&] { cancel->set(error(Code::Aborted, "first")); });
+  CHECK(readable(*cancel, 10'000));
+  setter.join();
+  cancel->set(error(Code::Timeout, "second"));
+  CHECK(cancel->is_set());
+  CHECK(cancel->reason().message() == "first");
+  CHECK(WaitLimit(5, cancel.get()).cancelled().code() == Code::Aborted);
+  CHECK(readable(*cancel, 0));
+  CHECK(WaitLimit(5).cancelled().ok());
+}
+
+}  // namespace
+}  // namespace hetccl
