@@ -96,7 +96,8 @@ typedef struct {
   char internal[128];
 } hetcclUniqueId;
 
-/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER; strings are copied. */
+/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER; strings are copied. It may
+ * grow at its end: `size` tells which fields the caller knows, the others have their defaults. */
 typedef struct {
   size_t size;
   unsigned int magic;
@@ -105,11 +106,16 @@ typedef struct {
   const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
   const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
   int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
+  int blocking; /**< 0: init, split and finalize return hetcclInProgress at once; default 1 */
+  int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
 } hetcclConfig_t;
 
 #define HETCCL_CONFIG_MAGIC 0x4e7cc100u
 #define HETCCL_CONFIG_INITIALIZER \
-  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0}
+  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0, 1, 0}
+
+/** The color of a rank that joins no part of a split. */
+#define HETCCL_SPLIT_NOCOLOR (-1)
 
 /** HETCCL_VERSION_CODE of the library that is loaded. */
 HETCCL_API hetcclResult_t hetcclGetVersion(int* version);
@@ -125,17 +131,32 @@ HETCCL_API hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id);
  * has passed. */
 HETCCL_API hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id,
                                              int rank);
-/** The same with options; `config` may be NULL. */
+/** The same with options; `config` may be NULL. With `config->blocking` 0: hetcclInProgress and a
+ * handle, at once. Until hetcclCommGetAsyncError no longer gives hetcclInProgress, only that
+ * function, hetcclGetLastError, hetcclCommSetTimeout, hetcclCommDestroy and hetcclCommAbort take
+ * the handle; the last two end the attempt. A handle whose attempt failed is still to be destroyed.
+ */
 HETCCL_API hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks,
                                                    hetcclUniqueId id, int rank,
                                                    const hetcclConfig_t* config);
+/** Collective over `comm`: its ranks of equal `color` (0 or more) form a new communicator, ordered
+ * by `key`, then by their rank in `comm`. With HETCCL_SPLIT_NOCOLOR `*newcomm` is NULL. `config`
+ * NULL takes `comm`'s options; `blocking` is as in hetcclCommInitRankConfig, but a rank without a
+ * color gets hetcclSuccess. A color that is none is hetcclInvalidArgument on every rank. */
+HETCCL_API hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key,
+                                          hetcclComm_t* newcomm, const hetcclConfig_t* config);
+/** Waits for enqueued work (within its deadlines) and says goodbye to the other ranks: nothing can
+ * be called any more, and hetcclCommDestroy only frees. On a communicator whose config is not
+ * blocking: hetcclInProgress at once, until hetcclCommGetAsyncError gives something else. */
+HETCCL_API hetcclResult_t hetcclCommFinalize(hetcclComm_t comm);
 /** Waits for enqueued work (within its deadlines) and frees the communicator. */
 HETCCL_API hetcclResult_t hetcclCommDestroy(hetcclComm_t comm);
 /** Ends enqueued work on every rank with hetcclAborted, and frees the communicator. May be called
  * from any thread while another waits in a collective of `comm`; that call returns hetcclAborted.
  */
 HETCCL_API hetcclResult_t hetcclCommAbort(hetcclComm_t comm);
-/** The first failure of asynchronous work, or hetcclSuccess. */
+/** The first failure of the communicator, hetcclInProgress while it is set up or finalized in the
+ * background, or hetcclSuccess. */
 HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error);
 HETCCL_API hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count);
 HETCCL_API hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank);

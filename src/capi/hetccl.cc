@@ -2,7 +2,9 @@
 #include "hetccl/hetccl.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "capi/process.h"
 
@@ -11,6 +13,7 @@ using hetccl::Collective;
 using hetccl::DataType;
 using hetccl::error;
 using hetccl::RedOp;
+using hetccl::Result;
 using hetccl::Signature;
 using hetccl::Status;
 using hetccl::TaskQueue;
@@ -18,6 +21,7 @@ using hetccl::capi::finished;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
 using hetccl::comm::Communicator;
+using hetccl::comm::CommunicatorOptions;
 using hetccl::exec::Engine;
 
 namespace {
@@ -32,36 +36,61 @@ Status put(T* out, const char* argument, T value) {
   return {};
 }
 
-Status check_config(const hetcclConfig_t& config) {
-  if (config.magic != HETCCL_CONFIG_MAGIC || config.size < sizeof(hetcclConfig_t)) {
+// The first release's struct: callers that were compiled against it pass no more.
+constexpr size_t kFirstConfigBytes = offsetof(hetcclConfig_t, blocking);
+
+Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
+  if (given.magic != HETCCL_CONFIG_MAGIC || given.size < kFirstConfigBytes) {
     return error(Code::InvalidArgument, "config was not made by HETCCL_CONFIG_INITIALIZER");
   }
-  if (config.timeout_ms < 0) return error(Code::InvalidArgument, "config.timeout_ms is negative");
-  return {};
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  std::memcpy(&config, &given, std::min(given.size, sizeof config));
+  if (config.timeout_ms < 0 || config.init_timeout_ms < 0) {
+    return error(Code::InvalidArgument, "config.%s is negative",
+                 config.timeout_ms < 0 ? "timeout_ms" : "init_timeout_ms");
+  }
+  if (config.blocking != 0 && config.blocking != 1) {
+    return error(Code::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
+                 config.blocking);
+  }
+  const auto text = [](const char* value) { return value == nullptr ? "" : value; };
+  CommunicatorOptions options;
+  options.device = text(config.device);
+  options.cluster = text(config.cluster);
+  options.host_id = text(config.host_id);
+  options.timeout_ms = std::min(config.timeout_ms, kLongestTimeoutMs);
+  options.init_timeout_ms = std::min(config.init_timeout_ms, kLongestTimeoutMs);
+  options.blocking = config.blocking == 1;
+  return options;
 }
 
 Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
             const hetcclConfig_t* config) {
   if (comm == nullptr) return null("comm");
   *comm = nullptr;
-  hetccl::comm::CommunicatorOptions options;
+  CommunicatorOptions options;
+  if (config != nullptr) {
+    HETCCL_ASSIGN(options, options_of(*config));
+  }
   options.rank = rank;
   options.n_ranks = n_ranks;
-  if (config != nullptr) {
-    HETCCL_TRY(check_config(*config));
-    const auto text = [](const char* value) { return value == nullptr ? "" : value; };
-    options.device = text(config->device);
-    options.cluster = text(config->cluster);
-    options.host_id = text(config->host_id);
-    options.timeout_ms = std::min(config->timeout_ms, kLongestTimeoutMs);
-  }
   HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
   hetccl::bootstrap::UniqueId unique_id;
   static_assert(sizeof unique_id == sizeof id.internal);
   std::memcpy(unique_id.data(), id.internal, sizeof id.internal);
-  HETCCL_ASSIGN(auto communicator,
-                hetccl::comm::Communicator::create(*runtime, unique_id, std::move(options)));
+  HETCCL_ASSIGN(auto communicator, Communicator::create(*runtime, unique_id, std::move(options)));
   *comm = hetccl::capi::adopt(std::move(communicator));
+  return {};
+}
+
+Status split(Communicator& parent, int color, int key, hetcclComm_t* newcomm,
+             const hetcclConfig_t* config) {
+  std::optional<CommunicatorOptions> options;
+  if (config != nullptr) {
+    HETCCL_ASSIGN(options, options_of(*config));
+  }
+  HETCCL_ASSIGN(auto child, parent.split(color, key, options ? &*options : nullptr));
+  if (child != nullptr) *newcomm = hetccl::capi::adopt(std::move(child));
   return {};
 }
 
@@ -72,6 +101,13 @@ hetcclResult_t with(hetcclComm_t comm, Body&& body) {
     HETCCL_ASSIGN(const auto found, hetccl::capi::find(comm));
     return body(*found);
   });
+}
+
+// What a call that made `comm`, or that works on it in the background, answers.
+hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm) {
+  if (result != hetcclSuccess || comm == nullptr) return result;
+  const auto found = hetccl::capi::find(comm);
+  return found.ok() && !found.value()->blocking() ? hetcclInProgress : hetcclSuccess;
 }
 
 hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
@@ -157,7 +193,22 @@ hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId
 
 hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank,
                                         const hetcclConfig_t* config) {
-  return finished([&] { return init(comm, nranks, id, rank, config); });
+  const auto result = finished([&] { return init(comm, nranks, id, rank, config); });
+  return result == hetcclSuccess ? in_progress_or(result, *comm) : result;
+}
+
+hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key, hetcclComm_t* newcomm,
+                               const hetcclConfig_t* config) {
+  const auto result = with(comm, [&](Communicator& self) -> Status {
+    if (newcomm == nullptr) return null("newcomm");
+    *newcomm = nullptr;
+    return split(self, color, key, newcomm, config);
+  });
+  return result == hetcclSuccess ? in_progress_or(result, *newcomm) : result;
+}
+
+hetcclResult_t hetcclCommFinalize(hetcclComm_t comm) {
+  return in_progress_or(with(comm, [](Communicator& self) { return self.finalize(); }), comm);
 }
 
 hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
@@ -178,17 +229,23 @@ hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
 hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
   return with(comm, [&](Communicator& self) {
     if (async_error == nullptr) return null("async_error");
-    *async_error = hetccl::capi::finish(self.failure());
+    *async_error = self.in_progress() ? hetcclInProgress : hetccl::capi::finish(self.failure());
     return Status();
   });
 }
 
 hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count) {
-  return with(comm, [&](Communicator& self) { return put(count, "count", self.n_ranks()); });
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_TRY(self.known());
+    return put(count, "count", self.n_ranks());
+  });
 }
 
 hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
-  return with(comm, [&](Communicator& self) { return put(rank, "rank", self.rank()); });
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_TRY(self.known());
+    return put(rank, "rank", self.rank());
+  });
 }
 
 hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
@@ -321,6 +378,7 @@ hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
     if (stats->size < sizeof *stats) {
       return error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
     }
+    HETCCL_TRY(self.known());
     const auto now = self.statistics();
     *stats = {sizeof *stats, now.operations, now.cross_bytes_sent, now.least_cross_bytes,
               now.plans};
@@ -329,8 +387,10 @@ hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
 }
 
 hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
-  return with(comm,
-              [&](Communicator& self) { return put(json, "json", self.topology_json().c_str()); });
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_TRY(self.known());
+    return put(json, "json", self.topology_json().c_str());
+  });
 }
 
 hetcclResult_t hetcclGetInfo(const char** json) {

@@ -7,6 +7,8 @@ namespace hetccl::comm {
 using std::chrono::milliseconds;
 
 Communicator::~Communicator() {
+  cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
+  chores_.wait();
   if (executor_ != nullptr) {
     if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
     runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
@@ -48,6 +50,7 @@ Status Communicator::validate(const CollectiveArguments& arguments) const {
 }
 
 Status Communicator::call(const CollectiveArguments& arguments, void* native_stream) {
+  HETCCL_TRY(check_ready());
   HETCCL_TRY(validate(arguments).with(
       format("rank %d: %s", rank(), std::string(name_of(arguments.signature.collective)).c_str())));
   HETCCL_ASSIGN(const uint64_t number, launch(arguments, native_stream));
@@ -66,7 +69,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   const TimePoint deadline = runtime_.engine().clock().now() + milliseconds(timeout_ms_.load());
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
-  if (failed_.load(std::memory_order_acquire)) return await_verdict();
+  HETCCL_TRY(check_ready());  // again: a finish may have been faster
   const plan::Spec spec = plan::spec_of(signature);
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
@@ -96,6 +99,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
 }
 
 Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
+  HETCCL_TRY(known());
   if (on_device && (device_->capabilities() & device::kHostAccessible) == 0) {
     return error(Code::Unsupported,
                  "rank %d: the host cannot read a scalar in this device's memory: keep it in host "
@@ -141,23 +145,65 @@ Result<device::Stream*> Communicator::stream_for(void* native) {
   return stream.get();
 }
 
+Status Communicator::known() {
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase == Phase::Opening) {
+    return error(
+        Code::InvalidUsage,
+        "the communicator is still being set up: ask hetcclCommGetAsyncError until it is no "
+        "longer hetcclInProgress");
+  }
+  return executor_ != nullptr ? Status() : failure();
+}
+
+Status Communicator::check_ready() {
+  if (phase_.load(std::memory_order_acquire) == Phase::Opening) return known();
+  if (failed_.load(std::memory_order_acquire)) return await_verdict();
+  if (phase_.load(std::memory_order_acquire) == Phase::Ready) return {};
+  return error(Code::InvalidUsage, "rank %d: the communicator was finalized or destroyed", rank());
+}
+
+bool Communicator::in_progress() const {
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  return phase == Phase::Opening || phase == Phase::Finalizing;
+}
+
 Status Communicator::finish() {
+  if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
+    cancel_->set(error(Code::Aborted, "it destroyed the communicator while that was being set up"));
+    chores_.wait();
+    if (phase_.load(std::memory_order_acquire) != Phase::Ready) return {};
+  }
+  chores_.wait();
+  return drain();
+}
+
+Status Communicator::drain() {
+  if (phase_.load(std::memory_order_acquire) == Phase::Closed) return failure();
   runtime_.engine().notify();
   Status status;
   do {
     runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
     status = failure();
-  } while (!refuse_launches());
+  } while (!close());
   session_->leave();
   return status;
 }
 
+Status Communicator::finalize() {
+  HETCCL_TRY(check_ready());
+  if (options_.blocking) return finish();
+  phase_.store(Phase::Finalizing, std::memory_order_release);
+  chores_.post([this] { static_cast<void>(drain()); });
+  return {};
+}
+
 // A call that another thread still makes must not start: nobody would arbitrate its failure. False
 // when one was faster.
-bool Communicator::refuse_launches() {
+bool Communicator::close() {
   std::lock_guard launch_lock(launch_mutex_);
   if (!executor_->idle()) return false;
-  settle(error(Code::Aborted, "rank %d: the communicator was destroyed", rank()));
+  phase_.store(Phase::Closed, std::memory_order_release);
   return true;
 }
 
@@ -171,6 +217,12 @@ bool Communicator::settle(Status cause) {
 }
 
 void Communicator::abort(const std::string& why) {
+  if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
+    cancel_->set(Status(Code::Aborted, why));
+    chores_.wait();
+  }
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase == Phase::Opening || phase == Phase::Closed) return;
   const std::string cause = format("rank %d: %s", rank(), why.c_str());
   report(Code::Aborted, rank(), cause);
   {
@@ -179,6 +231,7 @@ void Communicator::abort(const std::string& why) {
     verdict_.wait_for(lock, milliseconds(1000), [&] { return !failure_.ok(); });
   }
   stop(Status(Code::Aborted, cause));
+  chores_.wait();
 }
 
 void Communicator::report(Code code, int culprit, const std::string& reason) {
@@ -191,9 +244,11 @@ void Communicator::on_failure(const bootstrap::Failure& failure) {
 }
 
 void Communicator::stop(Status status) {
+  const Code code = status.code();
   const std::string cause = status.message();
   if (!settle(std::move(status))) return;
   log_.info("communicator failed: %s", cause.c_str());
+  cancel_->set(Status(code, cause));
   // Whoever launches has either seen the failure or has finished launching: abort ends what it
   // launched.
   std::lock_guard lock(launch_mutex_);
@@ -204,6 +259,8 @@ void Communicator::stop(Status status) {
 
 Status Communicator::failure() {
   if (!failed_.load(std::memory_order_acquire)) {
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    if (phase == Phase::Opening || phase == Phase::Closed) return {};
     const Status local = ccl_->async_error();
     if (local.ok()) return {};
     // Seen here first: results are worthless already, though the cause is not agreed yet.

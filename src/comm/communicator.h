@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/cancel.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/card.h"
+#include "comm/chores.h"
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
 #include "exec/executor.h"
@@ -23,11 +25,16 @@ namespace hetccl::comm {
 struct CommunicatorOptions {
   int rank = 0;
   int n_ranks = 1;
-  std::string device;      ///< vendor; "" chooses
-  std::string cluster;     ///< label; "" takes the configuration's
-  std::string host_id;     ///< "" takes the configuration's, or probes
-  int64_t timeout_ms = 0;  ///< of one collective; 0 takes the configuration's
+  std::string device;           ///< vendor; "" chooses
+  std::string cluster;          ///< label; "" takes the configuration's
+  std::string host_id;          ///< "" takes the configuration's, or probes
+  int64_t timeout_ms = 0;       ///< of one collective; 0 takes the configuration's
+  int64_t init_timeout_ms = 0;  ///< for all ranks to come; 0 takes the configuration's
+  bool blocking = true;         ///< false: create, split and finalize go on in the background
 };
+
+/// The color of a rank that joins no part of a split.
+inline constexpr int kNoColor = -1;
 
 /// Arguments of one collective, as in hetccl.h.
 struct CollectiveArguments {
@@ -47,12 +54,18 @@ struct Statistics {
 /// Thread-safe; but ranks must agree on the order of their collectives.
 class Communicator {
  public:
-  /// Collective over all ranks of `id`; blocks within HETCCL_INIT_TIMEOUT_MS.
+  /// Collective over all ranks of `id`; blocks within the init timeout, unless
+  /// `options.blocking` is false: then it is `in_progress` until it is ready or has failed.
   static Result<std::shared_ptr<Communicator>> create(Runtime& runtime,
                                                       const bootstrap::UniqueId& id,
                                                       CommunicatorOptions options);
-  /// Aborts what is still in flight.
+  /// Aborts what is still in flight, being set up included.
   ~Communicator();
+  /// Collective: the ranks of equal `color` form a new communicator, ordered by `key`, then by
+  /// their rank here. Null for kNoColor. `options` but its rank and size is the new one's; null
+  /// takes this one's.
+  Result<std::shared_ptr<Communicator>> split(int color, int key,
+                                              const CommunicatorOptions* options);
 
   /// Enqueues on `native_stream`, or, when that is null, returns with the collective complete.
   Status call(const CollectiveArguments& arguments, void* native_stream);
@@ -63,29 +76,55 @@ class Communicator {
   [[nodiscard]] RedOps& red_ops() { return red_ops_; }
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
+  /// Ends at once what is still being set up.
   Status finish();
+  /// `finish`, in the background unless `blocking`.
+  Status finalize();
+  /// Whether a create or finalize goes on in the background.
+  [[nodiscard]] bool in_progress() const;
   /// Fails the communicator on every rank, `why` being told to the others.
   void abort(const std::string& why);
   /// The first failure, naming the culprit, as all ranks know it; ok while there is none. Waits for
   /// the ranks' agreement on it, at most the liveness deadline, when this rank has seen one first.
   [[nodiscard]] Status failure();
 
-  [[nodiscard]] int rank() const { return options_.rank; }
-  [[nodiscard]] int n_ranks() const { return options_.n_ranks; }
+  /// -1 and 0 while a split has not found them.
+  [[nodiscard]] int rank() const { return rank_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int n_ranks() const { return n_ranks_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool blocking() const { return options_.blocking; }
   void set_timeout(int64_t timeout_ms) { timeout_ms_.store(timeout_ms); }
+  /// Ok once everything is known of this communicator: InvalidUsage while it is being set up, the
+  /// reason when it could not be.
+  [[nodiscard]] Status known();
+  // The rest only where `known` is ok.
   [[nodiscard]] const std::string& topology_json() const { return topology_json_; }
   [[nodiscard]] Statistics statistics();
 
  private:
-  Communicator(Runtime& runtime, CommunicatorOptions options);
+  enum class Phase { Opening, Ready, Finalizing, Closed };
+  /// A rank's place in a communicator to come.
+  struct Place {
+    bootstrap::UniqueId id{};
+    int rank = 0;
+    int n_ranks = 0;  ///< 0: in none
+  };
+
+  static Result<std::shared_ptr<Communicator>> make(Runtime& runtime, CommunicatorOptions options);
+  Communicator(Runtime& runtime, CommunicatorOptions options, std::unique_ptr<Cancel> cancel);
   // init.cc
   Status open(const bootstrap::UniqueId& id);
+  Status open_parts(const bootstrap::UniqueId& id);
   Status join(const bootstrap::UniqueId& id);
   Result<std::vector<Card>> exchange_cards();
   Status open_cluster();
   Status open_channels(const std::vector<Card>& cards);
   Status open_executor();
+  Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
+  [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
+  // split.cc
+  Result<Place> find_place(int color, int key, int64_t timeout_ms);
+  Status take(Result<Place> place);
 
   // A plan ready to run, and the least bytes that cross between clusters per byte of `count`.
   struct Program {
@@ -99,7 +138,9 @@ class Communicator {
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   Status await_verdict();
-  bool refuse_launches();
+  Status drain();
+  bool close();
+  [[nodiscard]] Status check_ready();
   void report(Code code, int rank, const std::string& reason);
   void on_failure(const bootstrap::Failure& failure);
   // Fixes the cause of failure; false when there is one already.
@@ -107,8 +148,11 @@ class Communicator {
   void stop(Status status);
 
   Runtime& runtime_;
-  CommunicatorOptions options_;
+  const CommunicatorOptions options_;
+  std::atomic<int> rank_, n_ranks_;
   Log log_;
+  const std::unique_ptr<Cancel> cancel_;  ///< ends being set up
+  std::atomic<Phase> phase_{Phase::Opening};
   TimePoint init_deadline_{};
   std::atomic<int64_t> timeout_ms_{0};
   RedOps red_ops_;
@@ -132,6 +176,8 @@ class Communicator {
   std::condition_variable verdict_;
   Status failure_;  // the arbitrated cause
   std::atomic<bool> failed_{false};
+
+  Chores chores_;  // the last: its thread uses all of the above
 };
 
 }  // namespace hetccl::comm

@@ -23,22 +23,38 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
     return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
                  options.n_ranks - 1);
   }
-  std::shared_ptr<Communicator> communicator(new Communicator(runtime, std::move(options)));
-  if (Status status = communicator->open(id); !status.ok()) {
-    return status.with(format("rank %d of %d", communicator->rank(), communicator->n_ranks()));
+  HETCCL_ASSIGN(auto communicator, make(runtime, std::move(options)));
+  if (communicator->blocking()) {
+    HETCCL_TRY(communicator->open(id));
+  } else {
+    auto* self = communicator.get();
+    self->chores_.post([self, id] { static_cast<void>(self->open(id)); });
   }
   return communicator;
 }
 
-Communicator::Communicator(Runtime& runtime, CommunicatorOptions options)
+Result<std::shared_ptr<Communicator>> Communicator::make(Runtime& runtime,
+                                                         CommunicatorOptions options) {
+  HETCCL_ASSIGN(auto cancel, Cancel::create());
+  return std::shared_ptr<Communicator>(
+      new Communicator(runtime, std::move(options), std::move(cancel)));
+}
+
+Communicator::Communicator(Runtime& runtime, CommunicatorOptions options,
+                           std::unique_ptr<Cancel> cancel)
     : runtime_(runtime),
       options_(std::move(options)),
+      rank_(options_.rank),
+      n_ranks_(options_.n_ranks),
       log_(runtime.log()),
+      cancel_(std::move(cancel)),
       red_ops_(runtime.red_op_numbers()) {
-  log_.rank = options_.rank;
   const int64_t timeout =
       options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;
   timeout_ms_.store(timeout);
+  const int64_t given = options_.init_timeout_ms;
+  init_deadline_ = runtime.engine().clock().now() +
+                   milliseconds(given > 0 ? given : runtime.config().init_timeout_ms);
 }
 
 int64_t Communicator::init_left_ms() const {
@@ -47,33 +63,53 @@ int64_t Communicator::init_left_ms() const {
 }
 
 Status Communicator::open(const bootstrap::UniqueId& id) {
-  init_deadline_ =
-      runtime_.engine().clock().now() + milliseconds(runtime_.config().init_timeout_ms);
-  HETCCL_ASSIGN(device_, runtime_.device(options_.device));
-  HETCCL_TRY(join(id));
-  Status status = [&]() -> Status {
-    HETCCL_ASSIGN(const auto cards, exchange_cards());
-    HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-    HETCCL_TRY(open_channels(cards).with("connecting to other clusters"));
-    HETCCL_TRY(open_executor());
-    return session_->barrier(init_left_ms());
-  }();
-  // The others wait for this rank: tell them why it does not come.
-  if (!status.ok() && !failed_.load()) report(status.code(), options_.rank, status.message());
-  if (!status.ok()) return status;
-  log_.info("communicator of %d ranks in %zu clusters is ready", options_.n_ranks,
+  log_.rank = rank();
+  Status status = open_parts(id);
+  if (!status.ok()) return close_unopened(std::move(status));
+  phase_.store(Phase::Ready, std::memory_order_release);
+  log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
             topology_.clusters().size());
   return {};
 }
 
+Status Communicator::open_parts(const bootstrap::UniqueId& id) {
+  HETCCL_TRY(join(id));
+  HETCCL_ASSIGN(device_, runtime_.device(options_.device));
+  HETCCL_ASSIGN(const auto cards, exchange_cards());
+  HETCCL_TRY(open_cluster().with("opening the cluster's library"));
+  HETCCL_TRY(open_channels(cards).with("connecting to other clusters"));
+  HETCCL_TRY(open_executor());
+  return session_->barrier(init_left_ms());
+}
+
+// The others wait for this rank: tells them why it does not come, and returns what all are told.
+Status Communicator::close_unopened(Status cause) {
+  if (cancel_->is_set()) cause = cancel_->reason();
+  if (session_ != nullptr) {
+    if (!failed_.load())
+      report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
+    cause = await_verdict();
+  }
+  cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
+  {
+    // What the ranks agreed on is this communicator's failure too, under its own rank.
+    std::lock_guard lock(failure_mutex_);
+    failure_ = cause;
+    failed_.store(true, std::memory_order_release);
+  }
+  phase_.store(Phase::Closed, std::memory_order_release);
+  return cause;
+}
+
 Status Communicator::join(const bootstrap::UniqueId& id) {
   bootstrap::JoinOptions join;
-  join.rank = options_.rank;
-  join.n_ranks = options_.n_ranks;
+  join.rank = rank();
+  join.n_ranks = n_ranks();
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   join.description = format("host %s, pid %d", name, getpid());
   join.timeout_ms = init_left_ms();
+  join.cancel = cancel_.get();
   join.on_failure = [this](const bootstrap::Failure& failure) { on_failure(failure); };
   HETCCL_ASSIGN(session_, runtime_.service().join(id, std::move(join)));
   return {};
@@ -83,8 +119,8 @@ Result<std::vector<Card>> Communicator::exchange_cards() {
   Card mine;
   mine.version = HETCCL_VERSION_CODE;
   mine.agreed = runtime_.config().agreed();
-  HETCCL_ASSIGN(mine.info, probe(options_.rank, *device_, runtime_.library(*device_),
-                                 runtime_.config(), options_.host_id, options_.cluster));
+  HETCCL_ASSIGN(mine.info, probe(rank(), *device_, runtime_.library(*device_), runtime_.config(),
+                                 options_.host_id, options_.cluster));
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
@@ -120,7 +156,7 @@ Status Communicator::open_cluster() {
     return error(Code::RemoteError, "rank %d sent a malformed cluster id", cluster.ranks[0]);
   }
   std::memcpy(id.bytes, bytes.data(), bytes.size());
-  HETCCL_ASSIGN(ccl_, library.init(id, n_local, local, &runtime_.engine().waker(), init_left_ms()));
+  HETCCL_ASSIGN(ccl_, library.init(id, n_local, local, &runtime_.engine().waker(), init_limit()));
   return {};
 }
 
@@ -137,7 +173,7 @@ Status Communicator::open_channels(const std::vector<Card>& cards) {
     }
     const transport::PeerId id{session_->communicator(), rank(), peer};
     HETCCL_ASSIGN(channels_[peer],
-                  transport->connect(id, address->second, session_->secret(), init_left_ms()));
+                  transport->connect(id, address->second, session_->secret(), init_limit()));
   }
   return {};
 }

@@ -3,8 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hetccl/hetccl.h"
@@ -32,6 +34,7 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
   int number = 0;
   const char* text = nullptr;
   hetcclResult_t result{};
+  hetcclComm_t part = nullptr;
   hetcclCommStats_t stats{};
   stats.size = sizeof stats;
   hetcclRedOp_t op{};
@@ -52,6 +55,8 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
       {"GetAsyncError", hetcclCommGetAsyncError(comm, &result)},
       {"GetStats", hetcclCommGetStats(comm, &stats)},
       {"GetTopology", hetcclCommGetTopology(comm, &text)},
+      {"Split", hetcclCommSplit(comm, 0, 0, &part, nullptr)},
+      {"Finalize", hetcclCommFinalize(comm)},
       {"Destroy", hetcclCommDestroy(comm)},
       {"Abort", hetcclCommAbort(comm)}};
   std::string wrong;
@@ -97,6 +102,7 @@ TEST_CASE("null arguments are named") {
   refused(hetcclCommGetAsyncError(comm, nullptr), "async_error");
   refused(hetcclCommGetStats(comm, nullptr), "stats");
   refused(hetcclCommGetTopology(comm, nullptr), "json");
+  refused(hetcclCommSplit(comm, 0, 0, nullptr, nullptr), "newcomm");
   float data[4] = {};
   refused(hetcclAllReduce(nullptr, data, 4, hetcclFloat32, hetcclSum, comm, nullptr), "sendbuff");
   refused(hetcclAllReduce(data, nullptr, 4, hetcclFloat32, hetcclSum, comm, nullptr), "recvbuff");
@@ -141,21 +147,51 @@ TEST_CASE("a config that no initializer made is refused") {
     return result;
   };
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  const auto refused = [&](hetcclResult_t expected) {
+    CHECK(init(config) == expected);
+    config = HETCCL_CONFIG_INITIALIZER;
+  };
   config.magic = 0;
-  CHECK(init(config) == hetcclInvalidArgument);
-  config = HETCCL_CONFIG_INITIALIZER;
-  config.size = sizeof config - 1;
-  CHECK(init(config) == hetcclInvalidArgument);
-  config = HETCCL_CONFIG_INITIALIZER;
+  refused(hetcclInvalidArgument);
+  config.size = offsetof(hetcclConfig_t, blocking) - 1;
+  refused(hetcclInvalidArgument);
   config.timeout_ms = -1;
-  CHECK(init(config) == hetcclInvalidArgument);
-  config = HETCCL_CONFIG_INITIALIZER;
-  config.device = "abacus";
-  CHECK(init(config) == hetcclUnsupported);
-  config = HETCCL_CONFIG_INITIALIZER;
+  refused(hetcclInvalidArgument);
+  config.init_timeout_ms = -1;
+  refused(hetcclInvalidArgument);
+  config.blocking = 2;
+  refused(hetcclInvalidArgument);
   config.timeout_ms = INT64_MAX;
   config.cluster = "\xff\xfe is no UTF-8";
-  CHECK(init(config) == hetcclSuccess);
+  refused(hetcclSuccess);
+}
+
+TEST_CASE("a config of the first release lacks the later fields, which are not read") {
+  hetcclUniqueId id;
+  REQUIRE(hetcclGetUniqueId(&id) == hetcclSuccess);
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  config.size = offsetof(hetcclConfig_t, blocking);
+  config.blocking = -7;
+  config.init_timeout_ms = -7;
+  hetcclComm_t comm = nullptr;
+  CHECK(hetcclCommInitRankConfig(&comm, 1, id, 0, &config) == hetcclSuccess);
+  CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+}
+
+TEST_CASE("a device that is not there is an error on every rank, at once") {
+  hetcclUniqueId id;
+  REQUIRE(hetcclGetUniqueId(&id) == hetcclSuccess);
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  std::string others;
+  std::thread other([&] {
+    hetcclComm_t comm = nullptr;
+    if (hetcclCommInitRank(&comm, 2, id, 1) != hetcclSuccess) others = hetcclGetLastError(nullptr);
+  });
+  config.device = "abacus";
+  hetcclComm_t comm = nullptr;
+  CHECK(hetcclCommInitRankConfig(&comm, 2, id, 0, &config) == hetcclUnsupported);
+  other.join();
+  CHECK(others.find("rank 0: device \"abacus\"") != std::string::npos);
 }
 
 TEST_CASE("ranks and ids out of range are refused") {

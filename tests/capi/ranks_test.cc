@@ -1,60 +1,9 @@
 // Ranks as threads of one process over libhetccl.so: streams, aborts, several communicators.
-#include <doctest/doctest.h>
-
 #include <atomic>
-#include <chrono>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "hetccl/hetccl.h"
+#include "capi/threads.h"
 
-namespace {
-
-using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kLimitMs = 20'000;
-
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
-  for (auto& thread : threads) thread.join();
-}
-
-// One communicator over threads; rank r is of cluster r % 2 when there are `two`.
-std::vector<hetcclComm_t> join(int n_ranks, bool two) {
-  hetcclUniqueId id;
-  REQUIRE(hetcclGetUniqueId(&id) == hetcclSuccess);
-  std::vector<hetcclComm_t> comms(static_cast<size_t>(n_ranks));
-  std::vector<std::string> wrong(comms.size());
-  on_all_ranks(n_ranks, [&](int rank) {
-    hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-    config.cluster = two && rank % 2 == 1 ? "B" : "A";
-    config.timeout_ms = kLimitMs;
-    const auto r = static_cast<size_t>(rank);
-    if (hetcclCommInitRankConfig(&comms[r], n_ranks, id, rank, &config) != hetcclSuccess) {
-      wrong[r] = hetcclGetLastError(nullptr);
-    }
-  });
-  for (const auto& text : wrong) REQUIRE(text == "");
-  return comms;
-}
-
-hetcclResult_t sum(std::vector<float>& data, hetcclComm_t comm, hetcclStream_t stream) {
-  return hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclSum, comm,
-                         stream);
-}
-
-bool all_are(const std::vector<float>& data, float value) {
-  for (const float element : data) {
-    if (element != value) return false;
-  }
-  return true;
-}
-
-}  // namespace
+using namespace hetccl::capi_test;
 
 TEST_CASE("a stream's tickets grow, are reached in order, and show the data ready") {
   const auto comms = join(2, true);

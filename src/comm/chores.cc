@@ -1,0 +1,55 @@
+#include "comm/chores.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace hetccl::comm {
+
+Chores::~Chores() {
+  wait();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Chores::post(std::function<void()> chore) {
+  std::lock_guard lock(mutex_);
+  chores_.push_back(std::move(chore));
+  if (running_) return;
+  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  // All signals blocked: they belong to the user's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+    running_ = true;
+  } catch (...) {
+    chores_.pop_back();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Chores::wait() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return !running_; });
+}
+
+void Chores::run() {
+  pthread_setname_np(pthread_self(), "hetccl-chores");
+  std::unique_lock lock(mutex_);
+  while (!chores_.empty()) {
+    std::function<void()> chore = std::move(chores_.front());
+    chores_.pop_front();
+    lock.unlock();
+    chore();
+    chore = nullptr;  // what it holds goes before `wait` returns
+    lock.lock();
+  }
+  running_ = false;
+  done_.notify_all();
+}
+
+}  // namespace hetccl::comm

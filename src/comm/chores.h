@@ -1,0 +1,36 @@
+// What a communicator does in the background, when its user asked not to be blocked.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace hetccl::comm {
+
+/// Runs chores one by one, in the order of `post`, on a thread that exists only while there are
+/// any. Thread-safe.
+class Chores {
+ public:
+  Chores() = default;
+  /// Waits for what was posted.
+  ~Chores();
+  Chores(const Chores&) = delete;
+  Chores& operator=(const Chores&) = delete;
+
+  void post(std::function<void()> chore);
+  /// Returns once nothing is left. Not from within a chore.
+  void wait();
+
+ private:
+  void run();
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable done_;
+  std::deque<std::function<void()>> chores_;
+  bool running_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hetccl::comm

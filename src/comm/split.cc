@@ -1,0 +1,132 @@
+// How some ranks of a communicator form a new one. The ranks tell each other their colors and keys
+// over the parent's control plane; the first of each color then makes the id of their communicator,
+// whose secret never travels (bootstrap::conceal).
+#include <algorithm>
+
+#include "comm/communicator.h"
+
+namespace hetccl::comm {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// A rank's wish: color and key, 4 bytes each, little endian.
+constexpr size_t kWishBytes = 8;
+
+struct Wish {
+  int32_t color = 0;
+  int32_t key = 0;
+};
+
+Bytes encode(const Wish& wish) {
+  Bytes bytes;
+  for (const int32_t value : {wish.color, wish.key}) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      bytes.push_back(static_cast<uint8_t>(static_cast<uint32_t>(value) >> shift));
+    }
+  }
+  return bytes;
+}
+
+int32_t integer_at(const Bytes& bytes, size_t at) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) value |= static_cast<uint32_t>(bytes[at + i]) << (8 * i);
+  return static_cast<int32_t>(value);
+}
+
+// The wishes of all ranks. What one rank got wrong is an error on every rank.
+Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
+  std::vector<Wish> wishes;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != kWishBytes) {
+      return error(Code::InvalidUsage, "rank %zu does not split: it exchanges something else",
+                   rank);
+    }
+    wishes.push_back({integer_at(all[rank], 0), integer_at(all[rank], 4)});
+    if (wishes.back().color < kNoColor) {
+      return error(Code::InvalidArgument,
+                   "rank %zu gave color %d: colors are 0 and more, or HETCCL_SPLIT_NOCOLOR", rank,
+                   wishes.back().color);
+    }
+  }
+  return wishes;
+}
+
+// The ranks of one color in the order of the new communicator.
+std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
+  std::vector<int> members;
+  for (size_t rank = 0; rank < wishes.size(); ++rank) {
+    if (wishes[rank].color == color) members.push_back(static_cast<int>(rank));
+  }
+  const auto key = [&](int rank) { return wishes[static_cast<size_t>(rank)].key; };
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key(a) < key(b); });
+  return members;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
+                                                          const CommunicatorOptions* options) {
+  HETCCL_TRY(check_ready());
+  CommunicatorOptions chosen = options != nullptr ? *options : options_;
+  chosen.rank = -1;
+  chosen.n_ranks = 0;
+  const bool waits = chosen.blocking;
+  HETCCL_ASSIGN(auto child, make(runtime_, std::move(chosen)));
+  const auto exchange = [this, color, key, child] {
+    return child->take(find_place(color, key, child->init_left_ms()));
+  };
+  if (waits) {
+    chores_.wait();  // exchanges of earlier splits come first, on every rank
+    HETCCL_TRY(exchange());
+  } else {
+    chores_.post([exchange] { static_cast<void>(exchange()); });
+  }
+  if (color == kNoColor) return std::shared_ptr<Communicator>();
+  return child;
+}
+
+Result<Communicator::Place> Communicator::find_place(int color, int key, int64_t timeout_ms) {
+  HETCCL_ASSIGN(const auto all, session_->all_gather(encode(Wish{color, key}), timeout_ms));
+  HETCCL_ASSIGN(const std::vector<Wish> wishes, decode(all));
+  const std::vector<int> members = members_of(wishes, color);
+  const bool leads = color != kNoColor && members.front() == rank();
+  Bytes mine;
+  Status failed;
+  if (leads) {
+    auto id = runtime_.service().unique_id(*session_);
+    failed = id.status();
+    if (id.ok()) {
+      const bootstrap::UniqueId concealed = bootstrap::conceal(*id);
+      mine.assign(concealed.begin(), concealed.end());
+    }
+  }
+  HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, timeout_ms));
+  if (color == kNoColor) return Place{};
+  HETCCL_TRY(failed);
+  const Bytes& bytes = ids[static_cast<size_t>(members.front())];
+  Place place;
+  if (bytes.size() != place.id.size()) {
+    return error(Code::RemoteError, "rank %d could not start the new communicator",
+                 members.front());
+  }
+  std::copy(bytes.begin(), bytes.end(), place.id.begin());
+  HETCCL_ASSIGN(place.id, bootstrap::reveal(place.id, *session_));
+  const auto self = std::find(members.begin(), members.end(), rank());
+  place.rank = static_cast<int>(self - members.begin());
+  place.n_ranks = static_cast<int>(members.size());
+  return place;
+}
+
+// The new communicator's part: opens where its place is.
+Status Communicator::take(Result<Place> place) {
+  if (!place.ok()) return close_unopened(place.status().with("splitting"));
+  if (place->n_ranks == 0) return {};
+  rank_.store(place->rank, std::memory_order_relaxed);
+  n_ranks_.store(place->n_ranks, std::memory_order_relaxed);
+  if (options_.blocking) return open(place->id);
+  chores_.post([this, id = place->id] { static_cast<void>(open(id)); });
+  return {};
+}
+
+}  // namespace hetccl::comm
