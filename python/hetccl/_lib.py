@@ -67,6 +67,9 @@ class Residence(IntEnum):
     HOST_IMMEDIATE = 1
 
 
+NO_COLOR = -1  # HETCCL_SPLIT_NOCOLOR
+
+
 class UniqueId(ctypes.Structure):
     """hetcclUniqueId."""
 
@@ -86,6 +89,8 @@ class Config(ctypes.Structure):
         ("cluster", c_char_p),
         ("host_id", c_char_p),
         ("timeout_ms", c_int64),
+        ("blocking", c_int),
+        ("init_timeout_ms", c_int64),
     ]
 
 
@@ -125,6 +130,8 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclGetUniqueId": [POINTER(UniqueId)],
     "hetcclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],
     "hetcclCommInitRankConfig": [POINTER(c_void_p), c_int, UniqueId, c_int, POINTER(Config)],
+    "hetcclCommSplit": [c_void_p, c_int, c_int, POINTER(c_void_p), POINTER(Config)],
+    "hetcclCommFinalize": [c_void_p],
     "hetcclCommDestroy": [c_void_p],
     "hetcclCommAbort": [c_void_p],
     "hetcclCommGetAsyncError": [c_void_p, POINTER(c_int)],
@@ -178,20 +185,20 @@ class Library:
             getattr(self._dll, name).argtypes = arguments
             getattr(self._dll, name).restype = c_char_p
 
-    def error(self, code: int, comm: c_void_p | None = None) -> HetcclError:
-        """The exception for `code`, with the library's last error text."""
-        text: bytes = self._dll.hetcclGetLastError(comm) or self._dll.hetcclGetErrorString(code)
+    def error(self, code: int) -> HetcclError:
+        """The exception for `code`, which this thread's last failed call returned or gave."""
+        text: bytes = self._dll.hetcclGetLastError(None) or self._dll.hetcclGetErrorString(code)
         try:
             result = Result(code)
         except ValueError:  # a result of a newer library
             result = Result.INTERNAL_ERROR
         return HetcclError(result, text.decode(errors="replace"))
 
-    def call(self, name: str, *arguments: Any, comm: c_void_p | None = None) -> None:
-        """Calls a function of PROTOTYPES; `comm` is where to ask for the text of a failure."""
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function of PROTOTYPES."""
         code = getattr(self._dll, name)(*arguments)
         if code != Result.SUCCESS:
-            raise self.error(code, comm)
+            raise self.error(code)
 
     def result(self, name: str, *arguments: Any) -> int:
         """Calls a function of PROTOTYPES and returns its result, for those that may not be done."""

@@ -140,7 +140,8 @@ class Stream:
 
 
 class Communicator:
-    """One rank of a communicator. Collective: blocks until all `size` ranks have come.
+    """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
+    `blocking` is False: then `ready` tells when it may be used.
 
     Calls return when complete, or at once when they are given a `Stream`. Every rank issues the
     same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
@@ -157,8 +158,11 @@ class Communicator:
         cluster: str | None = None,
         host_id: str | None = None,
         timeout: float | None = None,
+        init_timeout: float | None = None,
+        blocking: bool = True,
     ) -> None:
-        """`uid` is from `unique_id`, `timeout` in seconds for one collective.
+        """`uid` is from `unique_id`; `timeout` is for one collective, `init_timeout` for all ranks
+        to come, both in seconds.
 
         `cluster` is a label that splits clusters further, `host_id` overrides this host's
         identity; None leaves both to the settings HETCCL_CLUSTER and HETCCL_HOSTID.
@@ -167,8 +171,7 @@ class Communicator:
             raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
         self._library = _lib.library()
         self._comm = ctypes.c_void_p()
-        self.rank = rank
-        self.size = size
+        self._place: tuple[int, int] | None = (rank, size)
         major, minor, patch = _lib.version()
         config = _lib.Config(
             size=ctypes.sizeof(_lib.Config),
@@ -178,8 +181,10 @@ class Communicator:
             cluster=cluster.encode() if cluster else None,
             host_id=host_id.encode() if host_id else None,
             timeout_ms=int(timeout * 1000) if timeout else 0,
+            blocking=int(blocking),
+            init_timeout_ms=int(init_timeout * 1000) if init_timeout else 0,
         )
-        self._library.call(
+        self._start(
             "hetcclCommInitRankConfig",
             ctypes.byref(self._comm),
             size,
@@ -187,6 +192,33 @@ class Communicator:
             rank,
             ctypes.byref(config),
         )
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0."""
+        return self._where()[0]
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._where()[1]
+
+    def ready(self) -> bool:
+        """Whether what goes on in the background is done; HetcclError if it, or the communicator,
+        failed.
+        """
+        return self._failure() == Result.SUCCESS
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Collective: ranks of equal `color` (0 or more) form a new communicator, ordered by `key`,
+        then by rank. None for a `color` of None. It has this one's options.
+        """
+        part = Communicator.__new__(Communicator)
+        part._library, part._comm, part._place = self._library, ctypes.c_void_p(), None
+        number = _lib.NO_COLOR if color is None else color
+        self._alive()
+        part._start("hetcclCommSplit", self._comm, number, key, ctypes.byref(part._comm), None)
+        return part if part._comm else None
 
     def all_reduce(
         self,
@@ -280,10 +312,7 @@ class Communicator:
 
     def check(self) -> None:
         """Raises the first failure of asynchronous work."""
-        failure = ctypes.c_int()
-        self._call("hetcclCommGetAsyncError", self._comm, ctypes.byref(failure))
-        if failure.value != Result.SUCCESS:
-            raise self._library.error(failure.value, self._comm)
+        self._failure()
 
     def set_timeout(self, seconds: float) -> None:
         """The deadline of collectives called from now on."""
@@ -301,6 +330,13 @@ class Communicator:
         self._call("hetcclCommGetTopology", self._comm, ctypes.byref(text))
         graph: dict[str, Any] = json.loads(text.value or b"{}")
         return graph
+
+    def finalize(self) -> None:
+        """Waits for enqueued work, within its deadlines, and says goodbye to the other ranks; in
+        the background when not `blocking`, until `ready`. Only `destroy` may follow.
+        """
+        self._alive()
+        self._start("hetcclCommFinalize", self._comm)
 
     def destroy(self) -> None:
         """Waits for enqueued work, within its deadlines, and frees the communicator. Idempotent."""
@@ -359,7 +395,32 @@ class Communicator:
         if stream:
             stream._kept += [source, target]
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _where(self) -> tuple[int, int]:
+        if self._place is None:
+            rank, size = ctypes.c_int(), ctypes.c_int()
+            self._call("hetcclCommUserRank", self._comm, ctypes.byref(rank))
+            self._call("hetcclCommCount", self._comm, ctypes.byref(size))
+            self._place = rank.value, size.value
+        return self._place
+
+    def _failure(self) -> int:
+        """SUCCESS or IN_PROGRESS; a failure is raised."""
+        failure = ctypes.c_int()
+        self._call("hetcclCommGetAsyncError", self._comm, ctypes.byref(failure))
+        if failure.value not in (Result.SUCCESS, Result.IN_PROGRESS):
+            raise self._library.error(failure.value)
+        return failure.value
+
+    def _start(self, name: str, *arguments: Any) -> None:
+        """Calls what may go on in the background."""
+        code = self._library.result(name, *arguments)
+        if code not in (Result.SUCCESS, Result.IN_PROGRESS):
+            raise self._library.error(code)
+
+    def _alive(self) -> None:
         if not self._comm:
             raise ValueError("this communicator has been destroyed or aborted")
-        self._library.call(name, *arguments, comm=self._comm)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self._alive()
+        self._library.call(name, *arguments)

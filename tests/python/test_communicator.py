@@ -1,5 +1,6 @@
 """The communicator over buffers: every collective, on streams, with bad arguments refused."""
 
+import time
 from array import array
 
 import pytest
@@ -131,6 +132,53 @@ def alone(comm):
 
 def test_one_rank_and_use_after_destroy():
     assert run_ranks(1, alone) == [2.5]
+
+
+def parts(comm):
+    part = comm.split(comm.rank % 2, key=-comm.rank)
+    value = array("i", [comm.rank])
+    part.all_reduce(value)
+    place = part.rank, part.size, value[0]
+    part.destroy()
+    none = comm.split(None if comm.rank == 0 else 3)
+    comm.finalize()
+    with pytest.raises(HetcclError, match="finalized"):
+        comm.barrier()
+    return place, none is None
+
+
+def test_a_split_orders_by_key():
+    results = run_ranks(3, parts, ("a", "b", "b"))
+    assert results == [((1, 2, 2), True), ((0, 1, 1), False), ((0, 2, 2), False)]
+
+
+def ready(comm):
+    deadline = time.monotonic() + 20
+    while not comm.ready() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return comm.ready()
+
+
+def test_ranks_of_one_thread_that_do_not_block():
+    uid = hetccl.unique_id()
+    first = hetccl.Communicator(uid, 0, 2, blocking=False)
+    assert not first.ready()
+    with pytest.raises(HetcclError, match="still being set up"):
+        first.barrier()
+    second = hetccl.Communicator(uid, 1, 2, blocking=False)
+    assert ready(first)
+    assert ready(second)
+    split = [comm.split(0, key=-comm.rank) for comm in (first, second)]
+    assert all(ready(part) for part in split)
+    assert [part.rank for part in split] == [1, 0]
+    for comm in (first, second):
+        comm.finalize()
+        assert ready(comm)
+        comm.destroy()
+    lone = hetccl.Communicator(hetccl.unique_id(), 0, 2, blocking=False, init_timeout=0.2)
+    with pytest.raises(HetcclError, match="rank 1 of 2 never came"):
+        ready(lone)
+    lone.abort()
 
 
 def test_a_short_unique_id_is_refused():

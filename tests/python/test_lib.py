@@ -107,6 +107,10 @@ def test_structures_have_the_headers_fields(header, structure, name):
     assert fields == [field[0] for field in structure._fields_]
 
 
+def test_a_rank_without_a_color(header):
+    assert f"#define HETCCL_SPLIT_NOCOLOR ({_lib.NO_COLOR})" in header
+
+
 def test_element_sizes():
     assert {kind.name: kind.bytes for kind in _lib.DataType} == {
         "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
