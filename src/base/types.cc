@@ -18,6 +18,24 @@ std::vector<Collective> all_collectives() {
 
 }  // namespace
 
+namespace {
+
+std::string arguments_of(const Signature& call) {
+  if (call.collective == Collective::Barrier) return "";
+  std::string text = " (" + std::to_string(call.count) + " ";
+  text += name_of(call.type);
+  const bool broadcasts = call.collective == Collective::Broadcast;
+  if (!broadcasts && call.collective != Collective::AllGather) {
+    text.append(", ").append(name_of(call.op));
+  }
+  if (broadcasts || call.collective == Collective::Reduce) {
+    text += ", root " + std::to_string(call.root);
+  }
+  return text + ")";
+}
+
+}  // namespace
+
 size_t size_of(DataType type) {
   switch (type) {
     case DataType::Int8:
@@ -125,6 +143,15 @@ std::string collective_names() {
     names.append(names.empty() ? "" : ", ").append(name_of(collective));
   }
   return names;
+}
+
+std::string describe(const Signature& call) {
+  return std::string(name_of(call.collective)) + arguments_of(call);
+}
+
+std::string describe(const Signature& call, uint64_t sequence) {
+  return std::string(name_of(call.collective)) + " #" + std::to_string(sequence) +
+         arguments_of(call);
 }
 
 bool is_valid(DataType type) {

@@ -71,5 +71,9 @@ struct Signature {
   uint64_t count = 0;
   bool operator==(const Signature&) const = default;
 };
+/// "all_reduce (10 float32, sum)"; with its place in the communicator's sequence "all_reduce #3 (10
+/// float32, sum)".
+[[nodiscard]] std::string describe(const Signature& call);
+[[nodiscard]] std::string describe(const Signature& call, uint64_t sequence);
 
 }  // namespace hetccl

@@ -38,6 +38,18 @@ TEST_CASE("reductions and collectives") {
   CHECK(name_of(static_cast<Collective>(77)) == "unknown collective");
 }
 
+TEST_CASE("a call is described by what matters to it") {
+  CHECK(describe({Collective::Barrier, {}, {}, 0, 0}) == "barrier");
+  CHECK(describe({Collective::Barrier, {}, {}, 0, 0}, 7) == "barrier #7");
+  CHECK(describe({Collective::Broadcast, DataType::Int8, {}, 3, 4}, 0) ==
+        "broadcast #0 (4 int8, root 3)");
+  CHECK(describe({Collective::Reduce, DataType::Float8E4m3, RedOp::PreMulSum, 3, 4}) ==
+        "reduce (4 float8_e4m3, premul_sum, root 3)");
+  CHECK(describe({Collective::AllGather, DataType::Int8, {}, 0, 4}) == "all_gather (4 int8)");
+  CHECK(describe({Collective::AllReduce, DataType::Float32, RedOp::Max, 0, 1048576}, 17) ==
+        "all_reduce #17 (1048576 float32, max)");
+}
+
 TEST_CASE("values are NCCL's, so that adaptors pass them on") {
   CHECK(static_cast<int>(DataType::Float32) == 7);
   CHECK(static_cast<int>(DataType::BFloat16) == 9);

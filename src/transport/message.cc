@@ -89,19 +89,6 @@ Result<Header> decode(const uint8_t in[kHeaderBytes]) {
   return header;
 }
 
-std::string describe(const Signature& signature) {
-  const std::string name(name_of(signature.collective));
-  if (signature.collective == Collective::Barrier) return name + "()";
-  std::string text = format("%s(count %" PRIu64 ", %s", name.c_str(), signature.count,
-                            std::string(name_of(signature.type)).c_str());
-  const bool broadcasts = signature.collective == Collective::Broadcast;
-  if (!broadcasts && signature.collective != Collective::AllGather)
-    text += ", " + std::string(name_of(signature.op));
-  if (broadcasts || signature.collective == Collective::Reduce)
-    text += format(", root %d", static_cast<int>(signature.root));
-  return text + ")";
-}
-
 Status check(const Header& header, const Transfer& posted, int peer) {
   const MessageInfo& theirs = header.info;
   const MessageInfo& ours = posted.info;

@@ -25,9 +25,6 @@ inline constexpr size_t kHeaderBytes = 80;
 void encode(const Header& header, uint8_t out[kHeaderBytes]);
 /// RemoteError where the bytes are no header, or its piece lies outside its message.
 Result<Header> decode(const uint8_t in[kHeaderBytes]);
-
-/// "all_reduce(count 10, float32, sum)".
-std::string describe(const Signature& signature);
 /// Ok where `header` is of the message that `posted` expects; else InvalidUsage which says what
 /// `peer` called and what this rank did.
 Status check(const Header& header, const Transfer& posted, int peer);
