@@ -33,6 +33,21 @@ struct Failure {
   std::string reason;  ///< for the user, e.g. "rank 2 (host b, pid 7) was lost: connection closed"
 };
 
+/// A collective that does not complete, as a rank sees it that waits for it.
+struct Stall {
+  Failure failure;        ///< its code, and what happened: "barrier #3 timed out after 100 ms"
+  uint64_t sequence = 0;  ///< the collective's number within its communicator
+  std::string call;       ///< what this rank called under that number
+  std::string detail;     ///< what else it knows, for when no rank is to blame; may be ""
+};
+
+/// How far a rank has come.
+struct Position {
+  uint64_t called = 0;     ///< collectives so far: the last one has number called - 1
+  uint64_t completed = 0;  ///< of those
+  std::string call;        ///< what it called under the number asked for; "": not known any more
+};
+
 /// One rank's membership of one communicator. Thread-safe.
 class Session {
  public:
@@ -58,9 +73,13 @@ class Session {
   /// Reports a failure that this rank noticed; the answer comes through the callback given to
   /// `join`: this cause or an earlier one, within the liveness deadline at the latest.
   virtual void report(const Failure& failure) = 0;
-  /// Says goodbye: silence and a closed connection are no failure from now on. Idempotent; the
-  /// destructor calls it.
-  virtual void leave() = 0;
+  /// The same for a collective: the coordinator asks all ranks how far they are, for half the
+  /// liveness deadline at most, and the cause names those for which this rank waits.
+  virtual void report_stall(const Stall& stall) = 0;
+  /// Says goodbye: silence and a closed connection are no failure from now on. The others learn
+  /// that this rank has made `called` calls and makes no more. Idempotent; the destructor calls it
+  /// for a rank that has called nothing.
+  virtual void leave(uint64_t called) = 0;
 };
 
 /// An id of `Service::unique_id(parent)` without its secret.
@@ -76,6 +95,10 @@ struct JoinOptions {
   /// Called at most once, from the service's thread, when the communicator has failed. Must not
   /// block or call the Session. Not called after `leave` has returned.
   std::function<void(const Failure&)> on_failure;
+  /// From the same thread, under the same rules: `rank` has left after `called` calls.
+  std::function<void(int rank, uint64_t called)> on_left;
+  /// From the same thread, without blocking: where this rank is, and what its call `sequence` was.
+  std::function<Position(uint64_t sequence)> position;
   /// Once it is set, `join` and the session's exchanges return its reason; reports still go out.
   /// May be null; outlives the session.
   const Cancel* cancel = nullptr;

@@ -32,7 +32,7 @@ Client::Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Inv
       options_(std::move(options)) {}
 
 Client::~Client() {
-  leave();
+  leave(0);
 }
 
 // --- on the caller's thread ---
@@ -103,23 +103,34 @@ Status Client::barrier(int64_t timeout_ms) {
 }
 
 void Client::report(const Failure& failure) {
-  loop_->post([this, failure] {
+  send_report(failure, encode(FrameType::Report, failure));
+}
+
+void Client::report_stall(const Stall& stall) {
+  Failure alone = stall.failure;
+  if (!stall.detail.empty()) alone.reason += ": " + stall.detail;
+  send_report(alone, encode(stall));
+}
+
+// `failure` is the cause when there is no coordinator any more.
+void Client::send_report(const Failure& failure, Bytes frame) {
+  loop_->post([this, failure, frame = std::move(frame)]() mutable {
     if (reported_) return;
     reported_ = failure;
     if (!connection_) return on_farewell();
-    connection_->send(encode(FrameType::Report, failure));
+    connection_->send(std::move(frame));
     unanswered_.emplace(Loop::now());
   });
 }
 
-void Client::leave() {
+void Client::leave(uint64_t called) {
   if (!loop_->is_mine()) return;  // a forked child: the session is its parent's
-  loop_->run([this] {
+  loop_->run([this, called] {
     stop_ticking();
     stop_watching_cancel();
     clients_->erase(this);
     if (connection_) {
-      connection_->send(encode_empty(FrameType::Leave));
+      connection_->send(encode_number(FrameType::Leave, called));
       connection_->finish();
       connection_.reset();
     }
@@ -154,6 +165,14 @@ void Client::on_frame(const Header& header, std::span<const uint8_t> payload) {
     const auto piece = decode_gathered(payload);
     if (piece && on_gathered(*piece)) return;
   }
+  if (header.type == FrameType::Departed) {
+    const auto departures = decode_departures(payload);
+    if (departures && on_departed(*departures)) return;
+  }
+  if (header.type == FrameType::Inquiry) {
+    const auto sequence = decode_number(payload);
+    if (sequence && on_inquiry(*sequence)) return;
+  }
   if (header.type == FrameType::Failed) {
     if (const auto failure = decode_failure(payload)) return fail(*failure);
   }
@@ -185,6 +204,20 @@ bool Client::on_gathered(const Gathered& piece) {
   gather_.received.insert(gather_.received.end(), piece.bytes.begin(), piece.bytes.end());
   gather_.done = gather_.received.size() == piece.total;
   if (gather_.done) changed_.notify_all();
+  return true;
+}
+
+bool Client::on_departed(const std::vector<Departure>& departures) {
+  for (const Departure& departure : departures) {
+    if (departure.rank < 0 || departure.rank >= n_ranks()) return false;
+    if (options_.join.on_left) options_.join.on_left(departure.rank, departure.called);
+  }
+  return true;
+}
+
+bool Client::on_inquiry(uint64_t sequence) {
+  const auto& position = options_.join.position;
+  connection_->send(encode(position ? position(sequence) : Position{}));
   return true;
 }
 

@@ -46,7 +46,8 @@ class Client final : public Session, private Connection::Owner {
   Result<std::vector<Bytes>> all_gather(const Bytes& mine, int64_t timeout_ms) override;
   Status barrier(int64_t timeout_ms) override;
   void report(const Failure& failure) override;
-  void leave() override;
+  void report_stall(const Stall& stall) override;
+  void leave(uint64_t called) override;
 
  private:
   /// The all-gather in progress, as its caller sees it.
@@ -61,6 +62,9 @@ class Client final : public Session, private Connection::Owner {
   void on_closed(const std::string& why) override;
   void on_welcome(const Welcome& welcome);
   bool on_gathered(const Gathered& piece);
+  bool on_departed(const std::vector<Departure>& departures);
+  bool on_inquiry(uint64_t sequence);
+  void send_report(const Failure& failure, Bytes frame);
   void on_farewell();
   void on_cancel();
   void stop_watching_cancel();

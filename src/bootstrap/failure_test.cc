@@ -90,7 +90,7 @@ TEST_CASE("an exchange that a rank has left is an error at once") {
   const auto id = one->unique_id();
   const Sessions sessions = join_all({one.get()}, id.value(), 2);
   REQUIRE(complete(sessions));
-  sessions[1]->leave();
+  sessions[1]->leave(0);
   const Status alone = sessions[0]->barrier(20'000);
   CHECK(alone.code() == Code::RemoteError);
   CHECK(contains(alone.message(), "rank 1 (host t, pid 1001) left"));
@@ -109,7 +109,7 @@ TEST_CASE("after leave has returned nothing is told, whoever fails meanwhile") {
     const auto other = two->join(id.value(), options(1, 2));
     first.join();
     std::thread killer([&] { two.reset(); });
-    session->leave();
+    session->leave(0);
     box.reset();  // a late callback would be a use after free
     killer.join();
   }
@@ -245,7 +245,7 @@ TEST_CASE("a forked child of a live service ends without harm") {
   REQUIRE(pid >= 0);
   if (pid == 0) {
     alarm(20);
-    (*session)->leave();
+    (*session)->leave(0);
     const bool refused = !one->unique_id().ok() && !(*session)->barrier(1'000).ok();
     _exit(refused ? 0 : 1);
   }

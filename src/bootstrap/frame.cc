@@ -83,6 +83,22 @@ class Reader {
   bool intact_ = true;
 };
 
+void write(Writer& writer, const Failure& failure) {
+  writer.integer(static_cast<uint32_t>(failure.code));
+  writer.integer(static_cast<int32_t>(failure.rank));
+  writer.text(failure.reason, kMaxReason);
+}
+
+// False for a code that is none.
+bool read(Reader& reader, Failure* failure) {
+  uint32_t code = 0;
+  reader.integer(&code);
+  reader.integer(&failure->rank);
+  reader.text(&failure->reason, kMaxReason);
+  failure->code = static_cast<Code>(code);
+  return code > 0 && code <= static_cast<uint32_t>(Code::Unsupported);
+}
+
 template <typename T>
 std::optional<T> if_complete(const Reader& reader, T value) {
   if (!reader.complete()) return std::nullopt;
@@ -100,7 +116,7 @@ std::optional<Header> decode_header(const uint8_t* in) {
   const auto payload_bytes = get<uint32_t>(in);
   const auto type = get<uint32_t>(in + 4);
   const bool known = type >= static_cast<uint32_t>(FrameType::Join) &&
-                     type <= static_cast<uint32_t>(FrameType::Farewell);
+                     type <= static_cast<uint32_t>(FrameType::Whereabouts);
   if (!known || payload_bytes > kMaxPayload) return std::nullopt;
   return Header{payload_bytes, static_cast<FrameType>(type)};
 }
@@ -183,22 +199,85 @@ std::optional<Gathered> decode_gathered(std::span<const uint8_t> payload) {
 
 Bytes encode(FrameType type, const Failure& failure) {
   Writer writer;
-  writer.integer(static_cast<uint32_t>(failure.code));
-  writer.integer(static_cast<int32_t>(failure.rank));
-  writer.text(failure.reason, kMaxReason);
+  write(writer, failure);
   return std::move(writer).frame(type);
 }
 
 std::optional<Failure> decode_failure(std::span<const uint8_t> payload) {
   Reader reader(payload);
-  uint32_t code = 0;
   Failure failure;
-  reader.integer(&code);
-  reader.integer(&failure.rank);
-  reader.text(&failure.reason, kMaxReason);
-  if (code == 0 || code > static_cast<uint32_t>(Code::Unsupported)) return std::nullopt;
-  failure.code = static_cast<Code>(code);
+  if (!read(reader, &failure)) return std::nullopt;
   return if_complete(reader, std::move(failure));
+}
+
+Bytes encode(const Stall& stall) {
+  Writer writer;
+  write(writer, stall.failure);
+  writer.integer(stall.sequence);
+  writer.text(stall.call, kMaxCall);
+  writer.text(stall.detail, kMaxReason);
+  return std::move(writer).frame(FrameType::Stalled);
+}
+
+std::optional<Stall> decode_stall(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Stall stall;
+  if (!read(reader, &stall.failure)) return std::nullopt;
+  reader.integer(&stall.sequence);
+  reader.text(&stall.call, kMaxCall);
+  reader.text(&stall.detail, kMaxReason);
+  return if_complete(reader, std::move(stall));
+}
+
+Bytes encode(const Position& position) {
+  Writer writer;
+  writer.integer(position.called);
+  writer.integer(position.completed);
+  writer.text(position.call, kMaxCall);
+  return std::move(writer).frame(FrameType::Whereabouts);
+}
+
+std::optional<Position> decode_position(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Position position;
+  reader.integer(&position.called);
+  reader.integer(&position.completed);
+  reader.text(&position.call, kMaxCall);
+  return if_complete(reader, std::move(position));
+}
+
+Bytes encode(const std::vector<Departure>& departures) {
+  Writer writer;
+  for (const Departure& departure : departures) {
+    writer.integer(departure.rank);
+    writer.integer(departure.called);
+  }
+  return std::move(writer).frame(FrameType::Departed);
+}
+
+std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t> payload) {
+  constexpr size_t kBytes = sizeof(int32_t) + sizeof(uint64_t);
+  if (payload.size() % kBytes != 0) return std::nullopt;
+  Reader reader(payload);
+  std::vector<Departure> departures(payload.size() / kBytes);
+  for (Departure& departure : departures) {
+    reader.integer(&departure.rank);
+    reader.integer(&departure.called);
+  }
+  return if_complete(reader, std::move(departures));
+}
+
+Bytes encode_number(FrameType type, uint64_t number) {
+  Writer writer;
+  writer.integer(number);
+  return std::move(writer).frame(type);
+}
+
+std::optional<uint64_t> decode_number(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  uint64_t number = 0;
+  reader.integer(&number);
+  return if_complete(reader, number);
 }
 
 Bytes encode_empty(FrameType type) {

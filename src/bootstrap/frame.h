@@ -23,6 +23,10 @@ enum class FrameType : uint8_t {
   Failed,        ///< coordinator -> rank: the communicator's first cause; nothing follows
   Leave,         ///< rank -> coordinator: nothing follows
   Farewell,      ///< coordinator -> rank: losing the coordinator is no failure from now on
+  Departed,      ///< coordinator -> rank: ranks that have left
+  Stalled,       ///< rank -> coordinator: a collective that does not complete
+  Inquiry,       ///< coordinator -> rank: where are you?
+  Whereabouts,   ///< rank -> coordinator: the answer
 };
 
 inline constexpr size_t kHeaderBytes = 8;
@@ -33,6 +37,7 @@ inline constexpr size_t kMaxPayload = kMaxContribution + 64;
 inline constexpr size_t kMaxJoinPayload = 2048;
 inline constexpr size_t kMaxDescription = 1024;
 inline constexpr size_t kMaxReason = 4096;
+inline constexpr size_t kMaxCall = 256;
 inline constexpr int32_t kMaxRanks = 65'536;
 
 using Bytes = std::vector<uint8_t>;
@@ -58,6 +63,11 @@ struct Welcome {
   int32_t coordinator_rank = -1;  ///< the rank that lives in the coordinator's process, or -1
   std::string coordinator;        ///< its description
 };
+/// A rank that has left, and the calls that it had made.
+struct Departure {
+  int32_t rank = 0;
+  uint64_t called = 0;
+};
 /// The fields before a contribution's bytes.
 struct Contribution {
   uint64_t sequence = 0;
@@ -77,7 +87,11 @@ Bytes encode(const Join& join);
 Bytes encode(const Welcome& welcome);
 Bytes encode(const Contribution& contribution);
 Bytes encode(FrameType type, const Failure& failure);  ///< Report or Failed
-Bytes encode_empty(FrameType type);                    ///< Heartbeat, Leave or Farewell
+Bytes encode(const Stall& stall);
+Bytes encode(const Position& position);
+Bytes encode(const std::vector<Departure>& departures);
+Bytes encode_number(FrameType type, uint64_t number);  ///< Leave (calls) or Inquiry (sequence)
+Bytes encode_empty(FrameType type);                    ///< Heartbeat or Farewell
 /// Header and fields only: the piece's bytes follow on their own, shared by all receivers.
 Bytes encode_without_bytes(const Gathered& piece);
 
@@ -86,6 +100,10 @@ std::optional<Welcome> decode_welcome(std::span<const uint8_t> payload);
 std::optional<Contribution> decode_contribution(std::span<const uint8_t> payload);
 std::optional<Gathered> decode_gathered(std::span<const uint8_t> payload);
 std::optional<Failure> decode_failure(std::span<const uint8_t> payload);
+std::optional<Stall> decode_stall(std::span<const uint8_t> payload);
+std::optional<Position> decode_position(std::span<const uint8_t> payload);
+std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t> payload);
+std::optional<uint64_t> decode_number(std::span<const uint8_t> payload);
 
 /// The concatenation that Gathered pieces carry, and its parts again.
 Bytes concatenate(const std::vector<Bytes>& parts);

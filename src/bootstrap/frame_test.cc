@@ -39,6 +39,38 @@ TEST_CASE("frames come back as they were") {
   CHECK(failure->reason == "late");
 }
 
+TEST_CASE("what ranks say of collectives and of leaving comes back as it was") {
+  const Stall stall{{Code::Timeout, 2, "it timed out"}, 1ULL << 40, "barrier #3", "detail"};
+  const auto same_stall = decode_stall(payload(encode(stall)));
+  REQUIRE(same_stall);
+  CHECK(same_stall->failure.code == Code::Timeout);
+  CHECK(same_stall->failure.rank == 2);
+  CHECK(same_stall->failure.reason == "it timed out");
+  CHECK(same_stall->sequence == 1ULL << 40);
+  CHECK(same_stall->call == "barrier #3");
+  CHECK(same_stall->detail == "detail");
+  const auto position = decode_position(payload(encode(Position{7, 5, "barrier #6"})));
+  REQUIRE(position);
+  CHECK(position->called == 7);
+  CHECK(position->completed == 5);
+  CHECK(position->call == "barrier #6");
+  const auto departures =
+      decode_departures(payload(encode(std::vector<Departure>{{3, 4}, {5, 1ULL << 50}})));
+  REQUIRE(departures);
+  REQUIRE(departures->size() == 2);
+  CHECK((*departures)[1].rank == 5);
+  CHECK((*departures)[1].called == 1ULL << 50);
+  CHECK(decode_number(payload(encode_number(FrameType::Leave, 99))) == 99);
+
+  const Bytes frame = encode(stall);
+  const auto whole = payload(frame);
+  for (size_t n = 0; n < whole.size(); ++n) CHECK_FALSE(decode_stall(whole.first(n)));
+  CHECK_FALSE(decode_departures(whole.first(13)));
+  CHECK_FALSE(decode_number(whole.first(9)));
+  CHECK_FALSE(decode_stall(payload(encode(Stall{{Code::Ok, 0, ""}, 0, "", ""}))));
+  CHECK(encode(Position{0, 0, std::string(100'000, 'x')}).size() < kMaxCall + 64);
+}
+
 TEST_CASE("headers of unknown types and too long payloads are nonsense") {
   uint8_t bytes[kHeaderBytes];
   encode_header({kMaxPayload, FrameType::Join}, bytes);
@@ -47,7 +79,7 @@ TEST_CASE("headers of unknown types and too long payloads are nonsense") {
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, static_cast<FrameType>(0)}, bytes);
   CHECK_FALSE(decode_header(bytes));
-  encode_header({0, static_cast<FrameType>(10)}, bytes);
+  encode_header({0, static_cast<FrameType>(14)}, bytes);
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, FrameType::Leave}, bytes);
   bytes[7] = 1;
@@ -81,6 +113,10 @@ TEST_CASE("random bytes never decode beyond their end") {
     (void)decode_contribution(bytes);
     (void)decode_gathered(bytes);
     (void)decode_failure(bytes);
+    (void)decode_stall(bytes);
+    (void)decode_position(bytes);
+    (void)decode_departures(bytes);
+    (void)decode_number(bytes);
     const auto parts = split(bytes, random() % 5);
     size_t total = 0;
     if (parts) {

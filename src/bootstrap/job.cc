@@ -10,23 +10,14 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int64_t kHeartbeatsPerLiveness = 5;
-constexpr size_t kListedRanks = 16;
+// Ranks that leave one after the other are told of together: mostly nobody is left to be told.
+constexpr milliseconds kDepartureDelay(100);
 
 std::string name(const Join& rank) {
   return format("rank %d (%s)", rank.rank, rank.description.c_str());
 }
 
 }  // namespace
-
-std::string rank_list(const std::vector<int32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const size_t listed = std::min(ranks.size(), kListedRanks);
-  for (size_t i = 0; i < listed; ++i) {
-    text.append(i > 0 ? ", " : "").append(std::to_string(ranks[i]));
-  }
-  if (ranks.size() > listed) text += format(" and %zu more", ranks.size() - listed);
-  return text;
-}
 
 class Job::Member final : public Connection::Owner {
  public:
@@ -40,6 +31,7 @@ class Job::Member final : public Connection::Owner {
   std::shared_ptr<Connection> connection;
   Join join;
   bool left = false;
+  uint64_t called = 0;  ///< once it has left
   std::optional<Bytes> contribution;
 
  private:
@@ -143,9 +135,17 @@ void Job::on_join_timeout(int64_t timeout_ms) {
 
 void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t> payload) {
   if (header.type == FrameType::Heartbeat) return;
-  if (header.type == FrameType::Leave) return leave(member);
+  if (header.type == FrameType::Leave) {
+    if (const auto called = decode_number(payload)) return leave(member, *called);
+  }
   if (header.type == FrameType::Report) {
     if (const auto failure = decode_failure(payload)) return fail(*failure);
+  }
+  if (header.type == FrameType::Stalled && complete()) {
+    if (auto stall = decode_stall(payload)) return inquire(std::move(*stall));
+  }
+  if (header.type == FrameType::Whereabouts && inquest_) {
+    if (auto position = decode_position(payload)) return answer(member, std::move(*position));
   }
   if (header.type == FrameType::Contribution && complete()) {
     const auto contribution = decode_contribution(payload);
@@ -205,21 +205,68 @@ void Job::on_gather_timeout(int64_t timeout_ms) {
                n_ranks_, static_cast<long long>(timeout_ms))});
 }
 
-void Job::leave(Member& member) {
+void Job::leave(Member& member, uint64_t called) {
   if (!complete()) return lost(member, "it gave up before all ranks had joined");
   member.left = true;
+  member.called = called;
   member.connection->finish();
   if (++n_left_ == members_.size()) return end(std::nullopt);
   if (n_contributions_ > 0 && !member.contribution) {
     return fail({Code::RemoteError, member.join.rank,
                  name(member.join) + " left the communicator while others exchange data"});
   }
+  departures_.push_back({member.join.rank, called});
+  if (!departure_timer_) {
+    departure_timer_ = loop_.at(Loop::now() + kDepartureDelay, [this] { tell_departures(); });
+  }
+  if (inquest_) {
+    inquest_->add_departure(member.join.rank, called);
+    if (inquest_->complete()) return conclude();
+  }
   if (member.join.service != options_.service || said_farewell_) return;
   // This process may now end in peace, without telling its Service: nobody waits for it.
+  tell_departures();
   said_farewell_ = true;
   for (const auto& [rank, other] : members_) {
     if (!other->left) other->connection->send(encode_empty(FrameType::Farewell));
   }
+}
+
+void Job::tell_departures() {
+  if (departure_timer_) loop_.cancel(*departure_timer_);
+  departure_timer_.reset();
+  const Bytes frame = encode(departures_);
+  departures_.clear();
+  for (const auto& [rank, member] : members_) {
+    if (!member->left) member->connection->send(frame);
+  }
+}
+
+// The first collective that does not complete is the one to explain.
+void Job::inquire(Stall stall) {
+  if (inquest_) return;
+  const Bytes frame = encode_number(FrameType::Inquiry, stall.sequence);
+  inquest_.emplace(std::move(stall), n_ranks_);
+  for (const auto& [rank, member] : members_) {
+    if (member->left) {
+      inquest_->add_departure(rank, member->called);
+    } else {
+      member->connection->send(frame);
+    }
+  }
+  inquest_timer_ = loop_.at(Loop::now() + milliseconds(shortest_liveness_ms() / 2), [this] {
+    inquest_timer_.reset();
+    conclude();
+  });
+}
+
+void Job::answer(const Member& member, Position position) {
+  inquest_->add_answer(member.join.rank, std::move(position));
+  if (inquest_->complete()) conclude();
+}
+
+void Job::conclude() {
+  fail(inquest_->conclusion());
 }
 
 void Job::lost(Member& member, const std::string& why) {
@@ -251,19 +298,24 @@ void Job::farewell(std::optional<int32_t> abandoned) {
 void Job::end(const std::optional<Failure>& failure) {
   if (ended_) return;
   ended_ = true;
-  for (auto* timer : {&join_timer_, &gather_timer_, &tick_timer_}) {
+  for (auto* timer :
+       {&join_timer_, &gather_timer_, &tick_timer_, &departure_timer_, &inquest_timer_}) {
     if (*timer) loop_.cancel(**timer);
     timer->reset();
   }
   options_.on_end(failure);
 }
 
-Duration Job::tick_period() const {
+int64_t Job::shortest_liveness_ms() const {
   int64_t shortest = options_.liveness_ms;
   for (const auto& [rank, member] : members_) {
     shortest = std::min(shortest, member->join.liveness_ms);
   }
-  return std::max(milliseconds(shortest / kHeartbeatsPerLiveness), milliseconds(10));
+  return shortest;
+}
+
+Duration Job::tick_period() const {
+  return std::max(milliseconds(shortest_liveness_ms() / kHeartbeatsPerLiveness), milliseconds(10));
 }
 
 void Job::tick() {

@@ -12,12 +12,10 @@
 
 #include "bootstrap/connection.h"
 #include "bootstrap/frame.h"
+#include "bootstrap/inquest.h"
 #include "bootstrap/loop.h"
 
 namespace hetccl::bootstrap {
-
-/// "rank 3", "ranks 2, 5", at most 16 of them by number: "ranks 0, 1, ... and 84 more".
-std::string rank_list(const std::vector<int32_t>& ranks);
 
 class Job {
  public:
@@ -55,13 +53,18 @@ class Job {
   void contribute(Member& member, const Contribution& contribution);
   void send_gathered();
   void on_gather_timeout(int64_t timeout_ms);
-  void leave(Member& member);
+  void leave(Member& member, uint64_t called);
+  void tell_departures();
+  void inquire(Stall stall);
+  void answer(const Member& member, Position position);
+  void conclude();
   void lost(Member& member, const std::string& why);
   void fail(const Failure& failure);
   void on_join_timeout(int64_t timeout_ms);
   void tick();
   void end(const std::optional<Failure>& failure);
   [[nodiscard]] bool complete() const;
+  [[nodiscard]] int64_t shortest_liveness_ms() const;
   [[nodiscard]] Duration tick_period() const;
 
   Loop& loop_;
@@ -73,7 +76,10 @@ class Job {
   bool said_farewell_ = false;
   uint64_t gather_sequence_ = 0;
   size_t n_contributions_ = 0;
-  std::optional<Loop::Timer> join_timer_, gather_timer_, tick_timer_;
+  std::vector<Departure> departures_;  // that the others have not been told yet
+  std::optional<Inquest> inquest_;     // into the first collective that does not complete
+  std::optional<Loop::Timer> join_timer_, gather_timer_, tick_timer_, departure_timer_,
+      inquest_timer_;
   TimePoint join_deadline_ = TimePoint::max();
   TimePoint gather_deadline_ = TimePoint::max();
   bool ended_ = false;

@@ -39,7 +39,7 @@ void exchange(int n_ranks, int n_services, int rounds) {
       }
       if (!right || !session.barrier(20'000).ok()) ++wrong[static_cast<size_t>(rank)];
     }
-    session.leave();
+    session.leave(0);
   });
   CHECK(wrong == std::vector<int>(wrong.size()));
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
@@ -113,8 +113,8 @@ TEST_CASE("ranks may leave in any order, the coordinator's first") {
     Sessions sessions = join_all({one.get(), two.get()}, id.value(), 2, &boxes);
     REQUIRE(complete(sessions));
     const size_t first = coordinator_first ? 0 : 1;
-    sessions[first]->leave();
-    sessions[first]->leave();
+    sessions[first]->leave(0);
+    sessions[first]->leave(0);
     CHECK(sessions[first]->barrier(1'000).code() == Code::InvalidUsage);
     sessions[first].reset();
     (coordinator_first ? one : two).reset();
@@ -149,7 +149,7 @@ TEST_CASE("a session may outlive its service") {
   REQUIRE(complete(sessions));
   one.reset();
   CHECK(sessions[0]->barrier(1'000).code() == Code::Aborted);
-  sessions[0]->leave();
+  sessions[0]->leave(0);
 }
 
 TEST_CASE("joining a communicator that has ended says so") {

@@ -107,7 +107,7 @@ TEST_CASE("a rank that gives up or dies while others wait is named") {
     Status waiting;
     std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
     Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "host u"});
-    const Bytes leave = encode_empty(FrameType::Leave);
+    const Bytes leave = encode_number(FrameType::Leave, 0);
     if (gives_up) says.insert(says.end(), leave.begin(), leave.end());
     net::Wire rank = insider(decode(id.value()).value(), says);
     if (!gives_up) rank.reset();

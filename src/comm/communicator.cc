@@ -13,7 +13,7 @@ Communicator::~Communicator() {
     if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
     runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
   }
-  if (session_ != nullptr) session_->leave();
+  if (session_ != nullptr) session_->leave(recorder_.called());
   if (executor_ != nullptr) runtime_.engine().remove(*executor_);
   runtime_.engine().exclusively([&] {
     channels_.clear();
@@ -66,7 +66,8 @@ Status Communicator::call(const CollectiveArguments& arguments, void* native_str
 
 Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void* native_stream) {
   const Signature& signature = arguments.signature;
-  const TimePoint deadline = runtime_.engine().clock().now() + milliseconds(timeout_ms_.load());
+  const TimePoint now = runtime_.engine().clock().now();
+  const TimePoint deadline = now + milliseconds(timeout_ms_.load());
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
@@ -86,7 +87,8 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
                         .signature = signature,
                         .factor = arguments.factor,
                         .sequence = sequence_++,
-                        .deadline = deadline};
+                        .deadline = deadline,
+                        .launched = now};
   auto number = executor_->launch(program->exec, choice, call, *stream);
   if (!number.ok()) {
     const Status status =
@@ -186,7 +188,7 @@ Status Communicator::drain() {
     runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
     status = failure();
   } while (!close());
-  session_->leave();
+  session_->leave(recorder_.called());
   return status;
 }
 
@@ -237,6 +239,33 @@ void Communicator::abort(const std::string& why) {
 void Communicator::report(Code code, int culprit, const std::string& reason) {
   log_.debug("reporting: %s", reason.c_str());
   session_->report({code, culprit, reason});
+}
+
+void Communicator::on_fault(const exec::Fault& fault) {
+  if (!fault.stall) {
+    return report(fault.status.code(), fault.rank,
+                  format("rank %d: %s", rank(), fault.status.message().c_str()));
+  }
+  const exec::Stall& stall = *fault.stall;
+  log_.debug("asking why: %s", fault.status.message().c_str());
+  session_->report_stall(bootstrap::Stall{{fault.status.code(), fault.rank, stall.what},
+                                          stall.sequence,
+                                          stall.call,
+                                          format("rank %d: %s", rank(), stall.detail.c_str())});
+}
+
+void Communicator::on_left(int who, uint64_t called) {
+  departures_.add(who, called);
+  // Who is still setting up waits for the other in vain.
+  if (phase_.load(std::memory_order_acquire) != Phase::Opening) return;
+  cancel_->set(
+      error(Code::RemoteError, "rank %d left while the communicator was being set up", who));
+}
+
+bootstrap::Position Communicator::position(uint64_t sequence) const {
+  const auto record = recorder_.find(sequence);
+  return {recorder_.called(), recorder_.ended(),
+          record ? describe(record->signature, sequence) : ""};
 }
 
 void Communicator::on_failure(const bootstrap::Failure& failure) {

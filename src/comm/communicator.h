@@ -142,7 +142,10 @@ class Communicator {
   bool close();
   [[nodiscard]] Status check_ready();
   void report(Code code, int rank, const std::string& reason);
+  void on_fault(const exec::Fault& fault);
   void on_failure(const bootstrap::Failure& failure);
+  void on_left(int rank, uint64_t called);
+  [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;
   // Fixes the cause of failure; false when there is one already.
   bool settle(Status cause);
   void stop(Status status);
@@ -171,6 +174,9 @@ class Communicator {
   std::map<plan::Spec, std::unique_ptr<Program>> programs_;
   uint64_t sequence_ = 0;
   Statistics statistics_;
+
+  exec::Recorder recorder_;
+  exec::Departures departures_;
 
   std::mutex failure_mutex_;
   std::condition_variable verdict_;

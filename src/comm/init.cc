@@ -111,6 +111,8 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   join.timeout_ms = init_left_ms();
   join.cancel = cancel_.get();
   join.on_failure = [this](const bootstrap::Failure& failure) { on_failure(failure); };
+  join.on_left = [this](int who, uint64_t called) { on_left(who, called); };
+  join.position = [this](uint64_t sequence) { return position(sequence); };
   HETCCL_ASSIGN(session_, runtime_.service().join(id, std::move(join)));
   return {};
 }
@@ -185,10 +187,10 @@ Status Communicator::open_executor() {
   for (const auto& [peer, channel] : channels_) options.channels[peer] = channel.get();
   options.communicator = session_->communicator();
   options.n_ranks = n_ranks();
-  options.on_fault = [this](const exec::Fault& fault) {
-    report(fault.status.code(), fault.rank,
-           format("rank %d: %s", rank(), fault.status.message().c_str()));
-  };
+  options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
+  options.recorder = &recorder_;
+  options.departures = &departures_;
+  options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   std::lock_guard lock(launch_mutex_);

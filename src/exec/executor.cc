@@ -57,7 +57,8 @@ bool Executor::poll(TimePoint now) {
     for (auto& lane : lanes_) moved |= poll_lane(lane);
     if (!moved && !faulted_) check(now);
   }
-  retire();
+  if (options_.recorder != nullptr) note_starts(now);
+  retire(now);
   const bool retired = retired_.load(std::memory_order_relaxed) != before;
   // What a failed library ends looks complete: say so before anybody believes it.
   if (retired && !aborted_ && !faulted_) check_library();
@@ -140,18 +141,37 @@ bool Executor::complete(Lane& lane) {
       const uint64_t bytes =
           op.resolve(region, entry->slice).count * size_of(op.call.signature.type);
       bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+      if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
     }
     ++lane.complete.entry;
   }
   return true;
 }
 
-void Executor::retire() {
+void Executor::note_starts(TimePoint now) {
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  for (; noted_ < launched; ++noted_) {
+    Operation& op = at(noted_);
+    if (op.program->is_direct()) continue;  // it is enqueued without a sign of its own
+    if (!op.started().reached(1)) return;
+    options_.recorder->start(op.call.sequence, now);
+  }
+}
+
+void Executor::note_end(uint64_t number, TimePoint now) {
+  noted_ = std::max(noted_, number + 1);  // once retired it is another operation's memory
+  const bool failed = aborted_ || faulted_;
+  options_.recorder->end(at(number).call.sequence,
+                         failed ? Record::State::Failed : Record::State::Completed, now);
+}
+
+void Executor::retire(TimePoint now) {
   uint64_t retired = retired_.load(std::memory_order_relaxed);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   while (retired < launched && at(retired).finished().reached(1)) {
     // The flags of its messages are set by `complete`, so every lane has passed it or stands at its
     // end.
+    if (options_.recorder != nullptr) note_end(retired, now);
     std::lock_guard lock(free_mutex_);
     free_.push_back(&at(retired));
     retired_.store(++retired, std::memory_order_release);
@@ -161,45 +181,67 @@ void Executor::retire() {
 void Executor::check(TimePoint now) {
   for (auto& lane : lanes_) {
     if (lane.channel->status().ok() || entry_at(lane, lane.complete) == nullptr) continue;
-    return fault(lane.channel->status(), lane.peer);
+    return fault({lane.channel->status(), lane.peer, {}});
   }
-  if (!check_library()) return;
+  if (!check_library() || !check_departures(now)) return;
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
-    if (now >= at(n).call.deadline && !at(n).finished().reached(1)) return time_out(at(n));
+    Operation& op = at(n);
+    if (now < op.call.deadline || op.finished().reached(1)) continue;
+    const auto given =
+        std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
+    return stall(Code::Timeout, op,
+                 format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
   }
 }
 
 bool Executor::check_library() {
   Status status = options_.ccl->async_error();
   if (status.ok()) return true;
-  fault(std::move(status), -1);
+  fault({std::move(status), -1, {}});
   return false;
 }
 
-void Executor::time_out(const Operation& op) {
+// A rank may leave while others still work on what it has completed; but what it has not called
+// cannot complete. Those others have the grace to finish before everything ends.
+bool Executor::check_departures(TimePoint now) {
+  if (options_.departures == nullptr) return true;
+  const uint64_t first = options_.departures->first_incomplete();
+  if (first == UINT64_MAX) return true;
+  const uint64_t oldest = retired_.load(std::memory_order_relaxed);
+  if (oldest == launched_.load(std::memory_order_acquire)) return true;
+  Operation& op = at(oldest);
+  if (op.call.sequence < first || op.finished().reached(1)) return true;
+  if (abandoned_ != oldest || abandoned_since_ == TimePoint::max()) {
+    abandoned_ = oldest;
+    abandoned_since_ = now;
+  }
+  if (now - abandoned_since_ < options_.departure_grace) return true;
+  stall(Code::RemoteError, op, "cannot complete", options_.departures->rank());
+  return false;
+}
+
+void Executor::stall(Code code, const Operation& op, const std::string& how, int rank) {
   std::vector<int> late;
   for (auto& lane : lanes_) {
     const bool waits = entry_at(lane, lane.complete) != nullptr;
     if (waits && (late.empty() || late.back() != lane.peer)) late.push_back(lane.peer);
   }
-  const Signature& call = op.call.signature;
-  fault(error(Code::Timeout,
-              "%s (sequence %llu, count %llu, %s) did not finish before its deadline; %s%s",
-              std::string(name_of(call.collective)).c_str(),
-              static_cast<unsigned long long>(op.call.sequence),
-              static_cast<unsigned long long>(call.count), std::string(name_of(call.type)).c_str(),
-              late.empty() ? "ranks of the own cluster have not entered it"
-                           : "messages are missing to or from rank ",
-              list_of(late).c_str()),
-        late.size() == 1 ? late[0] : -1);
+  Stall stalled;
+  stalled.sequence = op.call.sequence;
+  stalled.call = describe(op.call.signature, op.call.sequence);
+  stalled.what = stalled.call + " " + how;
+  stalled.detail = late.empty() ? "it waits for ranks of its own cluster"
+                                : "it waits for messages to or from rank " + list_of(late);
+  if (rank < 0 && late.size() == 1) rank = late[0];
+  fault({Status(code, stalled.what + ": " + stalled.detail), rank, std::move(stalled)});
 }
 
-void Executor::fault(Status status, int rank) {
+void Executor::fault(Fault fault) {
   faulted_ = true;
-  if (options_.on_fault) options_.on_fault({std::move(status), rank});
+  if (options_.on_fault) options_.on_fault(fault);
 }
 
 void Executor::abort() {

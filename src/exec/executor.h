@@ -7,21 +7,34 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ccl/ccl.h"
 #include "device/device.h"
+#include "exec/departures.h"
 #include "exec/engine.h"
 #include "exec/operation.h"
+#include "exec/recorder.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
 namespace hetccl::exec {
 
+/// A collective that does not complete. Other ranks may know why.
+struct Stall {
+  uint64_t sequence = 0;
+  std::string call;    ///< "all_reduce #3 (10 float32, sum)"
+  std::string what;    ///< "all_reduce #3 (10 float32, sum) timed out after 100 ms"
+  std::string detail;  ///< what this rank sees of it: "it waits for messages to or from rank 1"
+};
+
 /// What went wrong, and with which rank (-1: unknown).
 struct Fault {
   Status status;
   int rank = -1;
+  std::optional<Stall> stall;  ///< where `status` says no more than this
 };
 
 struct ExecutorOptions {
@@ -30,6 +43,10 @@ struct ExecutorOptions {
   std::map<int, transport::Channel*> channels;  ///< by peer rank
   uint64_t communicator = 0;
   int n_ranks = 1;
+  Recorder* recorder = nullptr;            ///< may be null
+  const Departures* departures = nullptr;  ///< may be null
+  /// How long after a rank's departure an operation that misses it may still hold up others.
+  Duration departure_grace{};
   /// Called once, by whoever drives, when a channel, the vendor library or a deadline fails. Must
   /// not block.
   std::function<void(const Fault&)> on_fault;
@@ -110,11 +127,14 @@ class Executor : public Driven {
   // yet.
   const plan::Issue* entry_at(const Lane& lane, Cursor& cursor);
   [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
-  void retire();
+  void retire(TimePoint now);
+  void note_starts(TimePoint now);
+  void note_end(uint64_t number, TimePoint now);
   void check(TimePoint now);
   bool check_library();
-  void time_out(const Operation& op);
-  void fault(Status status, int rank);
+  bool check_departures(TimePoint now);
+  void stall(Code code, const Operation& op, const std::string& how, int rank);
+  void fault(Fault fault);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }
 
   ExecutorOptions options_;
@@ -132,6 +152,9 @@ class Executor : public Driven {
   std::atomic<uint64_t> launched_{0}, retired_{0};
   std::atomic<uint64_t> bytes_sent_{0};
   TimePoint next_deadline_check_{};
+  uint64_t noted_ = 0;      // operations whose start was noted; engine only
+  uint64_t abandoned_ = 0;  // the operation that misses a rank, since `abandoned_since_`
+  TimePoint abandoned_since_ = TimePoint::max();
   bool faulted_ = false;  // engine only
   bool aborted_ = false;  // engine only
 };

@@ -21,11 +21,6 @@ uint64_t slice_length(const plan::Choice& choice, uint64_t count, DataType type)
   return std::min(std::max(wanted, least), round_up(std::max<uint64_t>(count, 1), grain));
 }
 
-// Work for the vendor's library alone goes straight onto the user's stream.
-bool is_direct(const Program& program) {
-  return program.plan.steps.size() == 1 && program.steps[0].queue == Queue::Ccl;
-}
-
 // An average divides and a pre-multiplied sum multiplies once, in steps that say so; all others
 // sum.
 Reducer reducer_of(const Call& call, const plan::Step& step) {
@@ -40,12 +35,21 @@ Reducer reducer_of(const Call& call, const plan::Step& step) {
 Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& choice,
                                   const Call& call, device::Stream& user) {
   const Signature& signature = call.signature;
-  const bool direct = is_direct(program);
+  const bool direct = program.is_direct();
   const uint64_t length = direct ? std::max<uint64_t>(signature.count, 1)
                                  : slice_length(choice, signature.count, signature.type);
   const auto slices =
       static_cast<uint32_t>(std::max<uint64_t>(1, (signature.count + length - 1) / length));
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
+  if (options_.recorder != nullptr) {
+    Record record;
+    record.sequence = call.sequence;
+    record.signature = signature;
+    record.slice_elements = length;
+    record.slices = slices;
+    record.launched = call.launched;
+    options_.recorder->launch(record);
+  }
   HETCCL_ASSIGN(Operation * op, take());
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
 

@@ -23,6 +23,7 @@ struct Call {
   Factor factor;  ///< of this rank, for PreMulSum
   uint64_t sequence = 0;
   TimePoint deadline = TimePoint::max();
+  TimePoint launched{};
 };
 
 /// A piece of memory that a region of a slice denotes.

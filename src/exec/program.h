@@ -41,6 +41,9 @@ struct Program {
   std::vector<StepInfo> steps;  ///< parallel to plan.steps
   std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
 
+  /// Work for the vendor's library alone goes straight onto the user's stream.
+  [[nodiscard]] bool is_direct() const { return steps.size() == 1 && steps[0].queue == Queue::Ccl; }
+
   /// InternalError when the plan breaks a rule of its own IR.
   static Result<Program> compile(plan::RankPlan plan);
 };

@@ -85,6 +85,13 @@ std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
   return wrong.empty() ? "" : test.text() + ": " + wrong;
 }
 
+Status sum(Communicator& communicator, std::vector<float>& data, void* stream) {
+  CollectiveArguments arguments;
+  arguments.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, data.size()};
+  arguments.send = arguments.recv = data.data();
+  return communicator.call(arguments, stream);
+}
+
 fake::Case all_reduce(const Ranks& ranks, uint64_t count) {
   Case test;
   test.labels = ranks.labels();

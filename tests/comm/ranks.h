@@ -44,6 +44,9 @@ class Ranks {
 /// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
 std::string run(Ranks& ranks, const fake::Case& test, bool asynchronous);
 
+/// The sum of `data` over all ranks, in place; blocking without a stream.
+Status sum(Communicator& communicator, std::vector<float>& data, void* stream = nullptr);
+
 /// A sum of `count` floats.
 fake::Case all_reduce(const Ranks& ranks, uint64_t count);
 

@@ -1,0 +1,64 @@
+#include "bootstrap/inquest.h"
+
+#include <doctest/doctest.h>
+
+namespace hetccl::bootstrap {
+namespace {
+
+Stall stall() {
+  return {{Code::Timeout, -1, "all_reduce #17 (8 float32, sum) timed out after 300 ms"},
+          17,
+          "all_reduce #17 (8 float32, sum)",
+          "rank 1: it waits for messages to or from rank 3"};
+}
+
+Position at(uint64_t called, uint64_t completed, const std::string& call = stall().call) {
+  return {called, completed, called > 17 ? call : ""};
+}
+
+TEST_CASE("ranks that are missing, elsewhere, gone or mute are named, with where they are") {
+  Inquest inquest(stall(), 7);
+  inquest.add_answer(1, at(18, 17));
+  inquest.add_answer(0, at(19, 17));
+  inquest.add_answer(2, at(16, 16));
+  inquest.add_answer(5, at(0, 0));
+  inquest.add_answer(3, at(18, 17, "broadcast #17 (8 float32, root 0)"));
+  inquest.add_departure(6, 12);
+  CHECK(!inquest.complete());
+  const Failure failure = inquest.conclusion();
+  CHECK(failure.code == Code::Timeout);
+  CHECK(failure.rank == 6);
+  CHECK(failure.reason ==
+        "all_reduce #17 (8 float32, sum) timed out after 300 ms: rank 6 has left the communicator "
+        "without calling it (rank 6 is at #11); ranks 2, 5 have not called it (rank 2 is at #15, "
+        "rank 5 has called nothing); rank 3 called broadcast #17 (8 float32, root 0) instead; rank "
+        "4 does not answer");
+  inquest.add_answer(4, at(18, 17));
+  CHECK(inquest.complete());
+  CHECK(inquest.conclusion().reason.find("rank 4") == std::string::npos);
+}
+
+TEST_CASE("where every rank has called it, what the reporter sees is told") {
+  Inquest inquest(stall(), 3);
+  inquest.add_answer(0, at(40, 18));
+  inquest.add_departure(1, 18);
+  inquest.add_answer(2, at(1018, 17, ""));  // forgotten
+  CHECK(inquest.complete());
+  const Failure failure = inquest.conclusion();
+  CHECK(failure.rank == -1);
+  CHECK(failure.reason ==
+        "all_reduce #17 (8 float32, sum) timed out after 300 ms: every rank has called it, ranks "
+        "0, 1 have completed it; rank 1: it waits for messages to or from rank 3");
+}
+
+TEST_CASE("a thousand missing ranks make no thousand words") {
+  Inquest inquest(stall(), 1000);
+  for (int32_t rank = 1; rank < 1000; ++rank) inquest.add_answer(rank, at(3, 3));
+  const std::string reason = inquest.conclusion().reason;
+  CHECK(reason.size() < 400);
+  CHECK(reason.find("and 983 more have not called it (rank 1 is at #2") != std::string::npos);
+  CHECK(reason.find("rank 0 does not answer") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,66 @@
+// The flight recorder: what became of a communicator's last operations, for people who look for
+// the reason of a hang or a failure.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/types.h"
+
+namespace hetccl::exec {
+
+/// What is known of one operation. Times that are not known (yet) are zero.
+struct Record {
+  enum class State : uint8_t { Launched, Started, Completed, Failed };
+  uint64_t sequence = 0;
+  Signature signature;
+  uint64_t slice_elements = 0;
+  uint32_t slices = 0;
+  uint64_t sent_bytes = 0;  ///< payload that this rank has sent to other clusters
+  State state = State::Launched;
+  TimePoint launched{};
+  TimePoint started{};    ///< the user's stream had reached it; not known of direct calls
+  TimePoint completed{};  ///< or failed
+};
+
+/// A ring of the last kOperations. One thread at a time launches, one at a time drives; anybody
+/// reads, and gets what was whole at that moment. Writing is a few stores.
+class Recorder {
+ public:
+  static constexpr size_t kOperations = 1024;
+
+  // By the thread that launches.
+  void launch(const Record& record);
+  // By whoever drives.
+  void start(uint64_t sequence, TimePoint when);
+  void send(uint64_t sequence, uint64_t bytes);
+  void end(uint64_t sequence, Record::State state, TimePoint when);
+
+  /// Operations launched, and those of them that have ended, since the beginning.
+  [[nodiscard]] uint64_t called() const { return called_.load(std::memory_order_acquire); }
+  [[nodiscard]] uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
+  /// What was called under that number; nullopt when nothing was, or when it is forgotten.
+  [[nodiscard]] std::optional<Record> find(uint64_t sequence) const;
+  /// All that is remembered, oldest first.
+  [[nodiscard]] std::vector<Record> records() const;
+
+ private:
+  // Every word is an atomic, so that a reader who meets a writer reads nonsense at worst, and
+  // throws it away when `tag` has changed meanwhile.
+  struct Entry {
+    std::atomic<uint64_t> tag{0};  // sequence + 1; 0 while it is written
+    std::atomic<uint64_t> kind{0}, count{0}, slice_elements{0}, slices{0};
+    std::atomic<uint64_t> sent_bytes{0}, state{0};
+    std::atomic<int64_t> launched{0}, started{0}, completed{0};
+  };
+  Entry& at(uint64_t sequence) { return entries_[sequence % kOperations]; }
+
+  std::array<Entry, kOperations> entries_;
+  std::atomic<uint64_t> called_{0}, ended_{0};
+};
+
+}  // namespace hetccl::exec

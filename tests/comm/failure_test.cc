@@ -1,0 +1,119 @@
+// Ranks that leave, are missing, or call something else: every other rank is told who it is.
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "comm/ranks.h"
+
+namespace {
+
+using namespace hetccl;
+using namespace hetccl::comm;
+using std::chrono::milliseconds;
+
+Config quick(int64_t liveness_ms) {
+  Config config;
+  config.liveness_ms = liveness_ms;
+  return config;
+}
+
+const std::vector<std::vector<std::string>> kLayouts = {
+    {"A", "A", "A"}, {"A", "B", "B"}, {"A", "B", "C"}};
+
+}  // namespace
+
+TEST_CASE("a collective that a rank left without calling fails within about the liveness time") {
+  for (const auto& labels : kLayouts) {
+    for (const int leaver : {0, 2}) {  // rank 0's Runtime holds the coordinator
+      Ranks ranks(labels, quick(500), false);
+      std::vector<Status> statuses(3);
+      std::vector<milliseconds> took(3);
+      on_all_ranks(3, [&](int rank) {
+        const auto r = static_cast<size_t>(rank);
+        std::vector<float> data(5000, 1);
+        CHECK(sum(*ranks[rank], data).ok());
+        if (rank == leaver) {
+          CHECK(ranks[rank]->finish().ok());
+          return;
+        }
+        const auto begin = steady_clock().now();
+        statuses[r] = sum(*ranks[rank], data);
+        took[r] = std::chrono::duration_cast<milliseconds>(steady_clock().now() - begin);
+      });
+      const Status& first = statuses[leaver == 0 ? 2 : 0];
+      for (int rank = 0; rank < 3; ++rank) {
+        if (rank == leaver) continue;
+        const auto r = static_cast<size_t>(rank);
+        CAPTURE(statuses[r].message());
+        CHECK(statuses[r].code() == Code::RemoteError);
+        CHECK(statuses[r].message() == first.message());
+        CHECK(statuses[r].message().find(
+                  format("all_reduce #1 (5000 float32, sum) cannot complete: rank %d has left the "
+                         "communicator without calling it (rank %d is at #0)",
+                         leaver, leaver)) != std::string::npos);
+        CHECK(took[r] >= milliseconds(490));
+        CHECK(took[r] < milliseconds(4'000));
+      }
+    }
+  }
+}
+
+TEST_CASE("who leaves after its last call does no harm to those who are slower") {
+  for (const auto& labels : kLayouts) {
+    Ranks ranks(labels, quick(300), false);
+    constexpr int kCalls = 40;
+    on_all_ranks(3, [&](int rank) {
+      // Enqueued at once; rank 1 enters the last of them only when rank 0 has long gone.
+      void* stream = ranks.runtime(rank).create_host_stream().value();
+      std::vector<std::vector<float>> data(kCalls, std::vector<float>(2000, 1));
+      for (int i = 0; i < kCalls; ++i) {
+        // A broadcast from rank 0 leaves it free as soon as its data is with the others.
+        auto& buffer = data[static_cast<size_t>(i)];
+        if (i >= kCalls - 2 && rank == 1) std::this_thread::sleep_for(milliseconds(500));
+        CollectiveArguments arguments;
+        arguments.signature = {Collective::Broadcast, DataType::Float32, RedOp::Sum, 0, 2000};
+        arguments.send = arguments.recv = buffer.data();
+        CHECK(ranks[rank]->call(arguments, stream).ok());
+      }
+      CHECK(ranks[rank]->finish().ok());
+      CHECK(ranks.runtime(rank).destroy_host_stream(stream).ok());
+    });
+  }
+}
+
+TEST_CASE("a call after a rank has left fails too, with its name") {
+  Ranks ranks({"A", "A"}, quick(300), true);
+  CHECK(ranks[1]->finish().ok());
+  std::this_thread::sleep_for(milliseconds(300));
+  std::vector<float> data(100, 1);
+  const Status status = sum(*ranks[0], data);
+  CHECK(status.code() == Code::RemoteError);
+  CHECK(status.message().find("rank 1 has left the communicator") != std::string::npos);
+  CHECK(status.message().find("rank 1 has called nothing") != std::string::npos);
+}
+
+TEST_CASE("a timeout names the call and the ranks that are missing, in the same words everywhere") {
+  for (const auto& labels : kLayouts) {
+    Ranks ranks(labels, quick(2'000), false);
+    std::vector<Status> statuses(3);
+    on_all_ranks(3, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      std::vector<float> data(1000, 1);
+      for (int i = 0; i < 3; ++i) CHECK(sum(*ranks[rank], data).ok());
+      if (rank == 1) {
+        std::this_thread::sleep_for(milliseconds(600));
+        statuses[r] = ranks[rank]->failure();
+        return;
+      }
+      ranks[rank]->set_timeout(200);
+      statuses[r] = sum(*ranks[rank], data);
+    });
+    for (const auto& status : statuses) {
+      CAPTURE(status.message());
+      CHECK(status.code() == Code::Timeout);
+      CHECK(status.message() ==
+            "all_reduce #3 (1000 float32, sum) timed out after 200 ms: rank 1 has not called it "
+            "(rank 1 is at #2)");
+    }
+  }
+}
