@@ -6,6 +6,10 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
+namespace {
+constexpr size_t kMaxUserStreams = 64;
+}  // namespace
+
 Communicator::~Communicator() {
   cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
   chores_.wait();
@@ -65,12 +69,24 @@ Status Communicator::call(const CollectiveArguments& arguments, void* native_str
 }
 
 Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void* native_stream) {
-  const Signature& signature = arguments.signature;
   const TimePoint now = runtime_.engine().clock().now();
   const TimePoint deadline = now + milliseconds(timeout_ms_.load());
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(lock, deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  auto number = enqueue(arguments, native_stream, now, deadline);
+  if (number.ok()) return number;
+  // The others may have called it, and wait for this rank.
+  const std::string call(name_of(arguments.signature.collective));
+  const Status status = number.status().with("launching " + call);
+  lock.unlock();
+  report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
+  return await_verdict();
+}
+
+Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, void* native_stream,
+                                       TimePoint now, TimePoint deadline) {
+  const Signature& signature = arguments.signature;
   const plan::Spec spec = plan::spec_of(signature);
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
@@ -89,15 +105,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
                         .sequence = sequence_++,
                         .deadline = deadline,
                         .launched = now};
-  auto number = executor_->launch(program->exec, choice, call, *stream);
-  if (!number.ok()) {
-    const Status status =
-        number.status().with("launching " + std::string(name_of(signature.collective)));
-    lock.unlock();
-    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
-    return await_verdict();
-  }
-  return number;
+  return executor_->launch(program->exec, choice, call, *stream);
 }
 
 Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
@@ -140,11 +148,16 @@ Result<const Communicator::Program*> Communicator::program_for(const plan::Spec&
 
 Result<device::Stream*> Communicator::stream_for(void* native) {
   if (native == nullptr) return own_stream_.get();
-  auto& stream = user_streams_[native];
-  if (stream == nullptr) {
-    HETCCL_ASSIGN(stream, device_->wrap_stream(native));
+  // Streams come and go, and so does what is kept of them.
+  const uint64_t destroyed = runtime_.destroyed_host_streams();
+  if (destroyed != destroyed_streams_ || user_streams_.size() >= kMaxUserStreams) {
+    user_streams_.clear();
+    destroyed_streams_ = destroyed;
   }
-  return stream.get();
+  const auto known = user_streams_.find(native);
+  if (known != user_streams_.end()) return known->second.get();
+  HETCCL_ASSIGN(auto stream, device_->wrap_stream(native));
+  return user_streams_.emplace(native, std::move(stream)).first->second.get();
 }
 
 Status Communicator::known() {

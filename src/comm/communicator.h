@@ -136,6 +136,8 @@ class Communicator {
   Result<const Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
+  Result<uint64_t> enqueue(const CollectiveArguments& arguments, void* native_stream, TimePoint now,
+                           TimePoint deadline);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   Status await_verdict();
   Status drain();
@@ -169,8 +171,9 @@ class Communicator {
 
   // Guards launching: what follows, and the executor's caller side.
   std::mutex launch_mutex_;
-  std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
-  std::map<void*, std::unique_ptr<device::Stream>> user_streams_;
+  std::unique_ptr<device::Stream> own_stream_;                     // for calls without a stream
+  std::map<void*, std::unique_ptr<device::Stream>> user_streams_;  // used lately
+  uint64_t destroyed_streams_ = 0;  // of the Runtime, when `user_streams_` was begun
   std::map<plan::Spec, std::unique_ptr<Program>> programs_;
   uint64_t sequence_ = 0;
   Statistics statistics_;

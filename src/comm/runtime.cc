@@ -100,6 +100,7 @@ Status Runtime::destroy_host_stream(void* handle) {
   const auto* queue = static_cast<TaskQueue*>(handle);
   engine_->wait([&] { return queue->empty(); }, TimePoint::max());
   engine_->exclusively([&] { stream.reset(); });
+  destroyed_host_streams_.fetch_add(1, std::memory_order_release);
   return {};
 }
 

@@ -67,16 +67,24 @@ void Engine::notify() {
 }
 
 void Engine::exclusively(const std::function<void()>& change) {
-  changers_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
-  {
-    std::lock_guard lock(drive_mutex_);
-    change();
-    changers_.fetch_sub(1, std::memory_order_seq_cst);
-  }
-  released_.fetch_add(1, std::memory_order_seq_cst);
-  wake_queued();
-  wake_thread();
+  // In a destructor, since `change` may throw: drivers would stand aside for ever.
+  struct Turn {
+    explicit Turn(Engine& owner) : engine(owner) {
+      engine.changers_.fetch_add(1, std::memory_order_seq_cst);
+      if (engine.sleeping_.load(std::memory_order_seq_cst)) engine.waker_->ring();
+      engine.drive_mutex_.lock();
+    }
+    ~Turn() {
+      engine.changers_.fetch_sub(1, std::memory_order_seq_cst);
+      engine.drive_mutex_.unlock();
+      engine.released_.fetch_add(1, std::memory_order_seq_cst);
+      engine.wake_queued();
+      engine.wake_thread();
+    }
+    Engine& engine;
+  };
+  const Turn turn(*this);
+  change();
 }
 
 void Engine::wake_thread() {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <stdexcept>
 
 namespace {
 
@@ -173,6 +174,15 @@ TEST_CASE("what was removed is not touched again, though it has work") {
   f.engine->notify();
   CHECK(f.reaches(100));
   CHECK(removed->polls() == polls);
+}
+
+TEST_CASE("a change that throws leaves the engine to those who drive") {
+  Fixture f;
+  CHECK_THROWS_AS(f.engine->exclusively([] { throw std::runtime_error("no"); }),
+                  std::runtime_error);
+  f.counter.work(10);
+  f.engine->notify();
+  CHECK(f.reaches(10));
 }
 
 TEST_CASE("a sleeping engine is woken by notify at once") {

@@ -61,9 +61,48 @@ void add_wait(std::vector<StepInfo>& steps, std::vector<Wait>& waits, Queue queu
   (by_flag ? source.writes_flag : source.records_event) = true;
 }
 
+// What a kind of step must and may name.
+bool is_well_formed(const Step& step) {
+  switch (step.kind) {
+    case StepKind::Send:
+      return step.peer >= 0 && step.srcs.size() == 1;
+    case StepKind::Recv:
+      return step.peer >= 0;
+    case StepKind::Copy:
+    case StepKind::CclAllReduce:
+      return step.srcs.size() == 1;
+    case StepKind::Reduce:
+      return !step.srcs.empty() && step.srcs.size() <= plan::kMaxReduceSources;
+    case StepKind::CclReduce:
+    case StepKind::CclBroadcast:
+    case StepKind::CclBarrier:
+      return true;
+  }
+  return false;
+}
+
+Status check_steps(const plan::RankPlan& plan) {
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const Step& step = plan.steps[s];
+    if (!is_well_formed(step) || step.stage >= plan.stages) {
+      return error(Code::InternalError,
+                   "plan %s: step %zu (stage %d of %d, peer %d, %zu sources) is malformed",
+                   plan.name.c_str(), s, step.stage, plan.stages, step.peer, step.srcs.size());
+    }
+    for (const uint16_t dep : step.deps) {
+      if (dep >= s || plan.steps[dep].stage > step.stage) {
+        return error(Code::InternalError, "plan %s: step %zu depends on step %d, which comes later",
+                     plan.name.c_str(), s, dep);
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Program> Program::compile(plan::RankPlan plan) {
+  HETCCL_TRY(check_steps(plan));
   Program program;
   const size_t n = plan.steps.size();
   program.steps.resize(n);
@@ -72,12 +111,6 @@ Result<Program> Program::compile(plan::RankPlan plan) {
     const Step& step = plan.steps[s];
     program.steps[s].queue = queue_of(step.kind);
     if (!is_device(program.steps[s].queue)) peers.insert(step.peer);
-    for (const uint16_t dep : step.deps) {
-      if (dep >= s || plan.steps[dep].stage > step.stage) {
-        return error(Code::InternalError, "plan %s: step %zu depends on step %d, which comes later",
-                     plan.name.c_str(), s, dep);
-      }
-    }
   }
   program.peers.assign(peers.begin(), peers.end());
 

@@ -164,6 +164,35 @@ TEST_CASE("a plan that breaks its rules is an internal error that names the step
   check_refused(block, "scratch block 2 of 2");
 }
 
+TEST_CASE("a step that lacks what its kind needs, or is of no stage, is refused") {
+  RankPlan stage = exchange();
+  stage.steps[4].stage = 4;
+  check_refused(stage, "step 4 (stage 4 of 4");
+
+  RankPlan nobody = exchange();
+  nobody.steps[1].peer = -1;
+  check_refused(nobody, "step 1 (stage 1 of 4, peer -1, 1 sources) is malformed");
+  nobody = exchange();
+  nobody.steps[2].peer = -1;
+  check_refused(nobody, "step 2");
+
+  RankPlan nothing = exchange();
+  nothing.steps[1].srcs.clear();
+  check_refused(nothing, "step 1 (stage 1 of 4, peer 5, 0 sources) is malformed");
+  nothing.steps[1].srcs = {scratch(0), scratch(1)};
+  check_refused(nothing, "2 sources");
+
+  RankPlan sum = exchange();
+  sum.steps[3].srcs.clear();
+  check_refused(sum, "step 3");
+  sum.steps[3].srcs.assign(hetccl::plan::kMaxReduceSources + 1, scratch(0));
+  check_refused(sum, "step 3");
+
+  RankPlan copy = exchange();
+  copy.steps[3].kind = StepKind::Copy;  // of two sources
+  check_refused(copy, "step 3");
+}
+
 TEST_CASE("an empty plan is a program that does nothing") {
   const Program program = compiled({});
   CHECK(program.steps.empty());

@@ -246,8 +246,12 @@ TEST_CASE("a stream that is none, or no more, is an invalid argument") {
     CHECK(hetcclHostStreamWait(wrong, 0, 0) == hetcclInvalidArgument);
     CHECK(hetcclHostStreamDestroy(wrong) == hetcclInvalidArgument);
   }
+  // Ranks that passed a good stream wait in the collective: this one has failed them.
   CHECK(hetcclBarrier(comm, data) == hetcclInvalidArgument);
-  CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+  CHECK(hetcclBarrier(comm, nullptr) == hetcclInvalidArgument);
+  CHECK(std::string(hetcclGetLastError(nullptr)).find("rank 0: launching barrier: stream") !=
+        std::string::npos);
+  CHECK(hetcclCommDestroy(comm) == hetcclInvalidArgument);
 }
 
 TEST_CASE("a forked child is told so by every call, and its parent goes on") {

@@ -1,5 +1,6 @@
 // Ranks that leave, are missing, or call something else: every other rank is told who it is.
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <thread>
 
@@ -90,6 +91,42 @@ TEST_CASE("a call after a rank has left fails too, with its name") {
   CHECK(status.code() == Code::RemoteError);
   CHECK(status.message().find("rank 1 has left the communicator") != std::string::npos);
   CHECK(status.message().find("rank 1 has called nothing") != std::string::npos);
+}
+
+TEST_CASE("a rank that cannot launch a call tells those who have entered it, at once") {
+  for (const auto& labels : kLayouts) {
+    Ranks ranks(labels, quick(5'000), false);
+    const auto begin = steady_clock().now();
+    on_all_ranks(3, [&](int rank) {
+      std::vector<float> data(1000, 1);
+      const Status status = sum(*ranks[rank], data, rank == 1 ? data.data() : nullptr);
+      CAPTURE(status.message());
+      CHECK(status.code() == Code::InvalidArgument);
+      CHECK(status.message().find("rank 1: launching all_reduce: stream") != std::string::npos);
+    });
+    CHECK(steady_clock().now() - begin < milliseconds(3'000));
+  }
+}
+
+TEST_CASE("streams that are gone leave nothing behind") {
+  Ranks ranks({"A"}, {}, true);
+  std::vector<float> data(10, 1);
+  const auto use_streams = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      void* stream = ranks.runtime(0).create_host_stream().value();
+      REQUIRE(sum(*ranks[0], data, stream).ok());
+      REQUIRE(ranks.runtime(0).destroy_host_stream(stream).ok());
+    }
+  };
+  use_streams(50);
+  const size_t before = mallinfo2().uordblks;
+  use_streams(2000);
+  CHECK(mallinfo2().uordblks < before + 500'000);
+
+  void* stream = ranks.runtime(0).create_host_stream().value();
+  REQUIRE(sum(*ranks[0], data, stream).ok());
+  REQUIRE(ranks.runtime(0).destroy_host_stream(stream).ok());
+  CHECK(sum(*ranks[0], data, stream).code() == Code::InvalidArgument);
 }
 
 TEST_CASE("a timeout names the call and the ranks that are missing, in the same words everywhere") {

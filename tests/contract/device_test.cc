@@ -314,6 +314,22 @@ TEST_CASE("a wrapped stream is the same queue as the user's") {
   }
 }
 
+TEST_CASE("a stream that was just destroyed is none, though its work still runs") {
+  auto device = make_host_device();
+  Flag flag;
+  auto mine = device->create_stream().value();
+  void* native = mine->native();
+  REQUIRE(device->wait_flag(*mine, flag, 1).ok());
+  auto wrapped = device->wrap_stream(native).value();
+  mine.reset();
+  CHECK(device->wrap_stream(native).status().code() == Code::InvalidArgument);
+  wrapped.reset();
+  device->progress();
+  CHECK(device->wrap_stream(native).status().code() == Code::InvalidArgument);
+  flag.word.store(1, std::memory_order_release);
+  device->progress();
+}
+
 TEST_CASE("streams come and go on other threads while the device advances") {
   for (bool asynchronous : {false, true}) {
     Subject s(asynchronous);

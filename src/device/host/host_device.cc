@@ -18,18 +18,24 @@ namespace hetccl::device {
 
 namespace {
 
-// A queue and the number of Streams that name it: work outlives them.
+// A queue and the number of Streams that name it: work outlives them. Once the stream that made it
+// is gone, no other can be wrapped around it.
 struct Queue {
   TaskQueue tasks;
   std::atomic<int> streams{0};
+  std::atomic<bool> destroyed{false};
 };
 
 class HostStream : public Stream {
  public:
-  explicit HostStream(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {
+  enum class Role { Maker, Wrapper };
+  HostStream(std::shared_ptr<Queue> queue, Role role) : queue_(std::move(queue)), role_(role) {
     queue_->streams.fetch_add(1, std::memory_order_relaxed);
   }
-  ~HostStream() override { queue_->streams.fetch_sub(1, std::memory_order_release); }
+  ~HostStream() override {
+    if (role_ == Role::Maker) queue_->destroyed.store(true, std::memory_order_relaxed);
+    queue_->streams.fetch_sub(1, std::memory_order_release);
+  }
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
   [[nodiscard]] void* native() const override { return &queue_->tasks; }
@@ -37,6 +43,7 @@ class HostStream : public Stream {
 
  private:
   std::shared_ptr<Queue> queue_;
+  const Role role_;
 };
 
 // Streams may come and go on any thread while one thread polls. The poller works on a copy of the
@@ -54,7 +61,8 @@ class QueueList {
   std::shared_ptr<Queue> find(const void* native) {
     std::lock_guard lock(mutex_);
     for (const auto& queue : queues_)
-      if (&queue->tasks == native) return queue;
+      if (&queue->tasks == native && !queue->destroyed.load(std::memory_order_relaxed))
+        return queue;
     return nullptr;
   }
 
@@ -144,14 +152,16 @@ class HostDevice : public Device {
   void free_pinned(void* memory) override { std::free(memory); }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
-    return std::unique_ptr<Stream>(std::make_unique<HostStream>(queues_.add()));
+    return std::unique_ptr<Stream>(
+        std::make_unique<HostStream>(queues_.add(), HostStream::Role::Maker));
   }
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
     auto queue = native ? queues_.find(native) : nullptr;
     if (!queue)
       return error(Code::InvalidArgument,
                    "stream %p is no stream of this host device: pass one that hetccl made", native);
-    return std::unique_ptr<Stream>(std::make_unique<HostStream>(std::move(queue)));
+    return std::unique_ptr<Stream>(
+        std::make_unique<HostStream>(std::move(queue), HostStream::Role::Wrapper));
   }
   Result<std::unique_ptr<Event>> create_event() override {
     return std::unique_ptr<Event>(std::make_unique<HostEvent>());
