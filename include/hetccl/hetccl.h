@@ -155,6 +155,11 @@ HETCCL_API hetcclResult_t hetcclCommDestroy(hetcclComm_t comm);
  * from any thread while another waits in a collective of `comm`; that call returns hetcclAborted.
  */
 HETCCL_API hetcclResult_t hetcclCommAbort(hetcclComm_t comm);
+/** For the end of the process: every communicator whose work is complete, within `grace_ms` in all,
+ * says goodbye to its peers; the others are aborted. No memory of the user is touched afterwards,
+ * and handles are good for nothing but to be destroyed. exit() does the same, with two seconds'
+ * grace: call it where memory is freed before that, as an interpreter does. */
+HETCCL_API hetcclResult_t hetcclShutdown(int64_t grace_ms);
 /** The first failure of the communicator, hetcclInProgress while it is set up or finalized in the
  * background, or hetcclSuccess. */
 HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error);

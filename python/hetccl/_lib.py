@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import re
@@ -68,6 +69,7 @@ class Residence(IntEnum):
 
 
 NO_COLOR = -1  # HETCCL_SPLIT_NOCOLOR
+_EXIT_GRACE_MS = 2000
 
 
 class UniqueId(ctypes.Structure):
@@ -134,6 +136,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommFinalize": [c_void_p],
     "hetcclCommDestroy": [c_void_p],
     "hetcclCommAbort": [c_void_p],
+    "hetcclShutdown": [c_int64],
     "hetcclCommGetAsyncError": [c_void_p, POINTER(c_int)],
     "hetcclCommCount": [c_void_p, POINTER(c_int)],
     "hetcclCommUserRank": [c_void_p, POINTER(c_int)],
@@ -208,7 +211,11 @@ class Library:
 @functools.cache
 def library() -> Library:
     """The library that was installed with this package."""
-    return Library(Path(__file__).parent / "lib" / "libhetccl.so")
+    loaded = Library(Path(__file__).parent / "lib" / "libhetccl.so")
+    # Before the interpreter frees the buffers of collectives that are still in flight. A forked
+    # child is refused, and its parent is none of its business.
+    atexit.register(loaded.result, "hetcclShutdown", _EXIT_GRACE_MS)
+    return loaded
 
 
 def version() -> tuple[int, int, int]:

@@ -120,6 +120,9 @@ class Service {
   /// The same for ranks of `parent`: the new secret follows from theirs, so that the id can travel
   /// over `parent`'s connections concealed.
   Result<UniqueId> unique_id(const Session& parent);
+  /// For the end of the process: waits until the coordinator here, if there is one, has heard what
+  /// this process's sessions said last, so that the others know it too. At most half a second.
+  void settle();
   /// Blocks until all ranks have joined. Timeout names the ranks that never came; InvalidArgument
   /// when two ranks give the same number or different sizes (told to all); RemoteError when the
   /// id's secret is not the coordinator's; InvalidUsage when HETCCL_ENCRYPT (told to all) or

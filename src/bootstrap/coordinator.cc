@@ -216,6 +216,11 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
   jobs_.erase(entry);
 }
 
+bool Coordinator::has_local_ranks() const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& entry) { return entry.second.job->has_local_ranks(); });
+}
+
 void Coordinator::remove(uint64_t newcomer) {
   const auto found = newcomers_.find(newcomer);
   if (found == newcomers_.end()) return;

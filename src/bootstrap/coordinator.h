@@ -41,6 +41,8 @@ class Coordinator {
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
+  /// Whether ranks of this process's Service have not left yet.
+  [[nodiscard]] bool has_local_ranks() const;
   /// Communicators that have not ended.
   [[nodiscard]] size_t n_jobs() const { return jobs_.size(); }
 

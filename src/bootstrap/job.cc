@@ -46,6 +46,12 @@ bool Job::complete() const {
   return n_ranks_ > 0 && members_.size() == static_cast<size_t>(n_ranks_);
 }
 
+bool Job::has_local_ranks() const {
+  return std::any_of(members_.begin(), members_.end(), [this](const auto& entry) {
+    return entry.second->join.service == options_.service && !entry.second->left;
+  });
+}
+
 std::optional<Failure> Job::why_not(const Join& join) const {
   const std::string who = name(join);
   if (join.n_ranks < 1 || join.n_ranks > kMaxRanks) {

@@ -39,6 +39,8 @@ class Job {
   void turn_away(const Failure& failure);
   /// Somebody who said he was `rank` was refused; told to the others if that rank never comes.
   void note_refused(int32_t rank, const std::string& why);
+  /// Whether a rank of this process has not left yet.
+  [[nodiscard]] bool has_local_ranks() const;
   /// The coordinator goes in peace: tells every rank and stops. Not in peace if it takes a rank of
   /// its process along that has not left.
   void farewell(std::optional<int32_t> abandoned);

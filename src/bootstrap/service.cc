@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/client.h"
@@ -119,6 +120,17 @@ Result<UniqueId> Service::Impl::invite(const Session* parent) {
   net::Key key = net::job_key(invitation.secret, file_secret);
   running->run([&] { coordinator->add(invitation.communicator, std::move(key)); });
   return encode(invitation);
+}
+
+void Service::settle() {
+  const TimePoint end = steady_clock().now() + kFarewellTime;
+  bool pending = impl_->loop != nullptr;
+  while (pending && steady_clock().now() < end) {
+    const bool asked = impl_->loop->run(
+        [&] { pending = impl_->coordinator != nullptr && impl_->coordinator->has_local_ranks(); });
+    if (!asked) return;
+    if (pending) std::this_thread::sleep_for(milliseconds(1));
+  }
 }
 
 Result<UniqueId> Service::unique_id() {

@@ -226,6 +226,14 @@ hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
   });
 }
 
+hetcclResult_t hetcclShutdown(int64_t grace_ms) {
+  return finished([&]() -> Status {
+    if (grace_ms < 0) return error(Code::InvalidArgument, "grace_ms is negative");
+    return hetccl::capi::shut_down(
+        std::chrono::milliseconds(std::min(grace_ms, kLongestTimeoutMs)));
+  });
+}
+
 hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
   return with(comm, [&](Communicator& self) {
     if (async_error == nullptr) return null("async_error");

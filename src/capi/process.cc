@@ -3,19 +3,24 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace hetccl::capi {
 namespace {
 
+// What is in flight when the process exits gets this long.
+constexpr std::chrono::milliseconds kExitGrace(2000);
+
 struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
-  bool watches_forks = false;
+  bool watches_process = false;
   std::atomic<bool> used{false};    // there is a Runtime, or one is being made
   std::atomic<bool> forked{false};  // this is the child of a process that used one
 
@@ -43,12 +48,21 @@ Status check_fork() {
                "by spawn");
 }
 
-Status watch_forks(Process& self) {
-  if (self.watches_forks) return {};
+// Peers are told when this process ends, and its memory is left alone before it goes.
+void at_exit() {
+  try {
+    static_cast<void>(shut_down(kExitGrace));
+  } catch (...) {  // no memory: the peers will see the connections close
+  }
+}
+
+Status watch_process(Process& self) {
+  if (self.watches_process) return {};
   const auto in_child = [] { process().forked.store(process().used.load()); };
   const int failed = pthread_atfork(nullptr, nullptr, in_child);
   if (failed != 0) return system_error("cannot watch for forks", failed);
-  self.watches_forks = true;
+  if (std::atexit(at_exit) != 0) return error(Code::SystemError, "cannot watch for exit");
+  self.watches_process = true;
   return {};
 }
 
@@ -88,7 +102,7 @@ Result<comm::Runtime*> runtime() {
   Process& self = process();
   std::lock_guard lock(self.mutex);
   if (self.runtime != nullptr) return self.runtime.get();
-  HETCCL_TRY(watch_forks(self));
+  HETCCL_TRY(watch_process(self));
   HETCCL_ASSIGN(auto config, Config::from_environment());
   self.used.store(true);
   auto made = comm::Runtime::create(std::move(config));
@@ -121,6 +135,20 @@ Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
   auto node = self.handles.extract(reinterpret_cast<uintptr_t>(handle));
   if (node.empty()) return no_communicator(handle);
   return std::move(node.mapped());
+}
+
+Status shut_down(std::chrono::milliseconds grace) {
+  HETCCL_TRY(check_fork());
+  Process& self = process();
+  std::vector<std::shared_ptr<comm::Communicator>> communicators;
+  {
+    std::shared_lock lock(self.handles_mutex);
+    for (const auto& [handle, communicator] : self.handles) communicators.push_back(communicator);
+  }
+  const TimePoint deadline = steady_clock().now() + grace;
+  for (const auto& communicator : communicators) communicator->shut_down(deadline);
+  if (!communicators.empty()) communicators.front()->runtime().service().settle();
+  return {};
 }
 
 Status null(const char* argument) {

@@ -2,6 +2,7 @@
 // torn down, so that exiting without destroy cannot hang; and the calling thread's last error.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,9 @@ Result<comm::Runtime*> runtime();
 hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator);
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
+
+/// What hetcclShutdown does. InvalidUsage in a forked child, where nothing is done.
+Status shut_down(std::chrono::milliseconds grace);
 
 /// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
 template <typename Enum>

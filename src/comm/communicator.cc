@@ -231,6 +231,20 @@ bool Communicator::settle(Status cause) {
   return true;
 }
 
+void Communicator::shut_down(TimePoint deadline) {
+  auto& engine = runtime_.engine();
+  const auto busy = [&] {
+    const Phase phase = phase_.load(std::memory_order_acquire);
+    return phase == Phase::Opening || (phase != Phase::Closed && !executor_->idle());
+  };
+  engine.notify();
+  engine.wait([&] { return !busy() || failed_.load(std::memory_order_acquire); }, deadline);
+  if (busy() || failed_.load(std::memory_order_acquire)) {
+    return abort("its process exited before the communicator's work was complete");
+  }
+  static_cast<void>(finish());
+}
+
 void Communicator::abort(const std::string& why) {
   if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
     cancel_->set(Status(Code::Aborted, why));
@@ -247,6 +261,8 @@ void Communicator::abort(const std::string& why) {
   }
   stop(Status(Code::Aborted, cause));
   chores_.wait();
+  // No memory of the user is touched once nothing is in flight.
+  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
 }
 
 void Communicator::report(Code code, int culprit, const std::string& reason) {

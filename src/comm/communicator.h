@@ -82,6 +82,8 @@ class Communicator {
   Status finalize();
   /// Whether a create or finalize goes on in the background.
   [[nodiscard]] bool in_progress() const;
+  /// For the end of the process: `finish` if work is complete by `deadline`, else `abort`.
+  void shut_down(TimePoint deadline);
   /// Fails the communicator on every rank, `why` being told to the others.
   void abort(const std::string& why);
   /// The first failure, naming the culprit, as all ranks know it; ok while there is none. Waits for
@@ -91,6 +93,7 @@ class Communicator {
   /// -1 and 0 while a split has not found them.
   [[nodiscard]] int rank() const { return rank_.load(std::memory_order_relaxed); }
   [[nodiscard]] int n_ranks() const { return n_ranks_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Runtime& runtime() { return runtime_; }
   [[nodiscard]] bool blocking() const { return options_.blocking; }
   void set_timeout(int64_t timeout_ms) { timeout_ms_.store(timeout_ms); }
   /// Ok once everything is known of this communicator: InvalidUsage while it is being set up, the

@@ -192,7 +192,7 @@ void Executor::check(TimePoint now) {
     if (now < op.call.deadline || op.finished().reached(1)) continue;
     const auto given =
         std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
-    return stall(Code::Timeout, op,
+    return stall(Code::Timeout, op.call,
                  format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
   }
 }
@@ -214,32 +214,38 @@ bool Executor::check_departures(TimePoint now) {
   if (oldest == launched_.load(std::memory_order_acquire)) return true;
   Operation& op = at(oldest);
   if (op.call.sequence < first || op.finished().reached(1)) return true;
-  if (abandoned_ != oldest || abandoned_since_ == TimePoint::max()) {
-    abandoned_ = oldest;
+  if (!abandoned_ || abandoned_->sequence != op.call.sequence) {
+    abandoned_ = op.call;
     abandoned_since_ = now;
   }
   if (now - abandoned_since_ < options_.departure_grace) return true;
-  stall(Code::RemoteError, op, "cannot complete", options_.departures->rank());
+  stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
   return false;
 }
 
-void Executor::stall(Code code, const Operation& op, const std::string& how, int rank) {
+// `departed`: a rank that has left, or -1.
+void Executor::stall(Code code, const Call& call, const std::string& how, int departed) {
   std::vector<int> late;
   for (auto& lane : lanes_) {
     const bool waits = entry_at(lane, lane.complete) != nullptr;
     if (waits && (late.empty() || late.back() != lane.peer)) late.push_back(lane.peer);
   }
   Stall stalled;
-  stalled.sequence = op.call.sequence;
-  stalled.call = describe(op.call.signature, op.call.sequence);
+  stalled.sequence = call.sequence;
+  stalled.call = describe(call.signature, call.sequence);
   stalled.what = stalled.call + " " + how;
-  stalled.detail = late.empty() ? "it waits for ranks of its own cluster"
-                                : "it waits for messages to or from rank " + list_of(late);
-  if (rank < 0 && late.size() == 1) rank = late[0];
-  fault({Status(code, stalled.what + ": " + stalled.detail), rank, std::move(stalled)});
+  stalled.detail = departed >= 0  ? format("rank %d has left the communicator", departed)
+                   : late.empty() ? "it waits for ranks of its own cluster"
+                                  : "it waits for messages to or from rank " + list_of(late);
+  const int culprit = departed < 0 && late.size() == 1 ? late[0] : departed;
+  fault({Status(code, stalled.what + ": " + stalled.detail), culprit, std::move(stalled)});
 }
 
 void Executor::fault(Fault fault) {
+  // What breaks while a rank is missed breaks because of that: others have run out of patience.
+  if (!fault.stall && abandoned_) {
+    return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
+  }
   faulted_ = true;
   if (options_.on_fault) options_.on_fault(fault);
 }

@@ -133,7 +133,7 @@ class Executor : public Driven {
   void check(TimePoint now);
   bool check_library();
   bool check_departures(TimePoint now);
-  void stall(Code code, const Operation& op, const std::string& how, int rank);
+  void stall(Code code, const Call& call, const std::string& how, int departed);
   void fault(Fault fault);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }
 
@@ -152,9 +152,10 @@ class Executor : public Driven {
   std::atomic<uint64_t> launched_{0}, retired_{0};
   std::atomic<uint64_t> bytes_sent_{0};
   TimePoint next_deadline_check_{};
-  uint64_t noted_ = 0;      // operations whose start was noted; engine only
-  uint64_t abandoned_ = 0;  // the operation that misses a rank, since `abandoned_since_`
-  TimePoint abandoned_since_ = TimePoint::max();
+  uint64_t noted_ = 0;  // operations whose start was noted; engine only
+  // The oldest operation, when it misses a rank that has left, and since when it was seen so.
+  std::optional<Call> abandoned_;
+  TimePoint abandoned_since_{};
   bool faulted_ = false;  // engine only
   bool aborted_ = false;  // engine only
 };

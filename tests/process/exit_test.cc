@@ -1,0 +1,183 @@
+// Processes that fork, or that end without a word: nobody hangs, nobody crashes, peers are told.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "process/forked_ranks.h"
+
+namespace {
+
+using hetccl::process::ForkedRanks;
+using hetccl::process::join;
+using hetccl::process::Rank;
+using hetccl::process::Report;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kLimit = milliseconds(20'000);
+
+hetcclResult_t sum(std::vector<float>& data, hetcclComm_t comm, hetcclStream_t stream = nullptr) {
+  return hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclSum, comm,
+                         stream);
+}
+
+// Constructed before hetccl is used, and so destroyed after it has let go.
+std::vector<float> pending_data(100'000, 1);
+
+// Forks a child that does nothing with hetccl and ends by exit() or _exit(); its wait status.
+int fork_child(bool by_exit) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    usleep(20'000);
+    if (by_exit) std::exit(0);
+    _exit(0);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+// Reduces until something fails, and tells what.
+Report reduce_until_failure(hetcclComm_t comm) {
+  std::vector<float> data(1000, 1);
+  while (sum(data, comm) == hetcclSuccess) {
+  }
+  return hetcclGetLastError(nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("children by fork end cleanly while their parent goes on computing") {
+  for (const bool two_clusters : {false, true}) {
+    ForkedRanks ranks(2, [&](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, two_clusters && rank.rank == 1 ? "B" : "A");
+      hetcclStream_t stream = nullptr;
+      if (hetcclHostStreamCreate(&stream) != hetcclSuccess) return "no stream";
+      for (int round = 0; round < 6; ++round) {
+        // Work is in flight when the child is born and when it ends.
+        std::vector<std::vector<float>> data(20, std::vector<float>(50'000, 1));
+        for (auto& buffer : data) {
+          if (sum(buffer, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
+        }
+        const int status = fork_child(round % 2 == 0);
+        if (status != 0) return "a child ended with status " + std::to_string(status);
+        if (hetcclHostStreamDestroy(stream) != hetcclSuccess) return "destroy";
+        if (hetcclHostStreamCreate(&stream) != hetcclSuccess) return "create";
+        for (const auto& buffer : data) {
+          if (buffer.front() != 2 || buffer.back() != 2) return "wrong values";
+        }
+      }
+      return hetcclCommDestroy(comm) == hetcclSuccess ? "ok" : hetcclGetLastError(nullptr);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      CHECK(ranks.report(rank, kLimit) == "ok");
+      CHECK(ranks.exited(rank));
+    }
+  }
+}
+
+TEST_CASE("exit() with all work complete is a goodbye") {
+  for (const int leaver : {0, 2}) {
+    ForkedRanks ranks(3, [leaver](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, rank.rank == 1 ? "B" : "A");
+      std::vector<float> data(1000, 1);
+      if (sum(data, comm) != hetcclSuccess) return hetcclGetLastError(nullptr);
+      if (rank.rank == leaver) std::exit(0);
+      usleep(1'500'000);  // longer than the liveness time
+      hetcclResult_t result{};
+      if (hetcclCommGetAsyncError(comm, &result) != hetcclSuccess) return "?";
+      if (result != hetcclSuccess) return hetcclGetLastError(comm);
+      return hetcclCommDestroy(comm) == hetcclSuccess ? "ok" : hetcclGetLastError(nullptr);
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank != leaver) CHECK(ranks.report(rank, kLimit) == "ok");
+      CHECK(ranks.exited(rank));
+    }
+  }
+}
+
+TEST_CASE("exit() while others go on is an error that names the rank") {
+  for (const int leaver : {0, 2}) {
+    ForkedRanks ranks(3, [leaver](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, rank.rank == 1 ? "B" : "A");
+      std::vector<float> data(1000, 1);
+      if (rank.rank == leaver) {
+        for (int i = 0; i < 5; ++i) {
+          if (sum(data, comm) != hetcclSuccess) return hetcclGetLastError(nullptr);
+        }
+        std::exit(0);
+      }
+      return reduce_until_failure(comm);
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      CHECK(ranks.exited(rank));
+      if (rank == leaver) continue;
+      const Report report = ranks.report(rank, kLimit);
+      CAPTURE(report);
+      CHECK(report.find("all_reduce #5") != Report::npos);
+      CHECK(report.find("rank " + std::to_string(leaver) + " ") != Report::npos);
+    }
+  }
+}
+
+TEST_CASE("exit() with work pending ends in time, and the peers are told why") {
+  for (const int leaver : {0, 1}) {
+    ForkedRanks ranks(2, [leaver](Rank& rank) -> Report {
+      hetcclComm_t comm = join(rank, rank.rank == 0 ? "A" : "B");
+      if (rank.rank == leaver) {
+        hetcclStream_t stream = nullptr;
+        if (hetcclHostStreamCreate(&stream) != hetcclSuccess) return "no stream";
+        if (sum(pending_data, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
+        std::exit(0);
+      }
+      usleep(4'000'000);  // never calls it, within the other's two seconds of grace
+      hetcclResult_t result{};
+      if (hetcclCommGetAsyncError(comm, &result) != hetcclSuccess) return "?";
+      const Report report = hetcclGetLastError(comm);
+      hetcclCommAbort(comm);
+      return report;
+    });
+    const auto begin = steady_clock::now();
+    CHECK(ranks.exited(leaver));
+    CHECK(steady_clock::now() - begin < milliseconds(9'000));
+    const Report report = ranks.report(1 - leaver, kLimit);
+    CAPTURE(report);
+    CHECK(report.find("rank " + std::to_string(leaver) + ": its process exited before") !=
+          Report::npos);
+    CHECK(ranks.exited(1 - leaver));
+  }
+}
+
+TEST_CASE("exit() while a communicator is being set up ends in time") {
+  ForkedRanks ranks(1, [](Rank& rank) -> Report {
+    hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    hetcclComm_t comm = nullptr;
+    if (hetcclCommInitRankConfig(&comm, 2, rank.id, 0, &config) != hetcclInProgress) return "?";
+    std::exit(0);
+  });
+  CHECK(ranks.exited(0));
+}
+
+TEST_CASE("after a failure the same process forms a communicator that works") {
+  ForkedRanks ranks(3, [](Rank& rank) -> Report {
+    hetcclComm_t comm = join(rank, rank.rank == 1 ? "B" : "A");
+    std::vector<float> data(rank.rank == 2 ? 999U : 1000U, 1);
+    if (sum(data, comm) != hetcclInvalidUsage) return "no failure";
+    if (hetcclCommDestroy(comm) != hetcclInvalidUsage) return "destroy";
+    // Each alone this time: an id of its own.
+    hetcclUniqueId id;
+    if (hetcclGetUniqueId(&id) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    if (hetcclCommInitRank(&comm, 1, id, 0) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    if (sum(data, comm) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    return hetcclCommDestroy(comm) == hetcclSuccess ? "ok" : hetcclGetLastError(nullptr);
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(ranks.report(rank, kLimit) == "ok");
+}

@@ -1,0 +1,121 @@
+"""Interpreters that end without a word, or fork: nobody hangs or crashes, peers are told."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+SETUP = """
+import os, sys, time
+from array import array
+import hetccl
+
+rank = int(sys.argv[1])
+if rank == 0:
+    print(hetccl.unique_id().hex(), flush=True)
+comm = hetccl.Communicator(bytes.fromhex(input()), rank, 2, cluster=sys.argv[2 + rank])
+value = array("f", [1.0]) * 100_000
+"""
+
+# What rank 1 does; rank 0 waits for it to end, and says what it is told then.
+ENDINGS = {
+    "idle": ("comm.all_reduce(value)", ""),
+    "pending": (
+        "comm.all_reduce(value)\ncomm.all_reduce(value, stream=hetccl.Stream())",
+        "rank 1: its process exited before",
+    ),
+    "exception": ("comm.all_reduce(value)\nraise SystemExit(0)", ""),
+    "thread": (
+        "comm.all_reduce(value)\n"
+        "import threading\n"
+        "threading.Thread(target=comm.all_reduce, args=(value,), daemon=True).start()\n"
+        "time.sleep(0.2)",
+        "rank 1: its process exited before",
+    ),
+}
+WATCH = """
+comm.all_reduce(value)
+input()
+time.sleep(0.5)
+try:
+    comm.check()
+    print("fine")
+except hetccl.HetcclError as error:
+    print(error)
+"""
+
+
+def start(rank: int, body: str, clusters: tuple[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SETUP + body, str(rank), *clusters],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"HETCCL_LIVENESS_MS": "2000"},
+    )
+
+
+@pytest.mark.parametrize("clusters", [("A", "A"), ("A", "B")])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_interpreter_that_ends_tells_its_peers(ending, clusters):
+    body, told = ENDINGS[ending]
+    watcher, leaver = start(0, WATCH, clusters), start(1, body, clusters)
+    try:
+        uid = watcher.stdout.readline()
+        for process in (watcher, leaver):
+            process.stdin.write(uid)
+            process.stdin.flush()
+        begin = time.monotonic()
+        assert leaver.wait(timeout=20) == 0
+        assert time.monotonic() - begin < 15
+        said, _ = watcher.communicate("go on\n", timeout=20)
+        assert watcher.returncode == 0
+        assert (told or "fine") in said
+    finally:
+        for process in (watcher, leaver):
+            process.kill()
+            process.communicate()
+
+
+# Children by fork, as those of a DataLoader, born and ending while work is in flight.
+WORKERS = """
+import multiprocessing
+context = multiprocessing.get_context("fork")
+stream = hetccl.Stream()
+for _ in range(3):
+    value = array("i", [1]) * 500_000
+    comm.all_reduce(value, stream=stream)
+    numbers = context.Queue()
+    process = context.Process(target=lambda: numbers.put(sum(range(10))))
+    process.start()
+    assert numbers.get(timeout=20) == 45
+    process.join(20)
+    assert process.exitcode == 0
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)  # with all that an interpreter does at its end
+    assert os.waitpid(pid, 0)[1] == 0
+    stream.synchronize(20)
+    assert set(value) == {2}
+comm.check()
+comm.destroy()
+print("fine")
+"""
+
+
+def test_forked_workers_leave_their_parents_communicator_alone():
+    ranks = [start(rank, WORKERS, ("A", "B")) for rank in range(2)]
+    try:
+        uid = ranks[0].stdout.readline()
+        for process in ranks:
+            process.stdin.write(uid)
+            process.stdin.flush()
+        for process in ranks:
+            said, _ = process.communicate(timeout=60)
+            assert said == "fine\n"
+            assert process.returncode == 0
+    finally:
+        for process in ranks:
+            process.kill()
