@@ -2,13 +2,14 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench soak lint format clean
+.PHONY: help setup demo test bench soak docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
+	@echo "make docs    build the documentation into build/docs"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"
 	@echo "make setup   only set up .venv and install hetccl into it;   make clean   removes what was built"
 
@@ -27,14 +28,17 @@ bench: setup
 soak: setup
 	@.venv/bin/python tests/soak/soak.py $(ARGS)
 
+docs: setup
+	@tools/docs $(ARGS)
+
 lint:
 	@tools/lint $(ARGS)
 
 format:
 	@tools/setup --tools
 	@git ls-files -co --exclude-standard '*.cc' '*.h' | xargs .venv/bin/clang-format -i
-	@.venv/bin/ruff format -q python tools bench tests
-	@.venv/bin/ruff check -q --fix --exit-zero python tools bench tests
+	@.venv/bin/ruff format -q python tools bench tests docs
+	@.venv/bin/ruff check -q --fix --exit-zero python tools bench tests docs
 
 clean:
 	rm -rf build build-asan build-tsan .venv/.stamps dist

@@ -83,6 +83,7 @@ typedef enum {
   hetcclScalarHostImmediate = 1 /**< in host memory; read by the call that it is passed to */
 } hetcclScalarResidence_t;
 
+/** A communicator: a number, never a pointer into the library. */
 typedef struct hetcclComm* hetcclComm_t;
 
 /** The device's own stream (cudaStream_t, hipStream_t); for the host device a stream of
@@ -163,7 +164,9 @@ HETCCL_API hetcclResult_t hetcclShutdown(int64_t grace_ms);
 /** The first failure of the communicator, hetcclInProgress while it is set up or finalized in the
  * background, or hetcclSuccess. */
 HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error);
+/** The number of ranks. */
 HETCCL_API hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count);
+/** This process's rank. */
 HETCCL_API hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank);
 /** The deadline of collectives called from now on, in milliseconds. */
 HETCCL_API hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms);
@@ -234,6 +237,7 @@ typedef struct {
                                  these calls */
   uint64_t plans;             /**< plans made: stays constant in steady state */
 } hetcclCommStats_t;
+/** Reads the counters. */
 HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats);
 /** The topology as JSON. Valid until the communicator is destroyed. */
 HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);

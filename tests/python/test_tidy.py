@@ -28,7 +28,8 @@ def copy(tmp_path_factory) -> Path:
     """A small tree that keeps all rules."""
     root = tmp_path_factory.mktemp("tree")
     files = (
-        "tools/tidy", "tools/setup", "tools/test", "tools/lint", ".ci/run", "CMakeLists.txt",
+        "tools/tidy", "tools/pictures", "tools/setup", "tools/test", "tools/lint", "tools/docs",
+        ".ci/run", "CMakeLists.txt",
         "pyproject.toml", "python/hetccl/__init__.py", "include/hetccl/hetccl.h",
         "src/base/config.cc", "src/base/clock.h", "docs/settings.md",
     )  # fmt: skip

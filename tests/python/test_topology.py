@@ -68,7 +68,7 @@ def test_host_ranks_cluster_by_host_and_gpus_by_vendor():
     gpus = topology_of("A4B4", hosts=2, kinds=["A=cuda:H100", "B=hip:MI300X"], nics=["400G"])
     assert [cluster.vendor for cluster in gpus.clusters] == ["cuda", "hip"]
     assert len(gpus.hosts) == 4
-    assert gpus.links[0] == graph.Link(0, 1, "tcp", 800_000)
+    assert gpus.links[0] == graph.Link(0, 1, "tcp", 1_600_000)
 
 
 def test_letters_may_share_hosts():
@@ -80,10 +80,14 @@ def test_letters_may_share_hosts():
 
 
 def test_border_ranks_are_those_next_to_a_card():
-    few = topology_of("A8B1", nics=["100G", "B=25G"], cards=2)
-    assert few.ranks[3].nearest == (graph.Nic("nic1", 100_000, 0),)
-    assert few.clusters[0].share_of(3) == "1/8"
-    assert few.links[0].mbps == 25_000
+    few = topology_of("A8B1", kinds=["A=cuda"], nics=["100G", "B=450G"], cards=2)
+    assert few.ranks[1].nearest == (graph.Nic("nic1", 100_000, 0),)
+    assert [few.clusters[0].share_of(rank) for rank in (0, 1, 2)] == ["1/2", "1/2", ""]
+    assert few.links[0].mbps == 200_000
+    each = topology_of("A8B1", kinds=["A=cuda"], nics=["100G", "B=450G"])
+    assert each.clusters[0].share_of(7) == "1/8"
+    assert each.links[0].mbps == 450_000
+    assert topology_of("A8B1").clusters[0].share_of(7) == "1/8"
 
 
 def test_a_layout_names_a_letter_that_it_has_not():
@@ -111,8 +115,9 @@ def test_two_clusters_use_the_first_line_that_they_share(seed):
 def test_text_shows_hosts_clusters_ranks_borders_and_links():
     lines = shown(topology_of("AAB", kinds=["A=cuda:H100"], nics=["10G", "B=25G"]))
     for part in ("3 ranks, 2 hosts, 2 clusters", "host a0", "cluster 0", "library nccl", "H100",
-                 "0-1", "1/2", "nic0 10 Gbit/s", "0 - 1", "tcp"):  # fmt: skip
+                 "1/2", "nic1 10 Gbit/s", "0 - 1", "tcp"):  # fmt: skip
         assert part in lines
+    assert "0-1 " in shown(topology_of("AAB"))
 
 
 def test_text_of_many_ranks_is_short_unless_asked_for():

@@ -32,7 +32,10 @@ Nic = Annotated[
     list[str] | None,
     typer.Option("--nic", metavar="[A=]SPEED", help="--layout: of a card: 400G, A=25G. Else 1G."),
 ]
-Cards = Annotated[int, typer.Option("--nics", min=1, max=64, help="--layout: cards of a host.")]
+Cards = Annotated[
+    int | None,
+    typer.Option("--nics", min=1, max=64, help="--layout: cards of a host. Else one a GPU."),
+]
 Together = Annotated[
     bool, typer.Option("--together", help="--layout: all letters on the same hosts.")
 ]
@@ -87,7 +90,7 @@ def topo(
     hosts: Hosts = 1,
     kind: Kind = None,
     nic: Nic = None,
-    nics: Cards = 1,
+    nics: Cards = None,
     together: Together = False,
     rendezvous: Rendezvous = None,
 ) -> None:

@@ -18,13 +18,16 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """`groups` has a letter for each rank. A letter's ranks fill `hosts` hosts of `nics` cards."""
+    """`groups` has a letter for each rank. A letter's ranks fill `hosts` hosts of `nics` cards.
+
+    A card is next to one GPU, in their order, and equally near to all ranks on CPUs.
+    """
 
     groups: str
     hosts: int = 1
     kinds: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # letter: (vendor, model)
     mbps: Mapping[str, int] = field(default_factory=dict)  # letter or "": a card's bandwidth
-    nics: int = 1
+    nics: int | None = None  # None: one for each GPU; one that a host's CPU ranks share
     together: bool = False  # letters share hosts
 
 
@@ -59,7 +62,7 @@ def _lettered(texts: list[str], letters: str, option: str) -> dict[str, str]:
 
 def parse(
     groups: str, hosts: int = 1, kinds: list[str] | None = None, nics: list[str] | None = None,
-    cards: int = 1, together: bool = False,
+    cards: int | None = None, together: bool = False,
 ) -> Layout:  # fmt: skip
     """From the command line's words: `kinds` "A=cuda:H100", `nics` "400G" or "B=25G"."""
     spelt = parse_groups(groups)
@@ -88,6 +91,9 @@ def to_json(layout: Layout) -> str:
         vendor, model = layout.kinds.get(letter, layout.kinds.get("", ("host", "")))
         name = f"{place.lower() or 'node'}{host}"
         mbps = layout.mbps.get(letter, layout.mbps.get("", 1000))
+        cards = layout.nics or (1 if vendor == "host" else per_host[place])
+        # A GPU uses the card next to it, or any from further away: the others need no mention.
+        near = range(cards) if vendor == "host" else [slot] if slot < cards else []
         ranks.append(
             {
                 "rank": rank,
@@ -100,8 +106,8 @@ def to_json(layout: Layout) -> str:
                 # Hosts are one cluster unless told apart; vendors are apart anyway.
                 "label": letter if layout.together and vendor == "host" else "",
                 "nics": [
-                    {"name": f"nic{n}", "mbps": mbps, "distance": int(n != slot % layout.nics)}
-                    for n in range(layout.nics)
+                    {"name": f"nic{n}", "mbps": mbps, "distance": 0 if near else 1}
+                    for n in near or [0]
                 ],
             }
         )

@@ -1,0 +1,157 @@
+"""The documentation builds without a warning, is complete, and quotes what the code says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from hetccl._lib import PROTOTYPES, TEXTS
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_parser")
+pytest.importorskip("cxxheaderparser")
+ROOT = Path(__file__).parents[2]
+
+
+def build(source, out, builder="html"):
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "-q",
+         "-b", builder, "-d", out / "doctrees", source, out / "site"],
+        capture_output=True, text=True, timeout=110, check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    out = tmp_path_factory.mktemp("docs")
+    done = build(ROOT / "docs", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return out / "site"
+
+
+def text_of(page):
+    return unescape(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")))
+
+
+def test_every_page_is_reached(site):
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    sources = {
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert sources <= pages
+    index = (site / "index.html").read_text()
+    for page in sources - {"index.html", "design/0001-seams.html", "design/0002-waiting.html"}:
+        assert f'href="{page}"' in index, page
+
+
+def test_the_c_api_page_has_every_function_with_its_comment(site):
+    page = (site / "c-api.html").read_text(encoding="utf-8")
+    for name in (*PROTOTYPES, *TEXTS):
+        assert f'id="c.{name}"' in page, name
+    text = text_of(site / "c-api.html")
+    assert "Makes an id; the calling process runs the rendezvous" in text
+    assert "payload that this rank has sent to other clusters" in text
+
+
+def test_the_command_line_page_has_every_command(site):
+    text = text_of(site / "cli.html")
+    for command in ("info", "topo", "plan", "bench", "demo"):
+        assert f"hetccl {command}" in text
+    assert "--slice-bytes" in text
+
+
+def test_pages_fetch_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        loads = r"<(?:script|img|link|iframe|source)\b[^>]*(?:src|href)=[\"'](?:https?:)?//[^\"']*"
+        assert not re.findall(loads, page.read_text(encoding="utf-8")), page
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "says"),
+    [
+        ("concepts.md", "\n[](nowhere.md)\n", "nowhere"),
+        ("concepts.md", "\n{c:func}`hetcclNoSuchFunction`\n", "hetcclNoSuchFunction"),
+        ("orphan.md", "# Orphan\n", "toctree"),
+    ],
+)
+def test_a_broken_page_fails_the_build(tmp_path, page, text, says):
+    for part in ("docs", "include"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    for part in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / part, tmp_path / part)
+    with (tmp_path / "docs" / page).open("a") as file:
+        file.write(text)
+    done = build(tmp_path / "docs", tmp_path / "out", builder="dummy")
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_a_public_name_without_a_comment_is_a_warning(tmp_path):
+    sys.path.insert(0, str(ROOT / "docs/extension"))
+    try:
+        from c_header import Header
+    finally:
+        sys.path.pop(0)
+    path = tmp_path / "some.h"
+    path.write_text(
+        "/** A kind of *thing*. */\n"
+        "typedef enum {\n  someA = 1, /**< the first */\n  someB = 2\n} some_t;\n"
+        "/** Uses some_t.\n * Twice. */\nSOME_API some_t hetcclUse(const char** names, int n);\n"
+        "SOME_API void hetcclBare(void);\n"
+    )
+    header = Header(path)
+    text = "\n".join(header.markdown())
+    assert "{c:function} some_t hetcclUse(const char **names, int n)" in text
+    assert "{c:enumerator} someA = 1\nthe first" in text
+    assert r"A kind of \*thing\*." in text
+    assert "Uses some_t. Twice." in text
+    assert header.undocumented == ["hetcclBare"]
+
+
+def joined_literals(path):
+    """A source's text with adjacent literals joined and escapes undone."""
+    text = re.sub(r'"\s*\n?\s*f?"', "", path.read_text(encoding="utf-8"))
+    return text.replace('\\"', '"')
+
+
+def quoted_errors():
+    """Each error that the page quotes, as the fragments between its placeholders."""
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    return re.findall(r"^`([^`]+)`\n: ", page, re.MULTILINE)
+
+
+def test_troubleshooting_quotes_what_the_code_says():
+    sources = [
+        path
+        for pattern in ("src/**/*.cc", "python/**/*.cc", "python/**/*.py", "src/CMakeLists.txt")
+        for path in ROOT.glob(pattern)
+    ]
+    texts = [joined_literals(path) for path in sources if not path.name.endswith("_test.cc")]
+    quoted = quoted_errors()
+    assert len(quoted) > 25
+    for error in quoted:
+        fragments = [part.strip() for part in re.split("…", error)]
+        assert any(all(part in text for part in fragments) for text in texts), error
+
+
+def test_pictures_are_what_hetccl_draws():
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/pictures", "--check"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_pages_outside_the_site_exist(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
+    for link in links:
+        assert (ROOT / link).exists(), link
