@@ -1,74 +1,28 @@
 #include "backend.h"
 
-#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
+#include "parts.h"
 #include "rendezvous.h"
 #include "tensors.h"
 
 namespace hetccl::torch_backend {
 namespace {
 
-using Tensors = HetcclBackend::Tensors;
 using std::chrono::milliseconds;
 
 milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
   return std::chrono::duration_cast<milliseconds>(timeout);
 }
 
-void check_lists(const Where& where, size_t outputs, size_t inputs) {
-  TORCH_CHECK_VALUE(outputs == inputs && inputs > 0, "hetccl: ", where.operation, " on rank ",
-                    where.rank, ": got ", outputs, " outputs for ", inputs,
-                    " inputs; pass as many of one as of the other, and at least one");
-}
-
-void check_one(const Where& where, size_t count) {
-  TORCH_CHECK_VALUE(count == 1, "hetccl: ", where.operation, " on rank ", where.rank, ": got ",
-                    count, " tensors; hetccl takes one tensor per rank and call");
-}
-
-void check_root(const Where& where, int64_t root, int size) {
-  TORCH_CHECK_VALUE(root >= 0 && root < size, "hetccl: ", where.operation, " on rank ", where.rank,
-                    ": root ", root, " is not a rank of a group of ", size);
-}
-
-/// One part per rank, each shaped and typed as `whole`, which messages call `name`.
-void check_parts(const Where& where, const char* kind, const Tensors& parts, int size,
-                 const char* name, const at::Tensor& whole) {
-  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size), "hetccl: ", where.operation,
-                    " on rank ", where.rank, ": the ", kind, " list has ", parts.size(),
-                    " tensors, but must have one per rank: ", size);
-  check_tensor(where, name, whole);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string part = c10::str(kind, " ", i);
-    check_tensor(where, part, parts[i]);
-    check_same_type(where, part, parts[i], whole);
-    check_numel(where, part, parts[i], whole.numel(), c10::str("as many as ", name));
-  }
-}
-
-/// The parts as one flat tensor: a view where they are adjacent in one storage, else new memory.
-at::Tensor flat_over(const Tensors& parts, bool& is_view) {
-  const at::Tensor& first = parts.front();
-  const auto total = static_cast<int64_t>(parts.size()) * first.numel();
-  is_view = adjacent(parts);
-  for (const at::Tensor& part : parts) is_view = is_view && part.is_alias_of(first);
-  if (is_view) return first.as_strided({total}, {1}, first.storage_offset());
-  return at::empty({total}, first.options().requires_grad(false));
-}
-
-at::Tensor slice_like(const at::Tensor& flat, const at::Tensor& like, size_t index) {
-  return flat.narrow(0, static_cast<int64_t>(index) * like.numel(), like.numel())
-      .view(like.sizes());
-}
-
 [[noreturn]] void not_implemented(const char* operation) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "hetccl: ", operation,
       " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
-      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast and barrier. Use a second process "
-      "group of "
-      "another backend for it, e.g. dist.new_group(backend=\"gloo\")");
+      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter and barrier. Use a "
+      "second process group of another backend for it, e.g. dist.new_group(backend=\"gloo\")");
 }
 
 }  // namespace
@@ -94,6 +48,9 @@ HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options)
   TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr, "hetccl: rank ", rank_, " of ",
                    size_, " could not join process group '", group_, "': ", failure.text, " [",
                    hetcclGetErrorString(failure.result), "]");
+  const std::string_view id_bytes(id.internal, sizeof(id.internal));
+  monitored_barrier_ = std::make_unique<MonitoredBarrier>(options.store, rank_, size_,
+                                                          std::hash<std::string_view>{}(id_bytes));
 }
 
 HetcclBackend::~HetcclBackend() {
@@ -147,7 +104,37 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, millis
   auto work = c10::make_intrusive<HetcclWork>(rank_, sequence_++, group_, std::move(operation),
                                               communicator_, watcher_);
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_) coalescing_->push_back(work);
   return work;
+}
+
+void HetcclBackend::startCoalescing() {
+  const std::lock_guard lock(coalescing_mutex_);
+  coalescing_.emplace();  // also after a block that an exception left without an end
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
+  Operation operation;
+  operation.type = c10d::OpType::COALESCED;
+  operation.title = "hetccl:coalesced";
+  {
+    const std::lock_guard lock(coalescing_mutex_);
+    TORCH_CHECK_VALUE(coalescing_.has_value(), "hetccl: endCoalescing on rank ", rank_,
+                      " without startCoalescing");
+    operation.members.swap(*coalescing_);
+    coalescing_.reset();
+  }
+  for (const auto& member : operation.members) {
+    const Tensors outputs = member->result();
+    operation.outputs.insert(operation.outputs.end(), outputs.begin(), outputs.end());
+  }
+  return submit(std::move(operation), milliseconds(0), false);
+}
+
+void HetcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const milliseconds own(timeout_ms_.load());
+  monitored_barrier_->pass(opts.timeout.count() > 0 ? opts.timeout : own, wait_all_ranks);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce(Tensors& tensors,
@@ -192,18 +179,13 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
                                                         const c10d::BroadcastOptions& opts) {
   const Where where{"broadcast", rank_};
   check_one(where, tensors.size());
-  const at::Tensor& tensor = tensors.front();
-  check_tensor(where, "tensor", tensor);
-  check_root(where, opts.rootRank, size_);
+  check_tensor(where, "tensor", tensors.front());
+  check_root(where.operation, opts.rootRank);
   Operation operation;
   operation.type = c10d::OpType::BROADCAST;
   operation.title = "hetccl:broadcast";
   operation.inputs = operation.outputs = tensors;
-  operation.launches.push_back(
-      [data = tensor.mutable_data_ptr(), elements = movable(tensor),
-       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
-      });
+  add_broadcast(operation, tensors.front(), static_cast<int>(opts.rootRank));
   return submit(std::move(operation), opts);
 }
 
@@ -213,7 +195,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   check_one(where, tensors.size());
   const at::Tensor& tensor = tensors.front();
   check_tensor(where, "tensor", tensor);
-  check_root(where, opts.rootRank, size_);
+  check_root(where.operation, opts.rootRank);
   Operation operation;
   operation.type = c10d::OpType::REDUCE;
   operation.title = "hetccl:reduce";
@@ -229,6 +211,13 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   return submit(std::move(operation), opts);
 }
 
+void HetcclBackend::add_broadcast(Operation& operation, const at::Tensor& tensor, int root) {
+  operation.launches.push_back([data = tensor.mutable_data_ptr(), elements = movable(tensor), root](
+                                   hetcclComm_t comm, hetcclStream_t stream) {
+    return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
+  });
+}
+
 void HetcclBackend::add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
                                    const at::Tensor& input) const {
   const Where where{name, rank_};
@@ -241,6 +230,14 @@ void HetcclBackend::add_all_gather(Operation& operation, const char* name, const
           hetcclComm_t comm, hetcclStream_t stream) {
         return hetcclAllGather(from, to, elements.count, elements.type, comm, stream);
       });
+}
+
+void HetcclBackend::add_all_gather(Operation& operation, const char* name, const Tensors& outputs,
+                                   const at::Tensor& input) const {
+  check_parts({name, rank_}, "output", outputs, size_, "the input", input);
+  const Flat flat(outputs);
+  flat.spread(operation, outputs);
+  add_all_gather(operation, name, flat.buffer(), input);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -275,21 +272,32 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   const Where where{"all_gather", rank_};
   check_one(where, inputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  const at::Tensor& input = inputs.front();
-  const Tensors& parts = outputs.front();
-  check_parts(where, "output", parts, size_, "the input", input);
   Operation operation;
   operation.type = c10d::OpType::ALLGATHER;
   operation.title = "hetccl:all_gather";
   operation.inputs = inputs;
-  operation.outputs = parts;
-  bool is_view = false;
-  const at::Tensor flat = flat_over(parts, is_view);
-  operation.staging = {flat};
-  for (size_t i = 0; !is_view && i < parts.size(); ++i) {
-    operation.copies.emplace_back(parts[i], slice_like(flat, parts[i], i));
+  operation.outputs = outputs.front();
+  add_all_gather(operation, where.operation, outputs.front(), inputs.front());
+  return submit(std::move(operation), opts);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
+    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  const Where where{"all_gather_coalesced", rank_};
+  check_lists(where, outputs.size(), static_cast<size_t>(size_));
+  Operation operation;
+  operation.type = c10d::OpType::ALLGATHER_COALESCED;
+  operation.title = "hetccl:all_gather_coalesced";
+  operation.inputs = inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors parts;  // of input i, by rank; c10d passes a list by input for each rank
+    for (const Tensors& of_rank : outputs) {
+      check_lists(where, of_rank.size(), inputs.size());
+      parts.push_back(of_rank[i]);
+    }
+    add_all_gather(operation, where.operation, parts, inputs[i]);
+    operation.outputs.insert(operation.outputs.end(), parts.begin(), parts.end());
   }
-  add_all_gather(operation, "all_gather", flat, input);
   return submit(std::move(operation), opts);
 }
 
@@ -350,13 +358,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   operation.title = "hetccl:reduce_scatter";
   operation.inputs = parts;
   operation.outputs = outputs;
-  bool is_view = false;
-  const at::Tensor flat = flat_over(parts, is_view);
-  operation.staging = {flat};
-  for (size_t i = 0; !is_view && i < parts.size(); ++i) {
-    slice_like(flat, parts[i], i).copy_(parts[i].detach());
-  }
-  add_reduce_scatter(operation, "reduce_scatter", output, flat, opts.reduceOp);
+  const Flat flat(parts);
+  flat.fill(parts);
+  operation.staging = {flat.buffer()};
+  add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
   return submit(std::move(operation), opts);
 }
 
@@ -367,16 +372,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
   return submit(std::move(operation), opts);
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>&, Tensors&,
-                                                     const c10d::GatherOptions&) {
-  not_implemented("gather");
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors&, std::vector<Tensors>&,
-                                                      const c10d::ScatterOptions&) {
-  not_implemented("scatter");
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor&, at::Tensor&,

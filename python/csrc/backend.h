@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "communicator.h"
+#include "monitored_barrier.h"
 #include "watcher.h"
 #include "work.h"
 
@@ -20,7 +23,6 @@ namespace hetccl::torch_backend {
 class HetcclBackend final : public c10d::Backend {
  public:
   static constexpr const char* kName = "hetccl";
-  using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   explicit HetcclBackend(const c10d::DistributedBackendOptions& options);
@@ -48,19 +50,28 @@ class HetcclBackend final : public c10d::Backend {
                           const c10d::AllgatherOptions& opts) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& opts) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& opts) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override;
-  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
-
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& opts) override;
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& opts) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  /// Throws on every rank that has come, naming those that have not. Harms nothing: the group goes
+  /// on, and no collective of it needs to be able to complete.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  /// Collectives called until endCoalescing start as ever; its Work is complete when they all are.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& opts) override;
@@ -80,7 +91,12 @@ class HetcclBackend final : public c10d::Backend {
   WorkPtr submit(Operation operation, const Options& opts) {
     return submit(std::move(operation), opts.timeout, !opts.asyncOp);
   }
+  void check_root(const char* operation, int64_t root) const;
+  static void add_broadcast(Operation& operation, const at::Tensor& tensor, int root);
   void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
+                      const at::Tensor& input) const;
+  /// Into one output per rank.
+  void add_all_gather(Operation& operation, const char* name, const Tensors& outputs,
                       const at::Tensor& input) const;
   void add_reduce_scatter(Operation& operation, const char* name, const at::Tensor& output,
                           const at::Tensor& input, const c10d::ReduceOp& op) const;
@@ -88,9 +104,13 @@ class HetcclBackend final : public c10d::Backend {
   const std::string group_;
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Watcher> watcher_;
+  std::unique_ptr<MonitoredBarrier> monitored_barrier_;
   std::shared_ptr<Communicator> communicator_;
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};
+
+  std::mutex coalescing_mutex_;
+  std::optional<std::vector<c10::intrusive_ptr<HetcclWork>>> coalescing_;  ///< since its start
 };
 
 }  // namespace hetccl::torch_backend

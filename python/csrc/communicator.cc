@@ -5,6 +5,16 @@
 #include <algorithm>
 
 namespace hetccl::torch_backend {
+namespace {
+
+/// A forked child answers before it takes a lock, which may be held for ever there.
+Failure forked_failure() {
+  return {hetcclInvalidUsage,
+          "this process was forked from a rank and is none itself; communicate in the parent, or "
+          "start ranks by multiprocessing's \"spawn\" or \"forkserver\""};
+}
+
+}  // namespace
 
 Failure last_failure(hetcclResult_t result) {
   const char* text = hetcclGetLastError(nullptr);
@@ -37,9 +47,13 @@ Communicator::Communicator(hetcclComm_t comm, hetcclStream_t stream, Millisecond
     : comm_(comm), stream_(stream), owner_(getpid()), timeout_(timeout) {}
 
 Communicator::~Communicator() {
-  if (getpid() != owner_) return;
+  if (forked()) return;
   close();
   hetcclHostStreamDestroy(stream_);
+}
+
+bool Communicator::forked() const {
+  return getpid() != owner_;
 }
 
 std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) {
@@ -52,6 +66,7 @@ std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) 
 
 std::optional<Failure> Communicator::launch(const Launch& call, Milliseconds timeout, bool blocking,
                                             uint64_t& ticket) {
+  if (forked()) return forked_failure();
   for (;;) {
     uint64_t oldest = 0;
     {
@@ -96,6 +111,7 @@ bool Communicator::wait(uint64_t ticket, Milliseconds timeout) const {
 }
 
 std::optional<Failure> Communicator::failure() {
+  if (forked()) return forked_failure();
   const std::lock_guard lock(mutex_);
   return failure_locked();
 }
@@ -115,8 +131,9 @@ std::optional<Failure> Communicator::refusal_locked() const {
 }
 
 void Communicator::close() {
+  if (forked()) return;
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr || getpid() != owner_) return;
+  if (comm_ == nullptr) return;
   failed_ = failure_locked();
   if (!failed_) {
     const hetcclResult_t result = hetcclCommDestroy(comm_);
@@ -128,8 +145,9 @@ void Communicator::close() {
 }
 
 void Communicator::abort(const std::string& reason) {
+  if (forked()) return;
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr || getpid() != owner_) return;
+  if (comm_ == nullptr) return;
   failed_ = failure_locked();
   if (!failed_) failed_ = Failure{hetcclAborted, reason};
   hetcclCommAbort(comm_);
@@ -137,10 +155,11 @@ void Communicator::abort(const std::string& reason) {
 }
 
 void Communicator::close_within(Milliseconds grace) {
+  if (forked()) return;
   uint64_t last = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr || getpid() != owner_) return;
+    if (comm_ == nullptr) return;
     if (launched_ > 0) last = tickets_[(launched_ - 1) % kInFlight];
   }
   if (last == 0 || wait(last, grace)) return close();
@@ -148,6 +167,7 @@ void Communicator::close_within(Milliseconds grace) {
 }
 
 std::optional<Failure> Communicator::stats(hetcclCommStats_t& out) {
+  if (forked()) return forked_failure();
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return refusal_locked();
   out = {};
@@ -158,6 +178,7 @@ std::optional<Failure> Communicator::stats(hetcclCommStats_t& out) {
 }
 
 std::optional<Failure> Communicator::topology(std::string& out) {
+  if (forked()) return forked_failure();
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return refusal_locked();
   const char* json = nullptr;

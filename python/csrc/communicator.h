@@ -69,6 +69,7 @@ class Communicator {
   static constexpr size_t kInFlight = 512;
 
   Communicator(hetcclComm_t comm, hetcclStream_t stream, Milliseconds timeout);
+  [[nodiscard]] bool forked() const;
   [[nodiscard]] std::optional<Failure> failure_locked();
   [[nodiscard]] std::optional<Failure> apply_timeout_locked(Milliseconds timeout);
   /// Why no further call is possible.

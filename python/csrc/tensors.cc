@@ -163,15 +163,4 @@ Reduction reducible(const Where& where, const at::Tensor& tensor, const c10d::Re
   return reduce;
 }
 
-bool adjacent(const std::vector<at::Tensor>& parts) {
-  const char* next = nullptr;
-  for (const at::Tensor& part : parts) {
-    const auto* begin = static_cast<const char*>(part.const_data_ptr());
-    if (next != nullptr && begin != next) return false;
-    if (!part.is_contiguous() || begin == nullptr) return false;
-    next = begin + part.nbytes();
-  }
-  return !parts.empty();
-}
-
 }  // namespace hetccl::torch_backend

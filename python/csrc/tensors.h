@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
-#include <vector>
 
 #include "hetccl/hetccl.h"
 
@@ -63,8 +62,5 @@ void check_numel(const Where& where, const std::string& argument, const at::Tens
 /// factor of a pre-multiplied sum is read now, and rounded to the tensor's type.
 [[nodiscard]] Reduction reducible(const Where& where, const at::Tensor& tensor,
                                   const c10d::ReduceOp& op);
-
-/// True when `parts` lie one after the other in memory, so that they are one buffer.
-[[nodiscard]] bool adjacent(const std::vector<at::Tensor>& parts);
 
 }  // namespace hetccl::torch_backend

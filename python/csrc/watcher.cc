@@ -1,10 +1,12 @@
 #include "watcher.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -14,49 +16,76 @@ struct Watcher::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
-  bool started = false;
-  bool busy = false;
+  bool waiting = false;  ///< a thread is in a job's wait, and sees to the rest when that ends
+  int idle = 0;
+  int completing = 0;
   bool stopping = false;
+  const pid_t owner = getpid();
+
+  /// A forked child has no thread here, and may have inherited a locked mutex.
+  [[nodiscard]] bool forked() const { return getpid() != owner; }
 };
 
 Watcher::Watcher() : state_(std::make_shared<State>()) {}
 
 Watcher::~Watcher() {
+  if (state_->forked()) return;
   const std::lock_guard lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
 }
 
 void Watcher::add(Job job) {
+  if (state_->forked()) return;
   const std::lock_guard lock(state_->mutex);
+  if (!state_->waiting) wake(state_);
   state_->jobs.push_back(std::move(job));
-  if (!state_->started) {
-    std::thread([state = state_] { run(state); }).detach();
-    state_->started = true;
-  }
-  state_->changed.notify_all();
 }
 
 bool Watcher::drain(std::chrono::milliseconds timeout) {
+  if (state_->forked()) return true;
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, timeout,
-                                  [this] { return state_->jobs.empty() && !state_->busy; });
+  return state_->changed.wait_for(lock, timeout, [this] {
+    return state_->jobs.empty() && !state_->waiting && state_->completing == 0;
+  });
+}
+
+/// Has an idle thread, or a new one, take the next job. The mutex is held.
+void Watcher::wake(const std::shared_ptr<State>& state) {
+  if (state->idle == 0) {
+    std::thread([state] { run(state); }).detach();
+  } else {
+    state->changed.notify_all();
+  }
 }
 
 void Watcher::run(const std::shared_ptr<State>& state) {
   pthread_setname_np(pthread_self(), "hetccl-watcher");
   std::unique_lock lock(state->mutex);
-  for (;;) {
-    state->changed.wait(lock, [&] { return state->stopping || !state->jobs.empty(); });
+  while (state->idle == 0) {
+    ++state->idle;
+    state->changed.wait(
+        lock, [&] { return !state->waiting && (state->stopping || !state->jobs.empty()); });
+    --state->idle;
     if (state->jobs.empty()) return;
     Job job = std::move(state->jobs.front());
     state->jobs.pop_front();
-    state->busy = true;
+    state->waiting = true;
     lock.unlock();
-    job();
-    job = nullptr;  // frees what it holds outside the lock: a destructor may call add
+    job.wait();
     lock.lock();
-    state->busy = false;
+    state->waiting = false;
+    ++state->completing;
+    try {
+      if (!state->jobs.empty()) wake(state);
+    } catch (const std::system_error&) {
+      // No further thread is to be had: this one goes on when it has completed its job.
+    }
+    lock.unlock();
+    job.complete();
+    job = {};  // frees what it holds outside the lock: a destructor may call add
+    lock.lock();
+    --state->completing;
     state->changed.notify_all();
   }
 }

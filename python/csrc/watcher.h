@@ -1,5 +1,5 @@
-/// A thread that waits for work in order, for those who cannot: futures, the profiler, and
-/// operations whose Work the user dropped.
+/// Threads that wait for work in order, for those who cannot: futures, the profiler, and operations
+/// whose Work the user dropped.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,18 @@
 
 namespace hetccl::torch_backend {
 
-/// The thread starts with the first job and sleeps when there is none. It outlives the Watcher
+/// One thread at a time waits. Before it completes a job, which runs the user's callbacks, it hands
+/// the rest over to another: a callback may itself wait for later work, as PowerSGD's does.
+///
+/// Threads start when they are needed, and at most one of them stays idle. They outlive the Watcher
 /// until its jobs are done: a job may need the interpreter's lock, which whoever destroys a Watcher
-/// may hold, so nobody joins it.
+/// may hold, so nobody joins them. A forked child's jobs are dropped.
 class Watcher {
  public:
-  /// Waits for one operation, then completes what depends on it.
-  using Job = std::function<void()>;
+  struct Job {
+    std::function<void()> wait;      ///< for one operation
+    std::function<void()> complete;  ///< what depends on it
+  };
 
   Watcher();
   ~Watcher();
@@ -28,6 +33,7 @@ class Watcher {
  private:
   struct State;
   static void run(const std::shared_ptr<State>& state);
+  static void wake(const std::shared_ptr<State>& state);
 
   std::shared_ptr<State> state_;
 };

@@ -4,6 +4,8 @@
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace hetccl::torch_backend {
 namespace {
 
@@ -32,14 +34,15 @@ HetcclWork::~HetcclWork() {
   if (!launched_ || settled_.load(std::memory_order_acquire)) return;
   // Dropped before completion: the engine still reads and writes these tensors.
   auto rest = std::make_shared<Operation>(std::move(operation_));
-  watcher_->add([rest, communicator = communicator_, ticket = ticket_] {
-    std::ignore = communicator->wait(ticket, kForever);
-    if (communicator->failure()) return;
-    run_copies(rest->copies);
-  });
+  const auto copy = [rest, communicator = communicator_] {
+    if (!communicator->failure()) run_copies(rest->copies);
+  };
+  watcher_->add({until_reached(), copy});
 }
 
 void HetcclWork::launch(std::chrono::milliseconds timeout, bool blocking) {
+  for (const auto& member : operation_.members) ticket_ = std::max(ticket_, member->ticket_);
+  launched_ = !operation_.members.empty();
   for (const Launch& call : operation_.launches) {
     const auto failure = communicator_->launch(call, timeout, blocking, ticket_);
     if (!failure) {
@@ -72,23 +75,41 @@ std::exception_ptr HetcclWork::error_of(const Failure& failure) const {
   return std::make_exception_ptr(c10::DistBackendError(here, text));
 }
 
+std::function<void()> HetcclWork::until_reached() const {
+  return [communicator = communicator_, ticket = ticket_] {
+    std::ignore = communicator->wait(ticket, kForever);
+  };
+}
+
 void HetcclWork::settle() {
   const std::lock_guard lock(settle_mutex_);
   if (settled_.load(std::memory_order_relaxed)) return;
   if (const auto failure = communicator_->failure()) {
     error_ = error_of(*failure);
+    outcome_ =
+        failure->result == hetcclTimeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
   } else {
     try {
-      run_copies(operation_.copies);
+      settle_contents();
     } catch (...) {
       error_ = std::current_exception();
+      outcome_ = c10d::WorkResult::UNKNOWN;
     }
   }
+  operation_.members.clear();
   operation_.copies.clear();
   operation_.staging.clear();
   operation_.inputs.clear();
   settled_.store(true, std::memory_order_release);
   finish(error_);
+}
+
+void HetcclWork::settle_contents() {
+  for (const auto& member : operation_.members) {
+    member->settle();
+    if (member->error_ != nullptr) std::rethrow_exception(member->error_);
+  }
+  run_copies(operation_.copies);
 }
 
 bool HetcclWork::isCompleted() {
@@ -124,6 +145,10 @@ void HetcclWork::synchronize() {
   wait(kNoTimeout);
 }
 
+void HetcclWork::blockCurrentStream() {
+  wait(kNoTimeout);
+}
+
 void HetcclWork::abort() {
   communicator_->abort("Work.abort() was called");
 }
@@ -132,30 +157,55 @@ std::vector<at::Tensor> HetcclWork::result() {
   return operation_.outputs;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> HetcclWork::getFuture() {
-  bool watch = false;
-  {
-    const std::lock_guard lock(settle_mutex_);
-    if (future_) return future_;
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    watch = !settled_.load(std::memory_order_relaxed);
-  }
-  if (!watch) {
-    complete(*future_);
-    return future_;
-  }
-  auto self = c10::intrusive_ptr<HetcclWork>::unsafe_reclaim_from_nonowning(this);
-  watcher_->add([self] {
-    std::ignore = self->communicator_->wait(self->ticket_, kForever);
-    self->settle();
-    self->complete(*self->future_);
-  });
-  return future_;
+HetcclWork::FuturePtr HetcclWork::getFuture() {
+  return promise(kOutputs);
 }
 
-void HetcclWork::complete(c10::ivalue::Future& future) {
-  if (error_ != nullptr) {
+HetcclWork::FuturePtr HetcclWork::getFutureResult() {
+  return promise(kOutcome);
+}
+
+HetcclWork::FuturePtr HetcclWork::promise(Promise promise) {
+  FuturePtr future;
+  bool settled = false;
+  {
+    const std::lock_guard lock(settle_mutex_);
+    if (futures_[promise]) return futures_[promise];
+    const c10::TypePtr outputs = c10::ListType::create(c10::TensorType::get());
+    future = c10::make_intrusive<c10::ivalue::Future>(promise == kOutputs ? outputs
+                                                                          : c10::IntType::get());
+    futures_[promise] = future;
+    settled = settled_.load(std::memory_order_relaxed);
+    if (!settled) awaited_.push_back(promise);
+    if (!settled && awaited_.size() > 1) return future;  // the watcher has this work already
+  }
+  if (settled) {
+    keep(promise, *future);
+    return future;
+  }
+  auto self = c10::intrusive_ptr<HetcclWork>::unsafe_reclaim_from_nonowning(this);
+  const auto settle_and_keep = [self] {
+    self->settle();
+    self->keep_promises();
+  };
+  watcher_->add({until_reached(), settle_and_keep});
+  return future;
+}
+
+void HetcclWork::keep_promises() {
+  std::vector<Promise> awaited;
+  {
+    const std::lock_guard lock(settle_mutex_);
+    awaited.swap(awaited_);
+  }
+  // Nobody replaces a future once it is made.
+  for (const Promise promise : awaited) keep(promise, *futures_[promise]);
+}
+
+void HetcclWork::keep(Promise promise, c10::ivalue::Future& future) const {
+  if (promise == kOutcome) {
+    future.markCompleted(c10::IValue(static_cast<int64_t>(outcome_)));
+  } else if (error_ != nullptr) {
     future.setError(error_);
   } else {
     future.markCompleted(c10::IValue(operation_.outputs));

@@ -1,8 +1,10 @@
 /// One collective in flight, as torch's Work.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,20 +17,26 @@
 
 namespace hetccl::torch_backend {
 
+class HetcclWork;
+using Tensors = std::vector<at::Tensor>;
+
 /// What a collective needs until it is complete. Everything here is kept alive until then, whether
 /// or not the user keeps the Work.
 struct Operation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* title = "";           ///< "hetccl:all_reduce": what the profiler shows
-  std::vector<at::Tensor> inputs;   ///< as the user passed them
-  std::vector<at::Tensor> outputs;  ///< Work::result()
-  std::vector<at::Tensor> staging;
+  const char* title = "";  ///< "hetccl:all_reduce": what the profiler shows
+  Tensors inputs;          ///< as the user passed them
+  Tensors outputs;         ///< Work::result()
+  Tensors staging;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from), once complete
   std::vector<Launch> launches;
+  std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
 
 class HetcclWork : public c10d::Work {
  public:
+  using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
   HetcclWork(int rank, uint64_t sequence, std::string group, Operation operation,
              std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher);
   ~HetcclWork() override;
@@ -42,17 +50,27 @@ class HetcclWork : public c10d::Work {
   std::exception_ptr exception() const override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override;
+  void blockCurrentStream() override;  ///< waits: host memory has no stream that could be blocked
   void abort() override;
   std::vector<at::Tensor> result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  FuturePtr getFuture() override;        ///< of the outputs; carries the error of failed work
+  FuturePtr getFutureResult() override;  ///< of a WorkResult, an integer; never an error
   uint64_t getSequencenumber() const override;
 
  private:
+  enum Promise : uint8_t { kOutputs, kOutcome };
+
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::exception_ptr error_of(const Failure& failure) const;
+  /// Blocks until the ticket is reached.
+  [[nodiscard]] std::function<void()> until_reached() const;
   /// Copies results to where they belong and records success or failure; the ticket is reached.
   void settle();
-  void complete(c10::ivalue::Future& future);
+  void settle_contents();
+  FuturePtr promise(Promise promise);
+  /// Completes what was promised before this work settled.
+  void keep_promises();
+  void keep(Promise promise, c10::ivalue::Future& future) const;
 
   const int rank_in_group_;
   const uint64_t sequence_;
@@ -65,8 +83,10 @@ class HetcclWork : public c10d::Work {
 
   std::mutex settle_mutex_;
   std::atomic<bool> settled_{false};
-  std::exception_ptr error_;  ///< written before settled_
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::exception_ptr error_;                              ///< written before settled_
+  c10d::WorkResult outcome_ = c10d::WorkResult::SUCCESS;  ///< written before settled_
+  std::array<FuturePtr, 2> futures_;                      ///< by Promise, once asked for
+  std::vector<Promise> awaited_;                          ///< that the watcher is to keep
 };
 
 }  // namespace hetccl::torch_backend

@@ -18,7 +18,18 @@ import pytest
 pytest.importorskip("torch")
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "torch.nn", "torch_ranks"])
+_CONTEXT.set_forkserver_preload(
+    [
+        "torch",
+        "torch._dynamo",  # which DistributedDataParallel imports when it is made
+        "torch.distributed",
+        "torch.distributed.fsdp",
+        "torch.distributed.optim",
+        "torch.distributed.tensor",
+        "torch.nn",
+        "torch_ranks",
+    ]
+)
 TIMEOUT = timedelta(seconds=20)
 
 

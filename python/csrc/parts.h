@@ -1,0 +1,44 @@
+/// A list of tensors, one per rank, as one flat buffer: what the C API moves and reduces.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "tensors.h"
+#include "work.h"
+
+namespace hetccl::torch_backend {
+
+/// Throws unless there is exactly one tensor.
+void check_one(const Where& where, size_t count);
+/// Throws unless there are as many outputs as inputs, and some.
+void check_lists(const Where& where, size_t outputs, size_t inputs);
+/// Throws unless there is one part per rank, each shaped and typed as `whole`. Messages call the
+/// parts `kind` ("output") and the tensor `name` ("the input").
+void check_parts(const Where& where, const char* kind, const Tensors& parts, int size,
+                 const char* name, const at::Tensor& whole);
+
+/// New memory for one part per rank, each as `part`.
+[[nodiscard]] at::Tensor flat_like(const at::Tensor& part, int size);
+/// The elements of the `index`-th part in `flat`, shaped as `part`.
+[[nodiscard]] at::Tensor slice_of(const at::Tensor& flat, const at::Tensor& part, size_t index);
+
+/// Parts that lie one after the other in one storage are used in place; others through new memory.
+class Flat {
+ public:
+  /// `parts` have passed check_parts.
+  explicit Flat(const Tensors& parts);
+
+  [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
+  /// Copies the parts into the buffer, now.
+  void fill(const Tensors& parts) const;
+  /// Keeps the buffer until `operation` is complete, and has it copied to the parts then.
+  void spread(Operation& operation, const Tensors& parts) const;
+
+ private:
+  bool in_place_;
+  at::Tensor buffer_;
+};
+
+}  // namespace hetccl::torch_backend
