@@ -21,8 +21,8 @@ milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "hetccl: ", operation,
       " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
-      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter and barrier. Use a "
-      "second process group of another backend for it, e.g. dist.new_group(backend=\"gloo\")");
+      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter and barrier. Use "
+      "a second process group of another backend for it, e.g. dist.new_group(backend=\"gloo\")");
 }
 
 }  // namespace
