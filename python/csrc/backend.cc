@@ -110,8 +110,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, millis
 }
 
 void HetcclBackend::startCoalescing() {
+  std::optional<std::vector<c10::intrusive_ptr<HetcclWork>>> started(std::in_place);
   const std::lock_guard lock(coalescing_mutex_);
-  coalescing_.emplace();  // also after a block that an exception left without an end
+  coalescing_.swap(started);  // also after a block that an exception left without an end
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {

@@ -82,34 +82,39 @@ std::function<void()> HetcclWork::until_reached() const {
 }
 
 void HetcclWork::settle() {
-  const std::lock_guard lock(settle_mutex_);
-  if (settled_.load(std::memory_order_relaxed)) return;
-  if (const auto failure = communicator_->failure()) {
-    error_ = error_of(*failure);
-    outcome_ =
-        failure->result == hetcclTimeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
-  } else {
-    try {
+  // Freed outside the lock: a tensor's end may take the interpreter's lock, whose holder may be
+  // waiting for ours.
+  Operation done;
+  {
+    const std::lock_guard lock(settle_mutex_);
+    if (settled_.load(std::memory_order_relaxed)) return;
+    if (const auto failure = communicator_->failure()) {
+      error_ = error_of(*failure);
+      outcome_ = failure->result == hetcclTimeout ? c10d::WorkResult::TIMEOUT
+                                                  : c10d::WorkResult::COMM_ERROR;
+    } else {
       settle_contents();
-    } catch (...) {
-      error_ = std::current_exception();
-      outcome_ = c10d::WorkResult::UNKNOWN;
     }
+    done.inputs.swap(operation_.inputs);
+    done.staging.swap(operation_.staging);
+    done.copies.swap(operation_.copies);
+    done.members.swap(operation_.members);
+    settled_.store(true, std::memory_order_release);
   }
-  operation_.members.clear();
-  operation_.copies.clear();
-  operation_.staging.clear();
-  operation_.inputs.clear();
-  settled_.store(true, std::memory_order_release);
   finish(error_);
 }
 
 void HetcclWork::settle_contents() {
-  for (const auto& member : operation_.members) {
-    member->settle();
-    if (member->error_ != nullptr) std::rethrow_exception(member->error_);
+  try {
+    for (const auto& member : operation_.members) {
+      member->settle();
+      if (member->error_ != nullptr) std::rethrow_exception(member->error_);
+    }
+    run_copies(operation_.copies);
+  } catch (...) {
+    error_ = std::current_exception();
+    outcome_ = c10d::WorkResult::UNKNOWN;
   }
-  run_copies(operation_.copies);
 }
 
 bool HetcclWork::isCompleted() {

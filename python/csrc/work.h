@@ -66,7 +66,7 @@ class HetcclWork : public c10d::Work {
   [[nodiscard]] std::function<void()> until_reached() const;
   /// Copies results to where they belong and records success or failure; the ticket is reached.
   void settle();
-  void settle_contents();
+  void settle_contents();  ///< the lock is held
   FuturePtr promise(Promise promise);
   /// Completes what was promised before this work settled.
   void keep_promises();

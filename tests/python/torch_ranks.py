@@ -59,6 +59,7 @@ def _rank(
     try:
         import torch.distributed as dist
 
+        dist.set_debug_level_from_env()  # torch has read it once, in the server
         join(path, rank, size)
         result = body(rank, size, *args)
         if dist.is_initialized():
