@@ -158,6 +158,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
     "hetcclTopologyDescribe": [c_char_p, POINTER(c_char_p)],
     "hetcclPlanDescribe": [POINTER(PlanQuery), POINTER(c_char_p)],
+    "hetcclCommDump": [c_void_p, POINTER(c_char_p)],
     "hetcclGetInfo": [POINTER(c_char_p)],
 }
 TEXTS: dict[str, list[Any]] = {"hetcclGetErrorString": [c_int], "hetcclGetLastError": [c_void_p]}

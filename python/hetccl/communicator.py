@@ -331,6 +331,16 @@ class Communicator:
         graph: dict[str, Any] = json.loads(text.value or b"{}")
         return graph
 
+    def dump(self) -> dict[str, Any]:
+        """The last 1,024 collectives of this rank, what became of them, and the failure, if any.
+
+        Thread-safe: ask it while a collective hangs. See hetcclCommDump for the fields.
+        """
+        text = ctypes.c_char_p()
+        self._call("hetcclCommDump", self._comm, ctypes.byref(text))
+        dumped: dict[str, Any] = json.loads(text.value or b"{}")
+        return dumped
+
     def finalize(self) -> None:
         """Waits for enqueued work, within its deadlines, and says goodbye to the other ranks; in
         the background when not `blocking`, until `ready`. Only `destroy` may follow.

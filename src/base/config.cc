@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "base/report_file.h"
 
 namespace hetccl {
 
@@ -78,6 +79,9 @@ bool is_interface_list(std::string_view text) {
   return is_label(text) && text.find_first_not_of("^=,") != std::string_view::npos;
 }
 
+constexpr std::string_view kPatternTakes =
+    "a path of at most 1024 bytes; after % come r, p, c or %";
+
 constexpr std::array kRows = {
     Row{{"HETCCL_CLUSTER", "text", "", "label; ranks of different labels form different clusters"},
         Text{&Config::cluster, is_label, "at most 255 printable ASCII characters"}},
@@ -86,6 +90,11 @@ constexpr std::array kRows = {
     Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},
         IntegerRange{&Config::depth, 0, 64},
         Agreement::AllRanks},
+    Row{{"HETCCL_DUMP", "text", "",
+         "file to which a rank writes its last 1,024 operations as JSON when a communicator fails; "
+         "%r is the rank, %p the process id, %c the communicator's number in the process; empty: "
+         "nothing is written (hetcclCommDump and Communicator.dump() work at any time)"},
+        Text{&Config::dump, is_report_pattern, kPatternTakes}},
     Row{{"HETCCL_ENCRYPT", "flag", "0",
          "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
          "is"},
@@ -124,6 +133,11 @@ constexpr std::array kRows = {
         Agreement::AllRanks},
     Row{{"HETCCL_TIMEOUT_MS", "integer", "600000", "milliseconds that one collective may take"},
         IntegerRange{&Config::timeout_ms, 1, kDayMs}},
+    Row{{"HETCCL_TRACE", "text", "",
+         "file to which a rank writes when each step of its collectives ran, as a Chrome trace "
+         "(Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, %c as for "
+         "HETCCL_DUMP; empty: nothing is traced"},
+        Text{&Config::trace, is_report_pattern, kPatternTakes}},
 };
 
 constexpr auto kEntries = [] {

@@ -30,6 +30,8 @@ struct Config {
   int64_t depth = 0;            ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
   bool encrypt = false;         ///< HETCCL_ENCRYPT: TLS on all TCP connections
   std::string secret_file;      ///< HETCCL_SECRET_FILE: mixed into the key of every connection
+  std::string dump;             ///< HETCCL_DUMP: where a failure's last operations are written
+  std::string trace;            ///< HETCCL_TRACE: where steps and their times are written
   bool transport_shm = true;    ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
 
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the

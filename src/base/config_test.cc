@@ -56,6 +56,7 @@ TEST_CASE("a bad value names the variable and what it takes") {
     CHECK(refusal(std::string("HETCCL_PORT_RANGE=") + range)
               .ends_with("takes first-last, both from 1 to 65535"));
   }
+  CHECK(refusal("HETCCL_TRACE=/tmp/%d").ends_with("after % come r, p, c or %"));
   CHECK(refusal("HETCCL_SOCKET_IFNAME=^").ends_with("after ^ or = if wanted"));
   CHECK(parse({"HETCCL_CLUSTER=" + std::string(5000, 'x')}).status().message().size() < 200);
   CHECK(parse({"HETCCL_SHM=2"}).status().code() == Code::InvalidArgument);

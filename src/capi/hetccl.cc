@@ -401,6 +401,16 @@ hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
   });
 }
 
+hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json) {
+  return with(comm, [&](Communicator& self) -> Status {
+    if (json == nullptr) return null("json");
+    thread_local std::string text;
+    text = self.dump();
+    *json = text.c_str();
+    return {};
+  });
+}
+
 hetcclResult_t hetcclGetInfo(const char** json) {
   return finished([&]() -> Status {
     if (json == nullptr) return null("json");

@@ -18,6 +18,7 @@ Communicator::~Communicator() {
     runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
   }
   if (session_ != nullptr) session_->leave(recorder_.called());
+  write_trace();
   if (executor_ != nullptr) runtime_.engine().remove(*executor_);
   runtime_.engine().exclusively([&] {
     channels_.clear();
@@ -240,9 +241,11 @@ void Communicator::shut_down(TimePoint deadline) {
   engine.notify();
   engine.wait([&] { return !busy() || failed_.load(std::memory_order_acquire); }, deadline);
   if (busy() || failed_.load(std::memory_order_acquire)) {
-    return abort("its process exited before the communicator's work was complete");
+    abort("its process exited before the communicator's work was complete");
+  } else {
+    static_cast<void>(finish());
   }
-  static_cast<void>(finish());
+  write_trace();
 }
 
 void Communicator::abort(const std::string& why) {
@@ -307,6 +310,7 @@ void Communicator::stop(Status status) {
   if (!settle(std::move(status))) return;
   log_.info("communicator failed: %s", cause.c_str());
   cancel_->set(Status(code, cause));
+  dump_failure();
   // Whoever launches has either seen the failure or has finished launching: abort ends what it
   // launched.
   std::lock_guard lock(launch_mutex_);

@@ -102,6 +102,8 @@ class Communicator {
   // The rest only where `known` is ok.
   [[nodiscard]] const std::string& topology_json() const { return topology_json_; }
   [[nodiscard]] Statistics statistics();
+  /// The last operations, what is known of them and the failure, as JSON; at any time.
+  [[nodiscard]] std::string dump();
 
  private:
   enum class Phase { Opening, Ready, Finalizing, Closed };
@@ -125,6 +127,9 @@ class Communicator {
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
+  // diagnosis.cc
+  void dump_failure();
+  void write_trace();
   // split.cc
   Result<Place> find_place(int color, int key, int64_t timeout_ms);
   Status take(Result<Place> place);
@@ -181,7 +186,9 @@ class Communicator {
   uint64_t sequence_ = 0;
   Statistics statistics_;
 
+  const uint64_t number_;  ///< of this communicator in its process
   exec::Recorder recorder_;
+  std::unique_ptr<exec::Tracer> tracer_;  // null without HETCCL_TRACE
   exec::Departures departures_;
 
   std::mutex failure_mutex_;

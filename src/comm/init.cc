@@ -48,7 +48,9 @@ Communicator::Communicator(Runtime& runtime, CommunicatorOptions options,
       n_ranks_(options_.n_ranks),
       log_(runtime.log()),
       cancel_(std::move(cancel)),
-      red_ops_(runtime.red_op_numbers()) {
+      red_ops_(runtime.red_op_numbers()),
+      number_(runtime.count_communicator()) {
+  if (!runtime.config().trace.empty()) tracer_ = std::make_unique<exec::Tracer>();
   const int64_t timeout =
       options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;
   timeout_ms_.store(timeout);
@@ -189,6 +191,7 @@ Status Communicator::open_executor() {
   options.n_ranks = n_ranks();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   options.recorder = &recorder_;
+  options.tracer = tracer_.get();
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   HETCCL_ASSIGN(own_stream_, device_->create_stream());

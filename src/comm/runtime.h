@@ -54,6 +54,8 @@ class Runtime {
   Result<std::shared_ptr<TaskQueue>> host_stream(void* handle);
   /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
   Status destroy_host_stream(void* handle);
+  /// 0, 1, 2, ...: a number for each communicator of this process.
+  uint64_t count_communicator() { return communicators_.fetch_add(1); }
   /// How many were destroyed so far: who keeps something of a stream looks again when it changes.
   [[nodiscard]] uint64_t destroyed_host_streams() const {
     return destroyed_host_streams_.load(std::memory_order_acquire);
@@ -74,7 +76,7 @@ class Runtime {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<bootstrap::Service> service_;
   std::atomic<uint32_t> red_op_numbers_{0};
-  std::atomic<uint64_t> destroyed_host_streams_{0};
+  std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;
 };

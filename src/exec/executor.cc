@@ -53,11 +53,16 @@ bool Executor::full() const {
 bool Executor::poll(TimePoint now) {
   const uint64_t before = retired_.load(std::memory_order_relaxed);
   bool moved = false;
+  polled_at_ = now;
   if (!aborted_) {
     for (auto& lane : lanes_) moved |= poll_lane(lane);
     if (!moved && !faulted_) check(now);
   }
   if (options_.recorder != nullptr) note_starts(now);
+  if (options_.tracer != nullptr) {
+    const uint64_t launched = launched_.load(std::memory_order_acquire);
+    for (uint64_t n = before; n < launched; ++n) options_.tracer->look(n, at(n), now);
+  }
   retire(now);
   const bool retired = retired_.load(std::memory_order_relaxed) != before;
   // What a failed library ends looks complete: say so before anybody believes it.
@@ -120,6 +125,9 @@ bool Executor::post(Lane& lane) {
   transfer.bytes = span.count * size_of(op.call.signature.type);
   transfer.info = {options_.communicator, op.call.sequence, issue.slice, step.message,
                    op.call.signature};
+  if (options_.tracer != nullptr) {
+    options_.tracer->post(lane.post.operation, op, issue, polled_at_);
+  }
   lane.send ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
   ++lane.post.entry;
   return true;
@@ -136,6 +144,9 @@ bool Executor::complete(Lane& lane) {
     const bool arrived = staged_ && !lane.send;
     auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
     flag.word.store(entry->slice + 1, std::memory_order_release);
+    if (options_.tracer != nullptr) {
+      options_.tracer->complete(lane.complete.operation, op, *entry, track_of(lane), polled_at_);
+    }
     if (lane.send) {
       const auto& region = op.program->plan.steps[entry->step].srcs[0];
       const uint64_t bytes =
@@ -146,6 +157,19 @@ bool Executor::complete(Lane& lane) {
     ++lane.complete.entry;
   }
   return true;
+}
+
+uint16_t Executor::track_of(const Lane& lane) const {
+  return static_cast<uint16_t>(Tracer::kFirstLaneTrack + (&lane - lanes_.data()));
+}
+
+std::map<uint16_t, std::string> Executor::tracks() const {
+  std::map<uint16_t, std::string> names = {{Tracer::kCclTrack, "ccl"},
+                                           {Tracer::kWorkTrack, "work"}};
+  for (const Lane& lane : lanes_) {
+    names[track_of(lane)] = format(lane.send ? "send to rank %d" : "recv from rank %d", lane.peer);
+  }
+  return names;
 }
 
 void Executor::note_starts(TimePoint now) {
@@ -171,6 +195,7 @@ void Executor::retire(TimePoint now) {
   while (retired < launched && at(retired).finished().reached(1)) {
     // The flags of its messages are set by `complete`, so every lane has passed it or stands at its
     // end.
+    if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
     if (options_.recorder != nullptr) note_end(retired, now);
     std::lock_guard lock(free_mutex_);
     free_.push_back(&at(retired));

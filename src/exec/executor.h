@@ -17,6 +17,7 @@
 #include "exec/engine.h"
 #include "exec/operation.h"
 #include "exec/recorder.h"
+#include "exec/tracer.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
@@ -44,6 +45,7 @@ struct ExecutorOptions {
   uint64_t communicator = 0;
   int n_ranks = 1;
   Recorder* recorder = nullptr;            ///< may be null
+  Tracer* tracer = nullptr;                ///< may be null
   const Departures* departures = nullptr;  ///< may be null
   /// How long after a rank's departure an operation that misses it may still hold up others.
   Duration departure_grace{};
@@ -77,6 +79,9 @@ class Executor : public Driven {
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+  /// What a trace calls its tracks.
+  [[nodiscard]] std::map<uint16_t, std::string> tracks() const;
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override {
@@ -128,6 +133,7 @@ class Executor : public Driven {
   const plan::Issue* entry_at(const Lane& lane, Cursor& cursor);
   [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
   void retire(TimePoint now);
+  [[nodiscard]] uint16_t track_of(const Lane& lane) const;
   void note_starts(TimePoint now);
   void note_end(uint64_t number, TimePoint now);
   void check(TimePoint now);
@@ -151,6 +157,7 @@ class Executor : public Driven {
   std::vector<Operation*> ring_;  // by number % kMaxInFlight
   std::atomic<uint64_t> launched_{0}, retired_{0};
   std::atomic<uint64_t> bytes_sent_{0};
+  TimePoint polled_at_{};
   TimePoint next_deadline_check_{};
   uint64_t noted_ = 0;  // operations whose start was noted; engine only
   // The oldest operation, when it misses a rank that has left, and since when it was seen so.

@@ -55,6 +55,9 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
 
   const uint64_t number = launched_.load(std::memory_order_relaxed);
   ring_[number % kMaxInFlight] = op;
+  if (direct && options_.tracer != nullptr) {
+    HETCCL_TRY(options_.device->write_flag(user, op->started(), 1));
+  }
   Status status = direct ? enqueue_step(*op, {0, 0}, user) : enqueue(*op, choice.depth, user);
   if (!status.ok()) give_up(*op, user);
   Status last = options_.device->write_flag(user, op->finished(), 1);
@@ -110,7 +113,7 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue) {
   auto& stream = info.queue == Queue::Ccl ? *ccl_stream_ : *work_stream_;
   HETCCL_TRY(enqueue_waits(op, stream, issue));
   HETCCL_TRY(enqueue_step(op, issue, stream));
-  if (info.writes_flag) {
+  if (info.writes_flag || options_.tracer != nullptr) {
     HETCCL_TRY(device.write_flag(stream, op.done_of(issue.step), issue.slice + 1));
   }
   if (info.records_event) {

@@ -57,6 +57,7 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
       {"GetTopology", hetcclCommGetTopology(comm, &text)},
       {"Split", hetcclCommSplit(comm, 0, 0, &part, nullptr)},
       {"Finalize", hetcclCommFinalize(comm)},
+      {"Dump", hetcclCommDump(comm, &text)},
       {"Destroy", hetcclCommDestroy(comm)},
       {"Abort", hetcclCommAbort(comm)}};
   std::string wrong;
@@ -103,6 +104,7 @@ TEST_CASE("null arguments are named") {
   refused(hetcclCommGetStats(comm, nullptr), "stats");
   refused(hetcclCommGetTopology(comm, nullptr), "json");
   refused(hetcclCommSplit(comm, 0, 0, nullptr, nullptr), "newcomm");
+  refused(hetcclCommDump(comm, nullptr), "json");
   float data[4] = {};
   refused(hetcclAllReduce(nullptr, data, 4, hetcclFloat32, hetcclSum, comm, nullptr), "sendbuff");
   refused(hetcclAllReduce(data, nullptr, 4, hetcclFloat32, hetcclSum, comm, nullptr), "recvbuff");

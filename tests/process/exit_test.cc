@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,29 @@ TEST_CASE("exit() with work pending ends in time, and the peers are told why") {
           Report::npos);
     CHECK(ranks.exited(1 - leaver));
   }
+}
+
+TEST_CASE(
+    "exit() writes the traces of communicators that nobody destroyed; a forked child does not") {
+  char folder[] = "/tmp/hetccl-exit-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  setenv("HETCCL_TRACE", (std::string(folder) + "/trace.%r.%p.json").c_str(), 1);
+  ForkedRanks ranks(2, [](Rank& rank) -> Report {
+    hetcclComm_t comm = join(rank, rank.rank == 1 ? "B" : "A");
+    std::vector<float> data(1000, 1);
+    if (sum(data, comm) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    if (fork_child(true) != 0) return "a child failed";
+    std::exit(0);
+  });
+  unsetenv("HETCCL_TRACE");
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.exited(rank));
+  size_t n_files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    CHECK(file.file_size() > 1000);
+    ++n_files;
+  }
+  CHECK(n_files == 2);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("exit() while a communicator is being set up ends in time") {

@@ -181,6 +181,28 @@ def test_ranks_of_one_thread_that_do_not_block():
     lone.abort()
 
 
+def dumped(comm):
+    comm.all_reduce(array("h", [1, 2, 3]), op="max")
+    comm.barrier()
+    dump = comm.dump()
+    reduce, barrier = dump["operations"]
+    return (
+        dump["rank"],
+        dump["ranks"],
+        dump["failure"],
+        (reduce["collective"], reduce["type"], reduce["op"], reduce["count"], reduce["bytes"]),
+        barrier["collective"],
+        barrier["state"],
+        0 < reduce["launched_us"] <= reduce["completed_us"] <= dump["written_us"],
+    )
+
+
+def test_a_dump_tells_what_became_of_every_call():
+    for rank, result in enumerate(run_ranks(2, dumped, ("a", "b"))):
+        call = ("all_reduce", "int16", "max", 3, 6)
+        assert result == (rank, 2, None, call, "barrier", "completed", True)
+
+
 def test_a_short_unique_id_is_refused():
     with pytest.raises(ValueError, match="128 bytes"):
         hetccl.Communicator(b"short", 0, 1)

@@ -1,0 +1,105 @@
+// What a communicator tells of itself when somebody looks for a reason: the dump of its last
+// operations, and the trace of their steps.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/report_file.h"
+#include "comm/communicator.h"
+
+namespace hetccl::comm {
+namespace {
+
+using Json = nlohmann::json;
+using State = exec::Record::State;
+
+const char* name_of(State state) {
+  switch (state) {
+    case State::Launched:
+      return "launched";
+    case State::Started:
+      return "started";
+    case State::Completed:
+      return "completed";
+    case State::Failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+Json json_of(TimePoint when, const WallClock& wall) {
+  if (when == TimePoint{}) return nullptr;
+  return wall.microseconds(when);
+}
+
+Json json_of(const exec::Record& record, const WallClock& wall) {
+  const Signature& call = record.signature;
+  return {{"sequence", record.sequence},
+          {"collective", hetccl::name_of(call.collective)},
+          {"type", hetccl::name_of(call.type)},
+          {"op", hetccl::name_of(call.op)},
+          {"root", call.root},
+          {"count", call.count},
+          {"bytes", call.count * size_of(call.type)},
+          {"slice_elements", record.slice_elements},
+          {"slices", record.slices},
+          {"sent_bytes", record.sent_bytes},
+          {"state", name_of(record.state)},
+          {"launched_us", json_of(record.launched, wall)},
+          {"started_us", json_of(record.started, wall)},
+          {"completed_us", json_of(record.completed, wall)}};
+}
+
+}  // namespace
+
+std::string Communicator::dump() {
+  const WallClock wall;
+  Json json = {{"rank", rank()},
+               {"ranks", n_ranks()},
+               {"pid", getpid()},
+               {"number", number_},
+               {"written_us", wall.microseconds(steady_clock().now())},
+               {"called", recorder_.called()},
+               {"ended", recorder_.ended()},
+               {"failure", nullptr},
+               {"operations", Json::array()}};
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (!failure_.ok()) json["failure"] = failure_.message();
+  }
+  for (const auto& record : recorder_.records())
+    json["operations"].push_back(json_of(record, wall));
+  // What is not UTF-8 is replaced: nothing throws.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+// In the background: files may be slow, and whoever fails a communicator must not wait for them.
+void Communicator::dump_failure() {
+  const std::string& pattern = runtime_.config().dump;
+  if (pattern.empty() || recorder_.called() == 0) return;
+  try {
+    chores_.post([this, path = report_path(pattern, {rank(), number_})] {
+      const Status written = write_report(path, dump());
+      if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
+      log_.warn("the last operations are in %s", path.c_str());
+    });
+  } catch (const std::exception& exception) {  // no thread, or no memory
+    log_.warn("HETCCL_DUMP: %s", exception.what());
+  }
+}
+
+void Communicator::write_trace() {
+  if (tracer_ == nullptr || executor_ == nullptr) return;
+  exec::TraceProcess process;
+  process.rank = rank();
+  process.name = format("rank %d (%s, pid %d)", rank(),
+                        topology_.infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
+  process.tracks = executor_->tracks();
+  std::string json;
+  runtime_.engine().exclusively([&] { json = to_json(*tracer_, process); });
+  const Status written =
+      write_report(report_path(runtime_.config().trace, {rank(), number_}), json);
+  if (!written.ok()) log_.warn("HETCCL_TRACE: %s", written.message().c_str());
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,83 @@
+#include <cinttypes>
+
+#include "base/report_file.h"
+#include "exec/tracer.h"
+
+namespace hetccl::exec {
+namespace {
+
+const char* name_of(TraceSpan::Kind kind) {
+  switch (kind) {
+    case TraceSpan::Kind::Waiting:
+      return "waiting";
+    case TraceSpan::Kind::Ccl:
+      return "ccl";
+    case TraceSpan::Kind::Reduce:
+      return "reduce";
+    case TraceSpan::Kind::Copy:
+      return "copy";
+    case TraceSpan::Kind::Send:
+      return "send";
+    case TraceSpan::Kind::Recv:
+      return "recv";
+  }
+  return "?";
+}
+
+// Names come from the system: what JSON cannot hold as it is becomes '?'.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+    out += plain ? c : '?';
+  }
+  return out + "\"";
+}
+
+std::string metadata(const char* what, int rank, int track, const std::string& name) {
+  return format(R"({"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":%s}})", what, rank, track,
+                quoted(name).c_str());
+}
+
+std::string json_of(const TraceSpan& span, int rank, const WallClock& wall) {
+  const double begin = wall.microseconds(span.begin);
+  return format(R"({"name":"%s","cat":"step","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,)"
+                R"("args":{"sequence":%)" PRIu64 R"(,"step":%d,"slice":%u}})",
+                name_of(span.kind), rank, static_cast<int>(span.track), begin,
+                wall.microseconds(span.end) - begin, span.sequence, static_cast<int>(span.step),
+                span.slice);
+}
+
+// Operations may overlap, so each is a pair of asynchronous events.
+std::string json_of(const TraceOperation& operation, int rank, const WallClock& wall) {
+  const std::string head =
+      format(R"({"name":%s,"cat":"collective","id":"%d.%)" PRIu64 R"(","pid":%d,"tid":0,)",
+             quoted(describe(operation.signature)).c_str(), rank, operation.sequence, rank);
+  const bool known = operation.started != TimePoint{};
+  const std::string started =
+      known ? format("%.3f", wall.microseconds(operation.started)) : std::string("null");
+  return head +
+         format(R"("ph":"b","ts":%.3f,"args":{"sequence":%)" PRIu64 R"(,"started":%s}})",
+                wall.microseconds(operation.launched), operation.sequence, started.c_str()) +
+         ",\n" + head +
+         format(R"("ph":"e","ts":%.3f,"args":{}})", wall.microseconds(operation.completed));
+}
+
+}  // namespace
+
+std::string to_json(const Tracer& tracer, const TraceProcess& process) {
+  const WallClock wall;
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"forgotten_spans\":" +
+                     std::to_string(tracer.forgotten()) + "},\"traceEvents\":[\n";
+  text += metadata("process_name", process.rank, 0, process.name);
+  for (const auto& [track, name] : process.tracks) {
+    text += ",\n" + metadata("thread_name", process.rank, track, name);
+  }
+  for (const auto& operation : tracer.operations()) {
+    text += ",\n" + json_of(operation, process.rank, wall);
+  }
+  for (const auto& span : tracer.spans()) text += ",\n" + json_of(span, process.rank, wall);
+  return text + "\n]}\n";
+}
+
+}  // namespace hetccl::exec

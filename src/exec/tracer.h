@@ -1,0 +1,89 @@
+// What a communicator's steps did when, as the engine sees it: the matter of HETCCL_TRACE. Made
+// only when a trace is wanted; the executor then has one branch less to skip.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "exec/operation.h"
+
+namespace hetccl::exec {
+
+/// A piece of time on one track. Spans of one track follow each other and do not overlap.
+struct TraceSpan {
+  enum class Kind : uint8_t { Waiting, Ccl, Reduce, Copy, Send, Recv };
+  Kind kind{};
+  uint16_t track = 0;
+  uint16_t step = 0;
+  uint32_t slice = 0;
+  uint64_t sequence = 0;
+  TimePoint begin{}, end{};
+};
+
+/// One operation from its call to its end.
+struct TraceOperation {
+  uint64_t sequence = 0;
+  Signature signature;
+  TimePoint launched{}, started{}, completed{};
+};
+
+/// Keeps the latest kSpans spans and kOperations operations. By whoever drives, one thread at a
+/// time; a copy of it may be read anywhere.
+class Tracer {
+ public:
+  static constexpr size_t kSpans = 65'536;
+  static constexpr size_t kOperations = 8'192;
+  static constexpr uint16_t kCclTrack = 0, kWorkTrack = 1, kFirstLaneTrack = 2;
+
+  /// Looks at what operation `number` has done since the last look. In their order; each is seen
+  /// before the next one's first.
+  void look(uint64_t number, Operation& operation, TimePoint now);
+  /// A message was handed to the transport, or is done, on a lane's track.
+  void post(uint64_t number, Operation& operation, plan::Issue issue, TimePoint now);
+  void complete(uint64_t number, Operation& operation, plan::Issue issue, uint16_t track,
+                TimePoint now);
+  /// The operation has ended: what was not seen to end ends now.
+  void retire(uint64_t number, Operation& operation, TimePoint now);
+
+  [[nodiscard]] const std::deque<TraceSpan>& spans() const { return spans_; }
+  [[nodiscard]] const std::deque<TraceOperation>& operations() const { return operations_; }
+  /// Spans that had to make room.
+  [[nodiscard]] uint64_t forgotten() const { return forgotten_; }
+
+ private:
+  // What was seen of an operation in flight.
+  struct Seen {
+    TimePoint started{};
+    std::vector<uint32_t> slices;   // of each step
+    std::vector<TimePoint> posted;  // of each (step, slice) of a message
+    std::vector<TimePoint> done;    // of each (step, slice)
+  };
+  Seen& seen(uint64_t number, const Operation& operation);
+  void look_at_steps(Seen& seen, Operation& operation, TimePoint now);
+  void end_step(Seen& seen, const Operation& operation, plan::Issue issue, uint16_t track,
+                TimePoint ready, TimePoint now);
+  void add(const TraceSpan& span);
+
+  uint64_t first_ = 0;  // number of the oldest in `in_flight_`
+  std::deque<Seen> in_flight_;
+  std::map<uint16_t, TimePoint> track_ends_;
+  std::deque<TraceSpan> spans_;
+  std::deque<TraceOperation> operations_;
+  uint64_t forgotten_ = 0;
+};
+
+/// Who speaks in a trace: one process of the picture.
+struct TraceProcess {
+  int rank = 0;
+  std::string name;                        ///< "rank 0 (host a, pid 7)"
+  std::map<uint16_t, std::string> tracks;  ///< "ccl", "send to rank 3", by number
+};
+/// Chrome's trace event format (catapult, "JSON Object Format"), as Perfetto and chrome://tracing
+/// open it; times are the wall clock's, so that traces of several ranks fit together.
+std::string to_json(const Tracer& tracer, const TraceProcess& process);
+
+}  // namespace hetccl::exec

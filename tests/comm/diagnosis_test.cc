@@ -1,0 +1,281 @@
+// What communicators tell of themselves: dumps of their last operations, traces of their steps.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "comm/ranks.h"
+
+namespace {
+
+using namespace hetccl;
+using namespace hetccl::comm;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/hetccl-diagnosis-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string operator/(const std::string& file) const { return path_ + "/" + file; }
+  [[nodiscard]] size_t n_files() const {
+    const auto files = std::filesystem::directory_iterator(path_);
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+  }
+
+ private:
+  std::string path_;
+};
+
+std::optional<Json> read(const std::string& path) {
+  for (int i = 0; i < 500 && !std::filesystem::exists(path); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));  // dumps are written in the background
+  }
+  std::ifstream file(path);
+  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return std::nullopt;
+  return json;
+}
+
+void sum_on_all(Ranks& ranks, size_t count, int times) {
+  on_all_ranks(ranks.n(), [&](int rank) {
+    std::vector<float> data(count, 1);
+    for (int i = 0; i < times; ++i) CHECK(sum(*ranks[rank], data).ok());
+  });
+}
+
+// --- traces ---
+
+struct Span {
+  double begin = 0, end = 0;
+  std::string name;
+  int track = 0;
+  uint64_t sequence = 0;
+  std::pair<int, uint32_t> step;  // and slice
+};
+
+struct Operation {
+  double launched = 0, started = 0, completed = 0;
+  std::vector<Span> spans;
+};
+
+struct Trace {
+  std::map<uint64_t, Operation> operations;
+  std::map<int, std::vector<Span>> tracks;
+  std::map<int, std::string> names;
+};
+
+Trace parse(const Json& json, int rank) {
+  Trace trace;
+  for (const Json& event : json["traceEvents"]) {
+    const std::string phase = event["ph"];
+    CHECK(event["pid"] == rank);
+    if (phase == "M") {
+      if (event["name"] == "thread_name") trace.names[event["tid"]] = event["args"]["name"];
+    } else if (phase == "b") {
+      Operation& operation = trace.operations[event["args"]["sequence"]];
+      operation.launched = event["ts"];
+      const Json& started = event["args"]["started"];
+      operation.started = started.is_null() ? operation.launched : started.get<double>();
+    } else if (phase == "e") {
+      const std::string id = event["id"];
+      trace.operations[std::stoull(id.substr(id.find('.') + 1))].completed = event["ts"];
+    } else {
+      REQUIRE(phase == "X");
+      const Json& args = event["args"];
+      Span span;
+      span.begin = event["ts"];
+      span.end = span.begin + event["dur"].get<double>();
+      span.name = event["name"];
+      span.track = event["tid"];
+      span.sequence = args["sequence"];
+      span.step = {args["step"], args["slice"]};
+      trace.tracks[span.track].push_back(span);
+    }
+  }
+  for (const auto& [track, spans] : trace.tracks) {
+    for (const Span& span : spans) trace.operations[span.sequence].spans.push_back(span);
+  }
+  return trace;
+}
+
+constexpr double kRounding = 0.01;  // microseconds
+
+void check_tracks(Trace& trace) {
+  for (auto& [track, spans] : trace.tracks) {
+    CHECK(trace.names.count(track) == 1);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      CHECK(spans[i].end >= spans[i].begin - kRounding);
+      if (i > 0) CHECK(spans[i].begin >= spans[i - 1].end - kRounding);
+    }
+  }
+}
+
+// The part of the operation, from its start on, in which no track shows anything.
+double uncovered(Operation& operation) {
+  std::sort(operation.spans.begin(), operation.spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  double gaps = 0, end = operation.started;
+  for (const Span& span : operation.spans) {
+    gaps += std::max(0.0, span.begin - end);
+    end = std::max(end, span.end);
+  }
+  gaps += std::max(0.0, operation.completed - end);
+  return gaps / std::max(operation.completed - operation.started, 1.0);
+}
+
+void check_operation(const Operation& operation, uint32_t slices) {
+  std::set<std::pair<int, uint32_t>> seen;
+  std::set<int> steps;
+  CHECK(operation.launched <= operation.started + kRounding);
+  for (const Span& span : operation.spans) {
+    CHECK(span.begin >= operation.launched - kRounding);
+    CHECK(span.end <= operation.completed + kRounding);
+    if (span.name == "waiting") continue;
+    CHECK(seen.insert(span.step).second);  // each step of each slice once
+    steps.insert(span.step.first);
+  }
+  CHECK(!steps.empty());
+  CHECK(seen.size() == steps.size() * slices);
+}
+
+}  // namespace
+
+TEST_CASE("a dump tells of every operation, and of the failure that ended them") {
+  const Folder folder;
+  Config config;
+  config.dump = folder / "dump.%r.%c.json";
+  config.slice_bytes = 4096;
+  Ranks ranks({"A", "B"}, config, false);
+  sum_on_all(ranks, 5000, 3);
+  Json json = Json::parse(ranks[0]->dump());
+  CHECK(json["rank"] == 0);
+  CHECK(json["ranks"] == 2);
+  CHECK(json["called"] == 3);
+  CHECK(json["ended"] == 3);
+  CHECK(json["failure"].is_null());
+  REQUIRE(json["operations"].size() == 3);
+  const Json& last = json["operations"][2];
+  CHECK(last["sequence"] == 2);
+  CHECK(last["collective"] == "all_reduce");
+  CHECK(last["type"] == "float32");
+  CHECK(last["op"] == "sum");
+  CHECK(last["count"] == 5000);
+  CHECK(last["bytes"] == 20'000);
+  CHECK(last["slices"] == 5);
+  CHECK(last["slice_elements"] == 1024);
+  CHECK(last["sent_bytes"] > 0);
+  CHECK(last["state"] == "completed");
+  CHECK(last["launched_us"] <= last["started_us"]);
+  CHECK(last["started_us"] <= last["completed_us"]);
+  CHECK(folder.n_files() == 0);
+
+  std::vector<Status> statuses(2);
+  on_all_ranks(2, [&](int rank) {
+    std::vector<float> data(rank == 0 ? 1000U : 999U, 1);
+    statuses[static_cast<size_t>(rank)] = sum(*ranks[rank], data);
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto dumped = read(folder / format("dump.%d.0.json", rank));
+    REQUIRE(dumped);
+    CHECK((*dumped)["failure"] == statuses[static_cast<size_t>(rank)].message());
+    CHECK((*dumped)["operations"].size() == 4);
+    CHECK((*dumped)["operations"][3]["count"] == (rank == 0 ? 1000 : 999));
+    CHECK((*dumped)["operations"][3]["state"] != "completed");
+  }
+}
+
+TEST_CASE("a dump while a collective hangs shows where it is") {
+  Ranks ranks({"A", "B"}, {}, false);
+  std::vector<float> data(1000, 1);
+  std::thread caller([&] { CHECK(sum(*ranks[0], data).ok()); });
+  Json operation = Json::object();
+  for (int i = 0; i < 1000 && operation.value("state", "") != "started"; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+    const Json json = Json::parse(ranks[0]->dump());
+    if (!json["operations"].empty()) operation = json["operations"][0];
+  }
+  CHECK(operation["state"] == "started");
+  CHECK(operation["completed_us"].is_null());
+  std::vector<float> others(1000, 1);
+  CHECK(sum(*ranks[1], others).ok());
+  caller.join();
+}
+
+TEST_CASE("a trace shows every step of every slice, nested in its operation and without gaps") {
+  for (const bool shm : {true, false}) {
+    const Folder folder;
+    Config config;
+    config.trace = folder / "trace.%r.json";
+    config.slice_bytes = 1 << 18;
+    config.transport_shm = shm;
+    {
+      Ranks ranks({"A", "A", "B"}, config, false);
+      sum_on_all(ranks, 1'000'000, 6);
+      CHECK(folder.n_files() == 0);
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto json = read(folder / format("trace.%d.json", rank));
+      REQUIRE(json);
+      Trace trace = parse(*json, rank);
+      check_tracks(trace);
+      CHECK(trace.operations.size() == 6);
+      double best = 1;
+      for (auto& [sequence, operation] : trace.operations) {
+        check_operation(operation, 16);
+        best = std::min(best, uncovered(operation));
+      }
+      CHECK(best < 0.1);  // what a busy machine does between two looks is not shown
+      std::set<std::string> names;
+      for (const auto& [track, spans] : trace.tracks) {
+        for (const Span& span : spans) names.insert(span.name);
+      }
+      CHECK(names.count("waiting") == 1);
+      CHECK(names.count("ccl") == (rank < 2 ? 1 : 0));  // rank 2 is a cluster of its own
+      CHECK(names.count("send") + names.count("recv") == 2);
+    }
+  }
+}
+
+TEST_CASE("a trace of one cluster shows its calls; a pattern that nobody can write is a warning") {
+  const Folder folder;
+  Config config;
+  config.trace = folder / "trace.%r.%c.json";
+  {
+    Ranks ranks({"A", "A"}, config, true);
+    sum_on_all(ranks, 1000, 3);
+    ranks.join();
+    sum_on_all(ranks, 1000, 1);
+  }
+  // Numbers count the process's communicators, in the order in which its threads made them.
+  CHECK(folder.n_files() == 4);
+  size_t operations = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder / "")) {
+    const auto json = read(file.path());
+    REQUIRE(json);
+    Trace trace = parse(*json, (*json)["traceEvents"][0]["pid"]);
+    check_tracks(trace);
+    for (const auto& [sequence, operation] : trace.operations) check_operation(operation, 1);
+    operations += trace.operations.size();
+  }
+  CHECK(operations == 2 * 3 + 2 * 1);
+
+  config.trace = folder / "nowhere/trace";
+  config.log_level = "error";
+  Ranks ranks({"A"}, config, true);
+  sum_on_all(ranks, 10, 1);
+}
