@@ -147,9 +147,8 @@ Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions o
   const int rank = options.rank;
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
   const net::Key key = net::job_key(invitation.secret, impl_->file_secret);
-  auto connected =
-      dial(invitation, {rank, key, impl_->encryption, deadline,
-                        milliseconds(impl_->config.liveness_ms), options.cancel});
+  auto connected = dial(invitation, {rank, key, impl_->encryption, deadline,
+                                     milliseconds(impl_->config.liveness_ms), options.cancel});
   const std::string context = format("rank %d cannot join", rank);
   if (!connected.ok()) return connected.status().with(context);
   auto client = std::make_unique<Client>(
