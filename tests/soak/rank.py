@@ -132,7 +132,9 @@ def _one(
     stream: hetccl.Stream | None,
 ) -> None:
     """One random collective; small integers, so that sums are exact in every type."""
-    kind = choices.choice(["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"])
+    kind = choices.choice(
+        ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "barrier"]
+    )
     dtype, count = _TYPES[choices.choice(list(_TYPES))], choices.choice(_COUNTS)
     root = choices.randrange(part.size)
     size = part.size
@@ -156,6 +158,11 @@ def _one(
     elif kind == "broadcast":
         got, want = values(part.rank, count), values(root, count)
         comm.broadcast(got, root=root, stream=stream)
+    elif kind == "reduce":
+        got = want = np.zeros(count, dtype)
+        if part.rank == root:
+            want = sum((values(rank, count) for rank in range(size)), want)
+        comm.reduce(values(part.rank, count), got, root=root, stream=stream)
     else:
         got = want = np.zeros(0)
         comm.barrier(stream=stream)
