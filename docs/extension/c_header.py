@@ -24,6 +24,7 @@ _HEADINGS = (
     ("Describing without running", r"Describe$|^hetcclGetInfo$"),
     ("Communicators", r"^hetcclComm|^hetcclGetUniqueId"),
     ("Results, errors, version", r"^hetcclGet"),
+    ("Operators", r"^hetcclRedOp"),
     ("Collectives", r""),
 )
 _DIRECTIVE = re.compile(r"^#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)  # of the preprocessor

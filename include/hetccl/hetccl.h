@@ -255,7 +255,7 @@ typedef struct {
   const char* collective;    /**< "all_reduce", "broadcast", ... */
   size_t count;              /**< elements, as the collective's own function counts them */
   hetcclDataType_t datatype; /**< of the elements */
-  hetcclRedOp_t op;          /**< where the collective reduces */
+  hetcclRedOp_t op;          /**< where it reduces; hetcclNumOps: a pre-multiplied sum */
   int root;                  /**< where the collective has one */
   int rank;                  /**< whose steps are listed; -1: every rank's */
   size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */

@@ -242,7 +242,7 @@ def plan(
     *,
     count: int = 1 << 20,
     dtype: DataType = DataType.float32,
-    op: RedOp = RedOp.sum,
+    op: int = RedOp.sum,
     root: int = 0,
     rank: int | None = None,
     slice_bytes: int = 0,

@@ -48,8 +48,8 @@ def test_every_page_is_reached(site):
     }
     assert sources <= pages
     index = (site / "index.html").read_text()
-    for page in sources - {"index.html", "design/0001-seams.html", "design/0002-waiting.html"}:
-        assert f'href="{page}"' in index, page
+    for page in sources:  # those of the decisions are listed by their own index
+        assert page == "index.html" or page.startswith("design/0") or f'href="{page}"' in index
 
 
 def test_the_c_api_page_has_every_function_with_its_comment(site):

@@ -77,6 +77,19 @@ def test_steps_name_what_they_do_where_and_after_what():
     assert send.split()[-1] == "0"
 
 
+def test_a_premultiplied_sum_scales_each_ranks_input_once(tmp_path):
+    file = tmp_path / "t.json"
+    file.write_text(_lib.topology(layout.to_json(layout.parse("AAB"))))
+    seen = hetccl("plan", "all_reduce", "--topology", file, "--op", "premul_sum")
+    assert seen.count("times the rank's factor") == 3
+    assert "correct" in seen
+
+
+def test_a_reduce_names_the_receiver_inside_the_roots_cluster():
+    seen = shown(TWO, planned(TWO, "reduce", root=1))
+    assert "at 0 for 1 alone" in seen
+
+
 def test_one_rank_slices_and_depth_can_be_asked_for():
     plan = planned(THREE, "broadcast", rank=4, root=4, slice_bytes=4096, depth=7)
     assert [rank.rank for rank in plan.ranks] == [4]

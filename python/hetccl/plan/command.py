@@ -19,12 +19,13 @@ TopologyFile = Annotated[
 ]
 # Larger numbers would not fit the C API's types; the library says what fits the topology.
 _INT, _SIZE = 2**31 - 1, 2**63
+_PREMUL = 5  # hetcclNumOps: any operator of hetcclRedOpCreatePreMulSum
 
 Count = Annotated[
     int, typer.Option(min=0, max=_SIZE, help="Elements, as the collective counts them.")
 ]
 Type = Annotated[str, typer.Option("--type", metavar="TYPE", help="float32, bfloat16, int8, ...")]
-Op = Annotated[str, typer.Option("--op", metavar="OP", help="sum, avg, ...")]
+Op = Annotated[str, typer.Option("--op", metavar="OP", help="sum, avg, premul_sum, ...")]
 Root = Annotated[int, typer.Option(min=0, max=_INT, help="Where the collective has one.")]
 RankOption = Annotated[
     int | None, typer.Option("--rank", min=0, max=_INT, help="List this rank's steps alone.")
@@ -69,10 +70,10 @@ def plan(
     from hetccl.topology import graph
 
     complete = read(topology)
+    operator = _PREMUL if op == "premul_sum" else _member(_lib.RedOp, op, "--op")
     answer = _lib.plan(
         complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),
-        op=_member(_lib.RedOp, op, "--op"), root=root, rank=rank, slice_bytes=slice_bytes,
-        depth=depth,
+        op=operator, root=root, rank=rank, slice_bytes=slice_bytes, depth=depth,
     )  # fmt: skip
     described = description.parse(answer)
     if svg is not None:

@@ -84,11 +84,19 @@ def name_of(step: Step) -> str:
 def regions_of(step: Step) -> str:
     """From where to where, or the shards of a call inside the cluster by their root."""
     if "shards" in step:
-        parts = (f"{shard['recv']} at {shard['root']}" for shard in step["shards"])
-        return "; ".join(parts)
-    sources = " + ".join(step.get("srcs", []))
-    regions = " -> ".join(part for part in (sources, step.get("dst", "")) if part)
-    return f"{regions}, divided by the ranks" if step.get("average") else regions
+        regions = "; ".join(map(_shard, step["shards"]))
+    else:
+        sources = " + ".join(step.get("srcs", []))
+        regions = " -> ".join(part for part in (sources, step.get("dst", "")) if part)
+    scaled = ", times the rank's factor" if step.get("scale") else ""
+    average = ", divided by the ranks" if step.get("average") else ""
+    return regions + scaled + average
+
+
+def _shard(shard: dict[str, Any]) -> str:
+    """ "output[0] 0..1/2 at 0": by the root, in ranks of the cluster."""
+    text = f"{shard['recv']} at {shard['root']}"
+    return f"{text} for {shard['receiver']} alone" if "receiver" in shard else text
 
 
 def parse(text: str) -> Description:
