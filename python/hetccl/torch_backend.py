@@ -32,13 +32,20 @@ def register() -> None:
 
 
 def autoload() -> None:
-    """torch's entry point, run inside ``import torch``, where an exception would break torch."""
+    """torch's entry point, run inside ``import torch``, where an exception would break torch.
+
+    A backend that was built for another torch is registered too, so that whoever asks for it learns
+    why there is none; everybody is warned.
+    """
+    import warnings
+
     try:
         register()
+        mismatch = _mismatch()
     except Exception as error:
-        import warnings
-
-        warnings.warn(f"hetccl could not register with torch.distributed: {error}", stacklevel=2)
+        mismatch = f"hetccl could not register with torch.distributed: {error}"
+    if mismatch:
+        warnings.warn(mismatch, stacklevel=2)
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:
@@ -65,18 +72,14 @@ def extension() -> Any:
     """The C++ extension hetccl._torch. Raises ImportError with what to do where it cannot load."""
     import torch
 
-    try:
-        built_for = importlib.import_module("hetccl._torch_build").TORCH_VERSION
-    except ImportError as error:
+    built_for = _built_for()
+    if built_for is None:
         raise ImportError(
             "hetccl was installed without its PyTorch backend, because torch was missing when it "
             f"was built. {_remedy(torch.__version__)}"
-        ) from error
-    if _series(built_for) != _series(torch.__version__):
-        raise ImportError(
-            f"hetccl's PyTorch backend was built for torch {built_for}, but this is torch "
-            f"{torch.__version__}. {_remedy(torch.__version__)}"
         )
+    if mismatch := _mismatch():
+        raise ImportError(mismatch)
     try:
         return importlib.import_module("hetccl._torch")
     except ImportError as error:
@@ -84,6 +87,27 @@ def extension() -> Any:
             f"hetccl's PyTorch backend (built for torch {built_for}) does not load: {error}. "
             f"{_remedy(torch.__version__)}"
         ) from error
+
+
+def _built_for() -> str | None:
+    """The version of torch that the extension was compiled against; None without an extension."""
+    try:
+        return str(importlib.import_module("hetccl._torch_build").TORCH_VERSION)
+    except ImportError:
+        return None
+
+
+def _mismatch() -> str | None:
+    """What to tell the user where the extension was built for another torch."""
+    import torch
+
+    built_for = _built_for()
+    if built_for is None or _series(built_for) == _series(torch.__version__):
+        return None
+    return (
+        f"hetccl's PyTorch backend was built for torch {built_for}, but this is torch "
+        f"{torch.__version__}. {_remedy(torch.__version__)}"
+    )
 
 
 def _series(version: str) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """How the backend gets registered, and what a torch that does not fit does."""
 
+import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
@@ -53,13 +55,47 @@ def test_importing_torch_does_not_load_the_extension():
     assert python("import torch, sys; print('hetccl._torch' in sys.modules)") == "False"
 
 
-def test_another_torch_is_refused_clearly(monkeypatch):
-    from hetccl import torch_backend
+ANOTHER_TORCH = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch, torch.distributed as dist
+    import hetccl
+print(*{str(w.message) for w in caught if "hetccl" in str(w.message)}, sep="; ")
+assert torch.ones(2).sum() == 2
+try:
+    dist.init_process_group("hetccl", store=dist.HashStore(), rank=0, world_size=1)
+except ImportError as error:
+    print(error)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+data = bytearray(8)
+with hetccl.Communicator(hetccl.unique_id(), 0, 1) as comm:
+    comm.all_reduce(data, dtype="uint8")
+"""
 
-    build = pytest.importorskip("hetccl._torch_build")
-    monkeypatch.setattr(build, "TORCH_VERSION", "2.9.1+cpu")
-    with pytest.raises(ImportError, match=r"built for torch 2\.9\.1\+cpu, but this is torch.*pip"):
-        torch_backend.extension.__wrapped__()
+
+def test_a_wheel_for_another_torch(tmp_path):
+    import hetccl
+
+    package = tmp_path / "hetccl"
+    shutil.copytree(Path(hetccl.__file__).parent, package)
+    record = package / "_torch_build.py"
+    assert torch.__version__ in record.read_text()
+    record.write_text('TORCH_VERSION = "2.9.1+cpu"')
+    warned, raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path)).splitlines()
+    for text in (warned, raised):
+        assert f"built for torch 2.9.1+cpu, but this is torch {torch.__version__}" in text
+        assert "pip install" in text
+
+
+def test_a_wheel_without_the_backend(tmp_path):
+    import hetccl
+
+    package = tmp_path / "hetccl"
+    ignore = shutil.ignore_patterns("_torch.*", "_torch_build.py", "__pycache__")
+    shutil.copytree(Path(hetccl.__file__).parent, package, ignore=ignore)
+    raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path))  # and has not warned
+    assert raised.startswith("hetccl was installed without its PyTorch backend")
 
 
 def test_autoload_never_raises(monkeypatch):
