@@ -1,5 +1,5 @@
-# With HETCCL_PRECOMPILE the sanitizer builds take half the time. The usual builds go without, so that each file
-# must include what it uses.
+# With HETCCL_PRECOMPILE, which `make` sets, building takes little more than half the time. `pip install` and the
+# build that `make lint` reads go without, so each file must include what it uses.
 set(hetccl_headers <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <functional> <map>
                    <memory> <mutex> <optional> <span> <string> <thread> <utility> <vector>)
 
