@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "bootstrap/compact.h"
 
 namespace hetccl::bootstrap {
 
@@ -92,8 +95,11 @@ Result<std::vector<Bytes>> Client::all_gather(const Bytes& mine, int64_t timeout
   gather_.active = false;
   if (!status.ok()) return status;
   ++gather_.sequence;
-  auto parts = split(gather_.received, static_cast<size_t>(n_ranks()));
-  gather_.received = {};
+  Bytes compacted = std::exchange(gather_.received, {});
+  const size_t expanded = gather_.expanded;
+  lock.unlock();
+  const auto concatenation = expand(std::move(compacted), expanded);
+  auto parts = concatenation ? split(*concatenation, static_cast<size_t>(n_ranks())) : std::nullopt;
   if (!parts) return error(Code::RemoteError, "the coordinator sent a malformed all-gather");
   return std::move(*parts);
 }
@@ -196,10 +202,11 @@ bool Client::on_gathered(const Gathered& piece) {
   // A caller that gave up (it was told so) still gets the answer: there is nobody to take it.
   if (!gather_.active) return true;
   const bool expected = piece.sequence == gather_.sequence && !gather_.done &&
-                        piece.total <= n * (kMaxContribution + kPartHeader) &&
-                        piece.offset == gather_.received.size() &&
+                        piece.expanded <= n * (kMaxContribution + kPartHeader) &&
+                        piece.total <= piece.expanded && piece.offset == gather_.received.size() &&
                         piece.bytes.size() <= piece.total - piece.offset;
   if (!expected) return false;
+  gather_.expanded = piece.expanded;
   gather_.received.reserve(piece.total);
   gather_.received.insert(gather_.received.end(), piece.bytes.begin(), piece.bytes.end());
   gather_.done = gather_.received.size() == piece.total;

@@ -55,6 +55,7 @@ class Client final : public Session, private Connection::Owner {
     uint64_t sequence = 0;
     bool active = false;
     bool done = false;
+    uint64_t expanded = 0;
     Bytes received;
   };
 

@@ -182,6 +182,7 @@ std::optional<Contribution> decode_contribution(std::span<const uint8_t> payload
 Bytes encode_without_bytes(const Gathered& piece) {
   Writer writer;
   writer.integer(piece.sequence);
+  writer.integer(piece.expanded);
   writer.integer(piece.total);
   writer.integer(piece.offset);
   return std::move(writer).frame(FrameType::Gathered, piece.bytes.size());
@@ -191,6 +192,7 @@ std::optional<Gathered> decode_gathered(std::span<const uint8_t> payload) {
   Reader reader(payload);
   Gathered piece;
   reader.integer(&piece.sequence);
+  reader.integer(&piece.expanded);
   reader.integer(&piece.total);
   reader.integer(&piece.offset);
   piece.bytes = reader.rest();
@@ -286,7 +288,9 @@ Bytes encode_empty(FrameType type) {
 
 Bytes concatenate(const std::vector<Bytes>& parts) {
   size_t total = 0;
-  for (const Bytes& part : parts) total += sizeof(uint32_t) + part.size();
+  for (const Bytes& part : parts) total += part.size();
+  if (total == 0) return {};
+  total += parts.size() * sizeof(uint32_t);
   Bytes all(total);
   uint8_t* out = all.data();
   for (const Bytes& part : parts) {
@@ -297,6 +301,8 @@ Bytes concatenate(const std::vector<Bytes>& parts) {
 }
 
 std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, size_t n_parts) {
+  if (concatenation.empty()) return std::vector<Bytes>(n_parts);
+  const size_t n_bytes = concatenation.size();
   std::vector<Bytes> parts;
   parts.reserve(n_parts);
   while (parts.size() < n_parts) {
@@ -308,7 +314,8 @@ std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, 
                        concatenation.begin() + static_cast<ptrdiff_t>(length));
     concatenation = concatenation.subspan(length);
   }
-  if (!concatenation.empty()) return std::nullopt;
+  // Of no parts, or of empty ones only, the concatenation is empty.
+  if (!concatenation.empty() || n_bytes == n_parts * sizeof(uint32_t)) return std::nullopt;
   return parts;
 }
 

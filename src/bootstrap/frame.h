@@ -74,10 +74,11 @@ struct Contribution {
   int64_t timeout_ms = 0;
   std::span<const uint8_t> bytes;
 };
-/// A piece of the concatenation, by rank, of (length in 4 bytes, bytes).
+/// A piece of the compacted concatenation of all parts.
 struct Gathered {
   uint64_t sequence = 0;
-  uint64_t total = 0;
+  uint64_t expanded = 0;  ///< bytes of the concatenation
+  uint64_t total = 0;     ///< of the compacted one
   uint64_t offset = 0;
   std::span<const uint8_t> bytes;
 };
@@ -105,7 +106,8 @@ std::optional<Position> decode_position(std::span<const uint8_t> payload);
 std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t> payload);
 std::optional<uint64_t> decode_number(std::span<const uint8_t> payload);
 
-/// The concatenation that Gathered pieces carry, and its parts again.
+/// The concatenation that Gathered pieces carry: by rank (length in 4 bytes, bytes), or nothing
+/// where all are empty; and its parts again.
 Bytes concatenate(const std::vector<Bytes>& parts);
 std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, size_t n_parts);
 

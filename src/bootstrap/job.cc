@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "bootstrap/compact.h"
+#include "bootstrap/descriptors.h"
+
 namespace hetccl::bootstrap {
 
 namespace {
@@ -64,7 +67,11 @@ std::optional<Failure> Job::why_not(const Join& join) const {
                    format("%s is out of range: this communicator's ranks are 0 to %d", who.c_str(),
                           join.n_ranks - 1)};
   }
-  if (members_.empty()) return std::nullopt;
+  if (members_.empty()) {
+    const Status room = reserve_descriptors(static_cast<size_t>(join.n_ranks));
+    if (room.ok()) return std::nullopt;
+    return Failure{room.code(), -1, "the coordinator: " + room.message()};
+  }
   const Join& first = members_.begin()->second->join;
   if (join.n_ranks != n_ranks_) {
     return Failure{Code::InvalidArgument, join.rank,
@@ -187,13 +194,18 @@ void Job::send_gathered() {
   parts.reserve(members_.size());
   for (const auto& [rank, member] : members_) parts.push_back(std::move(*member->contribution));
   for (const auto& [rank, member] : members_) member->contribution.reset();
-  const auto all = std::make_shared<const Bytes>(concatenate(parts));
-  for (size_t begin = 0; begin < all->size(); begin += kMaxContribution) {
+  Bytes concatenation = concatenate(parts);
+  const size_t expanded = concatenation.size();
+  const auto all = std::make_shared<const Bytes>(compact(std::move(concatenation)));
+  size_t begin = 0;
+  do {
     const size_t end = std::min(begin + kMaxContribution, all->size());
-    const Bytes head = encode_without_bytes(
-        {gather_sequence_, all->size(), begin, std::span(*all).subspan(begin, end - begin)});
+    const std::span piece = std::span(*all).subspan(begin, end - begin);
+    const Bytes head =
+        encode_without_bytes({gather_sequence_, expanded, all->size(), begin, piece});
     for (const auto& [rank, member] : members_) member->connection->send(head, {all, begin, end});
-  }
+    begin = end;
+  } while (begin < all->size());
   n_contributions_ = 0;
   ++gather_sequence_;
 }

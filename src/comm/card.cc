@@ -76,6 +76,7 @@ Status check_agreement(const std::vector<Card>& cards) {
                    "rank 0 runs hetccl %s, rank %zu hetccl %s: install one version everywhere",
                    version_text(first.version).c_str(), rank, version_text(card.version).c_str());
     }
+    if (card.agreed == first.agreed) continue;
     const auto lines = lines_of(card.agreed);
     for (size_t i = 0; i < std::max(expected.size(), lines.size()); ++i) {
       const char* ours = i < expected.size() ? expected[i].c_str() : "no such setting";

@@ -92,7 +92,7 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
-  plan::Choice choice = plan::choose(spec, topology_, signature.count, signature.type);
+  plan::Choice choice = plan::choose(spec, topology(), signature.count, signature.type);
   const Config& config = runtime_.config();
   if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
@@ -138,9 +138,9 @@ Status Communicator::wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint
 Result<const Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {
   auto& program = programs_[spec];
   if (program == nullptr) {
-    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology_));
+    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology()));
     HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
-    const uint64_t least = plan::least_bytes(spec, topology_, 1, DataType::Int8);
+    const uint64_t least = plan::least_bytes(spec, topology(), 1, DataType::Int8);
     program = std::make_unique<Program>(Program{std::move(compiled), least});
     ++statistics_.plans;
   }

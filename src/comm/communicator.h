@@ -12,8 +12,8 @@
 
 #include "base/cancel.h"
 #include "bootstrap/bootstrap.h"
-#include "comm/card.h"
 #include "comm/chores.h"
+#include "comm/introduction.h"
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
 #include "exec/executor.h"
@@ -100,7 +100,7 @@ class Communicator {
   /// reason when it could not be.
   [[nodiscard]] Status known();
   // The rest only where `known` is ok.
-  [[nodiscard]] const std::string& topology_json() const { return topology_json_; }
+  [[nodiscard]] const std::string& topology_json() const { return introduction_->topology_json; }
   [[nodiscard]] Statistics statistics();
   /// The last operations, what is known of them and the failure, as JSON; at any time.
   [[nodiscard]] std::string dump();
@@ -120,9 +120,9 @@ class Communicator {
   Status open(const bootstrap::UniqueId& id);
   Status open_parts(const bootstrap::UniqueId& id);
   Status join(const bootstrap::UniqueId& id);
-  Result<std::vector<Card>> exchange_cards();
+  Status exchange_cards();
   Status open_cluster();
-  Status open_channels(const std::vector<Card>& cards);
+  Status open_channels();
   Status open_executor();
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
@@ -133,6 +133,7 @@ class Communicator {
   // split.cc
   Result<Place> find_place(int color, int key, int64_t timeout_ms);
   Status take(Result<Place> place);
+  [[nodiscard]] const topology::Topology& topology() const { return introduction_->topology; }
 
   // A plan ready to run, and the least bytes that cross between clusters per byte of `count`.
   struct Program {
@@ -171,8 +172,7 @@ class Communicator {
   RedOps red_ops_;
   device::Device* device_ = nullptr;
   std::unique_ptr<bootstrap::Session> session_;
-  topology::Topology topology_;
-  std::string topology_json_;
+  std::shared_ptr<const Introduction> introduction_;
   std::unique_ptr<ccl::Communicator> ccl_;
   std::map<int, std::unique_ptr<transport::Channel>> channels_;
   std::unique_ptr<exec::Executor> executor_;

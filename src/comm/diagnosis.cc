@@ -93,7 +93,7 @@ void Communicator::write_trace() {
   exec::TraceProcess process;
   process.rank = rank();
   process.name = format("rank %d (%s, pid %d)", rank(),
-                        topology_.infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
+                        topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
   process.tracks = executor_->tracks();
   std::string json;
   runtime_.engine().exclusively([&] { json = to_json(*tracer_, process); });

@@ -70,16 +70,16 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
   if (!status.ok()) return close_unopened(std::move(status));
   phase_.store(Phase::Ready, std::memory_order_release);
   log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
-            topology_.clusters().size());
+            topology().clusters().size());
   return {};
 }
 
 Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(join(id));
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
-  HETCCL_ASSIGN(const auto cards, exchange_cards());
+  HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-  HETCCL_TRY(open_channels(cards).with("connecting to other clusters"));
+  HETCCL_TRY(open_channels().with("connecting to other clusters"));
   HETCCL_TRY(open_executor());
   return session_->barrier(init_left_ms());
 }
@@ -119,7 +119,7 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   return {};
 }
 
-Result<std::vector<Card>> Communicator::exchange_cards() {
+Status Communicator::exchange_cards() {
   Card mine;
   mine.version = HETCCL_VERSION_CODE;
   mine.agreed = runtime_.config().agreed();
@@ -129,24 +129,14 @@ Result<std::vector<Card>> Communicator::exchange_cards() {
     mine.addresses[listening.transport->name()] = listening.address;
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
-  std::vector<Card> cards;
-  std::vector<topology::RankInfo> infos;
-  for (size_t rank = 0; rank < encoded.size(); ++rank) {
-    auto card = decode(encoded[rank]);
-    if (!card.ok()) return card.status().with(format("rank %zu", rank));
-    cards.push_back(std::move(card).value());
-    infos.push_back(cards.back().info);
-  }
-  HETCCL_TRY(check_agreement(cards));
-  HETCCL_ASSIGN(topology_, topology::Topology::build(std::move(infos)));
-  topology_json_ = topology_.to_json();
-  return cards;
+  HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
+  return {};
 }
 
 Status Communicator::open_cluster() {
   auto& library = runtime_.library(*device_);
-  const auto& cluster = topology_.clusters()[static_cast<size_t>(topology_.cluster_of(rank()))];
-  const int local = topology_.local_rank(rank());
+  const auto& cluster = topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))];
+  const int local = topology().local_rank(rank());
   const int n_local = static_cast<int>(cluster.ranks.size());
   std::vector<uint8_t> mine;
   if (local == 0) {
@@ -164,12 +154,12 @@ Status Communicator::open_cluster() {
   return {};
 }
 
-Status Communicator::open_channels(const std::vector<Card>& cards) {
-  for (const int peer : plan::peers(rank(), topology_)) {
-    const bool near = topology_.same_host(rank(), peer);
+Status Communicator::open_channels() {
+  for (const int peer : plan::peers(rank(), topology())) {
+    const bool near = topology().same_host(rank(), peer);
     auto* transport = near ? runtime_.transport("shm") : nullptr;
     if (transport == nullptr) transport = runtime_.transport("tcp");
-    const auto& addresses = cards[static_cast<size_t>(peer)].addresses;
+    const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
     const auto address = addresses.find(transport->name());
     if (address == addresses.end()) {
       return error(Code::RemoteError, "rank %d offers no %s transport", peer,

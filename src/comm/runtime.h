@@ -15,6 +15,7 @@
 #include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
+#include "comm/introduction.h"
 #include "device/device.h"
 #include "exec/engine.h"
 #include "transport/transport.h"
@@ -34,6 +35,7 @@ class Runtime {
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
+  [[nodiscard]] Introductions& introductions() { return introductions_; }
   /// The device of that vendor; Unsupported naming what there is. "" chooses.
   Result<device::Device*> device(std::string_view vendor);
   /// The library for clusters of `device`.
@@ -75,6 +77,7 @@ class Runtime {
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<bootstrap::Service> service_;
+  Introductions introductions_;
   std::atomic<uint32_t> red_op_numbers_{0};
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;

@@ -40,7 +40,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
       encode(Join{1, 4, 1000, 900, 5000, 77, "host a, pid 1"}),
       encode(Welcome{0, "host b, pid 2"}),
       encode(Contribution{3, 1000, bytes}),
-      encode_without_bytes({3, 500, 0, bytes}),
+      encode_without_bytes({3, 500, 500, 0, bytes}),
       encode(FrameType::Failed, {Code::RemoteError, 2, "rank 2 was lost"}),
       encode_empty(FrameType::Heartbeat),
       concatenate({{1, 2, 3}, {}, {4}}),

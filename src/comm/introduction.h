@@ -1,0 +1,43 @@
+// What the ranks of a communicator know of each other once they have exchanged their cards. Made
+// once in a process: a thousand ranks as threads read a thousand cards, not a million.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/card.h"
+#include "topology/topology.h"
+
+namespace hetccl::comm {
+
+struct Introduction {
+  topology::Topology topology;
+  std::string topology_json;
+  std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank; by transport
+};
+
+/// Thread-safe.
+class Introductions {
+ public:
+  /// From `encoded`, the cards by rank, which are the same for all ranks of `communicator` (a
+  /// number that no other has). The first that asks reads them, the others wait for it and share
+  /// what it found. RemoteError naming a rank whose card is malformed, InvalidUsage where ranks
+  /// disagree.
+  Result<std::shared_ptr<const Introduction>> read(
+      uint64_t communicator, const std::vector<std::vector<uint8_t>>& encoded);
+
+ private:
+  struct Entry {
+    std::mutex mutex;  // held while the cards are read
+    std::weak_ptr<const Introduction> made;
+  };
+  std::mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace hetccl::comm

@@ -1,0 +1,57 @@
+#include "comm/introduction.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <thread>
+
+namespace hetccl::comm {
+namespace {
+
+using Cards = std::vector<std::vector<uint8_t>>;
+
+Cards cards(int n_ranks) {
+  Cards encoded;
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    Card card;
+    card.version = 100;
+    card.info.rank = rank;
+    card.info.host = "h";
+    card.info.vendor = "host";
+    card.addresses["tcp"] = {static_cast<uint8_t>(rank)};
+    encoded.push_back(encode(card));
+  }
+  return encoded;
+}
+
+TEST_CASE("cards become a topology and addresses, once for all ranks of a process") {
+  Introductions introductions;
+  const Cards encoded = cards(3);
+  std::vector<std::shared_ptr<const Introduction>> made(8);
+  std::vector<std::thread> threads;
+  for (auto& one : made)
+    threads.emplace_back([&] { one = introductions.read(7, encoded).value(); });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(std::set(made.begin(), made.end()).size() == 1);
+  CHECK(made[0]->topology.n_ranks() == 3);
+  CHECK(made[0]->topology_json == made[0]->topology.to_json());
+  CHECK(made[0]->addresses[2].at("tcp") == transport::Address{2});
+  CHECK(introductions.read(8, encoded).value() != made[0]);
+}
+
+TEST_CASE("what is gone is made anew, and what is wrong is told to each that asks") {
+  Introductions introductions;
+  CHECK(introductions.read(7, cards(3)).value()->topology.n_ranks() == 3);
+  CHECK(introductions.read(7, cards(2)).value()->topology.n_ranks() == 2);
+  Cards damaged = cards(3);
+  damaged[1].pop_back();
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = introductions.read(9, damaged);
+    CHECK(refused.status().code() == Code::RemoteError);
+    CHECK(refused.status().message().find("rank 1") != std::string::npos);
+  }
+  CHECK(introductions.read(9, cards(3)).ok());
+}
+
+}  // namespace
+}  // namespace hetccl::comm
