@@ -27,6 +27,7 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   config.device = "host";
   config.timeout_ms = timeout.count();
+  config.init_timeout_ms = timeout.count();
   hetcclComm_t comm = nullptr;
   hetcclResult_t result = hetcclCommInitRankConfig(&comm, size, id, rank, &config);
   if (result != hetcclSuccess) {

@@ -20,6 +20,8 @@ namespace {
 constexpr uint8_t kFamilyV4 = 1;
 constexpr uint8_t kFamilyV6 = 2;
 constexpr size_t kAddressOffset = 4;
+// A firewall or a container's network may refuse for a moment; who listened listens no more.
+constexpr std::chrono::seconds kNobodyListens(3);
 
 const sockaddr* generic(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
@@ -76,6 +78,13 @@ int try_connect(const SocketAddress& address, TimePoint deadline, const Cancel* 
   }
   *out = std::move(fd);
   return 0;
+}
+
+std::string list_of(const std::vector<SocketAddress>& addresses) {
+  std::string list;
+  for (const SocketAddress& address : addresses)
+    list += (list.empty() ? "" : ", ") + address.text();
+  return list;
 }
 
 struct PortRange {
@@ -235,6 +244,7 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
   // One address that swallows packets must not eat the whole deadline where others would answer.
   Duration patience = addresses.size() == 1 ? Duration(std::chrono::hours(1)) : milliseconds(250);
   int failure = ETIMEDOUT;
+  TimePoint heard = steady_clock().now();  // when an address last did not refuse
   for (Duration pause = milliseconds(1);; pause = std::min<Duration>(pause * 2, milliseconds(50))) {
     for (const SocketAddress& address : addresses) {
       Fd fd;
@@ -243,18 +253,21 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
       if (result == 0) return fd;
       if (cancel != nullptr && cancel->is_set()) return cancel->reason();
       if (result != ETIMEDOUT) failure = result;
+      if (result != ECONNREFUSED) heard = steady_clock().now();
     }
     const TimePoint now = steady_clock().now();
     if (now >= deadline) break;
+    if (now - heard > kNobodyListens) {
+      return error(Code::RemoteError,
+                   "nobody listens at %s (%s): the process that did has ended, or a firewall refuses",
+                   list_of(addresses).c_str(), std::strerror(failure));
+    }
     std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
     patience *= 2;
     patience = std::min<Duration>(patience, std::chrono::hours(1));
   }
-  std::string list;
-  for (const SocketAddress& address : addresses)
-    list += (list.empty() ? "" : ", ") + address.text();
-  return error(Code::Timeout, "no connection to %s before the deadline (last: %s)", list.c_str(),
-               std::strerror(failure));
+  return error(Code::Timeout, "no connection to %s before the deadline (last: %s)",
+               list_of(addresses).c_str(), std::strerror(failure));
 }
 
 Result<Fd> accept(const Listener& listener) {

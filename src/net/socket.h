@@ -69,9 +69,10 @@ struct Listener {
 /// Within HETCCL_PORT_RANGE; SystemError naming the range when it is used up.
 Result<Listener> listen(const Config& config);
 
-/// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses` in turn
-/// until `deadline`, again and again while they refuse; Timeout lists them. `cancel` may be null;
-/// its reason is returned once it is set.
+/// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses`, where
+/// somebody has said that he listens, in turn until `deadline`; Timeout lists them, RemoteError too
+/// once all have refused for three seconds. `cancel` may be null; its reason is returned once it is
+/// set.
 Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
                    const Cancel* cancel = nullptr);
 /// Accepts one connection, or returns an invalid Fd when none waits.

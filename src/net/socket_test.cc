@@ -120,6 +120,18 @@ TEST_CASE("connect's deadline names the addresses") {
   CHECK(connect({}, after(80)).status().code() == Code::InvalidArgument);
 }
 
+TEST_CASE("connect does not wait for its deadline where nobody listens any more") {
+  auto listener = listen(Config());
+  REQUIRE(listener.ok());
+  const SocketAddress nobody = v4("127.0.0.1", listener->port);
+  listener->fd.reset();
+  const TimePoint start = steady_clock().now();
+  const auto fd = connect({nobody}, after(60'000));
+  CHECK(steady_clock().now() - start < milliseconds(20'000));
+  CHECK(fd.status().code() == Code::RemoteError);
+  CHECK(fd.status().message().find("nobody listens at " + nobody.text()) != std::string::npos);
+}
+
 TEST_CASE("a port range is respected, named when used up, and checked") {
   auto probe = listen(Config());
   REQUIRE(probe.ok());

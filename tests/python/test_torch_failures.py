@@ -9,6 +9,7 @@ from torch_ranks import freeze, join, run, vanish
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
 
 DEADLINE = 15  # seconds within which each survivor must know
 
@@ -50,6 +51,42 @@ def lose_async(rank, size):
 
 def test_lost_rank_fails_futures(tmp_path):
     run(3, lose_async, folder=tmp_path, lost={1})
+
+
+def lose_in_training(rank, size):
+    torch.manual_seed(1)
+    model = fully_shard(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradients = []
+    if rank == 1:  # in the midst of the second step's backward pass
+        model.register_full_backward_hook(
+            lambda *_: gradients.append(None) or len(gradients) < 2 or vanish()
+        )
+    start = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match=r"\brank 1\b"):
+        for _ in range(100):
+            model(torch.ones(4, 64)).sum().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    assert time.monotonic() - start < DEADLINE
+
+
+@pytest.mark.parametrize("labels", ["", "abab"])
+def test_lost_rank_of_a_sharded_model(labels, tmp_path):
+    run(4, lose_in_training, folder=tmp_path, labels=labels, lost={1})
+
+
+def come_late(rank, size, folder):
+    dist.destroy_process_group()
+    if rank == 1:
+        time.sleep(2)
+    join(os.path.join(folder, "late"), rank, size)  # noqa: PTH118
+    dist.barrier()
+
+
+def test_the_group_s_timeout_is_that_of_joining(tmp_path):
+    env = {"HETCCL_INIT_TIMEOUT_MS": "500"}
+    run(2, come_late, str(tmp_path), folder=tmp_path, env=env)
 
 
 CALLS = {

@@ -28,6 +28,7 @@ class Part:
     """One communicator of an episode, as this rank takes part in it."""
 
     uid: bytes
+    host: int  # which of the episode's processes made `uid`
     rank: int
     size: int
     cluster: str

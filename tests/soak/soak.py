@@ -30,6 +30,11 @@ _CONTEXT = multiprocessing.get_context("spawn")
 SETTINGS = {"HETCCL_LIVENESS_MS": "2000", "HETCCL_INIT_TIMEOUT_MS": "20000"}
 # From an event to every rank's answer: collectives have 20 s, and the machine may be loaded.
 PATIENCE_S = 60.0
+_NO_COORDINATOR = (
+    "nobody listens at",
+    "the process that made the unique id",
+    "who listens there is not this id's coordinator",
+)
 WARM_UP = 6  # episodes until a process holds all that it will keep
 ALLOWED_KIB = 6 * 1024  # that the allocator may keep for itself
 
@@ -70,7 +75,7 @@ class Report:
 
     counts: Counter = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    slowest: float = 0.0
+    slowest: float = 0.0  # answer to the loss of a rank that had joined
     grown: list[str] = field(default_factory=list)
 
     def grow(self, worker: Worker) -> None:
@@ -100,16 +105,18 @@ def _parts(chosen: list[Worker], choices: random.Random, abort: bool) -> dict[in
     """What each of the chosen does: one or two communicators over all of them."""
     parts: dict[int, list[Part]] = {index: [] for index in range(len(chosen))}
     for _ in range(choices.choice([1, 1, 2])):
-        host = choices.choice(chosen)
-        host.pipe.send("id")
-        uid = host.answer(time.monotonic() + PATIENCE_S)
+        host = choices.randrange(len(chosen))
+        chosen[host].pipe.send("id")
+        uid = chosen[host].answer(time.monotonic() + PATIENCE_S)
         order = choices.sample(range(len(chosen)), len(chosen))
         seed, operations = choices.getrandbits(32), choices.randint(1, 40)
         aborter = choices.randrange(len(chosen)) if abort else -1
         for rank, index in enumerate(order):
             aborts_at = choices.randrange(operations) if rank == aborter else -1
             cluster = choices.choice("ab")
-            parts[index].append(Part(uid, rank, len(chosen), cluster, seed, operations, aborts_at))
+            parts[index].append(
+                Part(uid, host, rank, len(chosen), cluster, seed, operations, aborts_at)
+            )
     return parts
 
 
@@ -127,7 +134,14 @@ def _judge(
         if event == "none":
             report.wrong.append(f"rank {part.rank} without cause: {error}")
         elif event in ("kill", "stop") and f"rank {victims.rank}" not in error:
-            report.wrong.append(f"rank {part.rank} does not name rank {victims.rank}: {error}")
+            # Before it has joined, the host of the unique id is nobody's rank.
+            if part.host != victim or not any(text in error for text in _NO_COORDINATOR):
+                report.wrong.append(f"rank {part.rank} does not name rank {victims.rank}: {error}")
+
+
+def _is_prompt(outcomes: list[Outcome]) -> bool:
+    """Whether the victim was known: who is lost before it joins is missed at the init timeout."""
+    return not any("never came" in error or "cannot join" in error for o in outcomes for error in o.errors)
 
 
 def episode(workers: list[Worker], choices: random.Random, report: Report) -> None:
@@ -144,17 +158,22 @@ def episode(workers: list[Worker], choices: random.Random, report: Report) -> No
         sign = signal.SIGKILL if event == "kill" else signal.SIGSTOP
         os.kill(chosen[victim].process.pid, sign)
     started = time.monotonic()
+    outcomes = []
     try:
         for index, worker in enumerate(chosen):
             if index == victim:
                 continue
             outcome = worker.answer(started + PATIENCE_S)
             worker.history.append(outcome.census)
+            outcomes.append(outcome)
             _judge(report, event, victim, parts, index, outcome)
     except TimeoutError as error:
         report.wrong.append(f"after {event}: {error}")
     if victim >= 0:
-        report.slowest = max(report.slowest, time.monotonic() - started)
+        if _is_prompt(outcomes):
+            report.slowest = max(report.slowest, time.monotonic() - started)
+        else:
+            report.counts["victims that never came"] += 1
         report.grow(chosen[victim])
         chosen[victim].end()
         workers[indices[victim]] = Worker.start()

@@ -1,0 +1,39 @@
+"""The soak in small: `make soak` runs it for half an hour."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
+import rank as soak_rank
+import soak
+
+
+def test_a_short_soak_finds_nothing():
+    report = soak.soak(seconds=20, n_workers=4, seed=7)
+    assert not report.wrong
+    assert not report.grown
+    assert report.counts["collectives"] > 50
+    assert report.slowest < 15
+
+
+class Held:
+    """A worker whose process holds `leak` more descriptors after each episode."""
+
+    def __init__(self, leak):
+        self.process = type("Process", (), {"pid": 4711})
+        self.history = [
+            soak_rank.Census(
+                resident_kib=50_000 + episode % 7, descriptors=20 + leak * episode, threads=5,
+                segments=0,
+            )
+            for episode in range(4 * soak.WARM_UP)
+        ]
+
+
+def test_growth_is_seen():
+    report = soak.Report()
+    report.grow(Held(leak=0))
+    assert not report.grown
+    report.grow(Held(leak=1))
+    assert len(report.grown) == 1
+    assert "process 4711: descriptors" in report.grown[0]
