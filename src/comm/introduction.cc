@@ -4,7 +4,7 @@ namespace hetccl::comm {
 
 namespace {
 
-Result<std::shared_ptr<const Introduction>> make(const std::vector<std::vector<uint8_t>>& encoded) {
+Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
   std::vector<Card> cards;
   std::vector<topology::RankInfo> infos;
   cards.reserve(encoded.size());
@@ -15,14 +15,14 @@ Result<std::shared_ptr<const Introduction>> make(const std::vector<std::vector<u
     cards.push_back(std::move(card).value());
   }
   HETCCL_TRY(check_agreement(cards));
-  auto made = std::make_shared<Introduction>();
+  Introduction made;
   for (Card& card : cards) {
     infos.push_back(std::move(card.info));
-    made->addresses.push_back(std::move(card.addresses));
+    made.addresses.push_back(std::move(card.addresses));
   }
-  HETCCL_ASSIGN(made->topology, topology::Topology::build(std::move(infos)));
-  made->topology_json = made->topology.to_json();
-  return std::shared_ptr<const Introduction>(std::move(made));
+  HETCCL_ASSIGN(made.topology, topology::Topology::build(std::move(infos)));
+  made.topology_json = made.topology.to_json();
+  return made;
 }
 
 }  // namespace
@@ -33,18 +33,19 @@ Result<std::shared_ptr<const Introduction>> Introductions::read(
   {
     std::lock_guard lock(mutex_);
     // Those of communicators that are gone: few are alive at a time, so the walk is short.
-    std::erase_if(entries_, [](const auto& one) {
-      return one.second.use_count() == 1 && one.second->made.expired();
-    });
+    std::erase_if(entries_, [](const auto& one) { return one.second.expired(); });
     auto& slot = entries_[communicator];
-    if (!slot) slot = std::make_shared<Entry>();
-    entry = slot;
+    entry = slot.lock();
+    if (entry == nullptr) {
+      entry = std::make_shared<Entry>();
+      slot = entry;
+    }
   }
   std::lock_guard lock(entry->mutex);
-  if (auto made = entry->made.lock()) return made;
-  HETCCL_ASSIGN(auto made, make(encoded));
-  entry->made = made;
-  return made;
+  if (!entry->made) {
+    HETCCL_ASSIGN(entry->made, make(encoded));
+  }
+  return std::shared_ptr<const Introduction>(entry, &*entry->made);
 }
 
 }  // namespace hetccl::comm

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,10 @@ class Introductions {
  private:
   struct Entry {
     std::mutex mutex;  // held while the cards are read
-    std::weak_ptr<const Introduction> made;
+    std::optional<Introduction> made;
   };
   std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<Entry>> entries_;
+  std::map<uint64_t, std::weak_ptr<Entry>> entries_;
 };
 
 }  // namespace hetccl::comm
