@@ -92,8 +92,9 @@ void Communicator::write_trace() {
   if (tracer_ == nullptr || executor_ == nullptr) return;
   exec::TraceProcess process;
   process.rank = rank();
-  process.name = format("rank %d (%s, pid %d)", rank(),
-                        topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
+  process.name =
+      format("rank %d (%s, pid %d)", rank(),
+             topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
   process.tracks = executor_->tracks();
   std::string json;
   runtime_.engine().exclusively([&] { json = to_json(*tracer_, process); });

@@ -258,9 +258,10 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
     const TimePoint now = steady_clock().now();
     if (now >= deadline) break;
     if (now - heard > kNobodyListens) {
-      return error(Code::RemoteError,
-                   "nobody listens at %s (%s): the process that did has ended, or a firewall refuses",
-                   list_of(addresses).c_str(), std::strerror(failure));
+      return error(
+          Code::RemoteError,
+          "nobody listens at %s (%s): the process that did has ended, or a firewall refuses",
+          list_of(addresses).c_str(), std::strerror(failure));
     }
     std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
     patience *= 2;

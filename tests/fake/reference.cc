@@ -38,8 +38,7 @@ void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, 
     Sum sum{};
     for (size_t s = 0; s < srcs.size(); ++s) {
       Sum next = read(static_cast<const std::byte*>(srcs[s]) + i * sizeof word);
-      if (op == RedOp::PreMulSum)
-        next = combine<Sum>(RedOp::Prod, next, read(factors[s].element));
+      if (op == RedOp::PreMulSum) next = combine<Sum>(RedOp::Prod, next, read(factors[s].element));
       sum = s == 0 ? next : combine<Sum>(op, sum, next);
     }
     if (op == RedOp::Avg) {

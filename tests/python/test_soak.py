@@ -23,7 +23,9 @@ class Held:
         self.process = type("Process", (), {"pid": 4711})
         self.history = [
             soak_rank.Census(
-                resident_kib=50_000 + episode % 7, descriptors=20 + leak * episode, threads=5,
+                resident_kib=50_000 + episode % 7,
+                descriptors=20 + leak * episode,
+                threads=5,
                 segments=0,
             )
             for episode in range(4 * soak.WARM_UP)

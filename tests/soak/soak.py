@@ -141,7 +141,9 @@ def _judge(
 
 def _is_prompt(outcomes: list[Outcome]) -> bool:
     """Whether the victim was known: who is lost before it joins is missed at the init timeout."""
-    return not any("never came" in error or "cannot join" in error for o in outcomes for error in o.errors)
+    return not any(
+        "never came" in error or "cannot join" in error for o in outcomes for error in o.errors
+    )
 
 
 def episode(workers: list[Worker], choices: random.Random, report: Report) -> None:
