@@ -133,10 +133,14 @@ def _judge(
         report.counts["errors seen"] += 1
         if event == "none":
             report.wrong.append(f"rank {part.rank} without cause: {error}")
-        elif event in ("kill", "stop") and f"rank {victims.rank}" not in error:
-            # Before it has joined, the host of the unique id is nobody's rank.
-            if part.host != victim or not any(text in error for text in _NO_COORDINATOR):
-                report.wrong.append(f"rank {part.rank} does not name rank {victims.rank}: {error}")
+        elif event in ("kill", "stop") and not _names(error, part, victims, victim):
+            report.wrong.append(f"rank {part.rank} does not name rank {victims.rank}: {error}")
+
+
+def _names(error: str, part: Part, victims: Part, victim: int) -> bool:
+    # Before it has joined, the host of the unique id is nobody's rank.
+    unknown = part.host == victim and any(text in error for text in _NO_COORDINATOR)
+    return unknown or f"rank {victims.rank}" in error
 
 
 def _is_prompt(outcomes: list[Outcome]) -> bool:
