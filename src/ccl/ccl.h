@@ -80,6 +80,8 @@ class Library {
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// On the first rank of a cluster of `n_ranks`.
   virtual Result<UniqueId> unique_id(int n_ranks) = 0;
+  /// `id`, made here, will not be used: frees what its cluster would have met in.
+  virtual void forget(const UniqueId& id) { static_cast<void>(id); }
   /// Collective over the cluster; blocks within `limit` for the other ranks. `waker` (may be
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,

@@ -138,14 +138,18 @@ Status Communicator::open_cluster() {
   const auto& cluster = topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))];
   const int local = topology().local_rank(rank());
   const int n_local = static_cast<int>(cluster.ranks.size());
+  ccl::UniqueId id;
   std::vector<uint8_t> mine;
   if (local == 0) {
-    HETCCL_ASSIGN(const ccl::UniqueId id, library.unique_id(n_local));
+    HETCCL_ASSIGN(id, library.unique_id(n_local));
     mine.assign(std::begin(id.bytes), std::end(id.bytes));
   }
-  HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, init_left_ms()));
-  const auto& bytes = ids[static_cast<size_t>(cluster.ranks[0])];
-  ccl::UniqueId id;
+  const auto ids = session_->all_gather(mine, init_left_ms());
+  if (!ids.ok()) {
+    if (local == 0) library.forget(id);
+    return ids.status();
+  }
+  const auto& bytes = ids.value()[static_cast<size_t>(cluster.ranks[0])];
   if (bytes.size() != sizeof id.bytes) {
     return error(Code::RemoteError, "rank %d sent a malformed cluster id", cluster.ranks[0]);
   }

@@ -437,6 +437,16 @@ TEST_CASE("init names the ranks that do not come, and refuses what is wrong") {
   CHECK_FALSE(library->init(forged, 2, 1, nullptr, 10).ok());
 }
 
+TEST_CASE("an id that was forgotten is worth nothing") {
+  auto library = make_host_library();
+  auto id = library->unique_id(1);
+  REQUIRE(id.ok());
+  library->forget(*id);
+  CHECK_FALSE(library->init(*id, 1, 0, nullptr, kTimeoutMs).ok());
+  library->forget(*id);
+  library->forget({});
+}
+
 TEST_CASE("bad arguments are refused at the call") {
   run_ranks(1, false, [](Rank& self) {
     std::byte* memory = self.place(Bytes(64));

@@ -126,6 +126,12 @@ class HostLibrary : public Library {
     return id;
   }
 
+  void forget(const UniqueId& id) override {
+    IdContent content;
+    std::memcpy(&content, id.bytes, sizeof content);
+    take(content.address);
+  }
+
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                              Waker* waker, const WaitLimit& limit) override {
     HETCCL_TRY(check_rank_count(n_ranks));
