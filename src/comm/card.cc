@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "base/json.h"
 
 namespace hetccl::comm {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMaxCardBytes = 64 << 10;
 constexpr size_t kMaxAddressBytes = 4096;
-constexpr uint64_t kMaxVersion = 1'000'000'000;
+constexpr int64_t kMaxVersion = 1'000'000'000;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
@@ -28,13 +27,13 @@ std::string version_text(int code) {
 }  // namespace
 
 std::vector<uint8_t> encode(const Card& card) {
-  Json json = {{"addresses", Json::object()}};
-  json["version"] = card.version;
-  json["agreed"] = card.agreed;
-  json["info"] = topology::to_json(card.info);
-  for (const auto& [name, address] : card.addresses) json["addresses"][name] = address;
-  // What is not UTF-8 is replaced: nothing throws.
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::vector<Json::Member> addresses;
+  for (const auto& [name, address] : card.addresses) addresses.push_back({name, address});
+  const Json json = {{"addresses", std::move(addresses)},
+                     {"agreed", card.agreed},
+                     {"info", topology::to_json(card.info)},
+                     {"version", card.version}};
+  const std::string text = json.dump();
   return {text.begin(), text.end()};
 }
 
@@ -42,25 +41,26 @@ Result<Card> decode(const std::vector<uint8_t>& bytes) {
   const auto malformed = [] {
     return error(Code::RemoteError, "a rank sent a malformed description of itself");
   };
-  if (bytes.size() > kMaxCardBytes) return malformed();
-  // Text, because its parser does not recurse: a binary form nested deeply would end the stack.
-  const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned() ||
-      json["version"].get<uint64_t>() > kMaxVersion || !json.contains("agreed") ||
-      !json["agreed"].is_string() || !json.contains("info") || !json["info"].is_string() ||
-      !json.contains("addresses") || !json["addresses"].is_object()) {
-    return malformed();
-  }
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const Result<Json> parsed = Json::parse(text, "a card", kMaxCardBytes);
+  if (!parsed.ok()) return malformed();
+  const Json& json = parsed.value();
+  const auto version = json["version"].integer(0, kMaxVersion);
+  const std::string* agreed = json["agreed"].text();
+  const std::string* info = json["info"].text();
+  const auto* addresses = json["addresses"].members();
+  if (!version || agreed == nullptr || info == nullptr || addresses == nullptr) return malformed();
   Card card;
-  card.version = json["version"].get<int>();
-  card.agreed = json["agreed"].get<std::string>();
-  HETCCL_ASSIGN(card.info,
-                topology::rank_info_from_json(json["info"].get_ref<const std::string&>()));
-  for (const auto& [name, address] : json["addresses"].items()) {
-    if (!address.is_array() || address.size() > kMaxAddressBytes) return malformed();
-    for (const auto& byte : address) {
-      if (!byte.is_number_unsigned() || byte.get<uint64_t>() > 255) return malformed();
-      card.addresses[name].push_back(byte.get<uint8_t>());
+  card.version = static_cast<int>(*version);
+  card.agreed = *agreed;
+  HETCCL_ASSIGN(card.info, topology::rank_info_from_json(*info));
+  for (const auto& [name, address] : *addresses) {
+    const auto* elements = address.elements();
+    if (elements == nullptr || elements->size() > kMaxAddressBytes) return malformed();
+    for (const Json& element : *elements) {
+      const auto byte = element.integer(0, 255);
+      if (!byte) return malformed();
+      card.addresses[name].push_back(static_cast<uint8_t>(*byte));
     }
   }
   return card;

@@ -2,15 +2,13 @@
 // operations, and the trace of their steps.
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/report_file.h"
 #include "comm/communicator.h"
 
 namespace hetccl::comm {
 namespace {
 
-using Json = nlohmann::json;
 using State = exec::Record::State;
 
 const char* name_of(State state) {
@@ -34,43 +32,42 @@ Json json_of(TimePoint when, const WallClock& wall) {
 
 Json json_of(const exec::Record& record, const WallClock& wall) {
   const Signature& call = record.signature;
-  return {{"sequence", record.sequence},
+  return {{"bytes", call.count * size_of(call.type)},
           {"collective", hetccl::name_of(call.collective)},
-          {"type", hetccl::name_of(call.type)},
+          {"completed_us", json_of(record.completed, wall)},
+          {"count", call.count},
+          {"launched_us", json_of(record.launched, wall)},
           {"op", hetccl::name_of(call.op)},
           {"root", call.root},
-          {"count", call.count},
-          {"bytes", call.count * size_of(call.type)},
+          {"sent_bytes", record.sent_bytes},
+          {"sequence", record.sequence},
           {"slice_elements", record.slice_elements},
           {"slices", record.slices},
-          {"sent_bytes", record.sent_bytes},
-          {"state", name_of(record.state)},
-          {"launched_us", json_of(record.launched, wall)},
           {"started_us", json_of(record.started, wall)},
-          {"completed_us", json_of(record.completed, wall)}};
+          {"state", name_of(record.state)},
+          {"type", hetccl::name_of(call.type)}};
 }
 
 }  // namespace
 
 std::string Communicator::dump() {
   const WallClock wall;
-  Json json = {{"rank", rank()},
-               {"ranks", n_ranks()},
-               {"pid", getpid()},
-               {"number", number_},
-               {"written_us", wall.microseconds(steady_clock().now())},
-               {"called", recorder_.called()},
+  std::vector<Json> operations;
+  for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
+  Json json = {{"called", recorder_.called()},
                {"ended", recorder_.ended()},
                {"failure", nullptr},
-               {"operations", Json::array()}};
+               {"number", number_},
+               {"operations", std::move(operations)},
+               {"pid", getpid()},
+               {"rank", rank()},
+               {"ranks", n_ranks()},
+               {"written_us", wall.microseconds(steady_clock().now())}};
   {
     std::lock_guard lock(failure_mutex_);
-    if (!failure_.ok()) json["failure"] = failure_.message();
+    if (!failure_.ok()) json.set("failure", failure_.message());
   }
-  for (const auto& record : recorder_.records())
-    json["operations"].push_back(json_of(record, wall));
-  // What is not UTF-8 is replaced: nothing throws.
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(1);
 }
 
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.

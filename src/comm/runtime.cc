@@ -1,7 +1,6 @@
 #include "comm/runtime.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "ccl/host/host_library.h"
 #include "comm/probe.h"
 #include "device/host/host_device.h"
@@ -105,45 +104,49 @@ Status Runtime::destroy_host_stream(void* handle) {
 }
 
 std::string Runtime::describe() const {
-  nlohmann::json json;
-  json["host"] = host_identity();
-  json["devices"].push_back({{"vendor", device_->vendor()},
-                             {"model", device_->model()},
-                             {"architecture", device_->architecture()},
-                             {"available", true}});
-  json["libraries"].push_back(
-      {{"name", library_->name()}, {"version", library_->version()}, {"available", true}});
+  std::vector<Json> devices = {Json{{"architecture", device_->architecture()},
+                                    {"available", true},
+                                    {"model", device_->model()},
+                                    {"vendor", device_->vendor()}}};
+  for (const char* vendor : {"cuda", "hip"}) {
+    devices.push_back({{"available", false},
+                       {"reason", "this version has no adaptor for it"},
+                       {"vendor", vendor}});
+  }
+  std::vector<Json> transports;
   for (const auto& transport : transports_) {
-    json["transports"].push_back({{"name", transport->name()}, {"available", true}});
+    transports.push_back({{"available", true}, {"name", transport->name()}});
   }
   if (!config_.transport_shm) {
-    json["transports"].push_back(
-        {{"name", "shm"}, {"available", false}, {"reason", "switched off by HETCCL_SHM=0"}});
+    transports.push_back(
+        {{"available", false}, {"name", "shm"}, {"reason", "switched off by HETCCL_SHM=0"}});
   }
-  for (const char* vendor : {"cuda", "hip"}) {
-    json["devices"].push_back({{"vendor", vendor},
-                               {"available", false},
-                               {"reason", "this version has no adaptor for it"}});
-  }
-  json["interfaces"] = nlohmann::json::array();
-  if (const auto interfaces = net::interfaces(config_); interfaces.ok()) {
-    for (const auto& interface : interfaces.value()) {
-      json["interfaces"].push_back({{"name", interface.name},
-                                    {"address", interface.address.text()},
-                                    {"mbps", interface.mbps}});
+  const Json library = {
+      {"available", true}, {"name", library_->name()}, {"version", library_->version()}};
+  std::vector<Json> interfaces;
+  if (const auto found = net::interfaces(config_); found.ok()) {
+    for (const auto& interface : found.value()) {
+      interfaces.push_back({{"address", interface.address.text()},
+                            {"mbps", interface.mbps},
+                            {"name", interface.name}});
     }
   }
+  std::vector<Json> settings;
   const auto values = config_.describe();
   for (const auto& entry : config_entries()) {
     const std::string name(entry.name);
-    json["settings"].push_back({{"name", name},
-                                {"type", entry.type},
-                                {"default", entry.default_value},
-                                {"value", values.at(name)},
-                                {"help", entry.help}});
+    settings.push_back({{"default", entry.default_value},
+                        {"help", entry.help},
+                        {"name", name},
+                        {"type", entry.type},
+                        {"value", values.at(name)}});
   }
-  // Names come from the system and may be any bytes: what is not UTF-8 is replaced.
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const Json json = {
+      {"devices", std::move(devices)},       {"host", host_identity()},
+      {"interfaces", std::move(interfaces)}, {"libraries", std::vector{library}},
+      {"settings", std::move(settings)},     {"transports", std::move(transports)},
+  };
+  return json.dump();
 }
 
 }  // namespace hetccl::comm

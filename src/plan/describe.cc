@@ -1,8 +1,8 @@
 #include "plan/describe.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "plan/call.h"
 #include "plan/planner.h"
 #include "plan/schedule.h"
@@ -12,7 +12,6 @@
 namespace hetccl::plan {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using topology::Topology;
 
 constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
@@ -66,7 +65,7 @@ Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topolog
 Json slices_of(const RankPlan& plan, const Choice& choice, uint64_t bytes) {
   const uint64_t whole = bytes / choice.slice_bytes + (bytes % choice.slice_bytes != 0 ? 1 : 0);
   const uint64_t number = std::max<uint64_t>(1, whole);
-  Json lags = Json::array();
+  std::vector<Json> lags;
   for (uint16_t stage = 0; stage < plan.stages; ++stage) {
     lags.push_back(lag(stage, plan.stages, choice.depth));
   }
@@ -131,7 +130,7 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
 
   const uint64_t bytes = call.count * size_of(call.type);
   uint64_t cross_bytes = 0;
-  Json pairs = Json::array();
+  std::vector<Json> pairs;
   for (const Traffic& pair : traffic(topology, plans, call.count, call.type, choice.slice_bytes)) {
     cross_bytes += pair.bytes;
     pairs.push_back(

@@ -1,12 +1,9 @@
 // Plans as JSON, for people and for golden files: one line per step.
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "plan/plan.h"
 
 namespace hetccl::plan {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const char* name_of(StepKind kind) {
   switch (kind) {
@@ -51,20 +48,23 @@ bool writes_dst(StepKind kind) {
 
 Json encode(const Step& step) {
   Json json = {{"kind", name_of(step.kind)}, {"stage", step.stage}};
-  if (!step.deps.empty()) json["deps"] = step.deps;
+  if (!step.deps.empty()) json.set("deps", step.deps);
+  std::vector<Json> shards, srcs;
   for (const ShardRegion& shard : step.shards) {
-    json["shards"].push_back(
+    shards.push_back(
         {{"root", shard.root}, {"send", text_of(shard.send)}, {"recv", text_of(shard.recv)}});
-    if (shard.receiver >= 0) json["shards"].back()["receiver"] = shard.receiver;
+    if (shard.receiver >= 0) shards.back().set("receiver", shard.receiver);
   }
-  for (const Region& src : step.srcs) json["srcs"].push_back(text_of(src));
-  if (writes_dst(step.kind)) json["dst"] = text_of(step.dst);
+  for (const Region& src : step.srcs) srcs.push_back(text_of(src));
+  if (!shards.empty()) json.set("shards", std::move(shards));
+  if (!srcs.empty()) json.set("srcs", std::move(srcs));
+  if (writes_dst(step.kind)) json.set("dst", text_of(step.dst));
   if (step.peer >= 0) {
-    json["peer"] = step.peer;
-    json["message"] = step.message;
+    json.set("peer", step.peer);
+    json.set("message", step.message);
   }
-  if (step.average) json["average"] = true;
-  if (step.scale) json["scale"] = true;
+  if (step.average) json.set("average", true);
+  if (step.scale) json.set("scale", true);
   return json;
 }
 

@@ -1,14 +1,13 @@
 // JSON in and out. What comes in is another process's or a file's: every type, length and range is
-// checked, and nothing throws.
+// checked.
+#include "base/json.h"
+
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "topology/topology.h"
 
 namespace hetccl::topology {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxInfoBytes = size_t{1} << 20U;
 constexpr size_t kMaxTopologyBytes = size_t{128} << 20U;
@@ -18,7 +17,7 @@ constexpr int64_t kMaxRanks = 65'536;
 constexpr int64_t kMaxMbps = 1'000'000'000;
 
 Json encode(const RankInfo& info) {
-  Json nics = Json::array();
+  std::vector<Json> nics;
   for (const Nic& nic : info.nics) {
     nics.push_back({{"name", nic.name},
                     {"address", nic.address},
@@ -39,47 +38,41 @@ Json encode(const RankInfo& info) {
           {"nics", std::move(nics)}};
 }
 
-// Names come from the system and may be any bytes: what is not UTF-8 is replaced.
-std::string dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 Status read(const Json& object, const char* key, std::string& out) {
-  const auto it = object.find(key);
-  if (it == object.end()) return {};
-  if (!it->is_string()) return error(Code::InvalidArgument, "\"%s\" must be a string", key);
-  const auto& text = it->get_ref<const std::string&>();
-  if (text.size() > kMaxString) {
+  const Json* value = object.find(key);
+  if (value == nullptr) return {};
+  const std::string* text = value->text();
+  if (text == nullptr) return error(Code::InvalidArgument, "\"%s\" must be a string", key);
+  if (text->size() > kMaxString) {
     return error(Code::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
-                 text.size(), kMaxString);
+                 text->size(), kMaxString);
   }
-  out = text;
+  out = *text;
   return {};
 }
 
 template <typename Integer>
 Status read(const Json& object, const char* key, int64_t largest, Integer& out) {
-  const auto it = object.find(key);
-  if (it == object.end()) return {};
-  if (!it->is_number_integer() ||
-      (it->is_number_unsigned() &&
-       it->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) ||
-      it->get<int64_t>() < 0 || it->get<int64_t>() > largest) {
+  const Json* value = object.find(key);
+  if (value == nullptr) return {};
+  const auto integer = value->integer(0, largest);
+  if (!integer) {
     return error(Code::InvalidArgument, "\"%s\" must be an integer from 0 to %lld", key,
                  static_cast<long long>(largest));
   }
-  out = static_cast<Integer>(it->get<int64_t>());
+  out = static_cast<Integer>(*integer);
   return {};
 }
 
 Status decode_nics(const Json& object, std::vector<Nic>& out) {
-  const auto it = object.find("nics");
-  if (it == object.end()) return {};
-  if (!it->is_array() || it->size() > kMaxNics) {
+  const Json* value = object.find("nics");
+  if (value == nullptr) return {};
+  const auto* nics = value->elements();
+  if (nics == nullptr || nics->size() > kMaxNics) {
     return error(Code::InvalidArgument, "\"nics\" must be an array of at most %zu", kMaxNics);
   }
-  for (const Json& entry : *it) {
-    if (!entry.is_object()) return error(Code::InvalidArgument, "a NIC must be an object");
+  for (const Json& entry : *nics) {
+    if (entry.members() == nullptr) return error(Code::InvalidArgument, "a NIC must be an object");
     Nic nic;
     HETCCL_TRY(read(entry, "name", nic.name).with("a NIC"));
     HETCCL_TRY(read(entry, "address", nic.address).with("a NIC"));
@@ -91,11 +84,11 @@ Status decode_nics(const Json& object, std::vector<Nic>& out) {
 }
 
 Result<RankInfo> decode(const Json& object) {
-  if (!object.is_object()) {
+  if (object.members() == nullptr) {
     return error(Code::InvalidArgument, "a rank's description must be a JSON object");
   }
   for (const char* required : {"rank", "host", "vendor"}) {
-    if (!object.contains(required)) {
+    if (object.find(required) == nullptr) {
       return error(Code::InvalidArgument, "a rank's description lacks \"%s\"", required);
     }
   }
@@ -116,29 +109,19 @@ Result<RankInfo> decode(const Json& object) {
   return info;
 }
 
-Result<Json> parse(std::string_view text, size_t max_bytes, const char* what) {
-  if (text.size() > max_bytes) {
-    return error(Code::InvalidArgument, "%s of %zu bytes: at most %zu are allowed", what,
-                 text.size(), max_bytes);
-  }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return error(Code::InvalidArgument, "%s is not JSON", what);
-  return json;
-}
-
 }  // namespace
 
 std::string to_json(const RankInfo& info) {
-  return dump(encode(info), -1);
+  return encode(info).dump();
 }
 
 Result<RankInfo> rank_info_from_json(std::string_view text) {
-  HETCCL_ASSIGN(const Json json, parse(text, kMaxInfoBytes, "a rank's description"));
+  HETCCL_ASSIGN(const Json json, Json::parse(text, "a rank's description", kMaxInfoBytes));
   return decode(json);
 }
 
 std::string Topology::to_json() const {
-  Json ranks = Json::array(), clusters = Json::array(), links = Json::array();
+  std::vector<Json> ranks, clusters, links;
   for (const RankInfo& info : infos_) ranks.push_back(encode(info));
   for (const Cluster& cluster : clusters_) {
     clusters.push_back({{"vendor", cluster.vendor},
@@ -150,15 +133,15 @@ std::string Topology::to_json() const {
   for (const Link& link : links_) {
     links.push_back({{"a", link.a}, {"b", link.b}, {"kind", link.kind}, {"mbps", link.mbps}});
   }
-  return dump(
-      {{"ranks", std::move(ranks)}, {"clusters", std::move(clusters)}, {"links", std::move(links)}},
-      1);
+  const Json json = {
+      {"ranks", std::move(ranks)}, {"clusters", std::move(clusters)}, {"links", std::move(links)}};
+  return json.dump(1);
 }
 
 Result<Topology> Topology::from_json(std::string_view text) {
-  HETCCL_ASSIGN(const Json json, parse(text, kMaxTopologyBytes, "a topology"));
-  const auto ranks = json.is_object() ? json.find("ranks") : json.end();
-  if (ranks == json.end() || !ranks->is_array() || ranks->size() > static_cast<size_t>(kMaxRanks)) {
+  HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
+  const auto* ranks = json["ranks"].elements();
+  if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
     return error(Code::InvalidArgument, "a topology must be {\"ranks\": [...]} with at most %lld",
                  static_cast<long long>(kMaxRanks));
   }

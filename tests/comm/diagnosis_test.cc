@@ -5,19 +5,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <thread>
 
+#include "base/json.h"
 #include "comm/ranks.h"
 
 namespace {
 
 using namespace hetccl;
 using namespace hetccl::comm;
-using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 // A folder that goes with the test.
@@ -41,14 +40,35 @@ class Folder {
   std::string path_;
 };
 
-std::optional<Json> read(const std::string& path) {
+Json parse(const std::string& text) {
+  const Result<Json> json = Json::parse(text, "a report", text.size());
+  REQUIRE_MESSAGE(json.ok(), json.status().message());
+  return json.value();
+}
+
+Json read(const std::string& path) {
   for (int i = 0; i < 500 && !std::filesystem::exists(path); ++i) {
     std::this_thread::sleep_for(milliseconds(10));  // dumps are written in the background
   }
   std::ifstream file(path);
-  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return std::nullopt;
-  return json;
+  return parse({std::istreambuf_iterator<char>(file), {}});
+}
+
+template <typename Integer = int>
+Integer integer(const Json& json) {
+  const auto value = json.integer(INT32_MIN, INT32_MAX);
+  REQUIRE(value);
+  return static_cast<Integer>(*value);
+}
+
+double number(const Json& json) {
+  REQUIRE(json.number());
+  return *json.number();
+}
+
+const std::string& text(const Json& json) {
+  REQUIRE(json.text() != nullptr);
+  return *json.text();
 }
 
 void sum_on_all(Ranks& ranks, size_t count, int times) {
@@ -79,31 +99,33 @@ struct Trace {
   std::map<int, std::string> names;
 };
 
-Trace parse(const Json& json, int rank) {
+Trace trace_of(const Json& json, int rank) {
   Trace trace;
-  for (const Json& event : json["traceEvents"]) {
-    const std::string phase = event["ph"];
+  REQUIRE(json["traceEvents"].elements() != nullptr);
+  for (const Json& event : *json["traceEvents"].elements()) {
+    const std::string& phase = text(event["ph"]);
     CHECK(event["pid"] == rank);
     if (phase == "M") {
-      if (event["name"] == "thread_name") trace.names[event["tid"]] = event["args"]["name"];
+      if (event["name"] == "thread_name")
+        trace.names[integer(event["tid"])] = text(event["args"]["name"]);
     } else if (phase == "b") {
-      Operation& operation = trace.operations[event["args"]["sequence"]];
-      operation.launched = event["ts"];
+      Operation& operation = trace.operations[integer<uint64_t>(event["args"]["sequence"])];
+      operation.launched = number(event["ts"]);
       const Json& started = event["args"]["started"];
-      operation.started = started.is_null() ? operation.launched : started.get<double>();
+      operation.started = started.is_null() ? operation.launched : number(started);
     } else if (phase == "e") {
-      const std::string id = event["id"];
-      trace.operations[std::stoull(id.substr(id.find('.') + 1))].completed = event["ts"];
+      const std::string& id = text(event["id"]);
+      trace.operations[std::stoull(id.substr(id.find('.') + 1))].completed = number(event["ts"]);
     } else {
       REQUIRE(phase == "X");
       const Json& args = event["args"];
       Span span;
-      span.begin = event["ts"];
-      span.end = span.begin + event["dur"].get<double>();
-      span.name = event["name"];
-      span.track = event["tid"];
-      span.sequence = args["sequence"];
-      span.step = {args["step"], args["slice"]};
+      span.begin = number(event["ts"]);
+      span.end = span.begin + number(event["dur"]);
+      span.name = text(event["name"]);
+      span.track = integer(event["tid"]);
+      span.sequence = integer<uint64_t>(args["sequence"]);
+      span.step = {integer(args["step"]), integer<uint32_t>(args["slice"])};
       trace.tracks[span.track].push_back(span);
     }
   }
@@ -162,7 +184,7 @@ TEST_CASE("a dump tells of every operation, and of the failure that ended them")
   config.slice_bytes = 4096;
   Ranks ranks({"A", "B"}, config, false);
   sum_on_all(ranks, 5000, 3);
-  Json json = Json::parse(ranks[0]->dump());
+  const Json json = parse(ranks[0]->dump());
   CHECK(json["rank"] == 0);
   CHECK(json["ranks"] == 2);
   CHECK(json["called"] == 3);
@@ -178,10 +200,10 @@ TEST_CASE("a dump tells of every operation, and of the failure that ended them")
   CHECK(last["bytes"] == 20'000);
   CHECK(last["slices"] == 5);
   CHECK(last["slice_elements"] == 1024);
-  CHECK(last["sent_bytes"] > 0);
+  CHECK(last["sent_bytes"].number() > 0);
   CHECK(last["state"] == "completed");
-  CHECK(last["launched_us"] <= last["started_us"]);
-  CHECK(last["started_us"] <= last["completed_us"]);
+  CHECK(number(last["launched_us"]) <= number(last["started_us"]));
+  CHECK(number(last["started_us"]) <= number(last["completed_us"]));
   CHECK(folder.n_files() == 0);
 
   std::vector<Status> statuses(2);
@@ -190,12 +212,11 @@ TEST_CASE("a dump tells of every operation, and of the failure that ended them")
     statuses[static_cast<size_t>(rank)] = sum(*ranks[rank], data);
   });
   for (int rank = 0; rank < 2; ++rank) {
-    const auto dumped = read(folder / format("dump.%d.0.json", rank));
-    REQUIRE(dumped);
-    CHECK((*dumped)["failure"] == statuses[static_cast<size_t>(rank)].message());
-    CHECK((*dumped)["operations"].size() == 4);
-    CHECK((*dumped)["operations"][3]["count"] == (rank == 0 ? 1000 : 999));
-    CHECK((*dumped)["operations"][3]["state"] != "completed");
+    const Json dumped = read(folder / format("dump.%d.0.json", rank));
+    CHECK(dumped["failure"] == statuses[static_cast<size_t>(rank)].message());
+    CHECK(dumped["operations"].size() == 4);
+    CHECK(dumped["operations"][3]["count"] == (rank == 0 ? 1000 : 999));
+    CHECK(dumped["operations"][3]["state"] != "completed");
   }
 }
 
@@ -203,11 +224,10 @@ TEST_CASE("a dump while a collective hangs shows where it is") {
   Ranks ranks({"A", "B"}, {}, false);
   std::vector<float> data(1000, 1);
   std::thread caller([&] { CHECK(sum(*ranks[0], data).ok()); });
-  Json operation = Json::object();
-  for (int i = 0; i < 1000 && operation.value("state", "") != "started"; ++i) {
+  Json operation;
+  for (int i = 0; i < 1000 && operation["state"] != "started"; ++i) {
     std::this_thread::sleep_for(milliseconds(5));
-    const Json json = Json::parse(ranks[0]->dump());
-    if (!json["operations"].empty()) operation = json["operations"][0];
+    operation = parse(ranks[0]->dump())["operations"][0];
   }
   CHECK(operation["state"] == "started");
   CHECK(operation["completed_us"].is_null());
@@ -229,9 +249,7 @@ TEST_CASE("a trace shows every step of every slice, nested in its operation and 
       CHECK(folder.n_files() == 0);
     }
     for (int rank = 0; rank < 3; ++rank) {
-      const auto json = read(folder / format("trace.%d.json", rank));
-      REQUIRE(json);
-      Trace trace = parse(*json, rank);
+      Trace trace = trace_of(read(folder / format("trace.%d.json", rank)), rank);
       check_tracks(trace);
       CHECK(trace.operations.size() == 6);
       double best = 1;
@@ -265,9 +283,8 @@ TEST_CASE("a trace of one cluster shows its calls; a pattern that nobody can wri
   CHECK(folder.n_files() == 4);
   size_t operations = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder / "")) {
-    const auto json = read(file.path());
-    REQUIRE(json);
-    Trace trace = parse(*json, (*json)["traceEvents"][0]["pid"]);
+    const Json json = read(file.path());
+    Trace trace = trace_of(json, integer(json["traceEvents"][0]["pid"]));
     check_tracks(trace);
     for (const auto& [sequence, operation] : trace.operations) check_operation(operation, 1);
     operations += trace.operations.size();

@@ -57,6 +57,11 @@ SOWN = {
         '#include "net/socket.h"',
         "may not use net",
     ),
+    "one file compiles the JSON library": (
+        "src/base/a.cc",
+        "#include <nlohmann/json.hpp>",
+        "use base/json.h",
+    ),
     "rooms are drawn": ("src/attic/a.cc", "int x;", "no arrows"),
     "no vendor headers": ("src/ccl/nccl/a.cc", "#include <nccl.h>", "vendor header"),
     "long file": ("src/base/a.cc", "\n" * 601, "601 lines"),
