@@ -13,6 +13,10 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
+namespace {
+constexpr milliseconds kNewsTime(250);
+}  // namespace
+
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
@@ -88,6 +92,11 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
 Status Communicator::close_unopened(Status cause) {
   if (cancel_->is_set()) cause = cancel_->reason();
   if (session_ != nullptr) {
+    if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError) {
+      // It may be how another rank's end looks from here, of which the coordinator is about to tell.
+      std::unique_lock lock(failure_mutex_);
+      verdict_.wait_for(lock, kNewsTime, [&] { return !failure_.ok(); });
+    }
     if (!failed_.load())
       report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
     cause = await_verdict();

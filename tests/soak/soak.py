@@ -27,7 +27,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rank import Census, Outcome, Part, serve
 
 _CONTEXT = multiprocessing.get_context("spawn")
-SETTINGS = {"HETCCL_LIVENESS_MS": "2000", "HETCCL_INIT_TIMEOUT_MS": "20000"}
+SETTINGS = {
+    "HETCCL_LIVENESS_MS": "2000",
+    "HETCCL_INIT_TIMEOUT_MS": "20000",
+    "MALLOC_ARENA_MAX": "1",  # else what threads leave in their arenas looks like growth
+}
 # From an event to every rank's answer: collectives have 20 s, and the machine may be loaded.
 PATIENCE_S = 60.0
 _NO_COORDINATOR = (
