@@ -93,7 +93,8 @@ Status Communicator::close_unopened(Status cause) {
   if (cancel_->is_set()) cause = cancel_->reason();
   if (session_ != nullptr) {
     if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError) {
-      // It may be how another rank's end looks from here, of which the coordinator is about to tell.
+      // It may be how another rank's end looks from here, of which the coordinator is about to
+      // tell.
       std::unique_lock lock(failure_mutex_);
       verdict_.wait_for(lock, kNewsTime, [&] { return !failure_.ok(); });
     }
