@@ -197,6 +197,58 @@ HETCCL_API hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, 
 HETCCL_API hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
                                        hetcclDataType_t datatype, hetcclRedOp_t op, int root,
                                        hetcclComm_t comm, hetcclStream_t stream);
+/** On the root: recvbuff[r*count + i] = rank r's sendbuff[i]; elsewhere recvbuff is not used and
+ * may be NULL. In place: sendbuff == recvbuff + rank*count on the root. The first gather, scatter
+ * or all-to-all of a communicator connects ranks that had nothing to tell each other: like init, it
+ * returns when those have called it too. */
+HETCCL_API hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
+                                       hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                                       hetcclStream_t stream);
+/** recvbuff[i] = root's sendbuff[rank*count + i]; sendbuff is read on the root alone. In place:
+ * recvbuff == sendbuff + rank*count on the root. */
+HETCCL_API hetcclResult_t hetcclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                                        hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                                        hetcclStream_t stream);
+/** recvbuff[r*count + i] = rank r's sendbuff[rank*count + i]. Never in place. */
+HETCCL_API hetcclResult_t hetcclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                                         hetcclDataType_t datatype, hetcclComm_t comm,
+                                         hetcclStream_t stream);
+
+/* The same with blocks of any lengths, 0 included. `counts` has one entry for each rank, in
+ * elements, `displs` where each block begins in its buffer, in elements; NULL: one after the other.
+ * Both are read before the call returns, and may differ in every call: nothing is planned anew. */
+
+/** As hetcclAllGather: rank r sends recvcounts[r] elements. Ranks pass equal recvcounts. In place:
+ * sendbuff == recvbuff + displs[rank]. */
+HETCCL_API hetcclResult_t hetcclAllGatherV(const void* sendbuff, void* recvbuff,
+                                           const size_t* recvcounts, const size_t* displs,
+                                           hetcclDataType_t datatype, hetcclComm_t comm,
+                                           hetcclStream_t stream);
+/** As hetcclReduceScatter: rank r gets sendcounts[r] elements. Ranks pass equal sendcounts. In
+ * place: recvbuff == sendbuff + displs[rank]. */
+HETCCL_API hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcounts,
+                                               const size_t* displs, void* recvbuff,
+                                               hetcclDataType_t datatype, hetcclRedOp_t op,
+                                               hetcclComm_t comm, hetcclStream_t stream);
+/** As hetcclGather: this rank sends `sendcount` elements; recvcounts and displs are read on the
+ * root alone. Ranks whose counts differ get an error that names both. */
+HETCCL_API hetcclResult_t hetcclGatherV(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                        const size_t* recvcounts, const size_t* displs,
+                                        hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                                        hetcclStream_t stream);
+/** As hetcclScatter: this rank gets `recvcount` elements; sendcounts and displs are read on the
+ * root alone. */
+HETCCL_API hetcclResult_t hetcclScatterV(const void* sendbuff, const size_t* sendcounts,
+                                         const size_t* displs, void* recvbuff, size_t recvcount,
+                                         hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                                         hetcclStream_t stream);
+/** As hetcclAllToAll: sendcounts[r] elements go to rank r, recvcounts[r] come from it. */
+HETCCL_API hetcclResult_t hetcclAllToAllV(const void* sendbuff, const size_t* sendcounts,
+                                          const size_t* sdispls, void* recvbuff,
+                                          const size_t* recvcounts, const size_t* rdispls,
+                                          hetcclDataType_t datatype, hetcclComm_t comm,
+                                          hetcclStream_t stream);
+
 /** No rank passes before every rank has come. */
 HETCCL_API hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream);
 

@@ -21,7 +21,8 @@ milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "hetccl: ", operation,
       " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
-      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter and barrier. Use "
+      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter, all_to_all, "
+      "all_to_all_single and barrier. Use "
       "a second process group of another backend for it, e.g. dist.new_group(backend=\"gloo\")");
 }
 
@@ -238,7 +239,13 @@ void HetcclBackend::add_all_gather(Operation& operation, const char* name, const
   check_parts({name, rank_}, "output", outputs, size_, "the input", input);
   const Flat flat(outputs);
   flat.spread(operation, outputs);
-  add_all_gather(operation, name, flat.buffer(), input);
+  if (are_even(outputs)) return add_all_gather(operation, name, flat.buffer(), input);
+  operation.launches.push_back(
+      [from = input.const_data_ptr(), to = flat.buffer().mutable_data_ptr(),
+       counts = counts_of(outputs),
+       type = movable(input).type](hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclAllGatherV(from, to, counts.data(), nullptr, type, comm, stream);
+      });
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -362,7 +369,19 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   const Flat flat(parts);
   flat.fill(parts);
   operation.staging = {flat.buffer()};
-  add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
+  if (are_even(parts)) {
+    add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
+  } else {
+    operation.launches.push_back(
+        [from = flat.buffer().const_data_ptr(), to = output.mutable_data_ptr(),
+         counts = counts_of(parts),
+         how = reducible(where, output, opts.reduceOp)](hetcclComm_t comm, hetcclStream_t stream) {
+          return how.with_op(comm, [&](hetcclRedOp_t op) {
+            return hetcclReduceScatterV(from, counts.data(), nullptr, to, how.elements.type, op,
+                                        comm, stream);
+          });
+        });
+  }
   return submit(std::move(operation), opts);
 }
 
@@ -373,18 +392,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
   return submit(std::move(operation), opts);
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor&, at::Tensor&,
-                                                            std::vector<int64_t>&,
-                                                            std::vector<int64_t>&,
-                                                            const c10d::AllToAllOptions&) {
-  not_implemented("all_to_all_single");
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors&, Tensors&,
-                                                       const c10d::AllToAllOptions&) {
-  not_implemented("all_to_all");
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors&, int, int) {

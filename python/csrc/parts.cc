@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace hetccl::torch_backend {
 namespace {
 
@@ -41,36 +43,56 @@ void check_parts(const Where& where, const char* kind, const Tensors& parts, int
     const std::string part = c10::str(kind, " ", i);
     check_tensor(where, part, parts[i]);
     check_same_type(where, part, parts[i], whole);
-    check_numel(where, part, parts[i], whole.numel(), c10::str("as many as ", name));
+  }
+  const auto own = static_cast<size_t>(where.rank);
+  check_numel(where, c10::str(kind, " ", own), parts[own], whole.numel(),
+              c10::str("as many as ", name));
+}
+
+void check_even(const Where& where, const char* kind, const Tensors& parts, const char* name,
+                const at::Tensor& whole) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    check_numel(where, c10::str(kind, " ", i), parts[i], whole.numel(),
+                c10::str("as many as ", name));
   }
 }
 
-at::Tensor flat_like(const at::Tensor& part, int size) {
-  return at::empty({size * part.numel()}, part.options().requires_grad(false));
+bool are_even(const Tensors& parts) {
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const at::Tensor& part) { return part.numel() == parts.front().numel(); });
 }
 
-at::Tensor slice_of(const at::Tensor& flat, const at::Tensor& part, size_t index) {
-  return flat.narrow(0, static_cast<int64_t>(index) * part.numel(), part.numel())
-      .view(part.sizes());
+std::vector<size_t> counts_of(const Tensors& parts) {
+  std::vector<size_t> counts;
+  for (const at::Tensor& part : parts) counts.push_back(movable(part).count);
+  return counts;
+}
+
+at::Tensor Flat::slice_of(const Tensors& parts, size_t index) const {
+  return buffer_.narrow(0, offsets_[index], parts[index].numel()).view(parts[index].sizes());
 }
 
 Flat::Flat(const Tensors& parts) : in_place_(adjacent(parts)) {
   const at::Tensor& first = parts.front();
-  const auto total = static_cast<int64_t>(parts.size()) * first.numel();
+  int64_t total = 0;
+  for (const at::Tensor& part : parts) {
+    offsets_.push_back(total);
+    total += part.numel();
+  }
   buffer_ = in_place_ ? first.as_strided({total}, {1}, first.storage_offset())
-                      : flat_like(first, static_cast<int>(parts.size()));
+                      : at::empty({total}, first.options().requires_grad(false));
 }
 
 void Flat::fill(const Tensors& parts) const {
   for (size_t i = 0; !in_place_ && i < parts.size(); ++i) {
-    slice_of(buffer_, parts[i], i).copy_(parts[i].detach());
+    slice_of(parts, i).copy_(parts[i].detach());
   }
 }
 
 void Flat::spread(Operation& operation, const Tensors& parts) const {
   operation.staging.push_back(buffer_);
   for (size_t i = 0; !in_place_ && i < parts.size(); ++i) {
-    operation.copies.emplace_back(parts[i], slice_of(buffer_, parts[i], i));
+    operation.copies.emplace_back(parts[i], slice_of(parts, i));
   }
 }
 

@@ -14,15 +14,16 @@ namespace hetccl::torch_backend {
 void check_one(const Where& where, size_t count);
 /// Throws unless there are as many outputs as inputs, and some.
 void check_lists(const Where& where, size_t outputs, size_t inputs);
-/// Throws unless there is one part per rank, each shaped and typed as `whole`. Messages call the
-/// parts `kind` ("output") and the tensor `name` ("the input").
+/// Throws unless there is one part per rank, typed as `whole`, that of this rank of as many
+/// elements. Messages call the parts `kind` ("output") and the tensor `name` ("the input").
 void check_parts(const Where& where, const char* kind, const Tensors& parts, int size,
                  const char* name, const at::Tensor& whole);
-
-/// New memory for one part per rank, each as `part`.
-[[nodiscard]] at::Tensor flat_like(const at::Tensor& part, int size);
-/// The elements of the `index`-th part in `flat`, shaped as `part`.
-[[nodiscard]] at::Tensor slice_of(const at::Tensor& flat, const at::Tensor& part, size_t index);
+/// Throws unless all parts have as many elements as `whole`.
+void check_even(const Where& where, const char* kind, const Tensors& parts, const char* name,
+                const at::Tensor& whole);
+[[nodiscard]] bool are_even(const Tensors& parts);
+/// The elements of each, as hetccl moves them.
+[[nodiscard]] std::vector<size_t> counts_of(const Tensors& parts);
 
 /// Parts that lie one after the other in one storage are used in place; others through new memory.
 class Flat {
@@ -37,8 +38,11 @@ class Flat {
   void spread(Operation& operation, const Tensors& parts) const;
 
  private:
+  [[nodiscard]] at::Tensor slice_of(const Tensors& parts, size_t index) const;
+
   bool in_place_;
   at::Tensor buffer_;
+  std::vector<int64_t> offsets_;
 };
 
 }  // namespace hetccl::torch_backend

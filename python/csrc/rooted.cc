@@ -1,5 +1,4 @@
-// Gather and scatter, composed of collectives that hetccl has. They cost what those cost: every
-// rank receives what the root alone needs (gather), or what all ranks together need (scatter).
+// Gather and scatter: the root's list of parts is one flat buffer to the C API.
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -37,14 +36,21 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
   operation.title = "hetccl:gather";
   operation.inputs = inputs;
   const at::Tensor& input = inputs.front();
+  check_tensor(where, "the input", input);
+  void* to = nullptr;
   if (is_root) {
     operation.outputs = outputs.front();
-    add_all_gather(operation, where.operation, outputs.front(), input);
-  } else {
-    check_tensor(where, "the input", input);
-    operation.staging = {flat_like(input, size_)};
-    add_all_gather(operation, where.operation, operation.staging.front(), input);
+    check_parts(where, "output", outputs.front(), size_, "the input", input);
+    check_even(where, "output", outputs.front(), "the input", input);
+    const Flat flat(outputs.front());
+    flat.spread(operation, outputs.front());
+    to = flat.buffer().mutable_data_ptr();
   }
+  operation.launches.push_back(
+      [from = input.const_data_ptr(), to, elements = movable(input),
+       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclGather(from, to, elements.count, elements.type, root, comm, stream);
+      });
   return submit(std::move(operation), opts);
 }
 
@@ -61,20 +67,23 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
   operation.title = "hetccl:scatter";
   operation.outputs = outputs;
   const at::Tensor& output = outputs.front();
+  check_tensor(where, "the output", output);
+  const void* from = nullptr;
   if (is_root) {
     const Tensors& parts = inputs.front();
     check_parts(where, "input", parts, size_, "the output", output);
+    check_even(where, "input", parts, "the output", output);
     operation.inputs = parts;
     const Flat flat(parts);
     flat.fill(parts);
     operation.staging = {flat.buffer()};
-  } else {
-    check_tensor(where, "the output", output);
-    operation.staging = {flat_like(output, size_)};
+    from = flat.buffer().const_data_ptr();
   }
-  const at::Tensor& flat = operation.staging.front();
-  add_broadcast(operation, flat, static_cast<int>(opts.rootRank));
-  operation.copies.emplace_back(output, slice_of(flat, output, static_cast<size_t>(rank_)));
+  operation.launches.push_back(
+      [from, to = output.mutable_data_ptr(), elements = movable(output),
+       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclScatter(from, to, elements.count, elements.type, root, comm, stream);
+      });
   return submit(std::move(operation), opts);
 }
 

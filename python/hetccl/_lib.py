@@ -125,6 +125,7 @@ class PlanQuery(ctypes.Structure):
     ]
 
 
+_COUNTS = POINTER(c_size_t)  # one for each rank, or None
 # Arguments of every function that returns hetcclResult_t. The header is the contract, and
 # tests/python/test_lib.py compares them.
 PROTOTYPES: dict[str, list[Any]] = {
@@ -146,6 +147,53 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclAllGather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
     "hetcclBroadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p],
+    "hetcclGather": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclAllToAll": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
+    "hetcclAllGatherV": [c_void_p, c_void_p, _COUNTS, _COUNTS, c_int, c_void_p, c_void_p],
+    "hetcclReduceScatterV": [
+        c_void_p,
+        _COUNTS,
+        _COUNTS,
+        c_void_p,
+        c_int,
+        c_int,
+        c_void_p,
+        c_void_p,
+    ],
+    "hetcclGatherV": [
+        c_void_p,
+        c_size_t,
+        c_void_p,
+        _COUNTS,
+        _COUNTS,
+        c_int,
+        c_int,
+        c_void_p,
+        c_void_p,
+    ],
+    "hetcclScatterV": [
+        c_void_p,
+        _COUNTS,
+        _COUNTS,
+        c_void_p,
+        c_size_t,
+        c_int,
+        c_int,
+        c_void_p,
+        c_void_p,
+    ],
+    "hetcclAllToAllV": [
+        c_void_p,
+        _COUNTS,
+        _COUNTS,
+        c_void_p,
+        _COUNTS,
+        _COUNTS,
+        c_int,
+        c_void_p,
+        c_void_p,
+    ],
     "hetcclBarrier": [c_void_p, c_void_p],
     "hetcclRedOpCreatePreMulSum": [POINTER(c_int), c_void_p, c_int, c_int, c_void_p],
     "hetcclRedOpDestroy": [c_int, c_void_p],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -241,18 +242,45 @@ class Communicator:
         op: str | PreMulSum = "sum",
         dtype: str | None = None,
         stream: Stream | None = None,
+        counts: Sequence[int] | None = None,
     ) -> None:
-        """recv[i] = op over all ranks of send[rank * len(recv) + i]."""
+        """recv[i] = op over all ranks of send[rank * len(recv) + i].
+
+        With `counts`, equal on all ranks, rank r gets counts[r] elements instead of as many as all.
+        """
         source, target = self._pair(send, recv, dtype)
+        if counts is not None:
+            lengths = self._counts("counts", counts, source)
+            self._expect(target, counts[self.rank])
+            middle = (lengths, None, target.address)
+            self._call_uneven(
+                "hetcclReduceScatterV", source, middle, (_red_op(op),), stream, target
+            )
+            return
         self._expect(source, target.count * self.size)
         arguments = (target.count, source.dtype, _red_op(op))
         self._run("hetcclReduceScatter", source, target, arguments, stream)
 
     def all_gather(
-        self, send: Any, recv: Any, dtype: str | None = None, stream: Stream | None = None
+        self,
+        send: Any,
+        recv: Any,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+        counts: Sequence[int] | None = None,
     ) -> None:
-        """recv[r * len(send) + i] = rank r's send[i]."""
+        """recv[r * len(send) + i] = rank r's send[i].
+
+        With `counts`, equal on all ranks, rank r sends counts[r] elements instead of as many as
+        all; they follow each other in `recv`.
+        """
         source, target = self._pair(send, recv, dtype)
+        if counts is not None:
+            lengths = self._counts("counts", counts, target)
+            self._expect(source, counts[self.rank])
+            middle = (target.address, lengths, None)
+            self._call_uneven("hetcclAllGatherV", source, middle, (), stream, target)
+            return
         self._expect(target, source.count * self.size)
         self._run("hetcclAllGather", source, target, (source.count, source.dtype), stream)
 
@@ -291,6 +319,64 @@ class Communicator:
             source = _Memory(send, dtype, writable=False)
         arguments = (source.count, source.dtype, _red_op(op), root)
         self._run("hetcclReduce", source, target, arguments, stream)
+
+    def gather(
+        self,
+        send: Any,
+        recv: Any = None,
+        root: int = 0,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """On the root recv[r * len(send) + i] = rank r's send[i]; others pass no `recv`."""
+        source, target = _Memory(send, dtype, writable=False), None
+        if self.rank == root:
+            source, target = self._pair(send, recv, dtype)
+            self._expect(target, source.count * self.size)
+        self._run("hetcclGather", source, target, (source.count, source.dtype, root), stream)
+
+    def scatter(
+        self,
+        send: Any,
+        recv: Any,
+        root: int = 0,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """recv[i] = root's send[rank * len(recv) + i]; others pass None for `send`."""
+        source, target = None, _Memory(recv, dtype, writable=True)
+        if self.rank == root:
+            source, target = self._pair(send, recv, dtype)
+            self._expect(source, target.count * self.size)
+        self._run("hetcclScatter", source, target, (target.count, target.dtype, root), stream)
+
+    def all_to_all(
+        self,
+        send: Any,
+        recv: Any,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+        send_counts: Sequence[int] | None = None,
+        recv_counts: Sequence[int] | None = None,
+    ) -> None:
+        """recv[r * count + i] = rank r's send[rank * count + i], `count` being len(send) / size.
+
+        With counts, send_counts[r] elements go to rank r and recv_counts[r] come from it; they
+        follow each other in the buffers, and may differ in every call.
+        """
+        source, target = self._pair(send, recv, dtype)
+        if send_counts is None and recv_counts is None:
+            self._expect(target, source.count)
+            self._expect(source, source.count // self.size * self.size)
+            arguments = (source.count // self.size, source.dtype)
+            self._run("hetcclAllToAll", source, target, arguments, stream)
+            return
+        if send_counts is None or recv_counts is None:
+            raise ValueError("pass send_counts and recv_counts, or neither")
+        out = self._counts("send_counts", send_counts, source)
+        into = self._counts("recv_counts", recv_counts, target)
+        middle = (out, None, target.address, into, None)
+        self._call_uneven("hetcclAllToAllV", source, middle, (), stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
         """The sum of each rank's elements times that rank's `factor`, for elements of `dtype`.
@@ -394,14 +480,37 @@ class Communicator:
     def _run(
         self,
         name: str,
-        source: _Memory,
+        source: _Memory | None,
         target: _Memory | None,
         arguments: tuple[int, ...],
         stream: Stream | None,
     ) -> None:
-        to = target.address if target else None
+        ends = [memory.address if memory else None for memory in (source, target)]
         handle = stream._handle if stream else None
-        self._call(name, source.address, to, *arguments, self._comm, handle)
+        self._call(name, *ends, *arguments, self._comm, handle)
+        if stream:
+            stream._kept += [source, target]
+
+    def _counts(self, name: str, counts: Sequence[int], memory: _Memory) -> ctypes.Array[Any]:
+        """`counts` for the C API; they must use up `memory`."""
+        if len(counts) != self.size or min(counts) < 0 or sum(counts) != memory.count:
+            raise ValueError(
+                f"{name} must be {self.size} numbers, one for each rank, that add up to the "
+                f"buffer's {memory.count} elements"
+            )
+        return (ctypes.c_size_t * self.size)(*counts)
+
+    def _call_uneven(
+        self,
+        name: str,
+        source: _Memory,
+        middle: tuple[Any, ...],
+        last: tuple[int, ...],
+        stream: Stream | None,
+        target: _Memory,
+    ) -> None:
+        handle = stream._handle if stream else None
+        self._call(name, source.address, *middle, source.dtype, *last, self._comm, handle)
         if stream:
             stream._kept += [source, target]
 

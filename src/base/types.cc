@@ -20,17 +20,25 @@ std::vector<Collective> all_collectives() {
 
 namespace {
 
+bool reduces(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
+         collective == Collective::Reduce;
+}
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::Broadcast || collective == Collective::Reduce ||
+         collective == Collective::Gather || collective == Collective::Scatter;
+}
+
 std::string arguments_of(const Signature& call) {
   if (call.collective == Collective::Barrier) return "";
-  std::string text = " (" + std::to_string(call.count) + " ";
+  std::string text = " (";
+  const bool counted = !call.uneven || call.collective == Collective::AllGather ||
+                       call.collective == Collective::ReduceScatter;
+  if (counted) text += std::to_string(call.count) + " ";
   text += name_of(call.type);
-  const bool broadcasts = call.collective == Collective::Broadcast;
-  if (!broadcasts && call.collective != Collective::AllGather) {
-    text.append(", ").append(name_of(call.op));
-  }
-  if (broadcasts || call.collective == Collective::Reduce) {
-    text += ", root " + std::to_string(call.root);
-  }
+  if (reduces(call.collective)) text.append(", ").append(name_of(call.op));
+  if (is_rooted(call.collective)) text += ", root " + std::to_string(call.root);
   return text + ")";
 }
 
@@ -126,6 +134,12 @@ std::string_view name_of(Collective collective) {
       return "reduce";
     case Collective::Barrier:
       return "barrier";
+    case Collective::Gather:
+      return "gather";
+    case Collective::Scatter:
+      return "scatter";
+    case Collective::AllToAll:
+      return "all_to_all";
   }
   return kUnknownCollective;
 }
@@ -145,13 +159,16 @@ std::string collective_names() {
   return names;
 }
 
+std::string name_of(const Signature& call) {
+  return std::string(name_of(call.collective)) + (call.uneven ? "_v" : "");
+}
+
 std::string describe(const Signature& call) {
-  return std::string(name_of(call.collective)) + arguments_of(call);
+  return name_of(call) + arguments_of(call);
 }
 
 std::string describe(const Signature& call, uint64_t sequence) {
-  return std::string(name_of(call.collective)) + " #" + std::to_string(sequence) +
-         arguments_of(call);
+  return name_of(call) + " #" + std::to_string(sequence) + arguments_of(call);
 }
 
 bool is_valid(DataType type) {

@@ -43,7 +43,17 @@ struct Reducer {
   Factor factor{};  ///< PreMulSum
 };
 
-enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier };
+enum class Collective : uint8_t {
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  Broadcast,
+  Reduce,
+  Barrier,
+  Gather,
+  Scatter,
+  AllToAll,
+};
 
 /// Bytes of one element.
 [[nodiscard]] size_t size_of(DataType type);
@@ -61,16 +71,21 @@ enum class Collective : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast
 
 /// What one rank asked for; ranks whose signatures differ get an error that shows both.
 /// `count` is NCCL's: all_reduce, broadcast and reduce the elements of the buffer, all_gather the
-/// elements that each rank sends, reduce_scatter the elements that each rank receives; 0 for
-/// barrier.
+/// elements that each rank sends, reduce_scatter the elements that each rank receives, gather,
+/// scatter and all_to_all the elements from one rank to another; 0 for barrier. Where blocks are
+/// `uneven` ("all_gather_v"): all_gather and reduce_scatter the elements of all ranks, the others
+/// 0, since only the two ends of a block know its length.
 struct Signature {
   Collective collective{};
   DataType type{};
   RedOp op{};
   int32_t root = 0;
   uint64_t count = 0;
+  bool uneven = false;
   bool operator==(const Signature&) const = default;
 };
+/// "all_gather", or "all_gather_v" of an uneven one.
+[[nodiscard]] std::string name_of(const Signature& call);
 /// "all_reduce (10 float32, sum)"; with its place in the communicator's sequence "all_reduce #3 (10
 /// float32, sum)".
 [[nodiscard]] std::string describe(const Signature& call);

@@ -20,6 +20,7 @@ using hetccl::TaskQueue;
 using hetccl::capi::finished;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
+using hetccl::capi::with;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
 using hetccl::exec::Engine;
@@ -92,15 +93,6 @@ Status split(Communicator& parent, int color, int key, hetcclComm_t* newcomm,
   HETCCL_ASSIGN(auto child, parent.split(color, key, options ? &*options : nullptr));
   if (child != nullptr) *newcomm = hetccl::capi::adopt(std::move(child));
   return {};
-}
-
-// Runs `body(communicator)`, which stays alive meanwhile, whoever destroys or aborts `comm`.
-template <typename Body>
-hetcclResult_t with(hetcclComm_t comm, Body&& body) {
-  return finished([&]() -> Status {
-    HETCCL_ASSIGN(const auto found, hetccl::capi::find(comm));
-    return body(*found);
-  });
 }
 
 // What a call that made `comm`, or that works on it in the background, answers.
@@ -303,6 +295,27 @@ hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
                             hetcclComm_t comm, hetcclStream_t stream) {
   return reduction(comm, op, {Collective::Reduce, narrow<DataType>(datatype), {}, root, count},
                    sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
+                            hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                            hetcclStream_t stream) {
+  return collective(comm, {Collective::Gather, narrow<DataType>(datatype), RedOp::Sum, root, count},
+                    sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                             hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                             hetcclStream_t stream) {
+  return collective(comm,
+                    {Collective::Scatter, narrow<DataType>(datatype), RedOp::Sum, root, count},
+                    sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                              hetcclDataType_t datatype, hetcclComm_t comm, hetcclStream_t stream) {
+  return collective(comm, {Collective::AllToAll, narrow<DataType>(datatype), RedOp::Sum, 0, count},
+                    sendbuff, recvbuff, stream);
 }
 
 hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {

@@ -47,6 +47,14 @@ hetcclResult_t finished(Body&& body) noexcept {
     return finish_exception();
   }
 }
+/// Runs `body(communicator)`, which stays alive meanwhile, whoever destroys or aborts `comm`.
+template <typename Body>
+hetcclResult_t with(hetcclComm_t comm, Body&& body) {
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(const auto found, find(comm));
+    return body(*found);
+  });
+}
 const std::string& last_error();
 
 }  // namespace hetccl::capi

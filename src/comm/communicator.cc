@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include "comm/arguments.h"
 #include "plan/call.h"
 
 namespace hetccl::comm {
@@ -27,37 +28,10 @@ Communicator::~Communicator() {
   });
 }
 
-Status Communicator::validate(const CollectiveArguments& arguments) const {
-  const Signature& call = arguments.signature;
-  const auto ranks = static_cast<uint32_t>(n_ranks());
-  HETCCL_TRY(plan::check(call, ranks));
-  const uint64_t bytes = call.count * size_of(call.type);
-  if (bytes == 0) return {};
-  const bool reads = call.collective != Collective::Broadcast || call.root == rank();
-  const bool writes = call.collective != Collective::Reduce || call.root == rank();
-  if ((writes && arguments.recv == nullptr) || (reads && arguments.send == nullptr)) {
-    return error(Code::InvalidArgument, "%s is null but count is %llu",
-                 writes && arguments.recv == nullptr ? "recvbuff" : "sendbuff",
-                 static_cast<unsigned long long>(call.count));
-  }
-  if (!reads || !writes) return {};
-  const auto* send = static_cast<const std::byte*>(arguments.send);
-  const auto* recv = static_cast<const std::byte*>(arguments.recv);
-  const uint64_t sends = plan::send_blocks(call.collective, ranks);
-  const uint64_t recvs = plan::recv_blocks(call.collective, ranks);
-  const auto own = bytes * static_cast<uint64_t>(rank());
-  const bool in_place = send + (sends > 1 ? own : 0) == recv + (recvs > 1 ? own : 0);
-  if (!in_place && send < recv + bytes * recvs && recv < send + bytes * sends) {
-    return error(Code::InvalidArgument,
-                 "sendbuff and recvbuff overlap: keep them apart, or use the in-place form");
-  }
-  return {};
-}
-
 Status Communicator::call(const CollectiveArguments& arguments, void* native_stream) {
   HETCCL_TRY(check_ready());
-  HETCCL_TRY(validate(arguments).with(
-      format("rank %d: %s", rank(), std::string(name_of(arguments.signature.collective)).c_str())));
+  HETCCL_TRY(check(arguments, rank(), n_ranks())
+                 .with(format("rank %d: %s", rank(), name_of(arguments.signature).c_str())));
   HETCCL_ASSIGN(const uint64_t number, launch(arguments, native_stream));
   auto& engine = runtime_.engine();
   if (native_stream != nullptr) {
@@ -78,7 +52,7 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   auto number = enqueue(arguments, native_stream, now, deadline);
   if (number.ok()) return number;
   // The others may have called it, and wait for this rank.
-  const std::string call(name_of(arguments.signature.collective));
+  const std::string call = name_of(arguments.signature);
   const Status status = number.status().with("launching " + call);
   lock.unlock();
   report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
@@ -91,6 +65,7 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
   const plan::Spec spec = plan::spec_of(signature);
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  HETCCL_TRY(reach(program->exec, deadline));
 
   plan::Choice choice = plan::choose(spec, topology(), signature.count, signature.type);
   const Config& config = runtime_.config();
@@ -98,15 +73,39 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
 
   ++statistics_.operations;
-  statistics_.least_cross_bytes += program->least_bytes * signature.count * size_of(signature.type);
+  statistics_.least_cross_bytes += program->least_bytes * bytes_of_a_block(arguments, n_ranks());
   const exec::Call call{.send = arguments.send,
                         .recv = arguments.recv,
                         .signature = signature,
                         .factor = arguments.factor,
                         .sequence = sequence_++,
                         .deadline = deadline,
-                        .launched = now};
+                        .launched = now,
+                        .input = arguments.input,
+                        .output = arguments.output};
   return executor_->launch(program->exec, choice, call, *stream);
+}
+
+// Channels that no collective needed so far. All ranks make theirs in ascending order: of all that
+// wait, the two of the lowest pair wait for each other.
+Status Communicator::reach(const exec::Program& program, TimePoint deadline) {
+  for (const int peer : program.peers) {
+    if (channels_.count(peer) != 0) continue;
+    auto& engine = runtime_.engine();
+    engine.notify();  // what is in flight goes on
+    awaits_.store(static_cast<int64_t>(sequence_));
+    Status status;
+    if (departures_.first_incomplete() <= sequence_) {
+      status = error(Code::RemoteError, "rank %d has left the communicator", departures_.rank());
+    } else {
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - engine.clock().now());
+      status = open_channel(peer, {std::max<int64_t>(left.count(), 1), cancel_.get()});
+    }
+    awaits_.store(-1);
+    HETCCL_TRY(status.with(format("connecting to rank %d", peer)));
+    engine.exclusively([&] { use_channel(peer); });
+  }
+  return {};
 }
 
 Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
@@ -288,7 +287,9 @@ void Communicator::on_fault(const exec::Fault& fault) {
 
 void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
-  // Who is still setting up waits for the other in vain.
+  // Who is still setting up, or connects to it, waits for the other in vain.
+  if (static_cast<int64_t>(called) <= awaits_.load())
+    cancel_->set(error(Code::RemoteError, "rank %d has left the communicator", who));
   if (phase_.load(std::memory_order_acquire) != Phase::Opening) return;
   cancel_->set(
       error(Code::RemoteError, "rank %d left while the communicator was being set up", who));

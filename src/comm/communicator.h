@@ -12,6 +12,7 @@
 
 #include "base/cancel.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/arguments.h"
 #include "comm/chores.h"
 #include "comm/introduction.h"
 #include "comm/red_ops.h"
@@ -35,14 +36,6 @@ struct CommunicatorOptions {
 
 /// The color of a rank that joins no part of a split.
 inline constexpr int kNoColor = -1;
-
-/// Arguments of one collective, as in hetccl.h.
-struct CollectiveArguments {
-  Signature signature;
-  const void* send = nullptr;
-  void* recv = nullptr;
-  Factor factor{};  ///< of this rank, for RedOp::PreMulSum
-};
 
 struct Statistics {
   uint64_t operations = 0;
@@ -122,8 +115,9 @@ class Communicator {
   Status join(const bootstrap::UniqueId& id);
   Status exchange_cards();
   Status open_cluster();
-  Status open_channels();
   Status open_executor();
+  Status open_channel(int peer, const WaitLimit& limit);
+  void use_channel(int peer);
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
@@ -141,12 +135,12 @@ class Communicator {
     uint64_t least_bytes = 0;
   };
   // communicator.cc
-  Status validate(const CollectiveArguments& arguments) const;
   Result<const Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Result<uint64_t> enqueue(const CollectiveArguments& arguments, void* native_stream, TimePoint now,
                            TimePoint deadline);
+  Status reach(const exec::Program& program, TimePoint deadline);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   Status await_verdict();
   Status drain();
@@ -174,7 +168,9 @@ class Communicator {
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
   std::unique_ptr<ccl::Communicator> ccl_;
-  std::map<int, std::unique_ptr<transport::Channel>> channels_;
+  std::map<int, std::unique_ptr<transport::Channel>>
+      channels_;                     // made at init, and under the mutex
+  std::atomic<int64_t> awaits_{-1};  // the call that waits for some to be made
   std::unique_ptr<exec::Executor> executor_;
 
   // Guards launching: what follows, and the executor's caller side.

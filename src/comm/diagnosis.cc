@@ -33,7 +33,7 @@ Json json_of(TimePoint when, const WallClock& wall) {
 Json json_of(const exec::Record& record, const WallClock& wall) {
   const Signature& call = record.signature;
   return {{"bytes", call.count * size_of(call.type)},
-          {"collective", hetccl::name_of(call.collective)},
+          {"collective", hetccl::name_of(call)},
           {"completed_us", json_of(record.completed, wall)},
           {"count", call.count},
           {"launched_us", json_of(record.launched, wall)},

@@ -83,7 +83,8 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-  HETCCL_TRY(open_channels().with("connecting to other clusters"));
+  for (const int peer : plan::peers(rank(), topology()))
+    HETCCL_TRY(open_channel(peer, init_limit()).with("connecting to other clusters"));
   HETCCL_TRY(open_executor());
   return session_->barrier(init_left_ms());
 }
@@ -168,29 +169,31 @@ Status Communicator::open_cluster() {
   return {};
 }
 
-Status Communicator::open_channels() {
-  for (const int peer : plan::peers(rank(), topology())) {
-    const bool near = topology().same_host(rank(), peer);
-    auto* transport = near ? runtime_.transport("shm") : nullptr;
-    if (transport == nullptr) transport = runtime_.transport("tcp");
-    const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
-    const auto address = addresses.find(transport->name());
-    if (address == addresses.end()) {
-      return error(Code::RemoteError, "rank %d offers no %s transport", peer,
-                   transport->name().c_str());
-    }
-    const transport::PeerId id{session_->communicator(), rank(), peer};
-    HETCCL_ASSIGN(channels_[peer],
-                  transport->connect(id, address->second, session_->secret(), init_limit()));
+Status Communicator::open_channel(int peer, const WaitLimit& limit) {
+  const bool near = topology().same_host(rank(), peer);
+  auto* transport = near ? runtime_.transport("shm") : nullptr;
+  if (transport == nullptr) transport = runtime_.transport("tcp");
+  const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
+  const auto address = addresses.find(transport->name());
+  if (address == addresses.end()) {
+    return error(Code::RemoteError, "rank %d offers no %s transport", peer,
+                 transport->name().c_str());
   }
+  const transport::PeerId id{session_->communicator(), rank(), peer};
+  HETCCL_ASSIGN(channels_[peer],
+                transport->connect(id, address->second, session_->secret(), limit));
   return {};
+}
+
+void Communicator::use_channel(int peer) {
+  const bool crosses = topology().cluster_of(rank()) != topology().cluster_of(peer);
+  executor_->connect({peer, channels_[peer].get(), crosses});
 }
 
 Status Communicator::open_executor() {
   exec::ExecutorOptions options;
   options.device = device_;
   options.ccl = ccl_.get();
-  for (const auto& [peer, channel] : channels_) options.channels[peer] = channel.get();
   options.communicator = session_->communicator();
   options.n_ranks = n_ranks();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
@@ -202,6 +205,7 @@ Status Communicator::open_executor() {
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   std::lock_guard lock(launch_mutex_);
   executor_ = std::move(executor);
+  for (const auto& [peer, channel] : channels_) use_channel(peer);
   runtime_.engine().add(*executor_);
   return {};
 }

@@ -18,10 +18,11 @@ std::string list_of(const std::vector<int>& ranks) {
 Executor::Executor(ExecutorOptions options) : options_(std::move(options)) {
   staged_ = (options_.device->capabilities() & device::kHostAccessible) == 0;
   ring_.resize(kMaxInFlight);
-  for (const auto& [peer, channel] : options_.channels) {
-    lanes_.emplace_back(peer, channel, true);
-    lanes_.emplace_back(peer, channel, false);
-  }
+}
+
+void Executor::connect(const Peer& peer) {
+  lanes_.emplace_back(peer, true);
+  lanes_.emplace_back(peer, false);
 }
 
 Executor::~Executor() = default;
@@ -151,7 +152,7 @@ bool Executor::complete(Lane& lane) {
       const auto& region = op.program->plan.steps[entry->step].srcs[0];
       const uint64_t bytes =
           op.resolve(region, entry->slice).count * size_of(op.call.signature.type);
-      bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+      if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
       if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
     }
     ++lane.complete.entry;

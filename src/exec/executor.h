@@ -40,8 +40,7 @@ struct Fault {
 
 struct ExecutorOptions {
   device::Device* device = nullptr;
-  ccl::Communicator* ccl = nullptr;             ///< of this rank's cluster
-  std::map<int, transport::Channel*> channels;  ///< by peer rank
+  ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
   uint64_t communicator = 0;
   int n_ranks = 1;
   Recorder* recorder = nullptr;            ///< may be null
@@ -54,6 +53,13 @@ struct ExecutorOptions {
   std::function<void(const Fault&)> on_fault;
 };
 
+/// How an executor reaches another rank.
+struct Peer {
+  int rank = -1;
+  transport::Channel* channel = nullptr;
+  bool crosses = true;  ///< into another cluster
+};
+
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
 class Executor : public Driven {
  public:
@@ -62,6 +68,10 @@ class Executor : public Driven {
 
   static Result<std::unique_ptr<Executor>> create(ExecutorOptions options);
   ~Executor() override;
+
+  /// Before the first program is launched that exchanges messages with that rank. Call where
+  /// nobody drives (Engine::exclusively).
+  void connect(const Peer& peer);
 
   /// Enqueues `call` on `user`. The returned number is for `done`. `program` must outlive the
   /// operation. Call only while not `full`. After an error, what was enqueued so far still has to
@@ -97,9 +107,11 @@ class Executor : public Driven {
   };
   // One direction of one channel: walks the messages of all operations in order.
   struct Lane {
-    Lane(int rank, transport::Channel* to, bool sends) : peer(rank), channel(to), send(sends) {}
+    Lane(const Peer& to, bool sends)
+        : peer(to.rank), channel(to.channel), crosses(to.crosses), send(sends) {}
     int peer = -1;
     transport::Channel* channel = nullptr;
+    bool crosses = true;
     bool send = false;
     Cursor post, complete;   // the next to post, the next to complete
     uint64_t completed = 0;  // of the channel's counter

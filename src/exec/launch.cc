@@ -11,6 +11,14 @@ uint64_t round_up(uint64_t value, uint64_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
+uint64_t longest_block(const Call& call) {
+  if (!call.signature.uneven) return call.signature.count;
+  uint64_t count = 0;
+  for (const auto& counts : {call.input.counts, call.output.counts})
+    for (const uint64_t one : counts) count = std::max(count, one);
+  return count;
+}
+
 // Elements of one slice: the choice's, but no longer than the message and at most kMaxSlices of
 // them.
 uint64_t slice_length(const plan::Choice& choice, uint64_t count, DataType type) {
@@ -36,10 +44,11 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
                                   const Call& call, device::Stream& user) {
   const Signature& signature = call.signature;
   const bool direct = program.is_direct();
-  const uint64_t length = direct ? std::max<uint64_t>(signature.count, 1)
-                                 : slice_length(choice, signature.count, signature.type);
-  const auto slices =
-      static_cast<uint32_t>(std::max<uint64_t>(1, (signature.count + length - 1) / length));
+  const uint64_t longest = longest_block(call);
+  const uint64_t length = direct || !program.plan.sliced
+                              ? std::max<uint64_t>(longest, 1)
+                              : slice_length(choice, longest, signature.type);
+  const auto slices = static_cast<uint32_t>(std::max<uint64_t>(1, (longest + length - 1) / length));
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
   if (options_.recorder != nullptr) {
     Record record;
@@ -202,7 +211,10 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
   shards_.clear();
   for (const auto& shard : step.shards) {
     const Span send = op.resolve(shard.send, k), recv = op.resolve(shard.recv, k);
-    shards_.push_back({shard.root, send.data, recv.data, send.count, shard.receiver});
+    // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
+    // not.
+    const size_t count = reduce ? send.count : recv.count;
+    shards_.push_back({shard.root, send.data, recv.data, count, shard.receiver});
   }
   if (!reduce) return options_.ccl->broadcast(shards_, call.type, stream.native());
   return options_.ccl->reduce(shards_, call.type, reducer_of(op.call, step), stream.native());

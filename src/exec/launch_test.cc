@@ -103,11 +103,11 @@ TEST_CASE("a launch that a library refuses half-way stays in flight until it has
     ExecutorOptions options;
     options.device = &device;
     options.ccl = &library;
-    options.channels[1] = &channel;
     options.n_ranks = 2;
     auto made = Executor::create(std::move(options));
     REQUIRE(made.ok());
     auto executor = std::move(made).value();
+    executor->connect({1, &channel});
     auto user = std::move(device.create_stream()).value();
 
     std::vector<std::byte> send(1024), recv(1024);

@@ -21,11 +21,19 @@ Status Arena::reserve(size_t bytes) {
   return {};
 }
 
+void Operation::Extents::set(const Layout& layout) {
+  blocks.resize(layout.counts.size());
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = {layout.offsets[i], layout.counts[i]};
+}
+
 Status Operation::prepare(const Program& new_program, const Call& new_call,
                           uint64_t new_slice_elements, uint32_t slices, uint32_t slot_count,
                           bool staged) {
   program = &new_program;
   call = new_call;
+  input_.set(call.input);
+  output_.set(call.output);
+  call.input = call.output = {};  // the caller's memory
   slice_elements = new_slice_elements;
   n_slices = slices;
   n_slots = slot_count;
@@ -48,22 +56,22 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
 }
 
 Span Operation::resolve(const plan::Region& region, uint32_t k) const {
+  const bool scratched = region.buffer == plan::Buffer::Scratch;
+  const Extent block = region.buffer == plan::Buffer::Output
+                           ? output_.at(region.block, call.signature.count)
+                           : input_.at(scratched ? region.of : region.block, call.signature.count);
   const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
-  const uint64_t count = call.signature.count;
-  const uint64_t length = first < count ? std::min(slice_elements, count - first) : 0;
+  const uint64_t length = first < block.count ? std::min(slice_elements, block.count - first) : 0;
   const uint64_t begin = plan::element(region.begin, length, grain);
   const uint64_t end = plan::element(region.end, length, grain);
-  const size_t bytes = size_of(call.signature.type);
   std::byte* base = nullptr;
-  uint64_t offset = 0;
+  uint64_t offset = block.offset + first;
   switch (region.buffer) {
     case plan::Buffer::Input:
       base = static_cast<std::byte*>(const_cast<void*>(call.send));
-      offset = region.block * count + first;
       break;
     case plan::Buffer::Output:
       base = static_cast<std::byte*>(call.recv);
-      offset = region.block * count + first;
       break;
     case plan::Buffer::Scratch:
       base = scratch.data();
@@ -72,7 +80,7 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
       break;
   }
   if (base == nullptr) return {nullptr, end - begin};
-  return {base + (offset + begin) * bytes, end - begin};
+  return {base + (offset + begin) * size_of(call.signature.type), end - begin};
 }
 
 std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {

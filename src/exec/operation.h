@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,6 +16,12 @@
 
 namespace hetccl::exec {
 
+/// Where the blocks of an uneven call's buffer lie, in elements: one entry for each of the plan's
+/// blocks.
+struct Layout {
+  std::span<const uint64_t> counts, offsets;
+};
+
 /// The launch parameters of one collective.
 struct Call {
   const void* send = nullptr;
@@ -24,6 +31,7 @@ struct Call {
   uint64_t sequence = 0;
   TimePoint deadline = TimePoint::max();
   TimePoint launched{};
+  Layout input{}, output{};  ///< of an uneven call; read by `launch` alone
 };
 
 /// A piece of memory that a region of a slice denotes.
@@ -88,6 +96,19 @@ struct Operation {
   std::vector<std::vector<plan::Issue>> sends, recvs;
 
  private:
+  /// Elements [offset, offset + count) of a buffer.
+  struct Extent {
+    uint64_t offset = 0, count = 0;
+  };
+  struct Extents {
+    std::vector<Extent> blocks;  ///< empty: all as long as the call's count
+    [[nodiscard]] Extent at(uint32_t block, uint64_t count) const {
+      return blocks.empty() ? Extent{block * count, count} : blocks[block];
+    }
+    void set(const Layout& layout);
+  };
+  Extents input_, output_;
+
   [[nodiscard]] device::Flag* flags() const {
     return reinterpret_cast<device::Flag*>(flag_memory.data());
   }

@@ -9,13 +9,17 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 uint64_t pack(const Signature& call) {
   return static_cast<uint64_t>(call.collective) | static_cast<uint64_t>(call.type) << 8 |
-         static_cast<uint64_t>(call.op) << 16 |
+         static_cast<uint64_t>(call.op) << 16 | uint64_t{call.uneven} << 24 |
          static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32;
 }
 
 Signature unpack(uint64_t kind, uint64_t count) {
-  return {static_cast<Collective>(kind & 0xff), static_cast<DataType>(kind >> 8 & 0xff),
-          static_cast<RedOp>(kind >> 16 & 0xff), static_cast<int32_t>(kind >> 32), count};
+  return {static_cast<Collective>(kind & 0xff),
+          static_cast<DataType>(kind >> 8 & 0xff),
+          static_cast<RedOp>(kind >> 16 & 0xff),
+          static_cast<int32_t>(kind >> 32),
+          count,
+          (kind >> 24 & 1) != 0};
 }
 
 int64_t ticks(TimePoint time) {

@@ -11,7 +11,7 @@ Region region_of(Buffer buffer, const Piece& piece) {
 }
 
 Region part_of(const Region& whole, const Piece& piece) {
-  return {whole.buffer, whole.block, piece.begin, piece.end};
+  return {whole.buffer, whole.block, piece.begin, piece.end, whole.of};
 }
 
 Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology)
@@ -46,15 +46,15 @@ uint16_t Builder::add(Step step) {
 
 Region Builder::scratch(const Piece& piece) {
   const auto free_in = [&](const auto& used) {
-    return std::none_of(used.begin(), used.end(), [&](const auto& part) {
-      return part.first < piece.end && piece.begin < part.second;
+    return std::none_of(used.begin(), used.end(), [&](const Piece& other) {
+      return other.block != piece.block || (other.begin < piece.end && piece.begin < other.end);
     });
   };
   const auto block = std::find_if(scratch_used_.begin(), scratch_used_.end(), free_in);
   const auto index = static_cast<uint32_t>(block - scratch_used_.begin());
   if (block == scratch_used_.end()) scratch_used_.emplace_back();
-  scratch_used_[index].emplace_back(piece.begin, piece.end);
-  return {Buffer::Scratch, index, piece.begin, piece.end};
+  scratch_used_[index].push_back(piece);
+  return {Buffer::Scratch, index, piece.begin, piece.end, piece.block};
 }
 
 uint16_t Builder::send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps) {
@@ -138,6 +138,11 @@ uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> 
               .srcs = std::move(srcs),
               .dst = dst,
               .average = spec_.average});
+}
+
+RankPlan Builder::finish_unsliced(std::string name) && {
+  plan_.sliced = false;
+  return std::move(*this).finish(std::move(name), 1);
 }
 
 RankPlan Builder::finish(std::string name, int stages) && {

@@ -32,6 +32,7 @@ class Builder {
   [[nodiscard]] const Spec& spec() const { return spec_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int cluster() const { return cluster_; }
+  [[nodiscard]] int n_ranks() const { return topology_.n_ranks(); }
   [[nodiscard]] int n_clusters() const { return static_cast<int>(topology_.clusters().size()); }
   [[nodiscard]] const topology::Cluster& cluster(int c) const {
     return topology_.clusters()[static_cast<size_t>(c)];
@@ -54,7 +55,8 @@ class Builder {
   [[nodiscard]] std::vector<uint32_t> line_of(int c) const;
 
   uint16_t add(Step step);
-  /// A scratch region over these fractions that no other region of this plan overlaps.
+  /// A scratch region over these fractions of `piece`'s block, of the input, that no other region
+  /// of this plan overlaps.
   Region scratch(const Piece& piece);
   /// The next message's number: to be called for every message, of whichever ranks.
   uint32_t next_message() { return n_messages_++; }
@@ -72,6 +74,8 @@ class Builder {
                   const Region& spare);
 
   RankPlan finish(std::string name, int stages) &&;
+  /// For plans whose steps do not wait for each other.
+  RankPlan finish_unsliced(std::string name) &&;
 
  private:
   /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
@@ -83,7 +87,7 @@ class Builder {
   int rank_, cluster_;
   RankPlan plan_;
   uint32_t n_messages_ = 0;
-  std::vector<std::vector<std::pair<Fraction, Fraction>>> scratch_used_;  // per scratch block
+  std::vector<std::vector<Piece>> scratch_used_;  // per scratch block: all of one input block
 };
 
 }  // namespace hetccl::plan

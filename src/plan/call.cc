@@ -5,12 +5,30 @@
 namespace hetccl::plan {
 
 bool is_rooted(Collective collective) {
-  return collective == Collective::Broadcast || collective == Collective::Reduce;
+  return collective == Collective::Broadcast || collective == Collective::Reduce ||
+         collective == Collective::Gather || collective == Collective::Scatter;
+}
+
+bool is_direct(Collective collective) {
+  return collective == Collective::Gather || collective == Collective::Scatter ||
+         collective == Collective::AllToAll;
 }
 
 bool reduces(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
          collective == Collective::Reduce;
+}
+
+bool sends(const Signature& call, int rank) {
+  const bool root_alone =
+      call.collective == Collective::Broadcast || call.collective == Collective::Scatter;
+  return call.collective != Collective::Barrier && (!root_alone || rank == call.root);
+}
+
+bool receives(const Signature& call, int rank) {
+  const bool root_alone =
+      call.collective == Collective::Reduce || call.collective == Collective::Gather;
+  return call.collective != Collective::Barrier && (!root_alone || rank == call.root);
 }
 
 Spec spec_of(const Signature& call) {
@@ -21,11 +39,15 @@ Spec spec_of(const Signature& call) {
 }
 
 uint32_t send_blocks(Collective collective, uint32_t n_ranks) {
-  return collective == Collective::ReduceScatter ? n_ranks : 1;
+  const bool many = collective == Collective::ReduceScatter || collective == Collective::Scatter ||
+                    collective == Collective::AllToAll;
+  return many ? n_ranks : 1;
 }
 
 uint32_t recv_blocks(Collective collective, uint32_t n_ranks) {
-  return collective == Collective::AllGather ? n_ranks : 1;
+  const bool many = collective == Collective::AllGather || collective == Collective::Gather ||
+                    collective == Collective::AllToAll;
+  return many ? n_ranks : 1;
 }
 
 Status check(const Signature& call, uint32_t n_ranks) {

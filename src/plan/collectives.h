@@ -8,6 +8,10 @@ namespace hetccl::plan {
 /// One cluster: everything is the vendor's own call.
 RankPlan plan_one_cluster(Builder builder);
 
+/// Gather, scatter, all-to-all: every block straight from the rank that has it to the one that
+/// wants it, within clusters too.
+RankPlan plan_direct(Builder builder);
+
 // Two clusters or more.
 RankPlan plan_all_reduce_exchange(Builder builder);  ///< exactly two
 RankPlan plan_all_reduce_owner(Builder builder);

@@ -35,9 +35,8 @@ Step whole_call(const Builder& b) {
       // Others than the root may have no output: they name their input.
       step.shards = {{b.spec().root, input, b.rank() == b.spec().root ? output : input}};
       break;
-    case Collective::Barrier:
+    default:
       step.kind = StepKind::CclBarrier;
-      break;
   }
   return step;
 }

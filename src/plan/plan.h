@@ -2,11 +2,12 @@
 // launch parameters. The same DAG runs for every slice, and exec pipelines the slices, so a plan's
 // size does not depend on the message.
 //
-// Memory is seen as buffers of equal *blocks*: all_gather's output has one block per rank,
-// reduce_scatter's input too, all others one block. Slice k covers elements [k*L, min((k+1)*L,
-// count)) of every block at once, `count` being the block's elements (the call's count). Scratch
-// blocks hold one slice each, in as many slots as slices are in flight. A region is a part of one
-// block's slice between two fractions of the slice's actual length, so it needs no clamping: equal
+// Memory is seen as buffers of *blocks*: the output of all_gather, gather and all_to_all has one
+// block per rank, so has the input of reduce_scatter, scatter and all_to_all, all others have one
+// block. Blocks are as long as the call says, mostly all alike. Slice k covers elements [k*L,
+// min((k+1)*L, count)) of every block at once, `count` being the block's elements. Scratch blocks
+// hold one slice each, in as many slots as slices are in flight. A region is a part of one block's
+// slice between two fractions of the slice's actual length, so it needs no clamping: equal
 // fractions fall on equal elements on every rank whatever the length, 0 included (see `element`).
 #pragma once
 
@@ -49,6 +50,7 @@ struct Region {
   Buffer buffer = Buffer::Input;
   uint32_t block = 0;
   Fraction begin{0, 1}, end{1, 1};
+  uint32_t of = 0;  ///< Scratch: the input block of whose slice it is a part
 };
 
 enum class StepKind : uint8_t {
@@ -101,6 +103,7 @@ struct RankPlan {
   std::vector<Step> steps;
   uint32_t scratch_blocks = 0;
   uint16_t stages = 1;
+  bool sliced = true;  ///< false: nothing to pipeline, so the message is one slice
   uint32_t input_blocks = 1, output_blocks = 1;
 };
 
@@ -112,7 +115,7 @@ struct RankPlan {
 /// multiplication of every rank's input.
 struct Spec {
   Collective collective{};
-  int root = 0;          ///< broadcast, reduce
+  int root = 0;          ///< broadcast, reduce, gather, scatter
   bool average = false;  ///< RedOp::Avg
   bool scale = false;    ///< RedOp::PreMulSum
   auto operator<=>(const Spec&) const = default;

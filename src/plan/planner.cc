@@ -22,6 +22,7 @@ constexpr int64_t kUnknownMbps = 1000;
 constexpr uint64_t kSliceMicroseconds = 2000;  // of the slowest link's time
 
 RankPlan plan_collective(Builder builder) {
+  if (is_direct(builder.spec().collective)) return plan_direct(std::move(builder));
   if (builder.n_clusters() == 1) return plan_one_cluster(std::move(builder));
   switch (builder.spec().collective) {
     case Collective::AllReduce:
@@ -35,10 +36,9 @@ RankPlan plan_collective(Builder builder) {
       return plan_broadcast(std::move(builder));
     case Collective::Reduce:
       return plan_reduce(std::move(builder));
-    case Collective::Barrier:
-      break;
+    default:
+      return plan_barrier(std::move(builder));
   }
-  return plan_barrier(std::move(builder));
 }
 
 /// Bytes that may cross the slowest link, one way, in one slice.
@@ -62,6 +62,12 @@ uint64_t crossing_blocks(const Spec& spec, const Topology& topology) {
     largest = std::max(largest, cluster.ranks.size());
   }
   return largest;
+}
+
+/// Ranks of other clusters than `rank`'s.
+uint64_t strangers(const Topology& topology, int rank) {
+  const auto own = static_cast<size_t>(topology.cluster_of(rank));
+  return static_cast<uint64_t>(topology.n_ranks()) - topology.clusters()[own].ranks.size();
 }
 
 uint64_t ceil_div(uint64_t a, uint64_t b) {
@@ -142,6 +148,14 @@ uint64_t least_bytes(const Spec& spec, const Topology& topology, uint64_t count,
     case Collective::Broadcast:
     case Collective::Reduce:
       return others * bytes;
+    case Collective::Gather:
+    case Collective::Scatter:
+      return strangers(topology, spec.root) * bytes;
+    case Collective::AllToAll: {
+      uint64_t blocks = 0;
+      for (int rank = 0; rank < topology.n_ranks(); ++rank) blocks += strangers(topology, rank);
+      return blocks * bytes;
+    }
     case Collective::Barrier:
       break;
   }

@@ -14,8 +14,8 @@ Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topo
 /// The slice size and depth for a call. `count` as in Signature. Depends on agreed values alone.
 Choice choose(const Spec& spec, const topology::Topology& topology, uint64_t count, DataType type);
 
-/// The ranks with which `rank` exchanges messages in any plan that does not depend on a root, and
-/// in broadcasts from and reductions to every root: connected at init. Ascending.
+/// The ranks with which `rank` exchanges messages in any collective that is not direct, whatever
+/// its root: connected at init. Ascending.
 std::vector<int> peers(int rank, const topology::Topology& topology);
 
 /// The least bytes that must cross between clusters, summed over all directions (architecture.md,

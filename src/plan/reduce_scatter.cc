@@ -55,7 +55,7 @@ RankPlan plan_reduce_scatter(Builder b) {
           b.send(message, to, 0, partial.regions[start[static_cast<size_t>(d)] + i], partial.ready);
         } else if (to == b.rank()) {
           const auto [part, is_new] = parts.try_emplace(c);
-          if (is_new) part->second = b.scratch({});
+          if (is_new) part->second = b.scratch({own_block});
           if (spare.buffer != Buffer::Scratch) spare = part->second;
           before_reduce.push_back(
               b.recv(message, from, 0, part_of(part->second, cut[i].piece), {}));

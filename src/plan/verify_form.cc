@@ -1,4 +1,6 @@
 // The verifier's first part: each plan by itself.
+#include <map>
+
 #include "plan/call.h"
 #include "plan/verify_model.h"
 
@@ -20,11 +22,17 @@ struct Form {
     const uint32_t blocks = region.buffer == Buffer::Input    ? plan.input_blocks
                             : region.buffer == Buffer::Output ? plan.output_blocks
                                                               : plan.scratch_blocks;
-    return region.block < blocks && region.begin.den > 0 && region.end.den > 0 &&
+    const bool of_input = region.buffer != Buffer::Scratch || region.of < plan.input_blocks;
+    return region.block < blocks && of_input && region.begin.den > 0 && region.end.den > 0 &&
            !(region.end < region.begin) && region.end.num <= region.end.den;
   }
   [[nodiscard]] bool has_output() const {
-    return spec.collective != Collective::Reduce || rank == spec.root;
+    const bool at_root =
+        spec.collective == Collective::Reduce || spec.collective == Collective::Gather;
+    return !at_root || rank == spec.root;
+  }
+  [[nodiscard]] uint64_t unit_of(const Region& region) const {
+    return plan::unit_of(spec, topology.n_ranks(), rank, region);
   }
   [[nodiscard]] bool readable(const Region& region) const { return valid(region); }
   [[nodiscard]] bool writable(const Region& region) const {
@@ -39,8 +47,12 @@ struct Form {
       if (shard.receiver < -1 || shard.receiver >= cluster_size())
         return "a receiver outside the cluster";
       if (!same_part(shard.send, shard.recv)) return "a shard whose parts of a slice differ";
-      if (reads_send(step.kind, shard, local) && !readable(shard.send)) return "a bad send region";
-      if (writes_recv(step.kind, shard, local) && !writable(shard.recv)) return "a bad recv region";
+      const bool reads = reads_send(step.kind, shard, local);
+      const bool writes = writes_recv(step.kind, shard, local);
+      if (reads && writes && unit_of(shard.send) != unit_of(shard.recv))
+        return "a shard whose lengths differ";
+      if (reads && !readable(shard.send)) return "a bad send region";
+      if (writes && !writable(shard.recv)) return "a bad recv region";
     }
     return nullptr;
   }
@@ -60,7 +72,8 @@ struct Form {
     }
     for (const Region& src : step.srcs) {
       if (!readable(src)) return "a bad src region";
-      if (has_dst && !same_part(src, step.dst)) return "src and dst that are different parts";
+      if (has_dst && (!same_part(src, step.dst) || unit_of(src) != unit_of(step.dst)))
+        return "src and dst that are different parts";
     }
     return nullptr;
   }
@@ -81,6 +94,17 @@ struct Form {
     return fault_of_regions(step);
   }
 };
+
+/// Fractions of blocks that are not equally long would overlap.
+bool scratch_is_of_one_block_each(const RankPlan& plan) {
+  std::map<uint32_t, uint32_t> of;
+  bool is = true;
+  for_each_region(plan, [&](const Region& region) {
+    if (region.buffer != Buffer::Scratch) return;
+    is &= of.try_emplace(region.block, region.of).first->second == region.of;
+  });
+  return is;
+}
 
 }  // namespace
 
@@ -111,6 +135,10 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
                    plan.input_blocks, plan.output_blocks);
     }
     const Form form{spec, topology, plan, rank};
+    if (!scratch_is_of_one_block_each(plan)) {
+      return error(Code::InternalError, "rank %d's plan keeps parts of several blocks in one",
+                   rank);
+    }
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       if (const char* fault = form.fault_of(s)) {
         return error(Code::InternalError, "rank %d, step %zu has %s", rank, s, fault);

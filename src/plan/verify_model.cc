@@ -8,16 +8,6 @@
 namespace hetccl::plan {
 namespace {
 
-/// All regions of a plan that name parts of a slice.
-template <typename Visit>
-void for_each_region(const RankPlan& plan, Visit&& visit) {
-  for (const Step& step : plan.steps) {
-    for (const ShardRegion& shard : step.shards) visit(shard.send), visit(shard.recv);
-    for (const Region& src : step.srcs) visit(src);
-    visit(step.dst);
-  }
-}
-
 bool same_call(const Step& a, const Step& b) {
   if (a.kind != b.kind || a.stage != b.stage || a.average != b.average || a.scale != b.scale)
     return false;
@@ -29,6 +19,24 @@ bool same_call(const Step& a, const Step& b) {
 }
 
 }  // namespace
+
+uint64_t unit_of(const Spec& spec, int n_ranks, int rank, const Region& region) {
+  const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
+  const bool input = region.buffer != Buffer::Output;
+  const uint64_t block = region.buffer == Buffer::Scratch ? region.of : region.block;
+  switch (spec.collective) {
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return input ? block : own;
+    case Collective::AllGather:
+    case Collective::Gather:
+      return input ? own : block;
+    case Collective::AllToAll:
+      return input ? own * n + block : block * n + own;
+    default:
+      return 0;
+  }
+}
 
 VerifyModel::VerifyModel(const Spec& spec, const topology::Topology& topology,
                          std::span<const RankPlan> plans)
@@ -80,7 +88,9 @@ Status VerifyModel::match_messages() {
     }
     for (size_t i = 0; i < sent.size(); ++i) {
       const Step &s = step(sent[i]), &r = step(received[i]);
-      if (s.message != r.message || s.stage != r.stage || !same_part(s.srcs[0], r.dst)) {
+      const uint64_t sent_unit = unit_of(spec_, n_ranks(), ends.first, s.srcs[0]);
+      if (s.message != r.message || s.stage != r.stage || !same_part(s.srcs[0], r.dst) ||
+          sent_unit != unit_of(spec_, n_ranks(), ends.second, r.dst)) {
         return error(Code::InternalError, "unmatched: %s meets %s", describe(sent[i]).c_str(),
                      describe(received[i]).c_str());
       }
@@ -129,8 +139,12 @@ uint32_t VerifyModel::n_locations(int rank) const {
 CellRange VerifyModel::cells(int rank, const Region& region, bool in_place) const {
   const RankPlan& p = plan(rank);
   const auto own = static_cast<uint32_t>(rank);
-  const bool gathers = spec_.collective == Collective::AllGather;
-  const bool scatters = spec_.collective == Collective::ReduceScatter;
+  const bool is_root = rank == spec_.root;
+  in_place = in_place && spec_.collective != Collective::AllToAll;  // which cannot be
+  const bool gathers = spec_.collective == Collective::AllGather ||
+                       (spec_.collective == Collective::Gather && is_root);
+  const bool scatters = spec_.collective == Collective::ReduceScatter ||
+                        (spec_.collective == Collective::Scatter && is_root);
   CellRange range;
   // In place, the smaller buffer is a block of the other (hetccl.h).
   if (region.buffer == Buffer::Scratch) {

@@ -79,6 +79,19 @@ class VerifyModel {
   std::vector<Fraction> cuts_;
 };
 
+/// All regions of a plan that name parts of a slice.
+template <typename Visit>
+void for_each_region(const RankPlan& plan, Visit&& visit) {
+  for (const Step& step : plan.steps) {
+    for (const ShardRegion& shard : step.shards) visit(shard.send), visit(shard.recv);
+    for (const Region& src : step.srcs) visit(src);
+    visit(step.dst);
+  }
+}
+
+/// Names the block, of all that the ranks of a call have, of whose slice `region` is a part: equal
+/// ones are equally long, however uneven the call.
+[[nodiscard]] uint64_t unit_of(const Spec& spec, int n_ranks, int rank, const Region& region);
 [[nodiscard]] bool is_ccl(StepKind kind);
 [[nodiscard]] bool same_part(const Region& a, const Region& b);
 

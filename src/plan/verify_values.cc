@@ -15,8 +15,9 @@ class Execution {
     for (int rank = 0; rank < model.n_ranks(); ++rank) {
       memory_.emplace_back(size_t{model.n_locations(rank)} * model.n_cells(),
                            Expressions::kUndefined);
-      const bool reads_input =
-          model.spec().collective != Collective::Broadcast || rank == model.spec().root;
+      const bool reads_input = (model.spec().collective != Collective::Broadcast &&
+                                model.spec().collective != Collective::Scatter) ||
+                               rank == model.spec().root;
       if (!reads_input || model.spec().collective == Collective::Barrier) continue;
       for (uint32_t block = 0; block < model.plan(rank).input_blocks; ++block) {
         const NodeId node = expressions_.input(rank, block);
@@ -167,6 +168,16 @@ class Execution {
       return node == expressions_.input(static_cast<int>(block), 0) ? nullptr
                                                                     : "is not that rank's input";
     }
+    if (spec.collective == Collective::Gather || spec.collective == Collective::AllToAll) {
+      const bool one = spec.collective == Collective::Gather;
+      const NodeId wanted =
+          expressions_.input(static_cast<int>(block), one ? 0 : static_cast<uint32_t>(rank));
+      return node == wanted ? nullptr : "is not what that rank has for it";
+    }
+    if (spec.collective == Collective::Scatter) {
+      const NodeId wanted = expressions_.input(spec.root, static_cast<uint32_t>(rank));
+      return node == wanted ? nullptr : "is not what the root has for it";
+    }
     if (spec.collective == Collective::Broadcast) {
       return node == expressions_.input(spec.root, 0) ? nullptr : "is not the root's input";
     }
@@ -188,7 +199,9 @@ class Execution {
   Status check_outputs() {
     if (model_.spec().collective == Collective::Barrier) return {};
     for (int rank = 0; rank < model_.n_ranks(); ++rank) {
-      if (model_.spec().collective == Collective::Reduce && rank != model_.spec().root) continue;
+      const bool at_root = model_.spec().collective == Collective::Reduce ||
+                           model_.spec().collective == Collective::Gather;
+      if (at_root && rank != model_.spec().root) continue;
       for (uint32_t block = 0; block < model_.plan(rank).output_blocks; ++block) {
         const std::span<NodeId> cells = view(rank, {Buffer::Output, block});
         for (size_t cell = 0; cell < cells.size(); ++cell) {

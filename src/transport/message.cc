@@ -36,9 +36,9 @@ class Reader {
   const uint8_t* in_;
 };
 
-// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 = 79 bytes, and one that is always zero.
-template <typename Visitor, typename AnyHeader, typename Magic, typename Zero>
-void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Zero& zero) {
+// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 + 1 = 80 bytes.
+template <typename Visitor, typename AnyHeader, typename Magic, typename Flag>
+void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(magic);
   visitor(header.number);
   visitor(header.offset);
@@ -53,11 +53,11 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Zero& zero) {
   visitor(header.info.signature.op);
   visitor(header.info.signature.root);
   visitor(header.info.signature.count);
-  visitor(zero);
+  visitor(uneven);
 }
 
 bool is_valid(const Signature& signature) {
-  return signature.collective <= Collective::Barrier && hetccl::is_valid(signature.type) &&
+  return signature.collective <= Collective::AllToAll && hetccl::is_valid(signature.type) &&
          hetccl::is_valid(signature.op);
 }
 
@@ -69,17 +69,18 @@ Status differ(std::string what) {
 
 void encode(const Header& header, uint8_t out[kHeaderBytes]) {
   Writer writer(out);
-  const uint8_t zero = 0;
-  visit(writer, header, kMagic, zero);
+  const uint8_t uneven = header.info.signature.uneven ? 1 : 0;
+  visit(writer, header, kMagic, uneven);
 }
 
 Result<Header> decode(const uint8_t in[kHeaderBytes]) {
   Header header;
   uint64_t magic = 0;
-  uint8_t zero = 0;
+  uint8_t uneven = 0;
   Reader reader(in);
-  visit(reader, header, magic, zero);
-  if (magic != kMagic || zero != 0 || !is_valid(header.info.signature))
+  visit(reader, header, magic, uneven);
+  header.info.signature.uneven = uneven == 1;
+  if (magic != kMagic || uneven > 1 || !is_valid(header.info.signature))
     return error(Code::RemoteError, "what arrived is not a message of this version of hetccl");
   if (header.offset > header.total || header.bytes > header.total - header.offset ||
       (header.bytes == 0 && header.total != 0))

@@ -154,3 +154,33 @@ TEST_CASE("a timeout names the call and the ranks that are missing, in the same 
     }
   }
 }
+
+TEST_CASE("who connects to a rank that leaves, or that does not come, is told") {
+  for (const bool leaves : {true, false}) {
+    Ranks ranks({"A", "A", "A"}, quick(500), false);
+    std::vector<Status> statuses(3);
+    on_all_ranks(3, [&](int rank) {
+      if (rank == 1) {
+        std::this_thread::sleep_for(milliseconds(300));
+        if (leaves) CHECK(ranks[1]->finish().ok());
+        return;
+      }
+      if (!leaves) ranks[rank]->set_timeout(1'000);
+      std::vector<float> sent(3), received(3);
+      CollectiveArguments arguments;
+      arguments.signature = {Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 1};
+      arguments.send = sent.data();
+      arguments.recv = received.data();
+      const auto begin = steady_clock().now();
+      statuses[static_cast<size_t>(rank)] = ranks[rank]->call(arguments, nullptr);
+      CHECK(steady_clock().now() - begin < milliseconds(10'000));
+    });
+    for (const int rank : {0, 2}) {
+      const Status& status = statuses[static_cast<size_t>(rank)];
+      CAPTURE(status.message());
+      CHECK(status.code() == (leaves ? Code::RemoteError : Code::Timeout));
+      CHECK(status.message() == statuses[0].message());
+      CHECK(status.message().find("rank 1") != std::string::npos);
+    }
+  }
+}

@@ -54,21 +54,26 @@ std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
   std::mutex mutex;
   std::string wrong;
   on_all_ranks(ranks.n(), [&](int r) {
-    const size_t send_bytes = send_elements(test) * width, recv_bytes = recv_elements(test) * width;
-    const size_t own = test.signature.count * width * static_cast<size_t>(r);
+    const size_t send_bytes = send_elements(test, r) * width;
+    const size_t recv_bytes = recv_elements(test, r) * width;
+    const fake::InPlace shared = in_place(test, r);
     std::vector<std::byte> recv(std::max(send_bytes, recv_bytes)), apart(send_bytes);
-    const bool gathers = test.signature.collective == Collective::AllGather;
-    const bool scatters = test.signature.collective == Collective::ReduceScatter;
-    std::byte* send = test.in_place ? recv.data() + (gathers ? own : 0) : apart.data();
-    std::byte* out = recv.data() + (test.in_place && scatters ? own : 0);
+    std::byte* send = (test.in_place ? recv.data() : apart.data()) + shared.send * width;
+    std::byte* out = recv.data() + shared.recv * width;
     const auto& input = inputs[static_cast<size_t>(r)];
     if (!input.empty()) std::memcpy(send, input.data(), input.size());
 
     void* stream = nullptr;
     if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
     const bool expects = receives(test, r);
-    const CollectiveArguments arguments{test.signature, send, expects ? out : nullptr,
-                                        factor_of(test, r)};
+    const auto sent = send_counts(test, r), received = recv_counts(test, r);
+    const auto from = fake::packed(sent), to = fake::packed(received);
+    CollectiveArguments arguments{test.signature, send, expects ? out : nullptr,
+                                  factor_of(test, r)};
+    if (test.signature.uneven) {
+      arguments.input = {sent, from};
+      arguments.output = {received, to};
+    }
     Status status = ranks[r]->call(arguments, stream);
     if (asynchronous) {
       const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits

@@ -68,11 +68,6 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   HETCCL_ASSIGN(ccl_, library_->init(cluster_id, static_cast<int>(cluster.ranks.size()),
                                      topology_.local_rank(rank_), &engine_->waker(), 10'000));
   ExecutorOptions options;
-  for (const int peer : plan::peers(rank_, topology_)) {
-    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer}, {}, {}, 10'000));
-    options.channels[peer] = channel.get();
-    channels_.push_back(std::move(channel));
-  }
   options.device = device_.get();
   options.ccl = ccl_.get();
   options.communicator = 1;
@@ -82,6 +77,13 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
     fault_ = fault.status;
   };
   HETCCL_ASSIGN(executor_, Executor::create(std::move(options)));
+  for (int peer = 0; peer < topology_.n_ranks(); ++peer) {
+    if (peer == rank_) continue;
+    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer}, {}, {}, 10'000));
+    executor_->connect(
+        {peer, channel.get(), topology_.cluster_of(peer) != topology_.cluster_of(rank_)});
+    channels_.push_back(std::move(channel));
+  }
   HETCCL_ASSIGN(stream_, device_->create_stream());
   engine_->add(*executor_);
   return {};
@@ -89,34 +91,39 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
 
 Status JobRank::enqueue(const Case& test) {
   const size_t width = size_of(test.signature.type);
-  Buffers buffers{test, nullptr, nullptr, send_elements(test) * width, recv_elements(test) * width};
-  const bool gathers = test.signature.collective == Collective::AllGather;
-  const size_t own = test.signature.count * width * static_cast<size_t>(rank_);
+  const fake::InPlace shared = in_place(test, rank_);
+  Buffers buffers{test,
+                  nullptr,
+                  nullptr,
+                  send_elements(test, rank_) * width,
+                  recv_elements(test, rank_) * width,
+                  shared.recv * width};
   // In place: one allocation, the smaller buffer at this rank's block of the larger.
   const size_t whole = std::max(buffers.send_bytes, buffers.recv_bytes);
-  HETCCL_ASSIGN(void* recv, device_->allocate(std::max<size_t>(whole, 1)));
-  buffers.recv = recv;
-  void* send = recv;
+  HETCCL_ASSIGN(buffers.recv, device_->allocate(std::max<size_t>(whole, 1)));
+  buffers.send = buffers.recv;
   if (!test.in_place) {
-    HETCCL_ASSIGN(send, device_->allocate(std::max<size_t>(buffers.send_bytes, 1)));
+    HETCCL_ASSIGN(buffers.send, device_->allocate(std::max<size_t>(buffers.send_bytes, 1)));
   }
-  buffers.send = send;
-  auto* send_at = static_cast<std::byte*>(send) + (test.in_place && gathers ? own : 0);
-  const bool scatters = test.signature.collective == Collective::ReduceScatter;
-  auto* recv_at = static_cast<std::byte*>(recv) + (test.in_place && scatters ? own : 0);
+  auto* send_at = static_cast<std::byte*>(buffers.send) + shared.send * width;
+  auto* recv_at = static_cast<std::byte*>(buffers.recv) + buffers.recv_at;
   upload(*device_, send_at, input_of(test, rank_));
   buffers_.push_back(buffers);
-  buffers_.back().send = send, buffers_.back().recv = recv;
 
   HETCCL_ASSIGN(auto plan, plan::plan(rank_, plan::spec_of(test.signature), topology_));
   HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
   programs_.push_back(std::make_unique<Program>(std::move(program)));
+  const auto sent = send_counts(test, rank_), received = recv_counts(test, rank_);
+  const auto from = fake::packed(sent), to = fake::packed(received);
+  const bool uneven = test.signature.uneven;
   const Call call{.send = send_at,
                   .recv = receives(test, rank_) ? recv_at : nullptr,
                   .signature = test.signature,
                   .factor = factor_of(test, rank_),
                   .sequence = programs_.size() - 1,
-                  .deadline = steady_clock().now() + options_.deadline};
+                  .deadline = steady_clock().now() + options_.deadline,
+                  .input = uneven ? Layout{sent, from} : Layout{},
+                  .output = uneven ? Layout{received, to} : Layout{}};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
                                          call, *stream_));
   engine_->notify();
@@ -139,10 +146,7 @@ std::vector<std::byte> JobRank::result(size_t index) {
   const Buffers& buffers = buffers_[index];
   if (!receives(buffers.test, rank_)) return {};
   std::vector<std::byte> bytes(buffers.recv_bytes);
-  const bool scatters = buffers.test.signature.collective == Collective::ReduceScatter;
-  const size_t own = buffers.recv_bytes * static_cast<size_t>(rank_);
-  const auto* from = static_cast<const std::byte*>(buffers.recv);
-  download(*device_, bytes, from + (buffers.test.in_place && scatters ? own : 0));
+  download(*device_, bytes, static_cast<const std::byte*>(buffers.recv) + buffers.recv_at);
   return bytes;
 }
 

@@ -52,7 +52,7 @@ class JobRank {
     fake::Case test;
     void* send;
     void* recv;
-    size_t send_bytes, recv_bytes;
+    size_t send_bytes, recv_bytes, recv_at;
   };
   int rank_;
   const topology::Topology& topology_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/reduce.h"
 #include "base/status.h"
@@ -26,9 +27,27 @@ uint64_t random_count(std::mt19937_64& random, uint64_t max_count) {
   }
 }
 
+bool is_one_of(Collective collective, std::initializer_list<Collective> list) {
+  return std::find(list.begin(), list.end(), collective) != list.end();
+}
+
 bool reduces(const Signature& call) {
-  return call.collective == Collective::AllReduce || call.collective == Collective::ReduceScatter ||
-         call.collective == Collective::Reduce;
+  return is_one_of(call.collective,
+                   {Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce});
+}
+
+bool has_v_form(Collective collective) {
+  return is_one_of(collective, {Collective::AllGather, Collective::ReduceScatter,
+                                Collective::Gather, Collective::Scatter, Collective::AllToAll});
+}
+
+bool has_root(Collective collective) {
+  return is_one_of(collective, {Collective::Broadcast, Collective::Reduce, Collective::Gather,
+                                Collective::Scatter});
+}
+
+uint64_t sum(const std::vector<uint64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
 }
 
 }  // namespace
@@ -36,8 +55,7 @@ bool reduces(const Signature& call) {
 std::string Case::text() const {
   std::string layout;
   for (const auto& label : labels) layout += label;
-  return format("%s %s %s count %llu root %d%s, layout %s",
-                std::string(name_of(signature.collective)).c_str(),
+  return format("%s %s %s count %llu root %d%s, layout %s", name_of(signature).c_str(),
                 std::string(name_of(signature.type)).c_str(),
                 std::string(name_of(signature.op)).c_str(),
                 static_cast<unsigned long long>(signature.count), signature.root,
@@ -58,20 +76,29 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
   Case test;
   test.labels = std::move(labels);
   auto& call = test.signature;
-  call.collective =
-      pick(random, {Collective::AllReduce, Collective::AllReduce, Collective::ReduceScatter,
-                    Collective::AllGather, Collective::Broadcast, Collective::Reduce,
-                    Collective::Reduce, Collective::Barrier});
+  call.collective = pick(
+      random, {Collective::AllReduce, Collective::AllReduce, Collective::ReduceScatter,
+               Collective::AllGather, Collective::Broadcast, Collective::Reduce, Collective::Reduce,
+               Collective::Barrier, Collective::Gather, Collective::Scatter, Collective::AllToAll});
   call.type = kTypes[random() % std::size(kTypes)];
-  const bool rooted =
-      call.collective == Collective::Broadcast || call.collective == Collective::Reduce;
   if (reduces(call)) call.op = kOps[random() % std::size(kOps)];
-  if (rooted) {
+  if (has_root(call.collective)) {
     call.root = static_cast<int>(random() % test.labels.size());
   }
   call.count = random_count(random, max_count);
   if (call.collective == Collective::Barrier) call.count = 0, call.type = DataType::Int8;
-  test.in_place = random() % 2 == 0;
+  test.in_place = random() % 2 == 0 && call.collective != Collective::AllToAll;
+  if (has_v_form(call.collective) && random() % 2 == 0) {
+    call.uneven = true;
+    test.seed = random();
+    // As callers count: see Signature.
+    const bool known =
+        is_one_of(call.collective, {Collective::AllGather, Collective::ReduceScatter});
+    test.max_count = call.count;
+    const bool gathers = call.collective == Collective::AllGather;
+    if (known) call.count = sum(gathers ? recv_counts(test, 0) : send_counts(test, 0));
+    if (!known) call.count = 0;
+  }
   return test;
 }
 
@@ -91,18 +118,68 @@ std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels)
   return infos;
 }
 
-size_t send_elements(const Case& test) {
-  const bool blocks = test.signature.collective == Collective::ReduceScatter;
-  return test.signature.count * (blocks ? test.labels.size() : 1);
+uint64_t block_length(const Case& test, int from, int to) {
+  if (!test.signature.uneven) return test.signature.count;
+  // The blocks of an all-gather are their senders', those of a reduce-scatter their receivers'.
+  const bool by_sender = test.signature.collective == Collective::AllGather;
+  const bool by_receiver = test.signature.collective == Collective::ReduceScatter;
+  std::mt19937_64 random(test.seed + (by_receiver ? 0 : 1'000 * static_cast<uint64_t>(from)) +
+                         (by_sender ? 0 : static_cast<uint64_t>(to)));
+  return random() % 4 == 0 ? 0 : random() % (test.max_count + 1);
 }
 
-size_t recv_elements(const Case& test) {
-  const bool blocks = test.signature.collective == Collective::AllGather;
-  return test.signature.count * (blocks ? test.labels.size() : 1);
+std::vector<uint64_t> send_counts(const Case& test, int rank) {
+  const Signature& call = test.signature;
+  if (is_one_of(call.collective,
+                {Collective::Scatter, Collective::AllToAll, Collective::ReduceScatter})) {
+    if (call.collective == Collective::Scatter && rank != call.root) return {};
+    std::vector<uint64_t> counts;
+    for (int to = 0; to < test.n_ranks(); ++to) counts.push_back(block_length(test, rank, to));
+    return counts;
+  }
+  return {block_length(test, rank, call.collective == Collective::Gather ? call.root : rank)};
+}
+
+std::vector<uint64_t> recv_counts(const Case& test, int rank) {
+  const Signature& call = test.signature;
+  if (!receives(test, rank)) return {};
+  if (is_one_of(call.collective,
+                {Collective::Gather, Collective::AllToAll, Collective::AllGather})) {
+    std::vector<uint64_t> counts;
+    for (int from = 0; from < test.n_ranks(); ++from)
+      counts.push_back(block_length(test, from, rank));
+    return counts;
+  }
+  return {block_length(test, call.collective == Collective::Scatter ? call.root : rank, rank)};
+}
+
+std::vector<uint64_t> packed(const std::vector<uint64_t>& counts) {
+  std::vector<uint64_t> offsets(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), uint64_t{0});
+  return offsets;
+}
+
+size_t send_elements(const Case& test, int rank) {
+  return sum(send_counts(test, rank));
+}
+
+size_t recv_elements(const Case& test, int rank) {
+  return sum(recv_counts(test, rank));
+}
+
+InPlace in_place(const Case& test, int rank) {
+  if (!test.in_place) return {};
+  const auto sent = send_counts(test, rank), received = recv_counts(test, rank);
+  const auto own = static_cast<size_t>(rank);
+  if (sent.empty() || received.empty()) return {};
+  if (sent.size() > received.size()) return {0, packed(sent)[own]};
+  return {received.size() > sent.size() ? packed(received)[own] : 0, 0};
 }
 
 bool receives(const Case& test, int rank) {
-  return test.signature.collective != Collective::Reduce || rank == test.signature.root;
+  const Collective collective = test.signature.collective;
+  return !is_one_of(collective, {Collective::Reduce, Collective::Gather}) ||
+         rank == test.signature.root;
 }
 
 Factor factor_of(const Case& test, int rank) {
@@ -110,7 +187,7 @@ Factor factor_of(const Case& test, int rank) {
 }
 
 std::vector<std::byte> input_of(const Case& test, int rank) {
-  const size_t n = send_elements(test), bytes = size_of(test.signature.type);
+  const size_t n = send_elements(test, rank), bytes = size_of(test.signature.type);
   std::vector<std::byte> input(n * bytes);
   const bool product = test.signature.op == RedOp::Prod;
   // fp8 e5m2 holds whole numbers up to 8: as many as six ranks with their factors may add up.
@@ -128,34 +205,31 @@ std::vector<std::byte> input_of(const Case& test, int rank) {
 std::vector<std::byte> expected_of(const Case& test, int rank,
                                    const std::vector<std::vector<std::byte>>& inputs) {
   const Signature& call = test.signature;
-  const size_t bytes = call.count * size_of(call.type);
-  std::vector<std::byte> result(recv_elements(test) * size_of(call.type));
-  if (result.empty() || !receives(test, rank)) return {};
-  switch (call.collective) {
-    case Collective::AllReduce:
-    case Collective::ReduceScatter:
-    case Collective::Reduce: {
-      const bool scatter = call.collective == Collective::ReduceScatter;
-      std::vector<const void*> srcs;
-      std::vector<Factor> factors;
-      for (const auto& input : inputs) {
-        factors.push_back(factor_of(test, static_cast<int>(srcs.size())));
-        srcs.push_back(input.data() + (scatter ? bytes * static_cast<size_t>(rank) : 0));
-      }
-      reference_reduce(result.data(), srcs, call.count, call.type, call.op,
-                       static_cast<uint32_t>(inputs.size()), factors.data());
-      break;
+  const size_t width = size_of(call.type);
+  std::vector<std::byte> result(recv_elements(test, rank) * width);
+  if (result.empty() || call.collective == Collective::Barrier) return {};
+  if (reduces(call)) {
+    const bool scatter = call.collective == Collective::ReduceScatter;
+    const auto own = static_cast<size_t>(rank);
+    const size_t begin = scatter ? packed(send_counts(test, rank))[own] * width : 0;
+    std::vector<const void*> srcs;
+    std::vector<Factor> factors;
+    for (const auto& input : inputs) {
+      factors.push_back(factor_of(test, static_cast<int>(srcs.size())));
+      srcs.push_back(input.data() + begin);
     }
-    case Collective::AllGather:
-      for (size_t r = 0; r < inputs.size(); ++r) {
-        std::memcpy(result.data() + r * bytes, inputs[r].data(), bytes);
-      }
-      break;
-    case Collective::Broadcast:
-      std::memcpy(result.data(), inputs[static_cast<size_t>(call.root)].data(), bytes);
-      break;
-    case Collective::Barrier:
-      break;
+    reference_reduce(result.data(), srcs, result.size() / width, call.type, call.op,
+                     static_cast<uint32_t>(inputs.size()), factors.data());
+    return result;
+  }
+  std::byte* out = result.data();
+  for (int from = 0; from < test.n_ranks(); ++from) {
+    if (has_root(call.collective) && call.collective != Collective::Gather && from != call.root)
+      continue;
+    const auto sent = send_counts(test, from);
+    const size_t block = sent.size() > 1 ? static_cast<size_t>(rank) : 0;
+    const std::byte* in = inputs[static_cast<size_t>(from)].data() + packed(sent)[block] * width;
+    out = std::copy(in, in + sent[block] * width, out);
   }
   return result;
 }

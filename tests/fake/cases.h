@@ -15,6 +15,8 @@ struct Case {
   Signature signature;
   bool in_place = false;
   std::vector<std::string> labels;  ///< the cluster of each rank
+  uint64_t seed = 0;                ///< of the blocks' lengths where they are uneven
+  uint64_t max_count = 0;           ///< of one such block
 
   [[nodiscard]] int n_ranks() const { return static_cast<int>(labels.size()); }
   [[nodiscard]] std::string text() const;
@@ -27,9 +29,21 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
 /// What the ranks of `labels` would publish if all were on one host.
 std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels);
 
-/// Elements of the send and receive buffers.
-size_t send_elements(const Case& test);
-size_t recv_elements(const Case& test);
+/// The elements that go from `from` to `to`: of reductions, `to`'s part of what `from` has.
+uint64_t block_length(const Case& test, int from, int to);
+/// The lengths of the blocks that `rank` passes and gets, one after the other in its buffers.
+std::vector<uint64_t> send_counts(const Case& test, int rank);
+std::vector<uint64_t> recv_counts(const Case& test, int rank);
+/// Where blocks of these lengths begin.
+std::vector<uint64_t> packed(const std::vector<uint64_t>& counts);
+/// Elements of a rank's buffers, and where its own block begins in each.
+size_t send_elements(const Case& test, int rank);
+size_t recv_elements(const Case& test, int rank);
+/// Where the two buffers begin, in elements, when they share memory.
+struct InPlace {
+  size_t send = 0, recv = 0;
+};
+InPlace in_place(const Case& test, int rank);
 /// Does `rank` get a result?
 bool receives(const Case& test, int rank);
 /// What `rank` multiplies by in a PreMulSum.

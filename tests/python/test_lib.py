@@ -39,6 +39,7 @@ def ctype_of(argument: str) -> object:
         "hetcclResult_t*": ctypes.c_int,
         "hetcclRedOp_t*": ctypes.c_int,
         "char**": ctypes.c_char_p,
+        "size_t*": ctypes.c_size_t,
     }
     if kind == "char*":
         return ctypes.c_char_p

@@ -67,8 +67,6 @@ def rooted_and_objects(rank, size):
     objects(rank, size)
     with pytest.raises(NotImplementedError, match=r"send is not implemented.*gloo"):
         dist.send(torch.ones(1), (rank + 1) % size)
-    with pytest.raises(NotImplementedError, match=r"all_to_all is not implemented.*gloo"):
-        dist.all_to_all([torch.ones(1)] * size, [torch.ones(1)] * size)
 
 
 @pytest.mark.parametrize("labels", ["", "aab"])

@@ -134,7 +134,17 @@ def _one(
 ) -> None:
     """One random collective; small integers, so that sums are exact in every type."""
     kind = choices.choice(
-        ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "barrier"]
+        [
+            "all_reduce",
+            "reduce_scatter",
+            "all_gather",
+            "broadcast",
+            "reduce",
+            "barrier",
+            "gather",
+            "scatter",
+            "all_to_all",
+        ]
     )
     dtype, count = _TYPES[choices.choice(list(_TYPES))], choices.choice(_COUNTS)
     root = choices.randrange(part.size)
@@ -164,6 +174,24 @@ def _one(
         if part.rank == root:
             want = sum((values(rank, count) for rank in range(size)), want)
         comm.reduce(values(part.rank, count), got, root=root, stream=stream)
+    elif kind == "gather":
+        want = np.concatenate([values(rank, count) for rank in range(size)])
+        got = np.empty(count * size, dtype) if part.rank == root else want
+        comm.gather(values(part.rank, count), got, root=root, stream=stream)
+    elif kind == "scatter":
+        whole = values(root, count * size)
+        got, want = np.empty(count, dtype), whole[part.rank * count : (part.rank + 1) * count]
+        comm.scatter(whole, got, root=root, stream=stream)
+    elif kind == "all_to_all":
+        lengths = [[choices.choice(_COUNTS) for _ in range(size)] for _ in range(size)]
+        sends, recvs = lengths[part.rank], [row[part.rank] for row in lengths]
+        begins = [sum(row[: part.rank]) for row in lengths]
+        want = np.concatenate(
+            [values(r, sum(lengths[r]))[begins[r] : begins[r] + recvs[r]] for r in range(size)]
+        )
+        got = np.empty(sum(recvs), dtype)
+        sent = values(part.rank, sum(sends))
+        comm.all_to_all(sent, got, stream=stream, send_counts=sends, recv_counts=recvs)
     else:
         got = want = np.zeros(0)
         comm.barrier(stream=stream)

@@ -1,0 +1,96 @@
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "backend.h"
+#include "parts.h"
+#include "tensors.h"
+
+namespace hetccl::torch_backend {
+namespace {
+
+/// The elements that go to each rank, or come from it: `splits` counts rows of `tensor`, or is
+/// empty for as many to each.
+std::vector<size_t> counts_by_rank(const Where& where, const char* argument,
+                                   const at::Tensor& tensor, const std::vector<int64_t>& splits,
+                                   int size) {
+  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : tensor.numel();
+  std::vector<int64_t> of_rank = splits;
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(rows % size == 0, "hetccl: ", where.operation, " on rank ", where.rank, ": ",
+                      argument, " has ", rows, " rows, which do not divide among ", size,
+                      " ranks: pass split sizes");
+    of_rank.assign(static_cast<size_t>(size), rows / size);
+  }
+  int64_t total = 0;
+  bool valid = of_rank.size() == static_cast<size_t>(size);
+  for (const int64_t part : of_rank) {
+    valid = valid && part >= 0 && part <= rows;
+    total += valid ? part : 0;
+  }
+  TORCH_CHECK_VALUE(valid && total == rows, "hetccl: ", where.operation, " on rank ", where.rank,
+                    ": the split sizes of ", argument, " must be ", size,
+                    " numbers that add up to its ", rows, " rows");
+  const size_t of_row = rows > 0 ? movable(tensor).count / static_cast<size_t>(rows) : 0;
+  std::vector<size_t> counts;
+  for (const int64_t part : of_rank) counts.push_back(static_cast<size_t>(part) * of_row);
+  return counts;
+}
+
+void add_all_to_all(Operation& operation, const at::Tensor& output, std::vector<size_t> to_here,
+                    const at::Tensor& input, std::vector<size_t> from_here) {
+  operation.launches.push_back(
+      [from = input.const_data_ptr(), to = output.mutable_data_ptr(), sent = std::move(from_here),
+       received = std::move(to_here),
+       type = movable(input).type](hetcclComm_t comm, hetcclStream_t stream) {
+        return hetcclAllToAllV(from, sent.data(), nullptr, to, received.data(), nullptr, type, comm,
+                               stream);
+      });
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                            std::vector<int64_t>& output_splits,
+                                                            std::vector<int64_t>& input_splits,
+                                                            const c10d::AllToAllOptions& opts) {
+  const Where where{"all_to_all_single", rank_};
+  check_tensor(where, "the input", input);
+  check_tensor(where, "the output", output);
+  check_same_type(where, "the output", output, input);
+  Operation operation;
+  operation.type = c10d::OpType::ALLTOALL_BASE;
+  operation.title = "hetccl:all_to_all_single";
+  operation.inputs = {input};
+  operation.outputs = {output};
+  add_all_to_all(operation, output,
+                 counts_by_rank(where, "the output", output, output_splits, size_), input,
+                 counts_by_rank(where, "the input", input, input_splits, size_));
+  return submit(std::move(operation), opts);
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                                       const c10d::AllToAllOptions& opts) {
+  const Where where{"all_to_all", rank_};
+  check_lists(where, outputs.size(), inputs.size());
+  const auto own = static_cast<size_t>(rank_);
+  TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_), "hetccl: all_to_all on rank ",
+                    rank_, ": the lists have ", inputs.size(),
+                    " tensors, but must have one per rank: ", size_);
+  check_parts(where, "input", inputs, size_, "its own output", outputs[own]);
+  check_parts(where, "output", outputs, size_, "its own input", inputs[own]);
+  Operation operation;
+  operation.type = c10d::OpType::ALLTOALL;
+  operation.title = "hetccl:all_to_all";
+  operation.inputs = inputs;
+  operation.outputs = outputs;
+  const Flat sent(inputs), received(outputs);
+  sent.fill(inputs);
+  operation.staging = {sent.buffer()};
+  received.spread(operation, outputs);
+  add_all_to_all(operation, received.buffer(), counts_of(outputs), sent.buffer(),
+                 counts_of(inputs));
+  return submit(std::move(operation), opts);
+}
+
+}  // namespace hetccl::torch_backend
