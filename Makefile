@@ -2,13 +2,15 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench soak docs lint format clean
+.PHONY: help setup demo test bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
+	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (15 GB)"
+	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
 	@echo "make docs    build the documentation into build/docs"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"
 	@echo "make setup   only set up .venv and install hetccl into it;   make clean   removes what was built"
@@ -27,6 +29,14 @@ bench: setup
 
 soak: setup
 	@.venv/bin/python tests/soak/soak.py $(ARGS)
+
+wheels:
+	@tools/setup --system
+	@tools/wheel $(ARGS)
+
+matrix:
+	@tools/setup --system
+	@tools/torch-matrix $(ARGS)
 
 docs: setup
 	@tools/docs $(ARGS)

@@ -1,0 +1,117 @@
+"""Which torch is meant by a version, and virtual environments that have it.
+
+For tools/wheel and tools/torch-matrix. Where torch comes from is pip's business: an index or folder
+with smaller builds than PyPI's is given by PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / "build/matrix"
+REQUIREMENTS = ROOT / "tools/requirements.txt"
+NEWEST = "newest"
+# What an environment has besides torch, to build hetccl and to test it; REQUIREMENTS pins them.
+TOOLS = ("cmake", "ninja", "scikit-build-core", "numpy", "pytest", "pytest-timeout")
+PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
+
+
+class UnavailableError(Exception):
+    """A torch that cannot be installed; the text is pip's reason."""
+
+
+def _found(pattern: str, path: Path) -> str:
+    match = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    if not match:
+        raise LookupError(f"{path} has no line like {pattern}")
+    return match[1]
+
+
+def defaults() -> list[str]:
+    """The oldest torch that hetccl supports, the one that CI runs, the newest that there is."""
+    oldest = _found(r'^torch = \["torch>=([\d.]+)', ROOT / "pyproject.toml")
+    return [oldest, _found(r"^torch==(\S+)$", REQUIREMENTS), NEWEST]
+
+
+def series(version: str) -> str:
+    """The major.minor of `version`, within which torch keeps its C++ interface."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def asked(text: str) -> str:
+    """`text`, where it is a version or NEWEST: for argparse."""
+    if text != NEWEST and not re.fullmatch(r"\d+\.\d+([.+]?[a-z0-9]+)*", text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is no version of torch: give one like 2.11 or 2.11.0, or {NEWEST}"
+        )
+    return text
+
+
+def requirement(version: str) -> str:
+    """What to ask pip for: 2.11 is its newest patch, 2.11.0 is itself."""
+    if version == NEWEST:
+        return "torch"
+    return f"torch=={version}.*" if series(version) == version else f"torch=={version}"
+
+
+def resolve(version: str) -> str:
+    """The full version that pip would install, as 2.13.0+cpu. Raises UnavailableError."""
+    report = _pip(
+        sys.executable, "install", "--dry-run", "--no-deps", "--ignore-installed", "--report=-",
+        requirement(version),
+    )  # fmt: skip
+    return str(json.loads(report)["install"][0]["metadata"]["version"])
+
+
+def environment(version: str) -> Path:
+    """The Python of an environment that has torch `version` and TOOLS; makes it where need be.
+
+    Raises UnavailableError.
+    """
+    folder = ENVIRONMENTS / version
+    python, stamp = folder / "bin/python", folder / "stamp"
+    want = hashlib.sha256(repr((version, TOOLS, REQUIREMENTS.read_text())).encode()).hexdigest()
+    with turn():
+        if stamp.is_file() and stamp.read_text() == want:
+            return python
+        say(f"installing torch {version} into {folder} (several GB if it is a build for CUDA)")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        # Most of torch is never imported here: python compiles what is.
+        _pip(python, "install", "--no-compile", f"torch=={version}")
+        _pip(python, "install", "--no-compile", "-c", REQUIREMENTS, *TOOLS)
+        stamp.write_text(want)
+    return python
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Two commands at once take turns with what lies in build."""
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    with (ENVIRONMENTS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(text: str) -> None:
+    """Tells on stderr what goes on."""
+    print(f"torch: {text}", file=sys.stderr, flush=True)
+
+
+def _pip(python: Path | str, *arguments: str | Path) -> str:
+    done = subprocess.run(
+        [python, *PIP, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode:
+        errors = re.findall(r"^ERROR: (.*)", done.stderr, re.MULTILINE)
+        raise UnavailableError(errors[-1] if errors else f"pip fails: {done.stderr.strip()}")
+    return done.stdout
