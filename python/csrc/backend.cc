@@ -7,6 +7,7 @@
 #include "parts.h"
 #include "rendezvous.h"
 #include "tensors.h"
+#include "torch_versions.h"
 
 namespace hetccl::torch_backend {
 namespace {
@@ -343,7 +344,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
   constexpr const char* kCall = "reduce_scatter_tensor_coalesced";
   check_lists({kCall, rank_}, outputs.size(), inputs.size());
   Operation operation;
-  operation.type = c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  operation.type = reduce_scatter_coalesced_type();
   operation.title = "hetccl:reduce_scatter_tensor_coalesced";
   operation.inputs = inputs;
   operation.outputs = outputs;

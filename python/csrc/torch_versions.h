@@ -1,0 +1,18 @@
+/// What differs between the versions of torch that hetccl is built for: all of it is here.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace hetccl::torch_backend {
+
+/// The type of a coalesced reduce-scatter of tensors, which torch 2.11 has no name for.
+template <typename OpType = c10d::OpType>
+constexpr OpType reduce_scatter_coalesced_type() {
+  if constexpr (requires { OpType::REDUCE_SCATTER_TENSOR_COALESCED; }) {
+    return OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  } else {
+    return OpType::COALESCED;
+  }
+}
+
+}  // namespace hetccl::torch_backend
