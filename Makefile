@@ -9,7 +9,7 @@ help:
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
-	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (15 GB)"
+	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
 	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
 	@echo "make docs    build the documentation into build/docs"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"

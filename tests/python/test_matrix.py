@@ -142,7 +142,7 @@ def test_a_failed_test_fails_the_matrix(matrix, tmp_path):
     row = matrix.Row("2.13.0", built=True, completed=True)
     matrix.count(report, row)
     assert (row.passed, row.failed, row.skipped) == (1, 2, 1)
-    assert row.complaints == ["t::c", "t::d"]
+    assert row.complaints == ["failed: t::c", "failed: t::d"]
     assert matrix.verdict([row], allow_missing=True) == 1
 
 
