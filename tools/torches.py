@@ -43,9 +43,14 @@ def defaults() -> list[str]:
     return [oldest, _found(r"^torch==(\S+)$", REQUIREMENTS), NEWEST]
 
 
+def public(version: str) -> str:
+    """`version` without its local part: torch says 2.15.0+cu130 where its wheel says 2.15.0."""
+    return version.partition("+")[0]
+
+
 def series(version: str) -> str:
     """The major.minor of `version`, within which torch keeps its C++ interface."""
-    return ".".join(version.split("+")[0].split(".")[:2])
+    return ".".join(public(version).split(".")[:2])
 
 
 def asked(text: str) -> str:

@@ -189,11 +189,12 @@ Version: 7 and Requires-Dist: of the description stay.
 def built(folder, version="2.13.0+cpu"):
     info = "hetccl-0.1.0.dist-info"
     files = {
-        "hetccl/_torch_build.py": f'TORCH_VERSION = "{version}"\n',
         f"{info}/METADATA": METADATA,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/RECORD": "stale",
     }
+    if version:
+        files["hetccl/_torch_build.py"] = f'"""Facts."""\n\nTORCH_VERSION = "{version}"\n'
     return write_wheel(folder / "hetccl-0.1.0-py3-none-any.whl", files)
 
 
@@ -223,8 +224,13 @@ def test_pip_takes_the_wheel(tools, tmp_path, index):
     assert (target / "hetccl-0.1.0+torch2.13.dist-info/METADATA").is_file()
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.13.0"])
-def test_a_wheel_without_the_right_backend_is_refused(tools, tmp_path, version):
-    with pytest.raises(tools["wheel"].BuildError, match=f"no backend for torch {version}"):
-        tools["wheel"].relabel(built(tmp_path), version, tmp_path / "dist")
+def test_a_build_for_cuda_says_so_in_torch_alone(tools, tmp_path):
+    wheel = tools["wheel"].relabel(built(tmp_path, "2.15.0+cu130"), "2.15.0", tmp_path)
+    assert wheel.name == "hetccl-0.1.0+torch2.15-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("built_for", ["2.11.0", "2.13.1+cpu", None])
+def test_a_wheel_without_the_right_backend_is_refused(tools, tmp_path, built_for):
+    with pytest.raises(tools["wheel"].BuildError, match=r"no backend for torch 2.13.0\+cpu"):
+        tools["wheel"].relabel(built(tmp_path, built_for), "2.13.0+cpu", tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
