@@ -286,7 +286,8 @@ typedef struct {
   uint64_t operations;        /**< collectives called */
   uint64_t cross_bytes_sent;  /**< payload that this rank has sent to other clusters */
   uint64_t least_cross_bytes; /**< the least that all ranks together can send between clusters for
-                                 these calls */
+                                 these calls, but for hetcclGatherV, ScatterV and AllToAllV, of
+                                 which no rank knows all lengths */
   uint64_t plans;             /**< plans made: stays constant in steady state */
 } hetcclCommStats_t;
 /** Reads the counters. */

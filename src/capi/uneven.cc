@@ -32,18 +32,22 @@ Result<Layout> layout_of(const size_t* counts, const size_t* displs, size_t bloc
                          const char* name, std::vector<uint64_t>& packed) {
   if (counts == nullptr) return null(name);
   const std::span<const uint64_t> lengths(counts, blocks);
-  if (displs != nullptr) return Layout{lengths, {displs, blocks}};
-  packed.resize(blocks);
   uint64_t total = 0;
-  for (size_t block = 0; block < blocks; ++block) {
-    packed[block] = total;
-    if (lengths[block] > kMost - total) {
+  for (const uint64_t length : lengths) {
+    if (length > kMost - total) {
       return error(Code::InvalidArgument, "%s: more than %llu elements together", name,
                    static_cast<unsigned long long>(kMost));
     }
-    total += lengths[block];
+    total += length;
   }
+  if (displs != nullptr) return Layout{lengths, {displs, blocks}};
+  packed.resize(blocks);
+  std::exclusive_scan(lengths.begin(), lengths.end(), packed.begin(), uint64_t{0});
   return Layout{lengths, packed};
+}
+
+uint64_t sum_of(std::span<const uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
 }
 
 // Offsets that the layouts of one call point into.
@@ -61,18 +65,6 @@ Layout one_block(const uint64_t& count) {
   return {{&count, 1}, kZero};
 }
 
-Result<uint64_t> sum_of(std::span<const uint64_t> counts, const char* name) {
-  uint64_t total = 0;
-  for (const uint64_t count : counts) {
-    if (count > kMost - total) {
-      return error(Code::InvalidArgument, "%s: more than %llu elements together", name,
-                   static_cast<unsigned long long>(kMost));
-    }
-    total += count;
-  }
-  return total;
-}
-
 Signature uneven(Collective collective, hetcclDataType_t datatype, int root = 0) {
   return {
       .collective = collective, .type = narrow<DataType>(datatype), .root = root, .uneven = true};
@@ -88,7 +80,7 @@ hetcclResult_t hetcclAllGatherV(const void* sendbuff, void* recvbuff, const size
     CollectiveArguments call{uneven(Collective::AllGather, datatype), sendbuff, recvbuff};
     HETCCL_ASSIGN(call.output, layout_of(recvcounts, displs, static_cast<size_t>(self.n_ranks()),
                                          "recvcounts", packed().output));
-    HETCCL_ASSIGN(call.signature.count, sum_of(call.output.counts, "recvcounts"));
+    call.signature.count = sum_of(call.output.counts);
     call.input = one_block(call.output.counts[static_cast<size_t>(self.rank())]);
     return self.call(call, stream);
   });
@@ -102,7 +94,7 @@ hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcoun
     CollectiveArguments call{uneven(Collective::ReduceScatter, datatype), sendbuff, recvbuff};
     HETCCL_ASSIGN(call.input, layout_of(sendcounts, displs, static_cast<size_t>(self.n_ranks()),
                                         "sendcounts", packed().input));
-    HETCCL_ASSIGN(call.signature.count, sum_of(call.input.counts, "sendcounts"));
+    call.signature.count = sum_of(call.input.counts);
     HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(op), call.signature.type));
     call.signature.op = how.op;
     call.factor = how.factor;

@@ -91,10 +91,9 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
   return {};
 }
 
-uint64_t bytes_of_a_block(const CollectiveArguments& arguments, int n_ranks) {
+uint64_t elements_of_a_block(const CollectiveArguments& arguments, int n_ranks) {
   const Signature& call = arguments.signature;
-  const uint64_t bytes = call.count * size_of(call.type);
-  return call.uneven ? bytes / static_cast<uint64_t>(n_ranks) : bytes;
+  return call.uneven ? call.count / static_cast<uint64_t>(n_ranks) : call.count;
 }
 
 }  // namespace hetccl::comm

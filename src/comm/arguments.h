@@ -21,8 +21,8 @@ struct CollectiveArguments {
 /// is null, blocks that do not fit into memory, buffers that overlap other than in place.
 Status check(const CollectiveArguments& arguments, int rank, int n_ranks);
 
-/// Bytes of one block; of uneven blocks their mean, or 0 where only the two ends of a block know
+/// The length of a block; of uneven ones their mean, or 0 where only the two ends of a block know
 /// it.
-[[nodiscard]] uint64_t bytes_of_a_block(const CollectiveArguments& arguments, int n_ranks);
+[[nodiscard]] uint64_t elements_of_a_block(const CollectiveArguments& arguments, int n_ranks);
 
 }  // namespace hetccl::comm

@@ -67,13 +67,14 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
   HETCCL_TRY(reach(program->exec, deadline));
 
-  plan::Choice choice = plan::choose(spec, topology(), signature.count, signature.type);
+  const uint64_t block = elements_of_a_block(arguments, n_ranks());
+  plan::Choice choice = plan::choose(spec, topology(), block, signature.type);
   const Config& config = runtime_.config();
   if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
 
   ++statistics_.operations;
-  statistics_.least_cross_bytes += program->least_bytes * bytes_of_a_block(arguments, n_ranks());
+  statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
   const exec::Call call{.send = arguments.send,
                         .recv = arguments.recv,
                         .signature = signature,
