@@ -85,16 +85,17 @@ def environment(version: str) -> Path:
     """
     folder = ENVIRONMENTS / version
     python, stamp = folder / "bin/python", folder / "stamp"
-    want = hashlib.sha256(repr((version, TOOLS, REQUIREMENTS.read_text())).encode()).hexdigest()
+    want = hashlib.sha256(repr((TOOLS, REQUIREMENTS.read_text())).encode()).hexdigest()
     with turn():
-        if stamp.is_file() and stamp.read_text() == want:
-            return python
-        say(f"installing torch {version} into {folder} (several GB if it is a build for CUDA)")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        # Most of torch is never imported here: python compiles what is.
-        _pip(python, "install", "--no-compile", f"torch=={version}")
-        _pip(python, "install", "--no-compile", "-c", REQUIREMENTS, *TOOLS)
-        stamp.write_text(want)
+        if not stamp.is_file():
+            say(f"installing torch {version} into {folder} (several GB if it is a build for CUDA)")
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+            # Most of torch is never imported here: python compiles what is.
+            _pip(python, "install", "--no-compile", f"torch=={version}")
+            stamp.touch()
+        if stamp.read_text() != want:  # a new pin is no reason to fetch torch again
+            _pip(python, "install", "--no-compile", "-c", REQUIREMENTS, *TOOLS)
+            stamp.write_text(want)
     return python
 
 

@@ -107,6 +107,23 @@ def test_the_pins_have_every_tool(torches):
         assert any(line.startswith(f"{tool}==") for line in pinned), tool
 
 
+def test_torch_is_installed_once(torches, tmp_path, monkeypatch):
+    installed = []
+    pins = tmp_path / "requirements.txt"
+    pins.write_text("ninja==1\n")
+    monkeypatch.setattr(torches, "ENVIRONMENTS", tmp_path / "matrix")
+    monkeypatch.setattr(torches, "REQUIREMENTS", pins)
+    monkeypatch.setattr(torches, "_pip", lambda python, *what: installed.append(what[-1]))
+    monkeypatch.setattr(torches.subprocess, "run", lambda command, check: command[-1].mkdir())
+    for _ in range(2):
+        python = torches.environment("2.11.0")
+        assert python == tmp_path / "matrix/2.11.0/bin/python"
+    assert installed == ["torch==2.11.0", torches.TOOLS[-1]]
+    pins.write_text("ninja==2\n")
+    torches.environment("2.11.0")
+    assert installed[2:] == [torches.TOOLS[-1]]
+
+
 def command(name, *arguments):
     return subprocess.run(
         [sys.executable, ROOT / "tools" / name, *arguments],
