@@ -107,11 +107,10 @@ std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels)
   for (size_t rank = 0; rank < labels.size(); ++rank) {
     topology::RankInfo info;
     info.rank = static_cast<int>(rank);
-    info.host = "h";
-    info.host_name = "h";
+    info.host = info.host_name = std::string(1, 'h');  // GCC 12 warns of `= "h"` for no reason
     info.pid = 1;
     info.vendor = info.library = "host";
-    info.library_version = "1";
+    info.library_version = std::string(1, '1');
     info.label = labels[rank];
     infos.push_back(std::move(info));
   }
