@@ -55,7 +55,9 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   const std::string call = name_of(arguments.signature);
   const Status status = number.status().with("launching " + call);
   lock.unlock();
-  report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
+  if (!failed_.load()) {
+    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
+  }
   return await_verdict();
 }
 
@@ -65,7 +67,7 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
   const plan::Spec spec = plan::spec_of(signature);
   HETCCL_ASSIGN(const Program* program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
-  HETCCL_TRY(reach(program->exec, deadline));
+  HETCCL_TRY(reach(program->exec, signature, now, deadline));
 
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
   plan::Choice choice = plan::choose(spec, topology(), block, signature.type);
@@ -89,9 +91,17 @@ Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, voi
 
 // Channels that no collective needed so far. All ranks make theirs in ascending order: of all that
 // wait, the two of the lowest pair wait for each other.
-Status Communicator::reach(const exec::Program& program, TimePoint deadline) {
+Status Communicator::reach(const exec::Program& program, const Signature& call, TimePoint now,
+                           TimePoint deadline) {
   for (const int peer : program.peers) {
     if (channels_.count(peer) != 0) continue;
+    if (recorder_.called() == sequence_) {  // for others that ask where this rank is
+      exec::Record record;
+      record.sequence = sequence_;
+      record.signature = call;
+      record.launched = now;
+      recorder_.launch(record);
+    }
     auto& engine = runtime_.engine();
     engine.notify();  // what is in flight goes on
     awaits_.store(static_cast<int64_t>(sequence_));
@@ -103,6 +113,16 @@ Status Communicator::reach(const exec::Program& program, TimePoint deadline) {
       status = open_channel(peer, {std::max<int64_t>(left.count(), 1), cancel_.get()});
     }
     awaits_.store(-1);
+    if (status.code() == Code::Timeout) {
+      const auto given = std::chrono::round<milliseconds>(deadline - now);
+      const std::string text = describe(call, sequence_);
+      ask_why(Code::Timeout, -1,
+              {sequence_, text,
+               format("%s timed out after %lld ms", text.c_str(),
+                      static_cast<long long>(given.count())),
+               format("it connects to rank %d", peer)});
+      return await_verdict();
+    }
     HETCCL_TRY(status.with(format("connecting to rank %d", peer)));
     engine.exclusively([&] { use_channel(peer); });
   }
@@ -278,9 +298,12 @@ void Communicator::on_fault(const exec::Fault& fault) {
     return report(fault.status.code(), fault.rank,
                   format("rank %d: %s", rank(), fault.status.message().c_str()));
   }
-  const exec::Stall& stall = *fault.stall;
-  log_.debug("asking why: %s", fault.status.message().c_str());
-  session_->report_stall(bootstrap::Stall{{fault.status.code(), fault.rank, stall.what},
+  ask_why(fault.status.code(), fault.rank, *fault.stall);
+}
+
+void Communicator::ask_why(Code code, int culprit, const exec::Stall& stall) {
+  log_.debug("asking why: %s: %s", stall.what.c_str(), stall.detail.c_str());
+  session_->report_stall(bootstrap::Stall{{code, culprit, stall.what},
                                           stall.sequence,
                                           stall.call,
                                           format("rank %d: %s", rank(), stall.detail.c_str())});

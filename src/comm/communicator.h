@@ -140,7 +140,8 @@ class Communicator {
   Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
   Result<uint64_t> enqueue(const CollectiveArguments& arguments, void* native_stream, TimePoint now,
                            TimePoint deadline);
-  Status reach(const exec::Program& program, TimePoint deadline);
+  Status reach(const exec::Program& program, const Signature& call, TimePoint now,
+               TimePoint deadline);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   Status await_verdict();
   Status drain();
@@ -148,6 +149,7 @@ class Communicator {
   [[nodiscard]] Status check_ready();
   void report(Code code, int rank, const std::string& reason);
   void on_fault(const exec::Fault& fault);
+  void ask_why(Code code, int culprit, const exec::Stall& stall);
   void on_failure(const bootstrap::Failure& failure);
   void on_left(int rank, uint64_t called);
   [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;

@@ -116,6 +116,7 @@ def refusals(rank, size):
         wrong = [1] * size
         dist.group.WORLD.alltoall_base(rows, rows.clone(), wrong, wrong, dist.AllToAllOptions())
     with pytest.raises(dist.DistBackendError, match="rank"):  # counts that do not match
+        dist.barrier()  # what is still in flight on a slower rank would fail, too
         out, into = [1] * size, [1] * size
         if rank == 0:
             out[1] = 2
