@@ -58,7 +58,11 @@ Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void
   if (!failed_.load()) {
     report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
   }
-  return await_verdict();
+  Status verdict = await_verdict();
+  // What was enqueued before it failed may still use the caller's memory.
+  stop(verdict);
+  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+  return verdict;
 }
 
 Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, void* native_stream,
