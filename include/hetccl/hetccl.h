@@ -168,7 +168,7 @@ HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResul
 HETCCL_API hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count);
 /** This process's rank. */
 HETCCL_API hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank);
-/** The deadline of collectives called from now on, in milliseconds. */
+/** The deadline of collectives and messages called from now on, in milliseconds. */
 HETCCL_API hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms);
 
 /** recvbuff[i] = op over all ranks of sendbuff[i]; `count` elements each. In place: sendbuff ==
@@ -198,9 +198,7 @@ HETCCL_API hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, siz
                                        hetcclDataType_t datatype, hetcclRedOp_t op, int root,
                                        hetcclComm_t comm, hetcclStream_t stream);
 /** On the root: recvbuff[r*count + i] = rank r's sendbuff[i]; elsewhere recvbuff is not used and
- * may be NULL. In place: sendbuff == recvbuff + rank*count on the root. The first gather, scatter
- * or all-to-all of a communicator connects ranks that had nothing to tell each other: like init, it
- * returns when those have called it too. */
+ * may be NULL. In place: sendbuff == recvbuff + rank*count on the root. */
 HETCCL_API hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
                                        hetcclDataType_t datatype, int root, hetcclComm_t comm,
                                        hetcclStream_t stream);
@@ -251,6 +249,33 @@ HETCCL_API hetcclResult_t hetcclAllToAllV(const void* sendbuff, const size_t* se
 
 /** No rank passes before every rank has come. */
 HETCCL_API hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream);
+
+/** Sends `count` elements to `peer`, which calls hetcclRecv with the same count and type. Messages
+ * from one rank to another meet receives in the order of the calls; that order is their own, apart
+ * from the collectives' and from that of all other pairs and of the other direction. Who has not
+ * called when the deadline passes is named. To itself a rank sends within a group. */
+HETCCL_API hetcclResult_t hetcclSend(const void* sendbuff, size_t count, hetcclDataType_t datatype,
+                                     int peer, hetcclComm_t comm, hetcclStream_t stream);
+/** Receives what `peer` sends. */
+HETCCL_API hetcclResult_t hetcclRecv(void* recvbuff, size_t count, hetcclDataType_t datatype,
+                                     int peer, hetcclComm_t comm, hetcclStream_t stream);
+/** The same with a tag, which only guards the order: ends that meet with other tags, or one of them
+ * without (0), are an error on both ranks. */
+HETCCL_API hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count,
+                                        hetcclDataType_t datatype, int peer, uint32_t tag,
+                                        hetcclComm_t comm, hetcclStream_t stream);
+HETCCL_API hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype,
+                                        int peer, uint32_t tag, hetcclComm_t comm,
+                                        hetcclStream_t stream);
+/** Begins a group: this thread's sends, receives and collectives, on any communicators and streams,
+ * are only noted until the hetcclGroupEnd that belongs to it. Groups may nest. What makes or ends a
+ * communicator cannot be part of one. */
+HETCCL_API hetcclResult_t hetcclGroupStart(void);
+/** Makes the calls of the outermost group: of each communicator and stream first its sends and
+ * receives, all at the same time, then its collectives, in their order. Where an argument of any is
+ * wrong, none is made. Those without a stream are complete on return. The first error is returned.
+ */
+HETCCL_API hetcclResult_t hetcclGroupEnd(void);
 
 /** Makes an operator for hetcclAllReduce, hetcclReduceScatter and hetcclReduce on `comm`: the sum
  * of each rank's elements times that rank's own scalar, of type `datatype`, which is the calls'

@@ -18,22 +18,12 @@ milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
   return std::chrono::duration_cast<milliseconds>(timeout);
 }
 
-[[noreturn]] void not_implemented(const char* operation) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "hetccl: ", operation,
-      " is not implemented yet; hetccl has all_reduce, all_gather, all_gather_into_tensor, "
-      "reduce_scatter, reduce_scatter_tensor, reduce, broadcast, gather, scatter, all_to_all, "
-      "all_to_all_single and barrier. Use "
-      "a second process group of another backend for it, e.g. dist.new_group(backend=\"gloo\")");
-}
-
 }  // namespace
 
 HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options)
     : Backend(options.group_rank, options.group_size),
       group_(options.group_id),
       options_(c10::make_intrusive<Options>(kName, milliseconds_of(options.timeout))),
-      watcher_(std::make_shared<Watcher>()),
       timeout_ms_(milliseconds_of(options.timeout).count()) {
   init();
   TORCH_CHECK_VALUE(options.store != nullptr, "hetccl: process group '", group_,
@@ -84,7 +74,13 @@ void HetcclBackend::shutdown() {
 
 void HetcclBackend::shutdown_within(milliseconds grace) {
   communicator_->close_within(grace);
-  watcher_->drain(grace);
+  const auto end = std::chrono::steady_clock::now() + grace;
+  const std::lock_guard lock(watchers_mutex_);
+  for (const auto& [route, watcher] : watchers_) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    watcher->drain(std::max(left, milliseconds(0)));
+  }
 }
 
 hetcclCommStats_t HetcclBackend::stats() const {
@@ -103,12 +99,22 @@ std::string HetcclBackend::topology() const {
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout,
                                                      bool blocking) {
+  auto watcher = watcher_of(operation);
   auto work = c10::make_intrusive<HetcclWork>(rank_, sequence_++, group_, std::move(operation),
-                                              communicator_, watcher_);
+                                              communicator_, std::move(watcher));
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_) coalescing_->push_back(work);
   return work;
+}
+
+std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
+  // Work of several routes holds up none of them.
+  if (!operation.members.empty()) return std::make_shared<Watcher>();
+  const std::lock_guard lock(watchers_mutex_);
+  auto& watcher = watchers_[operation.route];
+  if (watcher == nullptr) watcher = std::make_shared<Watcher>();
+  return watcher;
 }
 
 void HetcclBackend::startCoalescing() {
@@ -393,18 +399,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
   return submit(std::move(operation), opts);
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors&, int, int) {
-  not_implemented("send");
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::recv(Tensors&, int, int) {
-  not_implemented("recv");
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors&, int) {
-  not_implemented("recv from any source");
 }
 
 }  // namespace hetccl::torch_backend

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,8 +77,11 @@ class HetcclBackend final : public c10d::Backend {
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  /// Messages meet in the order of the calls, and their tags must agree. No message waits for
+  /// another of another rank or direction.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  /// Throws: who sends has to be named.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
   /// Counters of this rank. Throws after shutdown.
@@ -91,6 +95,9 @@ class HetcclBackend final : public c10d::Backend {
   WorkPtr submit(Operation operation, const Options& opts) {
     return submit(std::move(operation), opts.timeout, !opts.asyncOp);
   }
+  std::shared_ptr<Watcher> watcher_of(const Operation& operation);
+  WorkPtr message(const char* name, Route::Kind kind, c10d::OpType type, Tensors& tensors, int peer,
+                  int tag);
   void check_root(const char* operation, int64_t root) const;
   static void add_broadcast(Operation& operation, const at::Tensor& tensor, int root);
   void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
@@ -103,7 +110,8 @@ class HetcclBackend final : public c10d::Backend {
 
   const std::string group_;
   const c10::intrusive_ptr<Options> options_;
-  const std::shared_ptr<Watcher> watcher_;
+  std::mutex watchers_mutex_;
+  std::map<Route, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its route's order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
   std::shared_ptr<Communicator> communicator_;
   std::atomic<int64_t> timeout_ms_;

@@ -34,23 +34,16 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
     failure = last_failure(result);
     return nullptr;
   }
-  hetcclStream_t stream = nullptr;
-  result = hetcclHostStreamCreate(&stream);
-  if (result != hetcclSuccess) {
-    failure = last_failure(result);
-    hetcclCommAbort(comm);
-    return nullptr;
-  }
-  return std::shared_ptr<Communicator>(new Communicator(comm, stream, timeout));
+  return std::shared_ptr<Communicator>(new Communicator(comm, timeout));
 }
 
-Communicator::Communicator(hetcclComm_t comm, hetcclStream_t stream, Milliseconds timeout)
-    : comm_(comm), stream_(stream), owner_(getpid()), timeout_(timeout) {}
+Communicator::Communicator(hetcclComm_t comm, Milliseconds timeout)
+    : comm_(comm), owner_(getpid()), timeout_(timeout) {}
 
 Communicator::~Communicator() {
   if (forked()) return;
   close();
-  hetcclHostStreamDestroy(stream_);
+  for (const auto& [route, lane] : lanes_) hetcclHostStreamDestroy(lane.stream);
 }
 
 bool Communicator::forked() const {
@@ -65,19 +58,30 @@ std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) 
   return std::nullopt;
 }
 
-std::optional<Failure> Communicator::launch(const Launch& call, Milliseconds timeout, bool blocking,
-                                            uint64_t& ticket) {
+std::optional<Failure> Communicator::find_lane_locked(const Route& route, Lane*& lane) {
+  lane = &lanes_[route];
+  if (lane->stream != nullptr) return std::nullopt;
+  const hetcclResult_t result = hetcclHostStreamCreate(&lane->stream);
+  if (result == hetcclSuccess) return std::nullopt;
+  lanes_.erase(route);
+  return last_failure(result);
+}
+
+std::optional<Failure> Communicator::launch(const Launch& call, const Route& route,
+                                            Milliseconds timeout, bool blocking, Ticket& ticket) {
   if (forked()) return forked_failure();
   for (;;) {
-    uint64_t oldest = 0;
+    Ticket oldest;
     {
       std::unique_lock lock(mutex_);
       if (const auto refusal = refusal_locked()) return refusal;
-      uint64_t& slot = tickets_[launched_ % kInFlight];
-      if (launched_ < kInFlight || reached(slot)) {
+      Lane* lane = nullptr;
+      if (const auto failure = find_lane_locked(route, lane)) return failure;
+      uint64_t& slot = lane->tickets[lane->launched % kInFlight];
+      oldest = {lane->stream, slot};
+      if (lane->launched < kInFlight || reached(oldest)) {
         if (const auto failure = apply_timeout_locked(timeout)) return failure;
-        const bool idle = launched_ == 0 || reached(tickets_[(launched_ - 1) % kInFlight]);
-        if (blocking && idle) {
+        if (blocking && reached(lane->last())) {
           // Another thread may abort meanwhile: a handle that is gone is an error like any other.
           hetcclComm_t comm = comm_;
           lock.unlock();
@@ -85,30 +89,40 @@ std::optional<Failure> Communicator::launch(const Launch& call, Milliseconds tim
           if (result != hetcclSuccess) return last_failure(result);
           return std::nullopt;
         }
-        hetcclResult_t result = call(comm_, stream_);
-        if (result == hetcclSuccess) result = hetcclHostStreamRecord(stream_, &slot);
+        hetcclResult_t result = call(comm_, lane->stream);
+        if (result == hetcclSuccess) result = hetcclHostStreamRecord(lane->stream, &slot);
         if (result != hetcclSuccess) return last_failure(result);
-        ticket = slot;
-        ++launched_;
+        ++lane->launched;
+        ticket = lane->last();
         return std::nullopt;
       }
-      oldest = slot;
     }
     if (!wait(oldest, timeout)) {
-      return Failure{hetcclTimeout,
-                     std::to_string(kInFlight) +
-                         " collectives are in flight and the oldest did not end in " +
-                         std::to_string(timeout.count()) + " ms"};
+      return Failure{hetcclTimeout, std::to_string(kInFlight) +
+                                        " operations are in flight and the oldest did not end in " +
+                                        std::to_string(timeout.count()) + " ms"};
     }
   }
 }
 
-bool Communicator::reached(uint64_t ticket) const {
-  return hetcclHostStreamQuery(stream_, ticket) != hetcclInProgress;
+bool Communicator::reached(const Ticket& ticket) {
+  return ticket.number == 0 ||
+         hetcclHostStreamQuery(ticket.stream, ticket.number) != hetcclInProgress;
 }
 
-bool Communicator::wait(uint64_t ticket, Milliseconds timeout) const {
-  return hetcclHostStreamWait(stream_, ticket, timeout.count()) != hetcclTimeout;
+bool Communicator::wait(const Ticket& ticket, Milliseconds timeout) {
+  return ticket.number == 0 ||
+         hetcclHostStreamWait(ticket.stream, ticket.number, timeout.count()) != hetcclTimeout;
+}
+
+bool Communicator::wait_all(const std::vector<Ticket>& tickets, Milliseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  return std::all_of(tickets.begin(), tickets.end(), [&](const Ticket& ticket) {
+    if (timeout.count() < 0) return wait(ticket, timeout);
+    const auto left =
+        std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
+    return wait(ticket, std::max(left, Milliseconds(0)));
+  });
 }
 
 std::optional<Failure> Communicator::failure() {
@@ -157,14 +171,14 @@ void Communicator::abort(const std::string& reason) {
 
 void Communicator::close_within(Milliseconds grace) {
   if (forked()) return;
-  uint64_t last = 0;
+  std::vector<Ticket> last;
   {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return;
-    if (launched_ > 0) last = tickets_[(launched_ - 1) % kInFlight];
+    for (const auto& [route, lane] : lanes_) last.push_back(lane.last());
   }
-  if (last == 0 || wait(last, grace)) return close();
-  abort("the process exited with collectives in flight");
+  if (wait_all(last, grace)) return close();
+  abort("the process exited with operations in flight");
 }
 
 std::optional<Failure> Communicator::stats(hetcclCommStats_t& out) {

@@ -5,12 +5,15 @@
 
 #include <array>
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hetccl/hetccl.h"
 
@@ -25,11 +28,25 @@ struct Failure {
 /// The text of this thread's last failed call.
 [[nodiscard]] Failure last_failure(hetcclResult_t result);
 
-/// Enqueues one collective on the stream that it is given.
+/// Enqueues one collective or message on the stream that it is given.
 using Launch = std::function<hetcclResult_t(hetcclComm_t, hetcclStream_t)>;
 
-/// Thread-safe. Collectives are launched in the order of the calls; a closed communicator answers
-/// with the failure that closed it.
+/// What keeps an order of its own: the collectives, and messages to or from one rank. A message
+/// that waits for its other end holds up nothing of another route.
+struct Route {
+  enum class Kind : uint8_t { Collectives, Send, Recv } kind = Kind::Collectives;
+  int peer = -1;
+  auto operator<=>(const Route&) const = default;
+};
+
+/// A point on a route, reached when what was launched there up to it is complete.
+struct Ticket {
+  hetcclStream_t stream = nullptr;
+  uint64_t number = 0;
+};
+
+/// Thread-safe. What is launched on one route is launched in the order of the calls; a closed
+/// communicator answers with the failure that closed it.
 class Communicator {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -42,14 +59,15 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Enqueues with a deadline of `timeout`; `ticket` is reached when the collective is complete. A
-  /// `blocking` one returns complete, driven by this thread, where nothing else is in flight: it
-  /// wakes no other thread.
-  [[nodiscard]] std::optional<Failure> launch(const Launch& call, Milliseconds timeout,
-                                              bool blocking, uint64_t& ticket);
-  [[nodiscard]] bool reached(uint64_t ticket) const;
+  /// Enqueues with a deadline of `timeout`; `ticket` is reached when the call is complete. A
+  /// `blocking` one returns complete, driven by this thread, where nothing else of its route is in
+  /// flight: it wakes no other thread.
+  [[nodiscard]] std::optional<Failure> launch(const Launch& call, const Route& route,
+                                              Milliseconds timeout, bool blocking, Ticket& ticket);
+  [[nodiscard]] static bool reached(const Ticket& ticket);
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
-  [[nodiscard]] bool wait(uint64_t ticket, Milliseconds timeout) const;
+  [[nodiscard]] static bool wait(const Ticket& ticket, Milliseconds timeout);
+  [[nodiscard]] static bool wait_all(const std::vector<Ticket>& tickets, Milliseconds timeout);
   /// The first failure of asynchronous work, or of the communicator as a whole.
   [[nodiscard]] std::optional<Failure> failure();
 
@@ -68,7 +86,18 @@ class Communicator {
   /// Under the C API's bound of 1,024, so that an enqueue never blocks while `mutex_` is held.
   static constexpr size_t kInFlight = 512;
 
-  Communicator(hetcclComm_t comm, hetcclStream_t stream, Milliseconds timeout);
+  /// What was launched on one route.
+  struct Lane {
+    hetcclStream_t stream = nullptr;
+    uint64_t launched = 0;
+    std::array<uint64_t, kInFlight> tickets{};  ///< of the last launches, by launched % kInFlight
+    [[nodiscard]] Ticket last() const {
+      return {stream, launched == 0 ? 0 : tickets[(launched - 1) % kInFlight]};
+    }
+  };
+
+  Communicator(hetcclComm_t comm, Milliseconds timeout);
+  [[nodiscard]] std::optional<Failure> find_lane_locked(const Route& route, Lane*& lane);
   [[nodiscard]] bool forked() const;
   [[nodiscard]] std::optional<Failure> failure_locked();
   [[nodiscard]] std::optional<Failure> apply_timeout_locked(Milliseconds timeout);
@@ -77,12 +106,10 @@ class Communicator {
 
   std::mutex mutex_;  ///< guards every use of `comm_`, which close and abort free
   hetcclComm_t comm_;
-  const hetcclStream_t stream_;
   const pid_t owner_;  ///< a forked child may not touch the engine
   Milliseconds timeout_;
   std::optional<Failure> failed_;
-  uint64_t launched_ = 0;
-  std::array<uint64_t, kInFlight> tickets_{};  ///< of the last launches, by launched_ % kInFlight
+  std::map<Route, Lane> lanes_;
 };
 
 }  // namespace hetccl::torch_backend

@@ -41,20 +41,25 @@ HetcclWork::~HetcclWork() {
 }
 
 void HetcclWork::launch(std::chrono::milliseconds timeout, bool blocking) {
-  for (const auto& member : operation_.members) ticket_ = std::max(ticket_, member->ticket_);
+  for (const auto& member : operation_.members) {
+    tickets_.insert(tickets_.end(), member->tickets_.begin(), member->tickets_.end());
+  }
   launched_ = !operation_.members.empty();
+  Ticket last;
   for (const Launch& call : operation_.launches) {
-    const auto failure = communicator_->launch(call, timeout, blocking, ticket_);
+    const auto failure = communicator_->launch(call, operation_.route, timeout, blocking, last);
     if (!failure) {
       launched_ = true;
       continue;
     }
+    if (last.number != 0) tickets_.push_back(last);
     const std::exception_ptr error = error_of(*failure);
     finish(error);
     std::rethrow_exception(error);
   }
   operation_.launches.clear();
-  if (blocking && communicator_->reached(ticket_)) settle();
+  if (last.number != 0) tickets_.push_back(last);
+  if (blocking && reached()) settle();
   // The profiler's event ends when the collective does, not when somebody asks.
   if (recordFunctionEndCallback_) std::ignore = getFuture();
 }
@@ -75,9 +80,14 @@ std::exception_ptr HetcclWork::error_of(const Failure& failure) const {
   return std::make_exception_ptr(c10::DistBackendError(here, text));
 }
 
+bool HetcclWork::reached() const {
+  return std::all_of(tickets_.begin(), tickets_.end(), Communicator::reached);
+}
+
 std::function<void()> HetcclWork::until_reached() const {
-  return [communicator = communicator_, ticket = ticket_] {
-    std::ignore = communicator->wait(ticket, kForever);
+  // The communicator owns the streams.
+  return [communicator = communicator_, tickets = tickets_] {
+    std::ignore = Communicator::wait_all(tickets, kForever);
   };
 }
 
@@ -119,7 +129,7 @@ void HetcclWork::settle_contents() {
 
 bool HetcclWork::isCompleted() {
   if (settled_.load(std::memory_order_acquire)) return true;
-  if (!communicator_->reached(ticket_)) return false;
+  if (!reached()) return false;
   settle();
   return true;
 }
@@ -135,7 +145,7 @@ std::exception_ptr HetcclWork::exception() const {
 bool HetcclWork::wait(std::chrono::milliseconds timeout) {
   if (!settled_.load(std::memory_order_acquire)) {
     const bool limited = timeout > kNoTimeout;
-    if (!communicator_->wait(ticket_, limited ? timeout : kForever)) {
+    if (!Communicator::wait_all(tickets_, limited ? timeout : kForever)) {
       std::rethrow_exception(
           error_of({hetcclTimeout, c10::str("not complete after the ", timeout.count(),
                                             " ms that wait() was given; it is still in flight")}));

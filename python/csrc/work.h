@@ -29,6 +29,7 @@ struct Operation {
   Tensors outputs;         ///< Work::result()
   Tensors staging;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from), once complete
+  Route route;
   std::vector<Launch> launches;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
@@ -62,9 +63,10 @@ class HetcclWork : public c10d::Work {
 
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::exception_ptr error_of(const Failure& failure) const;
-  /// Blocks until the ticket is reached.
+  [[nodiscard]] bool reached() const;
+  /// Blocks until that.
   [[nodiscard]] std::function<void()> until_reached() const;
-  /// Copies results to where they belong and records success or failure; the ticket is reached.
+  /// Copies results to where they belong and records success or failure; the tickets are reached.
   void settle();
   void settle_contents();  ///< the lock is held
   FuturePtr promise(Promise promise);
@@ -78,7 +80,7 @@ class HetcclWork : public c10d::Work {
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Watcher> watcher_;
   Operation operation_;
-  uint64_t ticket_ = 0;
+  std::vector<Ticket> tickets_;  ///< the last of each route
   bool launched_ = false;
 
   std::mutex settle_mutex_;

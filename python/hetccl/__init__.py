@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from hetccl._groups import group
 from hetccl._lib import HetcclError, version
 from hetccl.communicator import Communicator, PreMulSum, Stream, unique_id
 
@@ -22,6 +23,7 @@ __all__ = [
     "Stream",
     "get_cmake_dir",
     "get_include",
+    "group",
     "unique_id",
     "version",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from hetccl import _lib
+from hetccl import _groups, _lib
 from hetccl._elements import pack
 from hetccl._lib import DataType, RedOp, Residence, Result
 
@@ -76,6 +76,11 @@ def _red_op(op: str | PreMulSum) -> int:
     if op not in RedOp.__members__:
         raise ValueError(f"{op!r} is none of {', '.join(RedOp.__members__)}")
     return RedOp[op]
+
+
+def _ends(source: _Memory | None, target: _Memory | None) -> tuple[int | None, int | None]:
+    """Where a call finds both: null what this rank does not pass."""
+    return source.address if source else None, target.address if target else None
 
 
 class PreMulSum:
@@ -232,8 +237,8 @@ class Communicator:
         """recv[i] = op over all ranks of send[i]; in place without `recv`."""
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        arguments = (source.count, source.dtype, _red_op(op))
-        self._run("hetcclAllReduce", source, target, arguments, stream)
+        arguments = (*_ends(source, target), source.count, source.dtype, _red_op(op))
+        self._run("hetcclAllReduce", arguments, stream, source, target)
 
     def reduce_scatter(
         self,
@@ -252,14 +257,12 @@ class Communicator:
         if counts is not None:
             lengths = self._counts("counts", counts, source)
             self._expect(target, counts[self.rank])
-            middle = (lengths, None, target.address)
-            self._call_uneven(
-                "hetcclReduceScatterV", source, middle, (_red_op(op),), stream, target
-            )
+            uneven = (source.address, lengths, None, target.address, source.dtype, _red_op(op))
+            self._run("hetcclReduceScatterV", uneven, stream, source, target)
             return
         self._expect(source, target.count * self.size)
-        arguments = (target.count, source.dtype, _red_op(op))
-        self._run("hetcclReduceScatter", source, target, arguments, stream)
+        arguments = (*_ends(source, target), target.count, source.dtype, _red_op(op))
+        self._run("hetcclReduceScatter", arguments, stream, source, target)
 
     def all_gather(
         self,
@@ -278,11 +281,12 @@ class Communicator:
         if counts is not None:
             lengths = self._counts("counts", counts, target)
             self._expect(source, counts[self.rank])
-            middle = (target.address, lengths, None)
-            self._call_uneven("hetcclAllGatherV", source, middle, (), stream, target)
+            uneven = (*_ends(source, target), lengths, None, source.dtype)
+            self._run("hetcclAllGatherV", uneven, stream, source, target)
             return
         self._expect(target, source.count * self.size)
-        self._run("hetcclAllGather", source, target, (source.count, source.dtype), stream)
+        arguments = (*_ends(source, target), source.count, source.dtype)
+        self._run("hetcclAllGather", arguments, stream, source, target)
 
     def broadcast(
         self,
@@ -295,8 +299,8 @@ class Communicator:
         """recv[i] = root's send[i]; in place without `recv`."""
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        arguments = (source.count, source.dtype, root)
-        self._run("hetcclBroadcast", source, target, arguments, stream)
+        arguments = (*_ends(source, target), source.count, source.dtype, root)
+        self._run("hetcclBroadcast", arguments, stream, source, target)
 
     def reduce(
         self,
@@ -317,8 +321,8 @@ class Communicator:
             self._expect(target, source.count)
         else:
             source = _Memory(send, dtype, writable=False)
-        arguments = (source.count, source.dtype, _red_op(op), root)
-        self._run("hetcclReduce", source, target, arguments, stream)
+        arguments = (*_ends(source, target), source.count, source.dtype, _red_op(op), root)
+        self._run("hetcclReduce", arguments, stream, source, target)
 
     def gather(
         self,
@@ -333,7 +337,8 @@ class Communicator:
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(target, source.count * self.size)
-        self._run("hetcclGather", source, target, (source.count, source.dtype, root), stream)
+        arguments = (*_ends(source, target), source.count, source.dtype, root)
+        self._run("hetcclGather", arguments, stream, source, target)
 
     def scatter(
         self,
@@ -348,7 +353,8 @@ class Communicator:
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(source, target.count * self.size)
-        self._run("hetcclScatter", source, target, (target.count, target.dtype, root), stream)
+        arguments = (*_ends(source, target), target.count, target.dtype, root)
+        self._run("hetcclScatter", arguments, stream, source, target)
 
     def all_to_all(
         self,
@@ -368,15 +374,34 @@ class Communicator:
         if send_counts is None and recv_counts is None:
             self._expect(target, source.count)
             self._expect(source, source.count // self.size * self.size)
-            arguments = (source.count // self.size, source.dtype)
-            self._run("hetcclAllToAll", source, target, arguments, stream)
+            arguments = (*_ends(source, target), source.count // self.size, source.dtype)
+            self._run("hetcclAllToAll", arguments, stream, source, target)
             return
         if send_counts is None or recv_counts is None:
             raise ValueError("pass send_counts and recv_counts, or neither")
         out = self._counts("send_counts", send_counts, source)
         into = self._counts("recv_counts", recv_counts, target)
-        middle = (out, None, target.address, into, None)
-        self._call_uneven("hetcclAllToAllV", source, middle, (), stream, target)
+        uneven = (source.address, out, None, target.address, into, None, source.dtype)
+        self._run("hetcclAllToAllV", uneven, stream, source, target)
+
+    def send(
+        self, send: Any, peer: int, dtype: str | None = None, stream: Stream | None = None
+    ) -> None:
+        """Sends `send` to rank `peer`, whose `recv` must ask for as much.
+
+        Messages from one rank to another arrive in the order of the calls.
+        """
+        source = _Memory(send, dtype, writable=False)
+        arguments = (source.address, source.count, source.dtype, peer)
+        self._run("hetcclSend", arguments, stream, source)
+
+    def recv(
+        self, recv: Any, peer: int, dtype: str | None = None, stream: Stream | None = None
+    ) -> None:
+        """Receives what rank `peer` sends."""
+        target = _Memory(recv, dtype, writable=True)
+        arguments = (target.address, target.count, target.dtype, peer)
+        self._run("hetcclRecv", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
         """The sum of each rank's elements times that rank's `factor`, for elements of `dtype`.
@@ -394,7 +419,7 @@ class Communicator:
 
     def barrier(self, stream: Stream | None = None) -> None:
         """No rank passes before every rank has come."""
-        self._call("hetcclBarrier", self._comm, stream._handle if stream else None)
+        self._run("hetcclBarrier", (), stream)
 
     def check(self) -> None:
         """Raises the first failure of asynchronous work."""
@@ -480,16 +505,24 @@ class Communicator:
     def _run(
         self,
         name: str,
-        source: _Memory | None,
-        target: _Memory | None,
-        arguments: tuple[int, ...],
+        arguments: tuple[Any, ...],
         stream: Stream | None,
+        *memories: _Memory | None,
     ) -> None:
-        ends = [memory.address if memory else None for memory in (source, target)]
-        handle = stream._handle if stream else None
-        self._call(name, *ends, *arguments, self._comm, handle)
+        """Calls, or within a group notes, what works on `memories`."""
+        self._alive()
+        _groups.call(lambda: self._run_now(name, arguments, stream, memories))
+
+    def _run_now(
+        self,
+        name: str,
+        arguments: tuple[Any, ...],
+        stream: Stream | None,
+        memories: tuple[_Memory | None, ...],
+    ) -> None:
+        self._call(name, *arguments, self._comm, stream._handle if stream else None)
         if stream:
-            stream._kept += [source, target]
+            stream._kept += memories
 
     def _counts(self, name: str, counts: Sequence[int], memory: _Memory) -> ctypes.Array[Any]:
         """`counts` for the C API; they must use up `memory`."""
@@ -499,20 +532,6 @@ class Communicator:
                 f"buffer's {memory.count} elements"
             )
         return (ctypes.c_size_t * self.size)(*counts)
-
-    def _call_uneven(
-        self,
-        name: str,
-        source: _Memory,
-        middle: tuple[Any, ...],
-        last: tuple[int, ...],
-        stream: Stream | None,
-        target: _Memory,
-    ) -> None:
-        handle = stream._handle if stream else None
-        self._call(name, source.address, *middle, source.dtype, *last, self._comm, handle)
-        if stream:
-            stream._kept += [source, target]
 
     def _where(self) -> tuple[int, int]:
         if self._place is None:

@@ -53,6 +53,7 @@ enum class Collective : uint8_t {
   Gather,
   Scatter,
   AllToAll,
+  PointToPoint,  ///< a message from one rank to another, for headers and texts; no plan has it
 };
 
 /// Bytes of one element.
@@ -66,6 +67,10 @@ enum class Collective : uint8_t {
 [[nodiscard]] std::optional<Collective> parse_collective(std::string_view name);
 /// "all_reduce, reduce_scatter, …", for messages.
 [[nodiscard]] std::string collective_names();
+/// Does it combine elements of several ranks?
+[[nodiscard]] bool reduces(Collective collective);
+/// Does one rank differ from the others?
+[[nodiscard]] bool is_rooted(Collective collective);
 [[nodiscard]] bool is_valid(DataType type);
 [[nodiscard]] bool is_valid(RedOp op);
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "capi/group.h"
 #include "capi/process.h"
 
 using hetccl::Code;
@@ -20,7 +21,10 @@ using hetccl::TaskQueue;
 using hetccl::capi::finished;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
+using hetccl::capi::outside_group;
+using hetccl::capi::submit;
 using hetccl::capi::with;
+using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
 using hetccl::exec::Engine;
@@ -69,6 +73,7 @@ Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
             const hetcclConfig_t* config) {
   if (comm == nullptr) return null("comm");
   *comm = nullptr;
+  HETCCL_TRY(outside_group("making a communicator"));
   CommunicatorOptions options;
   if (config != nullptr) {
     HETCCL_ASSIGN(options, options_of(*config));
@@ -86,6 +91,7 @@ Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
 
 Status split(Communicator& parent, int color, int key, hetcclComm_t* newcomm,
              const hetcclConfig_t* config) {
+  HETCCL_TRY(outside_group("hetcclCommSplit"));
   std::optional<CommunicatorOptions> options;
   if (config != nullptr) {
     HETCCL_ASSIGN(options, options_of(*config));
@@ -104,7 +110,9 @@ hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm) {
 
 hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
                           void* recv, hetcclStream_t stream) {
-  return with(comm, [&](Communicator& self) { return self.call({signature, send, recv}, stream); });
+  return with(comm, [&](Communicator& self) {
+    return submit(self, CollectiveArguments{signature, send, recv}, stream);
+  });
 }
 
 // The same for one that reduces by `op`, built in or made on `comm`.
@@ -113,7 +121,7 @@ hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, Signature signatur
   return with(comm, [&](Communicator& self) -> Status {
     HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(op), signature.type));
     signature.op = how.op;
-    return self.call({signature, send, recv, how.factor}, stream);
+    return submit(self, CollectiveArguments{signature, send, recv, how.factor}, stream);
   });
 }
 
@@ -200,11 +208,17 @@ hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key, hetcclComm
 }
 
 hetcclResult_t hetcclCommFinalize(hetcclComm_t comm) {
-  return in_progress_or(with(comm, [](Communicator& self) { return self.finalize(); }), comm);
+  return in_progress_or(with(comm,
+                             [](Communicator& self) -> Status {
+                               HETCCL_TRY(outside_group("hetcclCommFinalize"));
+                               return self.finalize();
+                             }),
+                        comm);
 }
 
 hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
   return finished([&]() -> Status {
+    HETCCL_TRY(outside_group("hetcclCommDestroy"));
     HETCCL_ASSIGN(const auto owned, hetccl::capi::release(comm));
     return owned->finish();
   });

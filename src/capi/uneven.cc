@@ -2,6 +2,7 @@
 #include <numeric>
 #include <vector>
 
+#include "capi/group.h"
 #include "capi/process.h"
 #include "hetccl/hetccl.h"
 
@@ -15,6 +16,7 @@ using hetccl::Signature;
 using hetccl::Status;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
+using hetccl::capi::submit;
 using hetccl::capi::with;
 using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
@@ -82,7 +84,7 @@ hetcclResult_t hetcclAllGatherV(const void* sendbuff, void* recvbuff, const size
                                          "recvcounts", packed().output));
     call.signature.count = sum_of(call.output.counts);
     call.input = one_block(call.output.counts[static_cast<size_t>(self.rank())]);
-    return self.call(call, stream);
+    return submit(self, call, stream);
   });
 }
 
@@ -99,7 +101,7 @@ hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcoun
     call.signature.op = how.op;
     call.factor = how.factor;
     call.output = one_block(call.input.counts[static_cast<size_t>(self.rank())]);
-    return self.call(call, stream);
+    return submit(self, call, stream);
   });
 }
 
@@ -115,7 +117,7 @@ hetcclResult_t hetcclGatherV(const void* sendbuff, size_t sendcount, void* recvb
       HETCCL_ASSIGN(call.output, layout_of(recvcounts, displs, static_cast<size_t>(self.n_ranks()),
                                            "recvcounts", packed().output));
     }
-    return self.call(call, stream);
+    return submit(self, call, stream);
   });
 }
 
@@ -130,7 +132,7 @@ hetcclResult_t hetcclScatterV(const void* sendbuff, const size_t* sendcounts, co
       HETCCL_ASSIGN(call.input, layout_of(sendcounts, displs, static_cast<size_t>(self.n_ranks()),
                                           "sendcounts", packed().input));
     }
-    return self.call(call, stream);
+    return submit(self, call, stream);
   });
 }
 
@@ -145,6 +147,6 @@ hetcclResult_t hetcclAllToAllV(const void* sendbuff, const size_t* sendcounts,
     HETCCL_ASSIGN(call.input, layout_of(sendcounts, sdispls, ranks, "sendcounts", packed().input));
     HETCCL_ASSIGN(call.output,
                   layout_of(recvcounts, rdispls, ranks, "recvcounts", packed().output));
-    return self.call(call, stream);
+    return submit(self, call, stream);
   });
 }

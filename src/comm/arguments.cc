@@ -1,6 +1,7 @@
 #include "comm/arguments.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "plan/call.h"
 
@@ -47,6 +48,26 @@ Status check_own_block(const CollectiveArguments& arguments, uint32_t own) {
                static_cast<unsigned long long>(out), static_cast<unsigned long long>(in));
 }
 
+// The n-th message that a rank sends itself is the n-th that it receives from itself.
+Status check_own_messages(std::span<const exec::Message> messages, int rank) {
+  std::vector<const exec::Message*> sent, received;
+  for (const exec::Message& message : messages) {
+    if (message.peer == rank) (message.send ? sent : received).push_back(&message);
+  }
+  if (sent.size() != received.size()) {
+    return error(Code::InvalidUsage,
+                 "%zu messages to this rank itself, %zu from it: put both ends of each into one "
+                 "group",
+                 sent.size(), received.size());
+  }
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i]->count == received[i]->count && sent[i]->type == received[i]->type) continue;
+    return error(Code::InvalidArgument, "%s meets %s", describe(*sent[i]).c_str(),
+                 describe(*received[i]).c_str());
+  }
+  return {};
+}
+
 Extent even_extent(uint64_t blocks, uint64_t count, uint32_t own) {
   return {0, blocks * count, blocks > 1 ? own * count : 0};
 }
@@ -65,10 +86,11 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
     sent = even_extent(plan::send_blocks(call.collective, ranks), call.count, own);
     received = even_extent(plan::recv_blocks(call.collective, ranks), call.count, own);
   }
-  const bool both = plan::sends(call, rank) && plan::receives(call, rank);
-  if (call.uneven && both) HETCCL_TRY(check_own_block(arguments, own));
-  if (!plan::sends(call, rank)) sent = {};
-  if (!plan::receives(call, rank)) received = {};
+  const bool sends = plan::sends(call.collective, call.root, rank);
+  const bool receives = plan::receives(call.collective, call.root, rank);
+  if (call.uneven && sends && receives) HETCCL_TRY(check_own_block(arguments, own));
+  if (!sends) sent = {};
+  if (!receives) received = {};
   const bool lacks_recv = !received.empty() && arguments.recv == nullptr;
   if (lacks_recv || (!sent.empty() && arguments.send == nullptr)) {
     return error(Code::InvalidArgument, "%s is null but count is %llu",
@@ -89,6 +111,29 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
                                               "use the in-place form");
   }
   return {};
+}
+
+Status check(std::span<const exec::Message> messages, int rank, int n_ranks) {
+  for (const exec::Message& message : messages) {
+    if (!is_valid(message.type)) {
+      return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+                   static_cast<int>(message.type));
+    }
+    if (message.peer < 0 || message.peer >= n_ranks) {
+      return error(Code::InvalidArgument, "peer is %d: it must be from 0 to %d", message.peer,
+                   n_ranks - 1);
+    }
+    if (message.count > kMaxElements) {
+      return error(Code::InvalidArgument, "count %llu is too large",
+                   static_cast<unsigned long long>(message.count));
+    }
+    if (message.count > 0 && message.data == nullptr) {
+      return error(Code::InvalidArgument, "%s is null but count is %llu",
+                   message.send ? "sendbuff" : "recvbuff",
+                   static_cast<unsigned long long>(message.count));
+    }
+  }
+  return check_own_messages(messages, rank);
 }
 
 uint64_t elements_of_a_block(const CollectiveArguments& arguments, int n_ranks) {

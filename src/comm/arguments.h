@@ -1,9 +1,12 @@
 // What a caller of a collective passes, and whether it makes sense.
 #pragma once
 
+#include <span>
+
 #include "base/status.h"
 #include "base/types.h"
 #include "exec/operation.h"
+#include "exec/point_to_point.h"
 
 namespace hetccl::comm {
 
@@ -20,6 +23,10 @@ struct CollectiveArguments {
 /// InvalidArgument naming the argument: a type, root or operator that does not exist, a buffer that
 /// is null, blocks that do not fit into memory, buffers that overlap other than in place.
 Status check(const CollectiveArguments& arguments, int rank, int n_ranks);
+
+/// The same for messages that go at the same time: a type or peer that does not exist, memory that
+/// is null, messages to this rank itself without their other end.
+Status check(std::span<const exec::Message> messages, int rank, int n_ranks);
 
 /// The length of a block; of uneven ones their mean, or 0 where only the two ends of a block know
 /// it.

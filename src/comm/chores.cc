@@ -37,6 +37,11 @@ void Chores::wait() {
   done_.wait(lock, [this] { return !running_; });
 }
 
+bool Chores::idle() {
+  std::lock_guard lock(mutex_);
+  return !running_;
+}
+
 void Chores::run() {
   pthread_setname_np(pthread_self(), "hetccl-chores");
   std::unique_lock lock(mutex_);

@@ -22,6 +22,7 @@ class Chores {
   void post(std::function<void()> chore);
   /// Returns once nothing is left. Not from within a chore.
   void wait();
+  [[nodiscard]] bool idle();
 
  private:
   void run();

@@ -1,136 +1,33 @@
 #include "comm/communicator.h"
 
-#include "comm/arguments.h"
-#include "plan/call.h"
-
 namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
-namespace {
-constexpr size_t kMaxUserStreams = 64;
-}  // namespace
-
 Communicator::~Communicator() {
   cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
   chores_.wait();
+  for (Chores& connecting : connecting_) connecting.wait();
   if (executor_ != nullptr) {
-    if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
-    runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+    if (!is_idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
+    runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
   }
-  if (session_ != nullptr) session_->leave(recorder_.called());
+  if (session_ != nullptr) {
+    session_->leave(recorder_.called());
+    forget_visitors();
+  }
   write_trace();
-  if (executor_ != nullptr) runtime_.engine().remove(*executor_);
+  if (executor_ != nullptr) {
+    runtime_.engine().remove(*executor_);
+    runtime_.engine().remove(*messages_);
+  }
   runtime_.engine().exclusively([&] {
     channels_.clear();
+    message_channels_.clear();
     ccl_.reset();
     executor_.reset();
+    messages_.reset();
   });
-}
-
-Status Communicator::call(const CollectiveArguments& arguments, void* native_stream) {
-  HETCCL_TRY(check_ready());
-  HETCCL_TRY(check(arguments, rank(), n_ranks())
-                 .with(format("rank %d: %s", rank(), name_of(arguments.signature).c_str())));
-  HETCCL_ASSIGN(const uint64_t number, launch(arguments, native_stream));
-  auto& engine = runtime_.engine();
-  if (native_stream != nullptr) {
-    engine.notify();
-    return {};
-  }
-  // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
-  engine.wait([&] { return executor_->done(number); }, TimePoint::max());
-  return failure();
-}
-
-Result<uint64_t> Communicator::launch(const CollectiveArguments& arguments, void* native_stream) {
-  const TimePoint now = runtime_.engine().clock().now();
-  const TimePoint deadline = now + milliseconds(timeout_ms_.load());
-  std::unique_lock lock(launch_mutex_);
-  HETCCL_TRY(wait_for_room(lock, deadline));
-  HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  auto number = enqueue(arguments, native_stream, now, deadline);
-  if (number.ok()) return number;
-  // The others may have called it, and wait for this rank.
-  const std::string call = name_of(arguments.signature);
-  const Status status = number.status().with("launching " + call);
-  lock.unlock();
-  if (!failed_.load()) {
-    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
-  }
-  Status verdict = await_verdict();
-  // What was enqueued before it failed may still use the caller's memory.
-  stop(verdict);
-  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
-  return verdict;
-}
-
-Result<uint64_t> Communicator::enqueue(const CollectiveArguments& arguments, void* native_stream,
-                                       TimePoint now, TimePoint deadline) {
-  const Signature& signature = arguments.signature;
-  const plan::Spec spec = plan::spec_of(signature);
-  HETCCL_ASSIGN(const Program* program, program_for(spec));
-  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
-  HETCCL_TRY(reach(program->exec, signature, now, deadline));
-
-  const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  plan::Choice choice = plan::choose(spec, topology(), block, signature.type);
-  const Config& config = runtime_.config();
-  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
-  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
-
-  ++statistics_.operations;
-  statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
-  const exec::Call call{.send = arguments.send,
-                        .recv = arguments.recv,
-                        .signature = signature,
-                        .factor = arguments.factor,
-                        .sequence = sequence_++,
-                        .deadline = deadline,
-                        .launched = now,
-                        .input = arguments.input,
-                        .output = arguments.output};
-  return executor_->launch(program->exec, choice, call, *stream);
-}
-
-// Channels that no collective needed so far. All ranks make theirs in ascending order: of all that
-// wait, the two of the lowest pair wait for each other.
-Status Communicator::reach(const exec::Program& program, const Signature& call, TimePoint now,
-                           TimePoint deadline) {
-  for (const int peer : program.peers) {
-    if (channels_.count(peer) != 0) continue;
-    if (recorder_.called() == sequence_) {  // for others that ask where this rank is
-      exec::Record record;
-      record.sequence = sequence_;
-      record.signature = call;
-      record.launched = now;
-      recorder_.launch(record);
-    }
-    auto& engine = runtime_.engine();
-    engine.notify();  // what is in flight goes on
-    awaits_.store(static_cast<int64_t>(sequence_));
-    Status status;
-    if (departures_.first_incomplete() <= sequence_) {
-      status = error(Code::RemoteError, "rank %d has left the communicator", departures_.rank());
-    } else {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - engine.clock().now());
-      status = open_channel(peer, {std::max<int64_t>(left.count(), 1), cancel_.get()});
-    }
-    awaits_.store(-1);
-    if (status.code() == Code::Timeout) {
-      const auto given = std::chrono::round<milliseconds>(deadline - now);
-      const std::string text = describe(call, sequence_);
-      ask_why(Code::Timeout, -1,
-              {sequence_, text,
-               format("%s timed out after %lld ms", text.c_str(),
-                      static_cast<long long>(given.count())),
-               format("it connects to rank %d", peer)});
-      return await_verdict();
-    }
-    HETCCL_TRY(status.with(format("connecting to rank %d", peer)));
-    engine.exclusively([&] { use_channel(peer); });
-  }
-  return {};
 }
 
 Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
@@ -142,47 +39,6 @@ Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, 
                  rank());
   }
   return red_ops_.create(type, scalar, on_device ? ScalarRead::AtCall : ScalarRead::Now);
-}
-
-Status Communicator::wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  while (executor_->full()) {
-    lock.unlock();
-    auto& engine = runtime_.engine();
-    engine.notify();
-    const bool room = engine.wait([&] { return !executor_->full(); }, deadline);
-    lock.lock();
-    if (!room) {
-      return error(Code::Timeout, "rank %d: %zu collectives are in flight and none completed",
-                   rank(), exec::Executor::kMaxInFlight);
-    }
-  }
-  return {};
-}
-
-Result<const Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {
-  auto& program = programs_[spec];
-  if (program == nullptr) {
-    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology()));
-    HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
-    const uint64_t least = plan::least_bytes(spec, topology(), 1, DataType::Int8);
-    program = std::make_unique<Program>(Program{std::move(compiled), least});
-    ++statistics_.plans;
-  }
-  return program.get();
-}
-
-Result<device::Stream*> Communicator::stream_for(void* native) {
-  if (native == nullptr) return own_stream_.get();
-  // Streams come and go, and so does what is kept of them.
-  const uint64_t destroyed = runtime_.destroyed_host_streams();
-  if (destroyed != destroyed_streams_ || user_streams_.size() >= kMaxUserStreams) {
-    user_streams_.clear();
-    destroyed_streams_ = destroyed;
-  }
-  const auto known = user_streams_.find(native);
-  if (known != user_streams_.end()) return known->second.get();
-  HETCCL_ASSIGN(auto stream, device_->wrap_stream(native));
-  return user_streams_.emplace(native, std::move(stream)).first->second.get();
 }
 
 Status Communicator::known() {
@@ -223,7 +79,7 @@ Status Communicator::drain() {
   runtime_.engine().notify();
   Status status;
   do {
-    runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+    runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
     status = failure();
   } while (!close());
   session_->leave(recorder_.called());
@@ -242,7 +98,7 @@ Status Communicator::finalize() {
 // when one was faster.
 bool Communicator::close() {
   std::lock_guard launch_lock(launch_mutex_);
-  if (!executor_->idle()) return false;
+  if (!is_idle()) return false;
   phase_.store(Phase::Closed, std::memory_order_release);
   return true;
 }
@@ -260,7 +116,7 @@ void Communicator::shut_down(TimePoint deadline) {
   auto& engine = runtime_.engine();
   const auto busy = [&] {
     const Phase phase = phase_.load(std::memory_order_acquire);
-    return phase == Phase::Opening || (phase != Phase::Closed && !executor_->idle());
+    return phase == Phase::Opening || (phase != Phase::Closed && !is_idle());
   };
   engine.notify();
   engine.wait([&] { return !busy() || failed_.load(std::memory_order_acquire); }, deadline);
@@ -289,7 +145,7 @@ void Communicator::abort(const std::string& why) {
   stop(Status(Code::Aborted, cause));
   chores_.wait();
   // No memory of the user is touched once nothing is in flight.
-  runtime_.engine().wait([&] { return executor_->idle(); }, TimePoint::max());
+  runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
 }
 
 void Communicator::report(Code code, int culprit, const std::string& reason) {
@@ -315,9 +171,7 @@ void Communicator::ask_why(Code code, int culprit, const exec::Stall& stall) {
 
 void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
-  // Who is still setting up, or connects to it, waits for the other in vain.
-  if (static_cast<int64_t>(called) <= awaits_.load())
-    cancel_->set(error(Code::RemoteError, "rank %d has left the communicator", who));
+  // Who is still setting up waits for it in vain.
   if (phase_.load(std::memory_order_acquire) != Phase::Opening) return;
   cancel_->set(
       error(Code::RemoteError, "rank %d left while the communicator was being set up", who));
@@ -344,7 +198,10 @@ void Communicator::stop(Status status) {
   // launched.
   std::lock_guard lock(launch_mutex_);
   if (executor_ == nullptr) return;
-  runtime_.engine().exclusively([&] { executor_->abort(); });
+  runtime_.engine().exclusively([&] {
+    executor_->abort();
+    messages_->abort();
+  });
   runtime_.engine().notify();
 }
 
@@ -371,7 +228,7 @@ Status Communicator::await_verdict() {
 Statistics Communicator::statistics() {
   std::lock_guard lock(launch_mutex_);
   Statistics statistics = statistics_;
-  statistics.cross_bytes_sent = executor_->bytes_sent();
+  statistics.cross_bytes_sent = executor_->bytes_sent() + messages_->bytes_sent();
   return statistics;
 }
 

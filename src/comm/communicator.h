@@ -4,10 +4,14 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/cancel.h"
@@ -18,6 +22,7 @@
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
 #include "exec/executor.h"
+#include "exec/point_to_point.h"
 #include "plan/planner.h"
 #include "topology/topology.h"
 
@@ -45,7 +50,7 @@ struct Statistics {
 };
 
 /// Thread-safe; but ranks must agree on the order of their collectives.
-class Communicator {
+class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   /// Collective over all ranks of `id`; blocks within the init timeout, unless
   /// `options.blocking` is false: then it is `in_progress` until it is ready or has failed.
@@ -60,8 +65,24 @@ class Communicator {
   Result<std::shared_ptr<Communicator>> split(int color, int key,
                                               const CommunicatorOptions* options);
 
-  /// Enqueues on `native_stream`, or, when that is null, returns with the collective complete.
-  Status call(const CollectiveArguments& arguments, void* native_stream);
+  /// Whether it can be called: what `start` would find wrong with it.
+  Status check(const CollectiveArguments& arguments);
+  Status check(std::span<const exec::Message> messages);
+  /// What was started, for `complete`.
+  using Ticket = std::variant<uint64_t, exec::PointToPoint::Ticket>;
+  /// Enqueues on `native_stream`; without one the collective starts at once.
+  Result<Ticket> start(const CollectiveArguments& arguments, void* native_stream);
+  /// The same for messages that go at the same time. Connecting to their other ends goes on in the
+  /// background, until those have messages for this rank.
+  Result<Ticket> start(std::span<const exec::Message> messages, void* native_stream);
+  /// Waits, driving progress, for what was started without a stream.
+  Status complete(const Ticket& ticket);
+  /// `start`, and without a stream `complete`.
+  template <typename Arguments = CollectiveArguments>
+  Status call(const Arguments& arguments, void* native_stream) {
+    HETCCL_ASSIGN(const Ticket ticket, start(arguments, native_stream));
+    return native_stream != nullptr ? Status() : complete(ticket);
+  }
 
   /// Makes an operator for collectives of `type` on this communicator, which frees what is left.
   /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
@@ -99,6 +120,8 @@ class Communicator {
   [[nodiscard]] std::string dump();
 
  private:
+  /// How long the news of a failure may take that explains what is seen of it here.
+  static constexpr std::chrono::milliseconds kNewsTime{250};
   enum class Phase { Opening, Ready, Finalizing, Closed };
   /// A rank's place in a communicator to come.
   struct Place {
@@ -116,8 +139,7 @@ class Communicator {
   Status exchange_cards();
   Status open_cluster();
   Status open_executor();
-  Status open_channel(int peer, const WaitLimit& limit);
-  void use_channel(int peer);
+  Status open_messages();
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
@@ -133,16 +155,41 @@ class Communicator {
   struct Program {
     exec::Program exec;
     uint64_t least_bytes = 0;
+    bool reached = false;  ///< its peers are, or are being, connected
   };
-  // communicator.cc
-  Result<const Program*> program_for(const plan::Spec& spec);
+  // One call: a collective or messages.
+  struct Work {
+    const CollectiveArguments* collective = nullptr;
+    std::span<const exec::Message> messages{};
+    [[nodiscard]] std::string text() const;
+  };
+  struct Times {
+    TimePoint now, deadline;
+  };
+  // launch.cc
+  Result<Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
-  Result<uint64_t> launch(const CollectiveArguments& arguments, void* native_stream);
-  Result<uint64_t> enqueue(const CollectiveArguments& arguments, void* native_stream, TimePoint now,
-                           TimePoint deadline);
-  Status reach(const exec::Program& program, const Signature& call, TimePoint now,
-               TimePoint deadline);
-  Status wait_for_room(std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  Result<Ticket> launch(const Work& work, void* native_stream);
+  Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
+  Result<Ticket> enqueue_collective(const CollectiveArguments& arguments, void* native_stream,
+                                    const Times& times);
+  Result<Ticket> enqueue_messages(std::span<const exec::Message> messages, void* native_stream,
+                                  const Times& times);
+  Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  // connect.cc
+  void reach(Program& program);
+  Status meet(std::span<const exec::Message> messages);
+  void connect_later(std::vector<int> peers, bool for_messages);
+  Status connect(int peer, bool for_messages);
+  Result<std::unique_ptr<transport::Channel>> make_channel(uint64_t communicator, int peer,
+                                                           const WaitLimit& limit);
+  void forget_visitors();
+  [[nodiscard]] uint64_t messages_number() const;
+  // communicator.cc
+  [[nodiscard]] bool is_idle() const { return executor_->idle() && messages_->idle(); }
+  [[nodiscard]] bool crosses(int peer) const {
+    return topology().cluster_of(rank()) != topology().cluster_of(peer);
+  }
   Status await_verdict();
   Status drain();
   bool close();
@@ -170,13 +217,15 @@ class Communicator {
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
   std::unique_ptr<ccl::Communicator> ccl_;
-  std::map<int, std::unique_ptr<transport::Channel>>
-      channels_;                     // made at init, and under the mutex
-  std::atomic<int64_t> awaits_{-1};  // the call that waits for some to be made
+  // Made at init, and then where nobody drives.
+  std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
   std::unique_ptr<exec::Executor> executor_;
+  std::unique_ptr<exec::PointToPoint> messages_;
 
-  // Guards launching: what follows, and the executor's caller side.
+  // Guards launching: what follows, and the caller's side of both executors.
   std::mutex launch_mutex_;
+  std::set<int> reached_, met_;   // ranks that are connected, or being so: for plans, for messages
+  std::list<Chores> connecting_;  // one for all that goes at once
   std::unique_ptr<device::Stream> own_stream_;                     // for calls without a stream
   std::map<void*, std::unique_ptr<device::Stream>> user_streams_;  // used lately
   uint64_t destroyed_streams_ = 0;  // of the Runtime, when `user_streams_` was begun

@@ -13,10 +13,6 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
-namespace {
-constexpr milliseconds kNewsTime(250);
-}  // namespace
-
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
@@ -83,8 +79,13 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-  for (const int peer : plan::peers(rank(), topology()))
-    HETCCL_TRY(open_channel(peer, init_limit()).with("connecting to other clusters"));
+  for (const int peer : plan::peers(rank(), topology())) {
+    auto channel = make_channel(session_->communicator(), peer, init_limit());
+    if (!channel.ok()) return channel.status().with("connecting to other clusters");
+    channels_[peer] = std::move(channel).value();
+    reached_.insert(peer);
+  }
+  HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
   return session_->barrier(init_left_ms());
 }
@@ -169,27 +170,6 @@ Status Communicator::open_cluster() {
   return {};
 }
 
-Status Communicator::open_channel(int peer, const WaitLimit& limit) {
-  const bool near = topology().same_host(rank(), peer);
-  auto* transport = near ? runtime_.transport("shm") : nullptr;
-  if (transport == nullptr) transport = runtime_.transport("tcp");
-  const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
-  const auto address = addresses.find(transport->name());
-  if (address == addresses.end()) {
-    return error(Code::RemoteError, "rank %d offers no %s transport", peer,
-                 transport->name().c_str());
-  }
-  const transport::PeerId id{session_->communicator(), rank(), peer};
-  HETCCL_ASSIGN(channels_[peer],
-                transport->connect(id, address->second, session_->secret(), limit));
-  return {};
-}
-
-void Communicator::use_channel(int peer) {
-  const bool crosses = topology().cluster_of(rank()) != topology().cluster_of(peer);
-  executor_->connect({peer, channels_[peer].get(), crosses});
-}
-
 Status Communicator::open_executor() {
   exec::ExecutorOptions options;
   options.device = device_;
@@ -205,8 +185,23 @@ Status Communicator::open_executor() {
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   std::lock_guard lock(launch_mutex_);
   executor_ = std::move(executor);
-  for (const auto& [peer, channel] : channels_) use_channel(peer);
+  for (const auto& [peer, channel] : channels_) {
+    executor_->connect({peer, channel.get(), crosses(peer)});
+  }
   runtime_.engine().add(*executor_);
+  runtime_.engine().add(*messages_);
+  return {};
+}
+
+Status Communicator::open_messages() {
+  exec::PointToPointOptions options;
+  options.device = device_;
+  options.communicator = messages_number();
+  options.rank = rank();
+  options.departures = &departures_;
+  options.departure_grace = milliseconds(runtime_.config().liveness_ms);
+  options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
+  HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));
   return {};
 }
 

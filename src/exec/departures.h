@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 
 namespace hetccl::exec {
 
@@ -13,6 +14,7 @@ class Departures {
   /// `rank` has left after `called` calls, and makes no more.
   void add(int rank, uint64_t called) {
     std::lock_guard lock(mutex_);
+    left_.insert(rank);
     if (called >= least_called_.load(std::memory_order_relaxed)) return;
     rank_ = rank;
     least_called_.store(called, std::memory_order_release);
@@ -27,9 +29,16 @@ class Departures {
     return rank_;
   }
 
+  [[nodiscard]] bool has_left(int rank) const {
+    if (first_incomplete() == UINT64_MAX) return false;
+    std::lock_guard lock(mutex_);
+    return left_.contains(rank);
+  }
+
  private:
-  mutable std::mutex mutex_;  // guards `rank_`, and additions
+  mutable std::mutex mutex_;  // guards what follows, and additions
   int rank_ = -1;
+  std::set<int> left_;
   std::atomic<uint64_t> least_called_{UINT64_MAX};
 };
 

@@ -136,7 +136,7 @@ void Engine::sleep(TimePoint deadline) {
   }
   auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
   const bool silent = std::any_of(driven_.begin(), driven_.end(), [](Driven* driven) {
-    return driven->active() && driven->shm_source() == nullptr;
+    return driven->active() && driven->silent();
   });
   if (poll_only_ || silent) time = std::min<Duration>(time, kPollOnlySleep);
   const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};

@@ -30,6 +30,8 @@ class Driven {
   [[nodiscard]] virtual bool active() const = 0;
   /// Non-null while peers of the host advance it through shared memory.
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
+  /// Whether something advances it that wakes nobody.
+  [[nodiscard]] virtual bool silent() const = 0;
 };
 
 /// Thread-safe.

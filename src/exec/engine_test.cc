@@ -49,6 +49,7 @@ class Counter : public Driven {
   [[nodiscard]] bool active() const override { return finished_.load() < wanted_.load(); }
   // Announces what moves it, as shared memory does: the engine may sleep long.
   [[nodiscard]] hetccl::ShmSource* shm_source() override { return &source_; }
+  [[nodiscard]] bool silent() const override { return false; }
 
  private:
   struct Source : hetccl::ShmSource {

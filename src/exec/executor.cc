@@ -21,6 +21,14 @@ Executor::Executor(ExecutorOptions options) : options_(std::move(options)) {
 }
 
 void Executor::connect(const Peer& peer) {
+  if (aborted_ && peer.channel != nullptr) peer.channel->close();
+  bool known = false;
+  for (auto& lane : lanes_) {
+    if (lane.peer != peer.rank) continue;
+    lane.channel = peer.channel;
+    known = true;
+  }
+  if (known) return;
   lanes_.emplace_back(peer, true);
   lanes_.emplace_back(peer, false);
 }
@@ -72,6 +80,7 @@ bool Executor::poll(TimePoint now) {
 }
 
 bool Executor::poll_lane(Lane& lane) {
+  if (lane.channel == nullptr) return false;
   bool moved = complete(lane);
   while (post(lane)) moved = true;
   return moved;
@@ -206,7 +215,8 @@ void Executor::retire(TimePoint now) {
 
 void Executor::check(TimePoint now) {
   for (auto& lane : lanes_) {
-    if (lane.channel->status().ok() || entry_at(lane, lane.complete) == nullptr) continue;
+    if (lane.channel == nullptr || lane.channel->status().ok()) continue;
+    if (entry_at(lane, lane.complete) == nullptr) continue;
     return fault({lane.channel->status(), lane.peer, {}});
   }
   if (!check_library() || !check_departures(now)) return;
@@ -279,7 +289,9 @@ void Executor::fault(Fault fault) {
 void Executor::abort() {
   if (aborted_) return;
   aborted_ = true;
-  for (auto& lane : lanes_) lane.channel->close();
+  for (auto& lane : lanes_) {
+    if (lane.channel != nullptr) lane.channel->close();
+  }
   options_.ccl->abort();
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {

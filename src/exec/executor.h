@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "exec/departures.h"
 #include "exec/engine.h"
+#include "exec/fault.h"
 #include "exec/operation.h"
 #include "exec/recorder.h"
 #include "exec/tracer.h"
@@ -22,21 +23,6 @@
 #include "transport/transport.h"
 
 namespace hetccl::exec {
-
-/// A collective that does not complete. Other ranks may know why.
-struct Stall {
-  uint64_t sequence = 0;
-  std::string call;    ///< "all_reduce #3 (10 float32, sum)"
-  std::string what;    ///< "all_reduce #3 (10 float32, sum) timed out after 100 ms"
-  std::string detail;  ///< what this rank sees of it: "it waits for messages to or from rank 1"
-};
-
-/// What went wrong, and with which rank (-1: unknown).
-struct Fault {
-  Status status;
-  int rank = -1;
-  std::optional<Stall> stall;  ///< where `status` says no more than this
-};
 
 struct ExecutorOptions {
   device::Device* device = nullptr;
@@ -56,8 +42,8 @@ struct ExecutorOptions {
 /// How an executor reaches another rank.
 struct Peer {
   int rank = -1;
-  transport::Channel* channel = nullptr;
-  bool crosses = true;  ///< into another cluster
+  transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
+  bool crosses = true;                    ///< into another cluster
 };
 
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
@@ -69,8 +55,8 @@ class Executor : public Driven {
   static Result<std::unique_ptr<Executor>> create(ExecutorOptions options);
   ~Executor() override;
 
-  /// Before the first program is launched that exchanges messages with that rank. Call where
-  /// nobody drives (Engine::exclusively).
+  /// Before the first program is launched that exchanges messages with that rank, and again once
+  /// its channel is made. Call where nobody drives (Engine::exclusively).
   void connect(const Peer& peer);
 
   /// Enqueues `call` on `user`. The returned number is for `done`. `program` must outlive the
@@ -98,6 +84,7 @@ class Executor : public Driven {
     return launched_.load(std::memory_order_acquire) != retired_.load(std::memory_order_acquire);
   }
   [[nodiscard]] ShmSource* shm_source() override { return options_.ccl->shm_source(); }
+  [[nodiscard]] bool silent() const override { return options_.ccl->shm_source() == nullptr; }
 
  private:
   // A place in a lane's list of messages, over all operations.

@@ -4,31 +4,14 @@
 
 namespace hetccl::plan {
 
-bool is_rooted(Collective collective) {
-  return collective == Collective::Broadcast || collective == Collective::Reduce ||
-         collective == Collective::Gather || collective == Collective::Scatter;
+bool sends(Collective collective, int root, int rank) {
+  const bool root_alone = collective == Collective::Broadcast || collective == Collective::Scatter;
+  return collective != Collective::Barrier && (!root_alone || rank == root);
 }
 
-bool is_direct(Collective collective) {
-  return collective == Collective::Gather || collective == Collective::Scatter ||
-         collective == Collective::AllToAll;
-}
-
-bool reduces(Collective collective) {
-  return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
-         collective == Collective::Reduce;
-}
-
-bool sends(const Signature& call, int rank) {
-  const bool root_alone =
-      call.collective == Collective::Broadcast || call.collective == Collective::Scatter;
-  return call.collective != Collective::Barrier && (!root_alone || rank == call.root);
-}
-
-bool receives(const Signature& call, int rank) {
-  const bool root_alone =
-      call.collective == Collective::Reduce || call.collective == Collective::Gather;
-  return call.collective != Collective::Barrier && (!root_alone || rank == call.root);
+bool receives(Collective collective, int root, int rank) {
+  const bool root_alone = collective == Collective::Reduce || collective == Collective::Gather;
+  return collective != Collective::Barrier && (!root_alone || rank == root);
 }
 
 Spec spec_of(const Signature& call) {

@@ -6,21 +6,12 @@
 
 namespace hetccl::plan {
 
-/// Does one rank differ from the others?
-[[nodiscard]] bool is_rooted(Collective collective);
-
-/// Does every block go straight from one rank to another, within clusters too?
-[[nodiscard]] bool is_direct(Collective collective);
-
-/// Does it combine elements of several ranks?
-[[nodiscard]] bool reduces(Collective collective);
-
 /// What of a call decides its plan.
 [[nodiscard]] Spec spec_of(const Signature& call);
 
 /// Does `rank` pass something to send, or get something?
-[[nodiscard]] bool sends(const Signature& call, int rank);
-[[nodiscard]] bool receives(const Signature& call, int rank);
+[[nodiscard]] bool sends(Collective collective, int root, int rank);
+[[nodiscard]] bool receives(Collective collective, int root, int rank);
 
 /// Blocks in the buffer that each rank sends, and in the one it receives.
 [[nodiscard]] uint32_t send_blocks(Collective collective, uint32_t n_ranks);

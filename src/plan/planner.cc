@@ -21,8 +21,14 @@ constexpr uint64_t kMaxSlices = 64;                    // of one collective
 constexpr int64_t kUnknownMbps = 1000;
 constexpr uint64_t kSliceMicroseconds = 2000;  // of the slowest link's time
 
+/// Does every block go straight from one rank to another, within clusters too?
+bool is_pairwise(Collective collective) {
+  return collective == Collective::Gather || collective == Collective::Scatter ||
+         collective == Collective::AllToAll;
+}
+
 RankPlan plan_collective(Builder builder) {
-  if (is_direct(builder.spec().collective)) return plan_direct(std::move(builder));
+  if (is_pairwise(builder.spec().collective)) return plan_direct(std::move(builder));
   if (builder.n_clusters() == 1) return plan_one_cluster(std::move(builder));
   switch (builder.spec().collective) {
     case Collective::AllReduce:
@@ -157,6 +163,7 @@ uint64_t least_bytes(const Spec& spec, const Topology& topology, uint64_t count,
       return blocks * bytes;
     }
     case Collective::Barrier:
+    case Collective::PointToPoint:
       break;
   }
   return 0;

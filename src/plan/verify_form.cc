@@ -26,18 +26,16 @@ struct Form {
     return region.block < blocks && of_input && region.begin.den > 0 && region.end.den > 0 &&
            !(region.end < region.begin) && region.end.num <= region.end.den;
   }
-  [[nodiscard]] bool has_output() const {
-    const bool at_root =
-        spec.collective == Collective::Reduce || spec.collective == Collective::Gather;
-    return !at_root || rank == spec.root;
-  }
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
     return plan::unit_of(spec, topology.n_ranks(), rank, region);
   }
   [[nodiscard]] bool readable(const Region& region) const { return valid(region); }
   [[nodiscard]] bool writable(const Region& region) const {
+    // A barrier's messages name its output, and carry nothing.
+    const bool has_output =
+        spec.collective == Collective::Barrier || receives(spec.collective, spec.root, rank);
     return valid(region) && region.buffer != Buffer::Input &&
-           (region.buffer != Buffer::Output || has_output());
+           (region.buffer != Buffer::Output || has_output);
   }
 
   [[nodiscard]] const char* fault_of_shards(const Step& step) const {

@@ -2,6 +2,7 @@
 // one slice, in one possible order, stands for all.
 #include <algorithm>
 
+#include "plan/call.h"
 #include "plan/expression.h"
 #include "plan/verify_model.h"
 
@@ -15,10 +16,7 @@ class Execution {
     for (int rank = 0; rank < model.n_ranks(); ++rank) {
       memory_.emplace_back(size_t{model.n_locations(rank)} * model.n_cells(),
                            Expressions::kUndefined);
-      const bool reads_input = (model.spec().collective != Collective::Broadcast &&
-                                model.spec().collective != Collective::Scatter) ||
-                               rank == model.spec().root;
-      if (!reads_input || model.spec().collective == Collective::Barrier) continue;
+      if (!sends(model.spec().collective, model.spec().root, rank)) continue;
       for (uint32_t block = 0; block < model.plan(rank).input_blocks; ++block) {
         const NodeId node = expressions_.input(rank, block);
         for (NodeId& cell : view(rank, {Buffer::Input, block})) cell = node;
@@ -197,11 +195,8 @@ class Execution {
   }
 
   Status check_outputs() {
-    if (model_.spec().collective == Collective::Barrier) return {};
     for (int rank = 0; rank < model_.n_ranks(); ++rank) {
-      const bool at_root = model_.spec().collective == Collective::Reduce ||
-                           model_.spec().collective == Collective::Gather;
-      if (at_root && rank != model_.spec().root) continue;
+      if (!receives(model_.spec().collective, model_.spec().root, rank)) continue;
       for (uint32_t block = 0; block < model_.plan(rank).output_blocks; ++block) {
         const std::span<NodeId> cells = view(rank, {Buffer::Output, block});
         for (size_t cell = 0; cell < cells.size(); ++cell) {

@@ -57,8 +57,12 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
 }
 
 bool is_valid(const Signature& signature) {
-  return signature.collective <= Collective::AllToAll && hetccl::is_valid(signature.type) &&
+  return signature.collective <= Collective::PointToPoint && hetccl::is_valid(signature.type) &&
          hetccl::is_valid(signature.op);
+}
+
+const char* type_of(const MessageInfo& info) {
+  return name_of(info.signature.type).data();  // of a literal
 }
 
 Status differ(std::string what) {
@@ -104,6 +108,12 @@ Status check(const Header& header, const Transfer& posted, int peer) {
         "rank %d called %s on another communicator (%016" PRIx64 "), this rank %s on %016" PRIx64
         "; all ranks must use their communicators in one order",
         peer, their_call.c_str(), theirs.communicator, our_call.c_str(), ours.communicator));
+  if (ours.signature.collective == Collective::PointToPoint)
+    return differ(format("rank %d sends %" PRIu64 " %s, tag %u, where this rank receives %" PRIu64
+                         " %s, tag %u; messages from one rank to another meet in the order of the "
+                         "calls, and both ends pass the same",
+                         peer, theirs.signature.count, type_of(theirs), theirs.step,
+                         ours.signature.count, type_of(ours), ours.step));
   if (theirs.signature != ours.signature || theirs.sequence != ours.sequence)
     return differ(format(
         "rank %d called %s as collective %" PRIu64 ", this rank called %s as collective %" PRIu64

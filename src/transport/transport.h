@@ -28,7 +28,7 @@ struct MessageInfo {
   uint64_t communicator = 0;  ///< the communicator's agreed number
   uint64_t sequence = 0;      ///< of the collective within its communicator
   uint32_t slice = 0;
-  uint32_t step = 0;    ///< the plan's number of this message; equal at both ends
+  uint32_t step = 0;    ///< the plan's number of this message, or its tag; equal at both ends
   Signature signature;  ///< of the call, so that a mismatch can be explained
 };
 
@@ -69,7 +69,7 @@ struct PeerId {
 };
 
 /// One transport of one Runtime: its listener and its channels. `connect` is called by both ends
-/// and is thread-safe; everything else from one thread at a time.
+/// and is thread-safe; unless noted, everything else from one thread at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -81,6 +81,9 @@ class Transport {
   virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                                    const std::vector<uint8_t>& secret,
                                                    const WaitLimit& limit) = 0;
+  /// Rank `self` connects no more within `communicator`: lets go of what peers began there that it
+  /// has not taken, which they see as a closed channel. Thread-safe.
+  virtual void forget(uint64_t communicator, int self) = 0;
   /// Moves what can be moved without blocking: true when anything moved.
   virtual bool progress() = 0;
   /// A descriptor that polls readable when `progress` has something to do, or -1 for shared memory

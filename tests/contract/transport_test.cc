@@ -438,6 +438,32 @@ TEST_CASE("a rank may come long before its peer") {
   });
 }
 
+TEST_CASE("what a peer began and nobody took is let go") {
+  for_each_kind([](const Kind& kind) {
+    Rank ranks[3] = {make_rank(kind), make_rank(kind), make_rank(kind)};
+    // Rank 1 waits for rank 2 alone, and meanwhile serves whoever comes.
+    std::unique_ptr<Channel> lonely;
+    std::thread zero([&] {
+      auto made = ranks[0].transport->connect({7, 0, 1}, ranks[1].address, secret(1), kPatienceMs);
+      REQUIRE_MESSAGE(made.ok(), made.status().message());
+      lonely = std::move(made).value();
+    });
+    auto missed = ranks[1].transport->connect({7, 1, 2}, ranks[2].address, secret(1), 500);
+    CHECK(missed.status().code() == Code::Timeout);
+    zero.join();
+    char byte = 0;
+    lonely->post_recv({&byte, 1, {}});
+    ranks[1].transport->forget(8, 1);
+    ranks[1].transport->forget(7, 0);
+    for (int i = 0; i < 100; ++i) ranks[0].transport->progress();
+    CHECK(lonely->status().ok());
+    ranks[1].transport->forget(7, 1);
+    const auto end = steady_clock().now() + milliseconds(kPatienceMs);
+    while (lonely->status().ok() && steady_clock().now() < end) ranks[0].transport->progress();
+    CHECK(lonely->status().code() == Code::RemoteError);
+  });
+}
+
 TEST_CASE("strangers at the listener disturb nobody") {
   const Kind kind = tcp(2);
   Rank ranks[2] = {make_rank(kind), make_rank(kind)};

@@ -8,7 +8,6 @@
 #include "fake/fake_device.h"
 
 namespace hetccl::exec {
-namespace {
 
 using fake::Case;
 using fake::FakeDevice;
@@ -36,8 +35,6 @@ void download(device::Device& device, std::vector<std::byte>& to, const void* fr
   fake != nullptr ? fake->download(to.data(), from, to.size())
                   : static_cast<void>(std::memcpy(to.data(), from, to.size()));
 }
-
-}  // namespace
 
 JobRank::JobRank(int rank, const topology::Topology& topology, const JobOptions& options,
                  fake::Network& network)

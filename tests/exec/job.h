@@ -27,6 +27,12 @@ struct JobOptions {
   Duration deadline = std::chrono::seconds(60);
 };
 
+/// The device of a rank of such a job; null when there is none.
+std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank);
+/// Copies to or from a device's memory at once.
+void upload(device::Device& device, void* to, const std::vector<std::byte>& from);
+void download(device::Device& device, std::vector<std::byte>& to, const void* from);
+
 /// One rank. Its methods are called by one thread.
 class JobRank {
  public:

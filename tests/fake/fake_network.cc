@@ -126,6 +126,7 @@ class NetworkTransport : public Transport {
     for (auto& wire : wires_) moved |= wire->move();
     return moved;
   }
+  void forget(uint64_t /*communicator*/, int /*self*/) override {}
   int poll_fd() const override { return -1; }
   ShmSource* shm_source() override { return nullptr; }
   uint64_t bytes_sent() const override { return 0; }

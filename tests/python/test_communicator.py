@@ -120,6 +120,44 @@ def test_bad_arguments_are_refused_and_the_communicator_lives_on():
     assert run_ranks(2, refused) == [True, True]
 
 
+def messages(comm):
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    mine, got, total = array("i", [comm.rank] * 3), array("i", [-1] * 3), array("f", [1.0])
+    with hetccl.group():
+        comm.all_reduce(total)
+        with hetccl.group():
+            comm.send(mine, right)
+        comm.recv(got, left)
+        assert list(got) == [-1] * 3
+        assert total[0] == 1
+    assert list(got) == [left] * 3
+    assert total[0] == comm.size
+    if comm.rank == 0:
+        comm.send(b"words", 1, dtype="uint8")
+    if comm.rank == 1:
+        words = bytearray(5)
+        comm.recv(words, 0, dtype="uint8")
+        assert words == b"words"
+    with pytest.raises(ZeroDivisionError), hetccl.group():
+        comm.send(mine, right)  # dropped
+        raise ZeroDivisionError
+    with pytest.raises(HetcclError, match="peer is 9"), hetccl.group():
+        comm.send(mine, right)
+        comm.send(mine, 9)
+    out, into = hetccl.Stream(), hetccl.Stream()
+    comm.send(mine, right, stream=out)
+    comm.recv(got, left, stream=into)
+    for stream in (out, into):
+        stream.synchronize()
+        stream.close()
+    return list(got)
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "b", "a")])
+def test_messages_and_groups(labels):
+    assert run_ranks(3, messages, labels) == [[2] * 3, [0] * 3, [1] * 3]
+
+
 def alone(comm):
     value = array("f", [2.5])
     comm.all_reduce(bytes(value), value, dtype="float32")  # what is only sent may be read-only

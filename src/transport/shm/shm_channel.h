@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fifo.h"
 #include "base/shared_memory.h"
-#include "transport/fifo.h"
 #include "transport/message.h"
 #include "transport/shm/pipe.h"
 

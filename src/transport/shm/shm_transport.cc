@@ -72,6 +72,7 @@ class ShmTransport final : public Transport, public ShmSource {
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
                                            const WaitLimit& limit) override;
+  void forget(uint64_t communicator, int self) override;
   bool progress() override;
   [[nodiscard]] int poll_fd() const override { return -1; }
   [[nodiscard]] ShmSource* shm_source() override { return this; }
@@ -254,6 +255,15 @@ Status ShmTransport::attach(const Offer& offer, const Wait& wait) {
   segment.accepted.store(1, std::memory_order_release);
   accepted_.insert_or_assign({offer.communicator, offer.to, offer.from}, std::move(memory));
   return {};
+}
+
+void ShmTransport::forget(uint64_t communicator, int self) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(accepted_, [&](const auto& entry) {
+    if (std::get<0>(entry.first) != communicator || std::get<1>(entry.first) != self) return false;
+    reinterpret_cast<Segment*>(entry.second.data())->sides[1].closed.store(1);
+    return true;
+  });
 }
 
 bool ShmTransport::progress() {

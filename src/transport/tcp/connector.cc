@@ -281,6 +281,13 @@ void Connector::admit(Visitor& visitor) {
     if (key_of(wait->id) == key) wait->ring();
 }
 
+void Connector::forget(uint64_t communicator, int self) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(admitted_, [&](const auto& entry) {
+    return std::get<0>(entry.first) == communicator && std::get<1>(entry.first) == self;
+  });
+}
+
 // Known while any thread connects within that communicator: its ranks may come in any order.
 const net::Key* Connector::key_of(const net::Hello& hello) const {
   if (hello.purpose != kPurpose) return nullptr;

@@ -40,6 +40,10 @@ class Connector {
   Result<std::vector<net::Wire>> connect(const PeerId& id, const Endpoint& peer,
                                          const net::Secret& secret, const Limit& limit);
 
+  /// Drops what peers have dialled for rank `self` of `communicator` and it has not taken.
+  /// Thread-safe.
+  void forget(uint64_t communicator, int self);
+
  private:
   using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
   struct Dial;

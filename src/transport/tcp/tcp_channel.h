@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/fifo.h"
+#include "base/fifo.h"
 #include "transport/tcp/stream.h"
 
 namespace hetccl::transport::tcp {

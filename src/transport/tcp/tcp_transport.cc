@@ -33,6 +33,9 @@ class TcpTransport final : public Transport {
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
                                            const WaitLimit& limit) override;
+  void forget(uint64_t communicator, int self) override {
+    if (connector_) connector_->forget(communicator, self);
+  }
   bool progress() override;
   [[nodiscard]] int poll_fd() const override { return poller_->epoll.get(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace hetccl::transport {
+namespace hetccl {
 
 template <typename T>
 class Fifo {
@@ -36,4 +36,4 @@ class Fifo {
   size_t head_ = 0, size_ = 0;
 };
 
-}  // namespace hetccl::transport
+}  // namespace hetccl

@@ -1,0 +1,58 @@
+"""Groups of calls, per thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hetccl import _lib
+
+
+class _Noted(threading.local):
+    """The calls of this thread's open groups."""
+
+    groups = 0
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+
+_noted = _Noted()
+
+
+def call(one: Callable[[], None]) -> None:
+    """Calls at once, or when this thread's group ends."""
+    if _noted.groups:
+        _noted.calls.append(one)
+    else:
+        one()
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Within ``with``, sends, receives and collectives of this thread are only noted. At its end
+    all sends and receives go at the same time, then the collectives in their order.
+
+    Groups may nest: the outermost one makes the calls; where one of them is wrong, it makes none.
+    An exception that leaves the block drops them.
+    """
+    _noted.groups += 1
+    try:
+        yield
+        if _noted.groups == 1:
+            _make(_noted.calls)
+    finally:
+        _noted.groups -= 1
+        if _noted.groups == 0:
+            _noted.calls = []
+
+
+def _make(calls: list[Callable[[], None]]) -> None:
+    library = _lib.library()
+    library.call("hetcclGroupStart")
+    try:
+        for call in calls:
+            call()
+    finally:
+        library.call("hetcclGroupEnd")

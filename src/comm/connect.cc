@@ -1,0 +1,110 @@
+// Channels to other ranks: those that plans need from the first are made at init, the rest in the
+// background when a call first needs them, which never blocks its caller.
+#include <algorithm>
+
+#include "comm/communicator.h"
+
+namespace hetccl::comm {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// A channel for messages meets no channel of collectives.
+constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
+// The other end may be long in coming: deadlines are those of what waits for the channel.
+constexpr int64_t kPatienceMs = 100'000'000'000;
+
+}  // namespace
+
+uint64_t Communicator::messages_number() const {
+  return session_->communicator() ^ kMessagesMark;
+}
+
+Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(uint64_t communicator,
+                                                                       int peer,
+                                                                       const WaitLimit& limit) {
+  const bool near = topology().same_host(rank(), peer);
+  auto* transport = near ? runtime_.transport("shm") : nullptr;
+  if (transport == nullptr) transport = runtime_.transport("tcp");
+  const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
+  const auto address = addresses.find(transport->name());
+  if (address == addresses.end()) {
+    return error(Code::RemoteError, "rank %d offers no %s transport", peer,
+                 transport->name().c_str());
+  }
+  return transport->connect({communicator, rank(), peer}, address->second, session_->secret(),
+                            limit);
+}
+
+// All ranks make the channels of one collective in ascending order: of all that wait, the two of
+// the lowest pair wait for each other.
+void Communicator::reach(Program& program) {
+  std::vector<int> missing;
+  for (const int peer : program.exec.peers) {
+    if (reached_.insert(peer).second) missing.push_back(peer);
+  }
+  program.reached = true;
+  if (missing.empty()) return;
+  runtime_.engine().exclusively([&] {
+    for (const int peer : missing) executor_->connect({peer, nullptr, crosses(peer)});
+  });
+  connect_later(std::move(missing), false);
+}
+
+// Ranks send and receive in no common order, so that no channel may wait for another to be made.
+Status Communicator::meet(std::span<const exec::Message> messages) {
+  for (const exec::Message& message : messages) {
+    const int peer = message.peer;
+    if (peer == rank() || !met_.insert(peer).second) continue;
+    Status status;
+    runtime_.engine().exclusively([&] { status = messages_->meet(peer); });
+    HETCCL_TRY(std::move(status));
+    connect_later({peer}, true);
+  }
+  return {};
+}
+
+void Communicator::connect_later(std::vector<int> peers, bool for_messages) {
+  auto chores = std::find_if(connecting_.begin(), connecting_.end(),
+                             [](Chores& some) { return some.idle(); });
+  if (chores == connecting_.end()) chores = connecting_.emplace(connecting_.end());
+  chores->post([this, peers = std::move(peers), for_messages] {
+    for (const int peer : peers) {
+      const Status status = connect(peer, for_messages).with(format("connecting to rank %d", peer));
+      if (status.ok()) continue;
+      {
+        // It may be how a failure looks from here of which all are about to be told.
+        std::unique_lock lock(failure_mutex_);
+        verdict_.wait_for(lock, kNewsTime, [&] { return !failure_.ok() || cancel_->is_set(); });
+      }
+      if (cancel_->is_set() || failed_.load()) return;
+      return report(status.code(), peer, format("rank %d: %s", rank(), status.message().c_str()));
+    }
+  });
+}
+
+// What others began to connect and this rank never did.
+void Communicator::forget_visitors() {
+  for (const auto& listening : runtime_.listening()) {
+    for (const uint64_t number : {session_->communicator(), messages_number()}) {
+      listening.transport->forget(number, rank());
+    }
+  }
+}
+
+Status Communicator::connect(int peer, bool for_messages) {
+  const uint64_t number = for_messages ? messages_number() : session_->communicator();
+  HETCCL_ASSIGN(auto made, make_channel(number, peer, {kPatienceMs, cancel_.get()}));
+  auto& engine = runtime_.engine();
+  engine.exclusively([&] {
+    auto& channel = (for_messages ? message_channels_ : channels_)[peer];
+    channel = std::move(made);
+    for_messages ? messages_->connect(peer, channel.get(), crosses(peer))
+                 : executor_->connect({peer, channel.get(), crosses(peer)});
+  });
+  engine.notify();
+  return {};
+}
+
+}  // namespace hetccl::comm

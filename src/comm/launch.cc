@@ -1,0 +1,180 @@
+// From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+#include "comm/arguments.h"
+#include "comm/communicator.h"
+#include "plan/call.h"
+
+namespace hetccl::comm {
+
+using std::chrono::milliseconds;
+
+namespace {
+constexpr size_t kMaxUserStreams = 64;
+}  // namespace
+
+std::string Communicator::Work::text() const {
+  if (collective != nullptr) return name_of(collective->signature);
+  return messages.size() == 1 ? describe(messages.front())
+                              : format("%zu messages", messages.size());
+}
+
+Status Communicator::check(const CollectiveArguments& arguments) {
+  HETCCL_TRY(check_ready());
+  Status status = comm::check(arguments, rank(), n_ranks());
+  if (status.ok()) return status;
+  return status.with(format("rank %d: %s", rank(), Work{&arguments}.text().c_str()));
+}
+
+Status Communicator::check(std::span<const exec::Message> messages) {
+  HETCCL_TRY(check_ready());
+  Status status = comm::check(messages, rank(), n_ranks());
+  if (status.ok()) return status;
+  return status.with(format("rank %d: %s", rank(), Work{nullptr, messages}.text().c_str()));
+}
+
+Result<Communicator::Ticket> Communicator::start(const CollectiveArguments& arguments,
+                                                 void* native_stream) {
+  HETCCL_TRY(check(arguments));
+  return launch({&arguments}, native_stream);
+}
+
+Result<Communicator::Ticket> Communicator::start(std::span<const exec::Message> messages,
+                                                 void* native_stream) {
+  HETCCL_TRY(check(messages));
+  return launch({nullptr, messages}, native_stream);
+}
+
+Status Communicator::complete(const Ticket& ticket) {
+  const auto done = [&] {
+    const auto* number = std::get_if<uint64_t>(&ticket);
+    return number != nullptr ? executor_->done(*number)
+                             : exec::PointToPoint::done(std::get<1>(ticket));
+  };
+  // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
+  runtime_.engine().wait(done, TimePoint::max());
+  return failure();
+}
+
+Result<Communicator::Ticket> Communicator::launch(const Work& work, void* native_stream) {
+  auto& engine = runtime_.engine();
+  const TimePoint now = engine.clock().now();
+  const Times times{now, now + milliseconds(timeout_ms_.load())};
+  std::unique_lock lock(launch_mutex_);
+  HETCCL_TRY(wait_for_room(work, lock, times.deadline));
+  HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  auto ticket = enqueue(work, native_stream, times);
+  lock.unlock();
+  if (ticket.ok()) {
+    if (native_stream != nullptr) engine.notify();
+    return ticket;
+  }
+  // The others may have called it, and wait for this rank.
+  const Status status = ticket.status().with("launching " + work.text());
+  if (!failed_.load()) {
+    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
+  }
+  Status verdict = await_verdict();
+  // What was enqueued before it failed may still use the caller's memory.
+  stop(verdict);
+  engine.wait([&] { return is_idle(); }, TimePoint::max());
+  return verdict;
+}
+
+Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* native_stream,
+                                                   const Times& times) {
+  ++statistics_.operations;
+  return work.collective != nullptr ? enqueue_collective(*work.collective, native_stream, times)
+                                    : enqueue_messages(work.messages, native_stream, times);
+}
+
+Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveArguments& arguments,
+                                                              void* native_stream,
+                                                              const Times& times) {
+  const Signature& signature = arguments.signature;
+  const plan::Spec spec = plan::spec_of(signature);
+  HETCCL_ASSIGN(Program * program, program_for(spec));
+  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  if (!program->reached) reach(*program);
+
+  const uint64_t block = elements_of_a_block(arguments, n_ranks());
+  plan::Choice choice = plan::choose(spec, topology(), block, signature.type);
+  const Config& config = runtime_.config();
+  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
+  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
+
+  statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
+  const exec::Call call{.send = arguments.send,
+                        .recv = arguments.recv,
+                        .signature = signature,
+                        .factor = arguments.factor,
+                        .sequence = sequence_++,
+                        .deadline = times.deadline,
+                        .launched = times.now,
+                        .input = arguments.input,
+                        .output = arguments.output};
+  HETCCL_ASSIGN(const uint64_t number, executor_->launch(program->exec, choice, call, *stream));
+  return Ticket(number);
+}
+
+Result<Communicator::Ticket> Communicator::enqueue_messages(std::span<const exec::Message> messages,
+                                                            void* native_stream,
+                                                            const Times& times) {
+  HETCCL_TRY(meet(messages));
+  device::Stream* stream = nullptr;
+  if (native_stream != nullptr) {
+    HETCCL_ASSIGN(stream, stream_for(native_stream));
+  }
+  for (const exec::Message& message : messages) {
+    if (message.send && crosses(message.peer)) {
+      statistics_.least_cross_bytes += message.count * size_of(message.type);
+    }
+  }
+  HETCCL_ASSIGN(const auto ticket, messages_->launch(messages, times.now, times.deadline, stream));
+  return Ticket(ticket);
+}
+
+Status Communicator::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock,
+                                   TimePoint deadline) {
+  const auto full = [&] {
+    return work.collective != nullptr ? executor_->full() : messages_->full();
+  };
+  while (full()) {
+    lock.unlock();
+    auto& engine = runtime_.engine();
+    engine.notify();
+    const bool room = engine.wait([&] { return !full(); }, deadline);
+    lock.lock();
+    if (!room) {
+      return error(Code::Timeout, "rank %d: %zu operations are in flight and none completed",
+                   rank(), exec::Executor::kMaxInFlight);
+    }
+  }
+  return {};
+}
+
+Result<Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {
+  auto& program = programs_[spec];
+  if (program == nullptr) {
+    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology()));
+    HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
+    const uint64_t least = plan::least_bytes(spec, topology(), 1, DataType::Int8);
+    program = std::make_unique<Program>(Program{std::move(compiled), least});
+    ++statistics_.plans;
+  }
+  return program.get();
+}
+
+Result<device::Stream*> Communicator::stream_for(void* native) {
+  if (native == nullptr) return own_stream_.get();
+  // Streams come and go, and so does what is kept of them.
+  const uint64_t destroyed = runtime_.destroyed_host_streams();
+  if (destroyed != destroyed_streams_ || user_streams_.size() >= kMaxUserStreams) {
+    user_streams_.clear();
+    destroyed_streams_ = destroyed;
+  }
+  const auto known = user_streams_.find(native);
+  if (known != user_streams_.end()) return known->second.get();
+  HETCCL_ASSIGN(auto stream, device_->wrap_stream(native));
+  return user_streams_.emplace(native, std::move(stream)).first->second.get();
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,27 @@
+// What an executor tells when something fails.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+
+namespace hetccl::exec {
+
+/// A collective that does not complete. Other ranks may know why.
+struct Stall {
+  uint64_t sequence = 0;
+  std::string call;    ///< "all_reduce #3 (10 float32, sum)"
+  std::string what;    ///< "all_reduce #3 (10 float32, sum) timed out after 100 ms"
+  std::string detail;  ///< what this rank sees of it: "it waits for messages to or from rank 1"
+};
+
+/// What went wrong, and with which rank (-1: unknown).
+struct Fault {
+  Status status;
+  int rank = -1;
+  std::optional<Stall> stall;  ///< where `status` says no more than this
+};
+
+}  // namespace hetccl::exec

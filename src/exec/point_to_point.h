@@ -1,0 +1,198 @@
+// Messages from one rank to another, beside the collectives: no plan has them, since ranks call
+// them by no common order. Each direction between two ranks has an order of its own, that of the
+// calls; and its own channels, so that a message that waits for its other end holds up nothing
+// else. All messages of one call go at the same time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fifo.h"
+#include "device/device.h"
+#include "exec/departures.h"
+#include "exec/engine.h"
+#include "exec/fault.h"
+#include "exec/operation.h"
+#include "transport/transport.h"
+
+namespace hetccl::exec {
+
+/// One end of one message.
+struct Message {
+  bool send = false;  ///< else receive
+  int peer = -1;      ///< this rank itself: the call has the other end too
+  void* data = nullptr;
+  DataType type{};
+  uint64_t count = 0;  ///< elements
+  uint32_t tag = 0;    ///< equal at both ends
+};
+/// "send of 10 float32 to rank 1".
+[[nodiscard]] std::string describe(const Message& message);
+
+struct PointToPointOptions {
+  device::Device* device = nullptr;
+  uint64_t communicator = 0;  ///< what headers carry; not the collectives' number
+  int rank = -1;
+  const Departures* departures = nullptr;
+  /// How long after a rank's departure what it has sent may still be on its way.
+  Duration departure_grace{};
+  /// Called once, by whoever drives, when a channel or a deadline fails. Must not block.
+  std::function<void(const Fault&)> on_fault;
+};
+
+/// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
+class PointToPoint final : public Driven {
+  struct Batch;
+
+ public:
+  static constexpr size_t kMaxInFlight = 1024;
+
+  /// A call's messages, for `done`.
+  class Ticket {
+   public:
+    Ticket() = default;
+
+   private:
+    friend class PointToPoint;
+    Ticket(const Batch* batch, uint64_t use) : batch_(batch), use_(use) {}
+    const Batch* batch_ = nullptr;
+    uint64_t use_ = 0;
+  };
+
+  static Result<std::unique_ptr<PointToPoint>> create(PointToPointOptions options);
+  ~PointToPoint() override;
+
+  /// Prepares for messages with that rank. Before they are launched, where nobody drives
+  /// (Engine::exclusively).
+  Status meet(int peer);
+  /// How `peer` is reached; messages wait until then. Call where nobody drives.
+  void connect(int peer, transport::Channel* channel, bool crosses);
+
+  /// Starts `messages` once `user` has come to this point, and holds `user` up until they are
+  /// complete. Null: they start at once. Call only while not `full`.
+  Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
+                        device::Stream* user);
+  [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
+  [[nodiscard]] static bool done(const Ticket& ticket);
+  [[nodiscard]] bool idle() const { return !active(); }
+
+  /// Ends everything in flight: no user memory is touched once `idle`. Call where nobody drives.
+  void abort();
+  /// Payload bytes sent to other clusters and completed.
+  [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+  bool poll(TimePoint now) override;
+  [[nodiscard]] bool active() const override { return in_flight_.load() > 0; }
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+  [[nodiscard]] bool silent() const override { return false; }
+
+ private:
+  // One message on its way, in pieces: of each the device copies what transports cannot reach.
+  struct Transit {
+    Message message;
+    uint64_t number = 0;  ///< of the message in its lane
+    uint32_t pieces = 1, slots = 1;
+    uint32_t posted = 0, completed = 0;
+    size_t piece_bytes = 0;           ///< of all but the last
+    std::byte* staging = nullptr;     ///< null where transports reach the device's memory; else
+    device::Flag* staged = nullptr;   ///< counts pieces: filled by the device, or arrived
+    device::Flag* done = nullptr;     ///< counts pieces: on the wire, or read by the device
+    device::Flag* drained = nullptr;  ///< the device has nothing more to do
+    [[nodiscard]] size_t bytes() const { return message.count * size_of(message.type); }
+    [[nodiscard]] size_t bytes_of(uint32_t piece) const;
+    [[nodiscard]] std::byte* user_memory(uint32_t piece) const;
+    [[nodiscard]] std::byte* wire_memory(uint32_t piece) const;
+  };
+  // One call. Reused, so that steady state allocates nothing.
+  struct Batch {
+    explicit Batch(device::Device& device)
+        : flag_memory(device, Arena::Kind::Pinned), staging(device, Arena::Kind::Pinned) {}
+    static constexpr size_t kFlags = 4;
+    device::Flag& started() { return flag(0); }    ///< the user's stream has come to the call
+    device::Flag& exchanged() { return flag(1); }  ///< no message is under way
+    device::Flag& copied() { return flag(2); }     ///< messages to itself, without a user's stream
+    device::Flag& passed() { return flag(3); }     ///< the user's stream goes on
+    device::Flag& flag(size_t index) {
+      return reinterpret_cast<device::Flag*>(flag_memory.data())[index];
+    }
+    [[nodiscard]] bool ended();
+    /// Ends all waits of device work.
+    void release_waits();
+
+    std::atomic<uint64_t> use{0};  ///< grows when it has ended
+    std::vector<Transit> transits;
+    Arena flag_memory, staging;
+    size_t n_flags = 0;
+    TimePoint launched{}, deadline{};
+    bool streamed = false;    ///< on a stream of the user
+    bool local = false;       ///< has messages to this rank itself
+    bool given_up = false;    ///< enqueueing failed half-way
+    uint32_t unfinished = 0;  ///< transits under way; the engine's
+  };
+  struct Place {
+    Batch* batch = nullptr;
+    size_t index = 0;
+  };
+  // One direction between this rank and another.
+  struct Lane {
+    int peer = -1;
+    bool send = false;
+    bool crosses = false;
+    transport::Channel* channel = nullptr;   ///< null while it is being made
+    uint64_t launched = 0;                   ///< messages; by the launching thread
+    std::unique_ptr<device::Stream> stream;  ///< of copies to or from staging memory
+    Fifo<Place> messages;                    ///< not complete; the rest by the engine alone
+    size_t posting = 0;                      ///< the place in `messages` of the next to post
+    uint64_t completed = 0;                  ///< of the channel's counter
+    TimePoint left{};                        ///< when the peer was first seen to have left
+  };
+
+  explicit PointToPoint(PointToPointOptions options);
+  Lane& lane_of(const Message& message) const {
+    return *lanes_[2 * static_cast<size_t>(message.peer) + (message.send ? 1 : 0)];
+  }
+
+  // point_to_point_launch.cc
+  Batch& take();
+  Status prepare(Batch& batch, std::span<const Message> messages);
+  Status enqueue(Batch& batch, std::span<const Message> messages, device::Stream* user);
+  Status enqueue_copies(Transit& transit, device::Stream* user);
+  Status copy_local(std::span<const Message> messages, device::Stream& stream);
+  Status join(Batch& batch, device::Stream& user);
+  void give_up(Batch& batch, device::Stream* user);
+
+  // point_to_point.cc
+  void admit();
+  bool poll_lane(Lane& lane);
+  bool post(Lane& lane);
+  bool complete(Lane& lane);
+  bool retire();
+  void check(TimePoint now);
+  bool check_lane(Lane& lane, TimePoint now);
+  bool check_deadline(Batch& batch);
+  void fault(Fault fault);
+
+  PointToPointOptions options_;
+  bool staged_ = false;  ///< transports cannot reach device memory
+  std::unique_ptr<device::Stream> local_stream_;
+  std::unique_ptr<device::Event> forked_, joined_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  ///< from and to rank r: 2r and 2r + 1
+  std::vector<Lane*> met_;                    ///< those that there are
+
+  std::vector<std::unique_ptr<Batch>> batches_;  ///< owns them
+  std::mutex mutex_;                             ///< guards the two lists
+  std::vector<Batch*> free_, launched_;
+  std::atomic<size_t> in_flight_{0};
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::vector<Batch*> running_;  ///< the rest by the engine alone
+  TimePoint next_deadline_check_{};
+  bool faulted_ = false;
+  bool aborted_ = false;
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,307 @@
+// Messages between two ranks on the asynchronous fake device and on the host device, over the fake
+// network. HETCCL_TEST_SEED replays one seed, HETCCL_TEST_SCALE multiplies their number.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "exec/job.h"
+#include "exec/point_to_point.h"
+
+namespace {
+
+using namespace hetccl;
+using exec::Message;
+using exec::PointToPoint;
+using Bytes = std::vector<std::byte>;
+
+constexpr auto kLimit = std::chrono::seconds(60);
+
+// One message of a pattern that all ranks know.
+struct Letter {
+  int from, to;
+  uint64_t count;
+  DataType type;
+  uint64_t number;
+  [[nodiscard]] size_t bytes() const { return count * size_of(type); }
+  [[nodiscard]] Bytes contents() const {
+    Bytes contents(bytes());
+    for (size_t i = 0; i < contents.size(); ++i) {
+      contents[i] = static_cast<std::byte>(number * 131 + i * 7 + (i >> 8U));
+    }
+    return contents;
+  }
+};
+using Round = std::vector<Letter>;  // what one call of each rank exchanges
+
+class Rank {
+ public:
+  Rank(int rank, const exec::JobOptions& options, fake::Network& network)
+      : rank_(rank),
+        device_(exec::make_device(options, rank)),
+        transport_(network.transport(rank)),
+        engine_(std::move(exec::Engine::create(steady_clock())).value()) {
+    engine_->use(*transport_);
+    engine_->use(*device_);
+    exec::PointToPointOptions with;
+    with.device = device_.get();
+    with.communicator = 7;
+    with.rank = rank;
+    with.on_fault = [this](const exec::Fault& fault) {
+      std::lock_guard lock(mutex_);
+      fault_ = fault.status;
+    };
+    messages_ = std::move(PointToPoint::create(std::move(with))).value();
+    stream_ = std::move(device_->create_stream()).value();
+    engine_->add(*messages_);
+  }
+  ~Rank() {
+    engine_->remove(*messages_);
+    messages_.reset();
+    for (const auto& [memory, letter] : received_) device_->free(memory);
+    for (void* memory : sent_) device_->free(memory);
+    stream_.reset();
+    engine_.reset();
+  }
+
+  Status meet(int peer) {
+    Status status;
+    engine_->exclusively([&] { status = messages_->meet(peer); });
+    return status;
+  }
+  Status connect(int peer) {
+    HETCCL_ASSIGN(auto channel, transport_->connect({7, rank_, peer}, {}, {}, 10'000));
+    engine_->exclusively([&] { messages_->connect(peer, channel.get(), true); });
+    channels_.push_back(std::move(channel));
+    engine_->notify();
+    return {};
+  }
+
+  Status call(const Round& round, bool streamed, TimePoint deadline) {
+    std::vector<Message> messages;
+    for (const Letter& letter : round) {
+      for (const bool send : {true, false}) {
+        if ((send ? letter.from : letter.to) != rank_) continue;
+        HETCCL_ASSIGN(void* memory, device_->allocate(std::max<size_t>(letter.bytes(), 1)));
+        if (send) {
+          exec::upload(*device_, memory, letter.contents());
+          sent_.push_back(memory);
+        } else {
+          received_.emplace_back(memory, letter);
+        }
+        messages.push_back(
+            {send, send ? letter.to : letter.from, memory, letter.type, letter.count});
+      }
+    }
+    HETCCL_ASSIGN(last_, messages_->launch(messages, steady_clock().now(), deadline,
+                                           streamed ? stream_.get() : nullptr));
+    engine_->notify();
+    return {};
+  }
+  bool done() {
+    return engine_->wait([&] { return PointToPoint::done(last_); }, end());
+  }
+  bool drained() {
+    return engine_->wait([&] { return messages_->idle(); }, end());
+  }
+  Status fault() {
+    std::lock_guard lock(mutex_);
+    return fault_;
+  }
+  Status wait_for_fault() {
+    engine_->wait([&] { return !fault().ok(); }, end());
+    return fault();
+  }
+  void abort() {
+    engine_->exclusively([&] { messages_->abort(); });
+    engine_->notify();
+  }
+  /// What is not as it was sent; "" when nothing is.
+  std::string differences() {
+    for (const auto& [memory, letter] : received_) {
+      Bytes got(letter.bytes());
+      exec::download(*device_, got, memory);
+      if (got != letter.contents())
+        return format("message %llu", (unsigned long long)letter.number);
+    }
+    return "";
+  }
+  [[nodiscard]] uint64_t bytes_sent() const { return messages_->bytes_sent(); }
+
+ private:
+  static TimePoint end() { return steady_clock().now() + kLimit; }
+
+  int rank_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::unique_ptr<exec::Engine> engine_;
+  std::vector<std::unique_ptr<transport::Channel>> channels_;
+  std::unique_ptr<PointToPoint> messages_;
+  std::unique_ptr<device::Stream> stream_;
+  std::vector<std::pair<void*, Letter>> received_;
+  std::vector<void*> sent_;
+  PointToPoint::Ticket last_;
+  std::mutex mutex_;
+  Status fault_;
+};
+
+struct Ranks {
+  Ranks(int n, uint64_t seed, bool fake_device) : network(seed) {
+    options.seed = seed;
+    options.fake_device = fake_device;
+    for (int rank = 0; rank < n; ++rank) {
+      all.push_back(std::make_unique<Rank>(rank, options, network));
+    }
+  }
+  // Every pair, on a thread of each rank.
+  void connect_all() {
+    exec::on_all_ranks(n(), [&](int rank) {
+      for (int peer = 0; peer < n(); ++peer) {
+        if (peer != rank && (!(*this)[rank].meet(peer).ok() || !(*this)[rank].connect(peer).ok())) {
+          FAIL_CHECK("rank " << rank << " does not reach rank " << peer);
+        }
+      }
+    });
+  }
+  [[nodiscard]] int n() const { return static_cast<int>(all.size()); }
+  Rank& operator[](int rank) { return *all[static_cast<size_t>(rank)]; }
+
+  exec::JobOptions options;
+  fake::Network network;
+  std::vector<std::unique_ptr<Rank>> all;
+};
+
+std::vector<Round> random_rounds(std::mt19937_64& random, int n) {
+  static constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float64};
+  std::vector<Round> rounds(1 + random() % 5);
+  uint64_t number = 0;
+  const auto rank = [&] { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  for (Round& round : rounds) {
+    for (uint64_t i = random() % 8; i > 0; --i) {
+      const uint64_t count = random() % 4 == 0 ? 0 : random() % 5000;
+      round.push_back({rank(), rank(), count, kTypes[random() % 3], number++});
+    }
+  }
+  return rounds;
+}
+
+std::string random_job(uint64_t seed, bool fake_device) {
+  std::mt19937_64 random(seed);
+  const int n = 1 + static_cast<int>(random() % 4);
+  Ranks ranks(n, seed, fake_device);
+  ranks.connect_all();
+  const auto rounds = random_rounds(random, n);
+  const bool streamed = random() % 2 == 0;
+  std::mutex mutex;
+  std::string wrong;
+  exec::on_all_ranks(n, [&](int r) {
+    std::string mine;
+    for (const Round& round : rounds) {
+      const Status status = ranks[r].call(round, streamed, steady_clock().now() + kLimit);
+      if (!status.ok()) mine = status.message();
+    }
+    if (!ranks[r].done() || !ranks[r].drained())
+      mine = "not complete: " + ranks[r].fault().message();
+    if (mine.empty()) mine = ranks[r].differences();
+    std::lock_guard lock(mutex);
+    if (!mine.empty()) wrong = format("rank %d: %s", r, mine.c_str());
+  });
+  return wrong;
+}
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+}  // namespace
+
+TEST_CASE("random messages arrive as they were sent") {
+  const uint64_t only = number_from("HETCCL_TEST_SEED", 0);
+  const uint64_t last = 30 * number_from("HETCCL_TEST_SCALE", 1);
+  for (uint64_t seed = 1; seed <= last; ++seed) {
+    if (only != 0 && seed != only) continue;
+    for (const bool fake_device : {true, false}) {
+      CAPTURE(seed);
+      CAPTURE(fake_device);
+      REQUIRE(random_job(seed, fake_device) == "");
+    }
+  }
+}
+
+TEST_CASE("a message of more pieces than its staging memory holds") {
+  for (const bool fake_device : {true, false}) {
+    Ranks ranks(2, 3, fake_device);
+    ranks.connect_all();
+    const Round round = {{0, 1, (size_t{22} << 20U) + 5, DataType::Int8, 0},
+                         {1, 0, 1000, DataType::Float32, 1}};
+    exec::on_all_ranks(2, [&](int r) {
+      CHECK(ranks[r].call(round, true, steady_clock().now() + kLimit).ok());
+      CHECK(ranks[r].done());
+      CHECK(ranks[r].differences() == "");
+    });
+    CHECK(ranks[0].bytes_sent() == round[0].bytes());
+    CHECK(ranks[1].bytes_sent() == round[1].bytes());
+  }
+}
+
+TEST_CASE("a message waits for its channel, and holds up no other") {
+  Ranks ranks(3, 5, true);
+  for (int rank = 0; rank < 3; ++rank) {
+    for (int peer = 0; peer < 3; ++peer) {
+      if (peer != rank) CHECK(ranks[rank].meet(peer).ok());
+    }
+  }
+  const auto deadline = steady_clock().now() + kLimit;
+  // Rank 0 sends to 1, which cannot hear it yet, and then to 2.
+  const Round first = {{0, 1, 100, DataType::Float32, 0}}, second = {{0, 2, 50, DataType::Int8, 1}};
+  CHECK(ranks[0].call(first, false, deadline).ok());
+  CHECK(ranks[0].call(second, false, deadline).ok());
+  CHECK(ranks[2].call(second, false, deadline).ok());
+  exec::on_all_ranks(3, [&](int r) {
+    if (r != 1) CHECK(ranks[r].connect(2 - r).ok());
+  });
+  CHECK(ranks[0].done());
+  CHECK(ranks[2].done());
+  CHECK(ranks[1].call(first, false, deadline).ok());
+  exec::on_all_ranks(2, [&](int r) { CHECK(ranks[r].connect(1 - r).ok()); });
+  CHECK(ranks[1].done());
+  CHECK(ranks[0].drained());
+  CHECK(ranks[1].differences() + ranks[2].differences() == "");
+}
+
+TEST_CASE("a receive that nobody sends to times out by name, and abort ends it") {
+  for (const bool fake_device : {true, false}) {
+    for (const bool streamed : {true, false}) {
+      Ranks ranks(2, 9, fake_device);
+      ranks.connect_all();
+      const Round round = {{1, 0, 10, DataType::Float32, 0}};
+      CHECK(ranks[0]
+                .call(round, streamed, steady_clock().now() + std::chrono::milliseconds(50))
+                .ok());
+      const Status fault = ranks[0].wait_for_fault();
+      CHECK(fault.code() == Code::Timeout);
+      CHECK(fault.message().find("recv of 10 float32 from rank 1 timed out") != std::string::npos);
+      CHECK(fault.message().find("rank 1 has not sent it") != std::string::npos);
+      ranks[0].abort();
+      CHECK(ranks[0].drained());
+    }
+  }
+}
+
+TEST_CASE("ends that disagree are an error") {
+  Ranks ranks(2, 11, false);
+  ranks.connect_all();
+  const auto deadline = steady_clock().now() + kLimit;
+  CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, false, deadline).ok());
+  CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, false, deadline).ok());
+  const Status fault = ranks[1].wait_for_fault();
+  CHECK(fault.code() == Code::InvalidUsage);
+  for (int r = 0; r < 2; ++r) {
+    ranks[r].abort();
+    CHECK(ranks[r].drained());
+  }
+}
