@@ -31,6 +31,13 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+// Sanitizers see in a few cases what there is to see of threads and memory.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kLayouts = 6, kCases = 40;
+#else
+constexpr uint64_t kLayouts = 20, kCases = 75;
+#endif
+
 void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
   const uint64_t last = layouts * number_from("HETCCL_TEST_SCALE", 1);
   for (uint64_t seed = 1; seed <= last; ++seed) {
@@ -49,14 +56,14 @@ void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
 TEST_CASE("random layouts and collectives over shared memory between clusters") {
   Config config;
   config.slice_bytes = 1024;
-  random_sweep(6, 40, config);
+  random_sweep(kLayouts, kCases, config);
 }
 
 TEST_CASE("random layouts and collectives over TCP between clusters") {
   Config config;
   config.slice_bytes = 1024;
   config.transport_shm = false;
-  random_sweep(6, 40, config);
+  random_sweep(kLayouts, kCases, config);
 }
 
 TEST_CASE("random layouts and collectives over encrypted TCP") {
@@ -64,7 +71,7 @@ TEST_CASE("random layouts and collectives over encrypted TCP") {
   config.slice_bytes = 1024;
   config.transport_shm = false;
   config.encrypt = true;
-  random_sweep(3, 40, config);
+  random_sweep(kLayouts / 2, kCases / 2, config);
 }
 
 TEST_CASE("large messages with the slices that hetccl chooses") {

@@ -14,9 +14,16 @@
 namespace hetccl::plan {
 namespace {
 
-int scale() {
+// Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kCases = 2500;
+#else
+constexpr uint64_t kCases = 50'000;
+#endif
+
+uint64_t scale() {
   const char* text = std::getenv("HETCCL_TEST_SCALE");
-  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+  return text == nullptr ? 1 : static_cast<uint64_t>(std::max(1, std::atoi(text)));
 }
 
 std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topology) {
@@ -31,8 +38,9 @@ std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topol
 
 Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
   Spec spec;
-  spec.collective = static_cast<Collective>(random() % 6);
-  if (spec.collective == Collective::Broadcast || spec.collective == Collective::Reduce) {
+  spec.collective =
+      static_cast<Collective>(random() % static_cast<uint64_t>(Collective::PointToPoint));
+  if (is_rooted(spec.collective)) {
     spec.root = static_cast<int>(random() % static_cast<uint64_t>(topology.n_ranks()));
   }
   const uint64_t how = random() % 4;
@@ -53,7 +61,10 @@ VerifyOptions random_options(std::mt19937_64& random) {
   return options;
 }
 
-void check_peers(const std::vector<RankPlan>& plans, const topology::Topology& topology) {
+// Init makes the channels of all plans but those whose blocks go straight from rank to rank.
+void check_peers(const Spec& spec, const std::vector<RankPlan>& plans,
+                 const topology::Topology& topology) {
+  if (spec.collective >= Collective::Gather) return;
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     const std::vector<int> allowed = peers(rank, topology);
     for (const Step& step : plans[static_cast<size_t>(rank)].steps) {
@@ -63,7 +74,7 @@ void check_peers(const std::vector<RankPlan>& plans, const topology::Topology& t
 }
 
 TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
-  const uint64_t n_cases = 2500 * static_cast<uint64_t>(scale());
+  const uint64_t n_cases = kCases * scale();
   for (uint64_t seed = 0; seed < n_cases; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
@@ -75,7 +86,7 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
     REQUIRE_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(),
                     "\n", topology.to_json());
     CHECK(verified.value().cross_bytes == least_bytes(spec, topology, options.count, options.type));
-    if (seed % 16 == 0) check_peers(plans, topology);
+    if (seed % 16 == 0) check_peers(spec, plans, topology);
   }
 }
 
