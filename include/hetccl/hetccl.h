@@ -264,6 +264,7 @@ HETCCL_API hetcclResult_t hetcclRecv(void* recvbuff, size_t count, hetcclDataTyp
 HETCCL_API hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count,
                                         hetcclDataType_t datatype, int peer, uint32_t tag,
                                         hetcclComm_t comm, hetcclStream_t stream);
+/** Receives what `peer` sends under the same tag. */
 HETCCL_API hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype,
                                         int peer, uint32_t tag, hetcclComm_t comm,
                                         hetcclStream_t stream);

@@ -1,6 +1,6 @@
 // The part of the C API that explains: pure functions of their arguments, without a Runtime, so
 // that they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
-#include "plan/describe.h"
+#include "tune/describe.h"
 
 #include "capi/process.h"
 #include "hetccl/hetccl.h"
@@ -17,7 +17,7 @@ using hetccl::topology::Topology;
 
 namespace {
 
-Result<hetccl::plan::Query> to_query(const hetcclPlanQuery_t& given) {
+Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& given) {
   if (given.size < sizeof given) {
     return error(Code::InvalidArgument, "query->size is not sizeof(hetcclPlanQuery_t)");
   }
@@ -28,7 +28,7 @@ Result<hetccl::plan::Query> to_query(const hetcclPlanQuery_t& given) {
     return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s", given.collective,
                  hetccl::collective_names().c_str());
   }
-  hetccl::plan::Query query;
+  hetccl::tune::Query query;
   query.call = {*collective, narrow<hetccl::DataType>(given.datatype),
                 narrow<hetccl::RedOp>(given.op), given.root, given.count};
   query.rank = given.rank;
@@ -58,7 +58,7 @@ hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** j
     HETCCL_ASSIGN(const auto asked, to_query(*query));
     HETCCL_ASSIGN(const Topology graph, Topology::from_json(query->topology));
     thread_local std::string text;
-    HETCCL_ASSIGN(text, hetccl::plan::describe(asked, graph));
+    HETCCL_ASSIGN(text, hetccl::tune::describe(asked, graph));
     *json = text.c_str();
     return {};
   });

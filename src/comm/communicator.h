@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@
 #include "exec/point_to_point.h"
 #include "plan/planner.h"
 #include "topology/topology.h"
+#include "tune/chooser.h"
 
 namespace hetccl::comm {
 
@@ -216,6 +218,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   device::Device* device_ = nullptr;
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
+  std::optional<tune::Chooser> chooser_;
   std::unique_ptr<ccl::Communicator> ccl_;
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;

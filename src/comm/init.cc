@@ -142,6 +142,7 @@ Status Communicator::exchange_cards() {
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
   HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
+  chooser_.emplace(topology());
   return {};
 }
 

@@ -90,13 +90,15 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveAr
                                                               void* native_stream,
                                                               const Times& times) {
   const Signature& signature = arguments.signature;
-  const plan::Spec spec = plan::spec_of(signature);
+  plan::Spec spec = plan::spec_of(signature);
+  const uint64_t block = elements_of_a_block(arguments, n_ranks());
+  const tune::Candidate chosen = chooser_->choose(spec, block, signature.type);
+  spec.shape = chosen.shape;
+  plan::Choice choice = chosen.choice;
   HETCCL_ASSIGN(Program * program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
   if (!program->reached) reach(*program);
 
-  const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  plan::Choice choice = plan::choose(spec, topology(), block, signature.type);
   const Config& config = runtime_.config();
   if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);

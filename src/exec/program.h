@@ -41,8 +41,11 @@ struct Program {
   std::vector<StepInfo> steps;  ///< parallel to plan.steps
   std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
 
-  /// Work for the vendor's library alone goes straight onto the user's stream.
-  [[nodiscard]] bool is_direct() const { return steps.size() == 1 && steps[0].queue == Queue::Ccl; }
+  /// The vendor's own call, whole, goes straight onto the user's stream. (A rank may have one step
+  /// in a plan over several clusters, too: there it is cut as the others' steps are.)
+  [[nodiscard]] bool is_direct() const {
+    return steps.size() == 1 && steps[0].queue == Queue::Ccl && !plan.sliced;
+  }
 
   /// InternalError when the plan breaks a rule of its own IR.
   static Result<Program> compile(plan::RankPlan plan);

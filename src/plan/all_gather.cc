@@ -1,5 +1,6 @@
-// All-gather over clusters: border ranks exchange their clusters' blocks and broadcast what arrives
-// inside. (C-1)S across clusters.
+// All-gather over clusters: border ranks pass on their clusters' blocks and broadcast what arrives
+// inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
+// more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -20,9 +21,20 @@ Deps gather_inside(Builder& b) {
   return {b.add(std::move(step))};
 }
 
+/// Sends `piece` of all ranks' output, where it is complete: its own block from the input, which is
+/// there at once.
+void send_block(Builder& b, uint32_t message, int to, uint16_t stage, const Piece& piece,
+                Deps ready) {
+  if (static_cast<int>(piece.block) == b.rank()) {
+    b.send(message, to, stage, {Buffer::Input, 0, piece.begin, piece.end}, {});
+  } else {
+    b.send(message, to, stage, region_of(Buffer::Output, piece), std::move(ready));
+  }
+}
+
 }  // namespace
 
-RankPlan plan_all_gather(Builder b) {
+RankPlan plan_all_gather_direct(Builder b) {
   const Deps inside = gather_inside(b);
   const int self = b.cluster(), n_clusters = b.n_clusters();
   Cut arriving;
@@ -37,20 +49,50 @@ RankPlan plan_all_gather(Builder b) {
       for (const Overlap& o : overlay(sent, kept)) {
         const uint32_t message = b.next_message();
         const int from = b.holder(c, sent[o.a_index]), to = b.holder(d, kept[o.b_index]);
-        const Region output = region_of(Buffer::Output, o.piece);
-        if (from == b.rank() && static_cast<int>(o.piece.block) == from) {
-          // Its own block: from the input, which is there at once.
-          b.send(message, to, 0, {Buffer::Input, 0, o.piece.begin, o.piece.end}, {});
-        } else if (from == b.rank()) {
-          b.send(message, to, 0, output, inside);
+        if (from == b.rank()) {
+          send_block(b, message, to, 0, o.piece, inside);
         } else if (to == b.rank()) {
-          received.push_back(b.recv(message, from, 0, output, {}));
+          received.push_back(b.recv(message, from, 0, region_of(Buffer::Output, o.piece), {}));
         }
       }
     }
   }
   b.broadcast_inside(arriving, 1, std::move(received));
   return std::move(b).finish("direct", 2);
+}
+
+RankPlan plan_all_gather_ring(Builder b) {
+  const Deps inside = gather_inside(b);
+  const int n_clusters = b.n_clusters();
+  for (int origin = 0; origin < n_clusters; ++origin) {
+    const std::vector<uint32_t> line = b.line_of(origin);
+    Cut held = cut_line(line, b.cluster(origin).shares);
+    std::vector<Deps> ready(held.size(), inside);  // per entry of `held`, where this rank holds it
+    for (int hop = 0; hop + 1 < n_clusters; ++hop) {
+      const auto stage = static_cast<uint16_t>(hop);
+      const int c = (origin + hop) % n_clusters, d = (c + 1) % n_clusters;
+      Cut next = cut_line(line, b.cluster(d).shares);
+      std::vector<Deps> arrived(next.size());
+      for (const Overlap& o : overlay(held, next)) {
+        const uint32_t message = b.next_message();
+        const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
+        if (from == b.rank()) {
+          send_block(b, message, to, stage, o.piece, ready[o.a_index]);
+        } else if (to == b.rank()) {
+          arrived[o.b_index].push_back(
+              b.recv(message, from, stage, region_of(Buffer::Output, o.piece), {}));
+        }
+      }
+      if (d == b.cluster()) {
+        Deps all;
+        for (const Deps& deps : arrived) all.insert(all.end(), deps.begin(), deps.end());
+        b.broadcast_inside(next, static_cast<uint16_t>(stage + 1), std::move(all));
+      }
+      held = std::move(next);
+      ready = std::move(arrived);
+    }
+  }
+  return std::move(b).finish("ring", n_clusters);
 }
 
 }  // namespace hetccl::plan

@@ -1,6 +1,6 @@
-// All-reduce over clusters. Both plans move 2(C-1)S across clusters, and both keep all ranks' bits
-// equal: `exchange` evaluates one expression on both sides, `owner` does its last arithmetic in one
-// place.
+// All-reduce over clusters. `owner` moves 2(C-1)S across clusters in two hops, `exchange` C(C-1)S,
+// the same over two clusters, in one. Both keep all ranks' bits equal: `exchange` evaluates one
+// expression everywhere, `owner` does its last arithmetic in one place.
 #include <map>
 
 #include "plan/collectives.h"
@@ -124,37 +124,45 @@ RankPlan plan_all_reduce_owner(Builder builder) {
 }
 
 RankPlan plan_all_reduce_exchange(Builder b) {
-  const Cut cuts[] = {cut_line(kWholeLine, b.cluster(0).shares),
-                      cut_line(kWholeLine, b.cluster(1).shares)};
+  std::vector<Cut> cuts;
+  for (int c = 0; c < b.n_clusters(); ++c) {
+    cuts.push_back(cut_line(kWholeLine, b.cluster(c).shares));
+  }
   const int self = b.cluster();
-  const Cut& mine = cuts[self];
+  const Cut& mine = cuts[static_cast<size_t>(self)];
   const Partial partial = b.reduce_inside(mine);
 
-  std::map<size_t, Region> inbox;  // the other cluster's partial, per entry of `mine`
-  for (size_t i = 0; i < mine.size(); ++i) {
-    if (b.holds(mine[i])) inbox[i] = b.scratch(mine[i].piece);
-  }
+  // Per entry of `mine` that this rank holds: the other clusters' partials.
+  std::map<size_t, std::map<int, Region>> inbox;
   std::vector<Deps> before_reduce(mine.size(), partial.ready);
-  for (const Overlap& o : overlay(cuts[0], cuts[1])) {
-    const int ends[] = {b.holder(0, cuts[0][o.a_index]), b.holder(1, cuts[1][o.b_index])};
-    const uint32_t messages[] = {b.next_message(), b.next_message()};
-    if (ends[self] != b.rank()) continue;
-    const size_t at = self == 0 ? o.a_index : o.b_index;
-    const int peer = ends[1 - self];
+  const auto meet = [&](int own_at, int peer, size_t at, const Piece& piece, int other,
+                        const uint32_t (&messages)[2]) {
     const uint16_t send =
-        b.send(messages[self], peer, 0, part_of(partial.regions[at], o.piece), partial.ready);
+        b.send(messages[own_at], peer, 0, part_of(partial.regions[at], piece), partial.ready);
     // A rank that sends its input overwrites it by the reduction in place. Others send from
     // scratch: their reduction waits for no send.
     if (b.input_is_partial()) before_reduce[at].push_back(send);
+    const auto [box, is_new] = inbox[at].try_emplace(other);
+    if (is_new) box->second = b.scratch(mine[at].piece);
     before_reduce[at].push_back(
-        b.recv(messages[1 - self], peer, 0, part_of(inbox[at], o.piece), {}));
+        b.recv(messages[1 - own_at], peer, 0, part_of(box->second, piece), {}));
+  };
+  for (int c = 0; c < b.n_clusters(); ++c) {
+    for (int d = c + 1; d < b.n_clusters(); ++d) {
+      const Cut &low = cuts[static_cast<size_t>(c)], &high = cuts[static_cast<size_t>(d)];
+      for (const Overlap& o : overlay(low, high)) {
+        const int ends[] = {b.holder(c, low[o.a_index]), b.holder(d, high[o.b_index])};
+        const uint32_t messages[] = {b.next_message(), b.next_message()};
+        if (ends[0] == b.rank()) meet(0, ends[1], o.a_index, o.piece, d, messages);
+        if (ends[1] == b.rank()) meet(1, ends[0], o.b_index, o.piece, c, messages);
+      }
+    }
   }
   Deps reduced;
-  for (const auto& [at, other] : inbox) {
+  for (const auto& [at, others] : inbox) {
     const Region dst = region_of(Buffer::Output, mine[at].piece);
-    reduced.push_back(b.reduce(1, dst,
-                               in_cluster_order(self, partial.regions[at], {{1 - self, other}}),
-                               before_reduce[at], other));
+    reduced.push_back(b.reduce(1, dst, in_cluster_order(self, partial.regions[at], others),
+                               before_reduce[at], others.begin()->second));
   }
   b.broadcast_inside(mine, 2, std::move(reduced));
   return std::move(b).finish("exchange", 3);

@@ -1,5 +1,6 @@
-// Broadcast along a chain of clusters, from the root's. Border ranks forward what they received
-// themselves, before their own cluster has it. (C-1)S across clusters.
+// Broadcast over clusters, (C-1)S across them. `chain` passes from cluster to cluster, from the
+// root's: border ranks forward what they received themselves, before their own cluster has it.
+// `star` goes from the root to all clusters in one hop.
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -23,7 +24,7 @@ Deps broadcast_from_root(Builder& b) {
 
 }  // namespace
 
-RankPlan plan_broadcast(Builder b) {
+RankPlan plan_broadcast_chain(Builder b) {
   const std::vector<int> chain = b.chain();
   const Deps inside = broadcast_from_root(b);
   const Buffer root_buffer = b.rank() == b.spec().root ? Buffer::Input : Buffer::Output;
@@ -55,6 +56,26 @@ RankPlan plan_broadcast(Builder b) {
     arrived = std::move(arriving);
   }
   return std::move(b).finish("chain", static_cast<int>(chain.size()));
+}
+
+RankPlan plan_broadcast_star(Builder b) {
+  const int root = b.spec().root;
+  for (int d = 0; d < b.n_clusters(); ++d) {
+    if (d == b.cluster_of(root)) continue;
+    const Cut cut = cut_line(kWholeLine, b.cluster(d).shares);
+    Deps received;
+    for (const Held& held : cut) {
+      const uint32_t message = b.next_message();
+      const int to = b.holder(d, held);
+      if (b.rank() == root) b.send(message, to, 0, region_of(Buffer::Input, held.piece), {});
+      if (b.rank() == to) {
+        received.push_back(b.recv(message, root, 0, region_of(Buffer::Output, held.piece), {}));
+      }
+    }
+    if (d == b.cluster()) b.broadcast_inside(cut, 1, std::move(received));
+  }
+  broadcast_from_root(b);
+  return std::move(b).finish("star", 2);
 }
 
 }  // namespace hetccl::plan

@@ -74,7 +74,7 @@ class Builder {
                   const Region& spare);
 
   RankPlan finish(std::string name, int stages) &&;
-  /// For plans whose steps do not wait for each other.
+  /// For plans of one stage, of which nothing could overlap.
   RankPlan finish_unsliced(std::string name) &&;
 
  private:

@@ -13,11 +13,14 @@ RankPlan plan_one_cluster(Builder builder);
 RankPlan plan_direct(Builder builder);
 
 // Two clusters or more.
-RankPlan plan_all_reduce_exchange(Builder builder);  ///< exactly two
+RankPlan plan_all_reduce_exchange(Builder builder);
 RankPlan plan_all_reduce_owner(Builder builder);
-RankPlan plan_reduce_scatter(Builder builder);
-RankPlan plan_all_gather(Builder builder);
-RankPlan plan_broadcast(Builder builder);
+RankPlan plan_reduce_scatter_direct(Builder builder);
+RankPlan plan_reduce_scatter_ring(Builder builder);
+RankPlan plan_all_gather_direct(Builder builder);
+RankPlan plan_all_gather_ring(Builder builder);
+RankPlan plan_broadcast_star(Builder builder);
+RankPlan plan_broadcast_chain(Builder builder);
 RankPlan plan_reduce(Builder builder);
 RankPlan plan_barrier(Builder builder);
 

@@ -52,7 +52,7 @@ RankPlan plan_one_cluster(Builder b) {
            .dst = {Buffer::Output},
            .scale = b.spec().scale});
   }
-  return std::move(b).finish("vendor", 1);
+  return std::move(b).finish_unsliced("vendor");
 }
 
 }  // namespace hetccl::plan

@@ -14,6 +14,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -110,6 +111,13 @@ struct RankPlan {
 /// The plan as JSON, one line per step, for people and golden files.
 [[nodiscard]] std::string to_json(const RankPlan& plan);
 
+/// What a plan is good at, where there are three clusters or more.
+enum class Shape : uint8_t {
+  Bandwidth,  ///< large messages: every link carries as little as it can
+  Latency,    ///< small ones: the fewest hops between clusters
+};
+[[nodiscard]] std::string_view name_of(Shape shape);
+
 /// What is planned: the collective and its root, as ranks call it. The reduction and type do not
 /// change a plan, except that an average asks for one division, and a pre-multiplied sum for one
 /// multiplication of every rank's input.
@@ -118,6 +126,7 @@ struct Spec {
   int root = 0;          ///< broadcast, reduce, gather, scatter
   bool average = false;  ///< RedOp::Avg
   bool scale = false;    ///< RedOp::PreMulSum
+  Shape shape = Shape::Bandwidth;
   auto operator<=>(const Spec&) const = default;
 };
 

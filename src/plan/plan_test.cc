@@ -119,26 +119,6 @@ TEST_CASE("a rank or root that does not exist is named") {
   CHECK_FALSE(plan(2, {Collective::AllReduce}, topology).ok());
 }
 
-TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 bytes apart") {
-  const Spec all_reduce{Collective::AllReduce}, all_gather{Collective::AllGather};
-  const topology::Topology one = test::layout_topology("AA"), two = test::layout_topology("AABB");
-  const uint64_t mib = uint64_t{1} << 20U;
-  CHECK(choose(all_reduce, one, 16 * mib, DataType::Float32).slice_bytes == 64 * mib);
-  CHECK(choose(all_reduce, two, 0, DataType::Float32).slice_bytes == 64);
-  CHECK(choose(all_reduce, two, 1000, DataType::Float32).slice_bytes == 4032);
-  CHECK(choose(all_reduce, two, 16 * mib, DataType::Float32).slice_bytes == mib);
-  // 2 ms of 1 Gbit/s are 250,000 bytes, over which 4 MiB are spread evenly.
-  CHECK(choose(all_reduce, two, mib, DataType::Float32).slice_bytes == 246'784);
-  CHECK(choose(all_gather, two, mib, DataType::Float32).slice_bytes == 123'392);
-  for (uint64_t count = 1; count < uint64_t{1} << 40U; count = count * 3 + 1) {
-    for (const Spec& spec : {all_reduce, all_gather}) {
-      const Choice choice = choose(spec, two, count, DataType::Int16);
-      CHECK(choice.slice_bytes % 64 == 0);
-      CHECK((2 * count + choice.slice_bytes - 1) / choice.slice_bytes <= 64);
-    }
-  }
-}
-
 TEST_CASE("of a call, the root and the operator decide the plan only where they matter") {
   const auto spec = [](Collective collective, RedOp op) {
     return spec_of({collective, DataType::Float32, op, 3, 100});

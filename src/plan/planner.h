@@ -11,11 +11,9 @@ namespace hetccl::plan {
 /// `rank`'s plan for `spec`. InvalidArgument when the root is no rank.
 Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology);
 
-/// The slice size and depth for a call. `count` as in Signature. Depends on agreed values alone.
-Choice choose(const Spec& spec, const topology::Topology& topology, uint64_t count, DataType type);
-
-/// The ranks with which `rank` exchanges messages in any collective that is not direct, whatever
-/// its root: connected at init. Ascending.
+/// The ranks with which `rank` exchanges messages in the collectives that need few channels: not
+/// where blocks go straight from rank to rank, nor from a root to all clusters in one hop. These
+/// are connected at init. Ascending.
 std::vector<int> peers(int rank, const topology::Topology& topology);
 
 /// The least bytes that must cross between clusters, summed over all directions (architecture.md,

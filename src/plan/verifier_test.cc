@@ -130,14 +130,15 @@ TEST_CASE("a read before the write") {
 
 TEST_CASE("two messages in one piece of scratch") {
   const topology::Topology topology = test::layout_topology("ABC");
-  Plans plans = plan_all(kReduceScatter, topology);
+  const Spec spec{.collective = Collective::ReduceScatter, .shape = Shape::Latency};
+  Plans plans = plan_all(spec, topology);
   Step& second = plans[0].steps[find(plans[0], StepKind::Recv, 1)];
   Step& reduce = plans[0].steps[find(plans[0], StepKind::Reduce)];
   for (Region& src : reduce.srcs) {
     if (src.buffer == Buffer::Scratch) src.block = 0;
   }
   second.dst.block = 0;
-  check_fault(fault(kReduceScatter, topology, plans), "share memory");
+  check_fault(fault(spec, topology, plans), "share memory");
 }
 
 TEST_CASE("swapped receives") {

@@ -42,6 +42,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   options.labels = hetccl::fake::random_labels(random, 6, 4);
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);
+  if (random() % 2 == 0) options.shape = hetccl::plan::Shape::Latency;
   Job job(options);
   if (!job.opened().ok()) return job.opened().message();
   std::vector<Case> tests;

@@ -107,7 +107,9 @@ Status JobRank::enqueue(const Case& test) {
   upload(*device_, send_at, input_of(test, rank_));
   buffers_.push_back(buffers);
 
-  HETCCL_ASSIGN(auto plan, plan::plan(rank_, plan::spec_of(test.signature), topology_));
+  plan::Spec spec = plan::spec_of(test.signature);
+  spec.shape = options_.shape;
+  HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
   HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
   programs_.push_back(std::make_unique<Program>(std::move(program)));
   const auto sent = send_counts(test, rank_), received = recv_counts(test, rank_);

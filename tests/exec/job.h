@@ -24,6 +24,7 @@ struct JobOptions {
   bool fake_device = true;      ///< else the host device
   uint64_t slice_bytes = 4096;  ///< small, so that many slices are in flight
   uint32_t depth = 3;
+  plan::Shape shape = plan::Shape::Bandwidth;
   Duration deadline = std::chrono::seconds(60);
 };
 

@@ -26,7 +26,8 @@ struct Case {
 std::vector<std::string> random_labels(std::mt19937_64& random, int max_ranks, int max_clusters);
 /// A collective over `labels`.
 Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint64_t max_count);
-/// What the ranks of `labels` would publish if all were on one host.
+/// What the ranks of `labels` would publish if all were on one host, where some are far from any
+/// network card.
 std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels);
 
 /// The elements that go from `from` to `to`: of reductions, `to`'s part of what `from` has.

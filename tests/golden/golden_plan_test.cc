@@ -25,8 +25,9 @@ std::string plans_as_json(const topology::Topology& topology, const std::vector<
       text += "{\"collective\": \"" + std::string(name_of(spec.collective)) +
               "\", \"root\": " + std::to_string(spec.root) +
               ", \"average\": " + (spec.average ? "true" : "false") +
-              (spec.scale ? ", \"scale\": true" : "") + ", \"rank\": " + std::to_string(rank) +
-              ",\n\"plan\": " + to_json(made.value()) + "}";
+              (spec.scale ? ", \"scale\": true" : "") +
+              (spec.shape == Shape::Latency ? ", \"shape\": \"latency\"" : "") +
+              ", \"rank\": " + std::to_string(rank) + ",\n\"plan\": " + to_json(made.value()) + "}";
     }
   }
   return text + "\n]\n";
@@ -56,6 +57,15 @@ void check_file(const std::string& name, const std::string& text) {
 TEST_CASE("plans equal the golden files") {
   for (const char* layout : kLayouts)
     check_file(layout, plans_as_json(test::layout_topology(layout)));
+}
+
+TEST_CASE("plans in one hop equal the golden file") {
+  std::vector<Spec> specs = {{Collective::AllReduce},
+                             {Collective::ReduceScatter},
+                             {Collective::AllGather},
+                             {Collective::Broadcast, 1}};
+  for (Spec& spec : specs) spec.shape = Shape::Latency;
+  check_file("ABCB_latency", plans_as_json(test::layout_topology("ABCB"), specs));
 }
 
 TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") {

@@ -30,9 +30,9 @@ def planned(topology, collective, **options):
     return description.parse(_lib.plan(topology, collective, **options))
 
 
-def shown(topology, plan):
+def shown(topology, plan, **options):
     out = io.StringIO()
-    text.show(plan, graph.parse(topology), Console(file=out, width=140))
+    text.show(plan, graph.parse(topology), Console(file=out, width=140), **options)
     return out.getvalue()
 
 
@@ -50,7 +50,7 @@ def hetccl(*arguments, status=0):
 @pytest.mark.parametrize("collective", collectives())
 @pytest.mark.parametrize("topology", [TWO, THREE])
 def test_every_collective_is_explained_and_drawn(topology, collective):
-    plan = planned(topology, collective, count=100_000, root=1)
+    plan = planned(topology, collective, count=10_000_000, root=1)
     assert plan["verifier"]["verdict"] == "correct"
     assert plan.of_least in (None, 1.0)
     seen = shown(topology, plan)
@@ -92,6 +92,19 @@ def test_a_premultiplied_sum_scales_each_ranks_input_once(tmp_path):
 def test_a_reduce_names_the_receiver_inside_the_roots_cluster():
     seen = shown(TWO, planned(TWO, "reduce", root=1))
     assert "at 0 for 1 alone" in seen
+
+
+def test_what_a_plan_was_chosen_from_is_explained():
+    small, large = (planned(THREE, "all_reduce", count=count) for count in (10, 1 << 24))
+    assert (small["plan"], large["plan"]) == ("exchange", "owner")
+    rows = [line.split() for line in shown(THREE, small, explain=True).splitlines()]
+    (owner,) = (row for row in rows if row[:1] == ["owner"])
+    (exchange,) = (row for row in rows if row[:1] == ["exchange"])
+    assert owner[1:3] == ["bandwidth", "2"]
+    assert exchange[1:3] == ["latency", "1"]
+    assert exchange[-1] == "chosen"
+    assert owner[-1] != "chosen"
+    assert "Plans to choose from" not in shown(THREE, small)
 
 
 def test_one_rank_slices_and_depth_can_be_asked_for():

@@ -37,6 +37,9 @@ SliceBytes = Annotated[
     ),
 ]
 Depth = Annotated[int, typer.Option(min=0, max=_INT, help="As HETCCL_DEPTH; 0: as hetccl chooses.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show every plan it was chosen from, and what each costs.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.")]
 
@@ -57,6 +60,7 @@ def plan(
     rank: RankOption = None,
     slice_bytes: SliceBytes = 0,
     depth: Depth = 0,
+    explain: Explain = False,
     as_json: AsJson = False,
     svg: Svg = None,
 ) -> None:
@@ -86,6 +90,6 @@ def plan(
     if as_json:
         print(answer)
     else:
-        tables.show(described, graph.parse(complete))
+        tables.show(described, graph.parse(complete), explain=explain)
     if not described.correct:
         raise typer.Exit(1)

@@ -47,6 +47,21 @@ def _facts(plan: Description, topology: Topology) -> Table:
     return table
 
 
+def _candidates(plan: Description) -> Table:
+    table = Table(title="Plans to choose from", title_justify="left", title_style="bold", box=None,
+                  header_style="dim", pad_edge=False)  # fmt: skip
+    for column in ("plan", "good for", "hops", "slices of", "predicted", ""):
+        table.add_column(column, justify="left" if column in ("plan", "good for", "") else "right")
+    for one in plan["candidates"]:
+        table.add_row(
+            one["plan"], one["shape"], str(one["hops"]), size(one["slice_bytes"]),
+            duration(one["predicted_us"] * 1e-6), "chosen" if one["chosen"] else "",
+        )  # fmt: skip
+    table.caption = "predicted: the time between clusters alone"
+    table.caption_justify = "left"
+    return table
+
+
 def _traffic(plan: Description, topology: Topology) -> Table:
     links = {(link.a, link.b): link for link in topology.links}
     table = Table(title="Between clusters", title_justify="left", title_style="bold", box=None,
@@ -85,10 +100,18 @@ def _steps(plan: RankPlan, topology: Topology) -> Table:
     return table
 
 
-def show(plan: Description, topology: Topology, console: Console | None = None) -> None:
-    """The call, what crosses between clusters, the verifier's word; then each rank's steps."""
+def show(
+    plan: Description, topology: Topology, console: Console | None = None, *, explain: bool = False
+) -> None:
+    """The call, what crosses between clusters, the verifier's word; then each rank's steps.
+
+    With `explain` also the plans that were not taken.
+    """
     console = console or Console()
     console.print(_facts(plan, topology))
+    if explain:
+        console.print()
+        console.print(_candidates(plan))
     if plan["traffic"]:
         console.print()
         console.print(_traffic(plan, topology))

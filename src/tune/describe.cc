@@ -1,4 +1,4 @@
-#include "plan/describe.h"
+#include "tune/describe.h"
 
 #include <algorithm>
 
@@ -8,10 +8,17 @@
 #include "plan/schedule.h"
 #include "plan/traffic.h"
 #include "plan/verifier.h"
+#include "tune/chooser.h"
 
-namespace hetccl::plan {
+namespace hetccl::tune {
 namespace {
 
+using plan::Choice;
+using plan::lag;
+using plan::RankPlan;
+using plan::Spec;
+using plan::Verified;
+using plan::VerifyOptions;
 using topology::Topology;
 
 constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
@@ -42,7 +49,7 @@ Status check_query(const Query& query, const Topology& topology) {
     return error(Code::InvalidArgument, "depth is %u: it must be at most %u", query.depth,
                  kMaxDepth);
   }
-  HETCCL_TRY(check(query.call, static_cast<uint32_t>(n_ranks)));
+  HETCCL_TRY(plan::check(query.call, static_cast<uint32_t>(n_ranks)));
   // Sums over all ranks and clusters stay within 64 bits.
   uint64_t all_ranks = 0;
   if (__builtin_mul_overflow(query.call.count * size_of(query.call.type),
@@ -56,7 +63,7 @@ Status check_query(const Query& query, const Topology& topology) {
 Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topology) {
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    HETCCL_ASSIGN(RankPlan one, plan(rank, spec, topology));
+    HETCCL_ASSIGN(RankPlan one, plan::plan(rank, spec, topology));
     plans.push_back(std::move(one));
   }
   return plans;
@@ -73,7 +80,7 @@ Json slices_of(const RankPlan& plan, const Choice& choice, uint64_t bytes) {
   return {{"number", number},
           {"bytes", choice.slice_bytes},
           {"depth", choice.depth},
-          {"slots", slots(plan, choice.depth, bounded)},
+          {"slots", plan::slots(plan, choice.depth, bounded)},
           {"lag", std::move(lags)}};
 }
 
@@ -91,11 +98,28 @@ Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<Ra
                               plans[rank].steps.size(), options.depth + 2,
                               static_cast<unsigned long long>(kMaxVerifiedSteps))}};
   }
-  const Result<Verified> verified = verify(spec, topology, plans, options);
+  const Result<Verified> verified = plan::verify(spec, topology, plans, options);
   if (!verified.ok()) return {{"verdict", "wrong"}, {"reason", verified.status().message()}};
   return {{"verdict", "correct"},
           {"steps", verified.value().steps},
           {"messages", verified.value().messages}};
+}
+
+Json candidates_of(const Chooser& chooser, const Spec& chosen, const Signature& call,
+                   const Topology& topology) {
+  std::vector<Json> all;
+  for (const Candidate& one : chooser.candidates(chosen, call.count, call.type)) {
+    Spec spec = chosen;
+    spec.shape = one.shape;
+    const Result<RankPlan> plan = plan::plan(0, spec, topology);
+    all.push_back({{"shape", name_of(one.shape)},
+                   {"plan", plan.ok() ? Json(plan.value().name) : Json()},
+                   {"hops", one.hops},
+                   {"slice_bytes", one.choice.slice_bytes},
+                   {"predicted_us", one.seconds * 1e6},
+                   {"chosen", one.shape == chosen.shape}});
+  }
+  return all;
 }
 
 Result<std::string> list_steps(const Query& query, const Topology& topology,
@@ -111,7 +135,7 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
     }
     text += format("%s{\"rank\": %zu, \"cluster\": %d, \"plan\": ", text.empty() ? "\n" : ",\n",
                    rank, topology.cluster_of(static_cast<int>(rank)));
-    text += to_json(plans[rank]) + "}";
+    text += plan::to_json(plans[rank]) + "}";
   }
   return text;
 }
@@ -122,16 +146,20 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
   HETCCL_TRY(check_query(query, topology));
   Signature call = query.call;
   if (call.collective == Collective::Barrier) call.count = 0;
-  const Spec spec = spec_of(call);
+  Spec spec = plan::spec_of(call);
+  const Chooser chooser(topology);
+  const Candidate chosen = chooser.choose(spec, call.count, call.type);
+  spec.shape = chosen.shape;
+  Choice choice = chosen.choice;
   HETCCL_ASSIGN(const std::vector<RankPlan> plans, plan_all(spec, topology));
-  Choice choice = choose(spec, topology, call.count, call.type);
   if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
   if (query.depth > 0) choice.depth = query.depth;
 
   const uint64_t bytes = call.count * size_of(call.type);
   uint64_t cross_bytes = 0;
   std::vector<Json> pairs;
-  for (const Traffic& pair : traffic(topology, plans, call.count, call.type, choice.slice_bytes)) {
+  for (const plan::Traffic& pair :
+       plan::traffic(topology, plans, call.count, call.type, choice.slice_bytes)) {
     cross_bytes += pair.bytes;
     pairs.push_back(
         {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
@@ -145,11 +173,12 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
                      {"bytes", bytes},
                      {"plan", plans[0].name},
                      {"stages", plans[0].stages},
+                     {"candidates", candidates_of(chooser, spec, call, topology)},
                      {"clusters", topology.clusters().size()},
                      {"slices", slices_of(plans[0], choice, bytes)},
                      {"traffic", std::move(pairs)},
                      {"cross_bytes", cross_bytes},
-                     {"least_bytes", least_bytes(spec, topology, call.count, call.type)},
+                     {"least_bytes", plan::least_bytes(spec, topology, call.count, call.type)},
                      {"verifier", verdict_of(spec, topology, plans, options)}};
   HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, plans));
   std::string text = head.dump();
@@ -157,4 +186,4 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
   return text + " \"ranks\": [" + steps + "]}";
 }
 
-}  // namespace hetccl::plan
+}  // namespace hetccl::tune

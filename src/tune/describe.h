@@ -5,20 +5,21 @@
 
 #include "plan/plan.h"
 
-namespace hetccl::plan {
+namespace hetccl::tune {
 
 /// The call to explain.
 struct Query {
   Signature call;
   int rank = -1;             ///< whose steps are listed; -1: every rank's
-  uint64_t slice_bytes = 0;  ///< as the setting HETCCL_SLICE_BYTES; 0: what `choose` says
-  uint32_t depth = 0;        ///< as the setting HETCCL_DEPTH; 0: what `choose` says
+  uint64_t slice_bytes = 0;  ///< as the setting HETCCL_SLICE_BYTES; 0: what Chooser says
+  uint32_t depth = 0;        ///< as the setting HETCCL_DEPTH; 0: what Chooser says
 };
 
 /// All ranks' plans, the payload between each pair of clusters against the least possible, and what
 /// the verifier says of it, as JSON with one line per step:
 ///
 ///   {collective, type, op, root, count, bytes, plan, stages, clusters,
+///    candidates: [{shape, plan, hops, slice_bytes, predicted_us: between clusters, chosen}],
 ///    slices: {number, bytes, depth, slots, lag: per stage},
 ///    traffic: [{from, to, bytes, messages: per slice}], cross_bytes, least_bytes,
 ///    verifier: {verdict: "correct" | "wrong" | "too large", reason, steps, messages},
@@ -28,4 +29,4 @@ struct Query {
 /// be too large.
 Result<std::string> describe(const Query& query, const topology::Topology& topology);
 
-}  // namespace hetccl::plan
+}  // namespace hetccl::tune

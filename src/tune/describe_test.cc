@@ -1,11 +1,11 @@
-#include "plan/describe.h"
+#include "tune/describe.h"
 
 #include <doctest/doctest.h>
 
 #include "base/json.h"
 #include "golden/random_topology.h"
 
-namespace hetccl::plan {
+namespace hetccl::tune {
 namespace {
 
 Query query_of(Collective collective, uint64_t count) {
@@ -31,7 +31,7 @@ TEST_CASE("every collective is described, verified, and moves the least") {
     for (const char* layout : {"A", "AA", "AAB", "ABAB", "AABBC"}) {
       CAPTURE(name_of(collective));
       CAPTURE(layout);
-      const Json json = described(query_of(collective, 12'345), layout);
+      const Json json = described(query_of(collective, 1'234'567), layout);
       CHECK(json["collective"] == name_of(collective));
       CHECK(json["verifier"]["verdict"] == "correct");
       CHECK(json["cross_bytes"] == json["least_bytes"]);
@@ -55,6 +55,23 @@ TEST_CASE(
   CHECK(json["slices"]["lag"] == std::vector{0, 1, 3});
   CHECK(json["ranks"][3]["cluster"] == 1);
   CHECK(json["ranks"][3]["plan"]["steps"].size() > 2);
+}
+
+TEST_CASE("what could be taken is shown with what it is expected to cost") {
+  const Json small = described(query_of(Collective::AllReduce, 10), "AABBC");
+  CHECK(small["plan"] == "exchange");
+  REQUIRE(small["candidates"].size() == 2);
+  CHECK(small["candidates"][0]["plan"] == "owner");
+  CHECK(small["candidates"][0]["hops"] == 2);
+  CHECK(small["candidates"][0]["chosen"] == false);
+  CHECK(small["candidates"][1]["chosen"] == true);
+  CHECK(small["candidates"][1]["predicted_us"].number() <
+        small["candidates"][0]["predicted_us"].number());
+  CHECK(described(query_of(Collective::AllReduce, 1 << 24), "AABBC")["plan"] == "owner");
+  CHECK(described(query_of(Collective::Broadcast, 1), "ABC")["plan"] == "star");
+  CHECK(described(query_of(Collective::Broadcast, 1 << 24), "ABC")["plan"] == "chain");
+  CHECK(described(query_of(Collective::AllGather, 1 << 24), "AABC")["plan"] == "ring");
+  CHECK(described(query_of(Collective::ReduceScatter, 1 << 24), "AABC")["plan"] == "ring");
 }
 
 TEST_CASE("slices, depth and the rank that is listed can be asked for") {
@@ -108,4 +125,4 @@ TEST_CASE("what is too large is said, not tried") {
 }
 
 }  // namespace
-}  // namespace hetccl::plan
+}  // namespace hetccl::tune

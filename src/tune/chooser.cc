@@ -1,0 +1,73 @@
+#include "tune/chooser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace hetccl::tune {
+namespace {
+
+using plan::Shape;
+using plan::Spec;
+
+constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
+constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
+constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
+constexpr uint64_t kMaxSlices = 64;                    // of one collective
+constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
+
+uint64_t ceil_div(uint64_t a, uint64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
+/// a * b, or the largest number.
+uint64_t saturated(uint64_t a, uint64_t b) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  return b != 0 && a > kMax / b ? kMax : a * b;
+}
+
+}  // namespace
+
+bool Chooser::has_shapes(Collective collective) const {
+  return model_.n_clusters() > 2 &&
+         (collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
+          collective == Collective::AllGather || collective == Collective::Broadcast);
+}
+
+Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
+  spec.shape = shape;
+  const Load load = model_.load(spec);
+  uint64_t n_slices = 1;
+  if (model_.n_clusters() > 1) {
+    const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
+    const uint64_t crossing = model_.in_memory() ? kShmCrossing : std::min(kMaxCrossing, in_time);
+    const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
+    const uint64_t slice = std::max(kMinSlice, crossing / blocks);
+    n_slices = std::clamp<uint64_t>(ceil_div(bytes, slice), 1, kMaxSlices);
+  }
+  // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
+  const uint64_t slice = ceil_div(bytes, n_slices);
+  Candidate candidate;
+  candidate.shape = shape;
+  candidate.hops = load.hops;
+  candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
+  candidate.seconds = model_.seconds(load, bytes, n_slices);
+  return candidate;
+}
+
+Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) const {
+  const uint64_t bytes = saturated(count, size_of(type));
+  const Candidate large = candidate(spec, Shape::Bandwidth, bytes);
+  if (!has_shapes(spec.collective)) return large;
+  const Candidate small = candidate(spec, Shape::Latency, bytes);
+  return small.seconds < large.seconds ? small : large;
+}
+
+std::vector<Candidate> Chooser::candidates(const Spec& spec, uint64_t count, DataType type) const {
+  const uint64_t bytes = saturated(count, size_of(type));
+  std::vector<Candidate> all = {candidate(spec, Shape::Bandwidth, bytes)};
+  if (has_shapes(spec.collective)) all.push_back(candidate(spec, Shape::Latency, bytes));
+  return all;
+}
+
+}  // namespace hetccl::tune

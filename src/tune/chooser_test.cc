@@ -1,0 +1,74 @@
+#include "tune/chooser.h"
+
+#include <doctest/doctest.h>
+
+#include "golden/random_topology.h"
+
+namespace hetccl::tune {
+namespace {
+
+using plan::Choice;
+using plan::Shape;
+using plan::Spec;
+
+TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 bytes apart") {
+  const Spec all_reduce{Collective::AllReduce}, all_gather{Collective::AllGather};
+  const topology::Topology one = test::layout_topology("AA"), two = test::layout_topology("AABB");
+  const uint64_t mib = uint64_t{1} << 20U;
+  CHECK(Chooser(one).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes ==
+        64 * mib);
+  CHECK(Chooser(two).choose(all_reduce, 0, DataType::Float32).choice.slice_bytes == 64);
+  CHECK(Chooser(two).choose(all_reduce, 1000, DataType::Float32).choice.slice_bytes == 4032);
+  CHECK(Chooser(two).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes == mib);
+  // 2 ms of 1 Gbit/s are 250,000 bytes, over which 4 MiB are spread evenly.
+  CHECK(Chooser(two).choose(all_reduce, mib, DataType::Float32).choice.slice_bytes == 246'784);
+  CHECK(Chooser(two).choose(all_gather, mib, DataType::Float32).choice.slice_bytes == 123'392);
+  for (uint64_t count = 1; count < uint64_t{1} << 40U; count = count * 3 + 1) {
+    for (const Spec& spec : {all_reduce, all_gather}) {
+      const Choice choice = Chooser(two).choose(spec, count, DataType::Int16).choice;
+      CHECK(choice.slice_bytes % 64 == 0);
+      CHECK((2 * count + choice.slice_bytes - 1) / choice.slice_bytes <= 64);
+    }
+  }
+}
+
+TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {
+  const topology::Topology topology = test::layout_topology("AABC");
+  const Chooser chooser(topology);
+  const auto shape = [&](Collective collective, uint64_t bytes) {
+    return chooser.choose({collective}, bytes, DataType::Int8).shape;
+  };
+  for (const Collective collective : {Collective::AllReduce, Collective::AllGather,
+                                      Collective::ReduceScatter, Collective::Broadcast}) {
+    CAPTURE(name_of(collective));
+    CHECK(shape(collective, 8) == Shape::Latency);
+    CHECK(shape(collective, 64 << 20) == Shape::Bandwidth);
+    // Where one is chosen it stays so, going up.
+    Shape before = Shape::Latency;
+    for (uint64_t bytes = 1; bytes < uint64_t{1} << 32U; bytes *= 2) {
+      const Shape now = shape(collective, bytes);
+      CHECK((now == before || now == Shape::Bandwidth));
+      before = now;
+    }
+  }
+}
+
+TEST_CASE("where clusters are alike a ring of all-gathers gains nothing") {
+  const topology::Topology topology = test::layout_topology("ABC");
+  const Chooser chooser(topology);
+  CHECK(chooser.choose({Collective::AllGather}, 1 << 30, DataType::Int8).shape == Shape::Latency);
+}
+
+TEST_CASE("over two clusters there is one plan, whose time the link gives") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  const Chooser chooser(topology);
+  const auto all = chooser.candidates({Collective::AllReduce}, 125'000'000, DataType::Int8);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].hops == 1);
+  CHECK(all[0].seconds == doctest::Approx(1).epsilon(0.001));  // 1 Gbit/s
+  CHECK(chooser.candidates({Collective::AllGather}, 125'000'000, DataType::Int8)[0].seconds ==
+        doctest::Approx(2).epsilon(0.001));
+}
+
+}  // namespace
+}  // namespace hetccl::tune

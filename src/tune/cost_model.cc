@@ -1,0 +1,110 @@
+#include "tune/cost_model.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "plan/call.h"
+
+namespace hetccl::tune {
+namespace {
+
+using plan::Shape;
+using plan::Spec;
+using topology::Topology;
+
+// Measured on one host and on emulated ones (docs/benchmarks.md): from a post at one end to the
+// completion at the other, the engines awake.
+constexpr double kTcpLatency = 40e-6;
+constexpr double kShmLatency = 4e-6;
+constexpr double kShmBandwidth = 3e9;
+constexpr double kUnknownBandwidth = 1e9 / 8;
+
+LinkCost cost_of(const topology::Link& link) {
+  if (link.kind == "shm") return {kShmLatency, kShmBandwidth};
+  const double known = static_cast<double>(link.mbps) * 1e6 / 8;
+  return {kTcpLatency, link.mbps > 0 ? known : kUnknownBandwidth};
+}
+
+}  // namespace
+
+CostModel::CostModel(const Topology& topology) : n_ranks_(topology.n_ranks()) {
+  for (const auto& cluster : topology.clusters()) {
+    clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
+  }
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    cluster_of_.push_back(topology.cluster_of(rank));
+  }
+  slowest_.bandwidth = std::numeric_limits<double>::max();
+  in_memory_ = !topology.links().empty();
+  for (const auto& link : topology.links()) {
+    const LinkCost cost = cost_of(link);
+    slowest_.latency = std::max(slowest_.latency, cost.latency);
+    slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
+    in_memory_ = in_memory_ && link.kind == "shm";
+    // A link is as fast as its slower end: a cluster's own speed shows in its fastest link.
+    for (const int end : {link.a, link.b}) {
+      double& bandwidth = clusters_[static_cast<size_t>(end)].bandwidth;
+      bandwidth = std::max(bandwidth, cost.bandwidth);
+    }
+  }
+  if (topology.links().empty()) slowest_ = {};
+}
+
+double CostModel::blocks_of(const Spec& spec, size_t c) const {
+  const size_t n = clusters_.size();
+  const auto others = static_cast<double>(n - 1);
+  const double own = clusters_[c].ranks;
+  const double next = clusters_[(c + 1) % n].ranks, last = clusters_[(c + n - 1) % n].ranks;
+  const bool one_hop = n == 2 || spec.shape == Shape::Latency;
+  const bool is_root = is_rooted(spec.collective) &&
+                       cluster_of_[static_cast<size_t>(spec.root)] == static_cast<int>(c);
+  switch (spec.collective) {
+    case Collective::AllReduce:
+      return one_hop ? others : 2 * others / static_cast<double>(n);
+    case Collective::ReduceScatter:
+      return std::max(n_ranks_ - own, one_hop ? others * own : n_ranks_ - last);
+    case Collective::AllGather:
+      return std::max(n_ranks_ - own, one_hop ? others * own : n_ranks_ - next);
+    case Collective::Broadcast:
+      return one_hop && is_root ? others : 1;
+    case Collective::Reduce:
+      return 1;
+    case Collective::Gather:
+    case Collective::Scatter:
+      return is_root ? n_ranks_ - own : own;
+    case Collective::AllToAll:
+      return own * (n_ranks_ - own);
+    case Collective::Barrier:
+    case Collective::PointToPoint:
+      break;
+  }
+  return 0;
+}
+
+Load CostModel::load(const Spec& spec) const {
+  Load load;
+  if (clusters_.size() < 2) return load;
+  const bool pairwise = spec.collective == Collective::Gather ||
+                        spec.collective == Collective::Scatter ||
+                        spec.collective == Collective::AllToAll;
+  const bool owners = spec.collective == Collective::AllReduce;
+  const int around = owners ? 2 : static_cast<int>(clusters_.size()) - 1;
+  const bool one_hop = clusters_.size() == 2 || spec.shape == Shape::Latency || pairwise ||
+                       spec.collective == Collective::Barrier;
+  load.hops = one_hop ? 1 : around;
+  for (size_t c = 0; c < clusters_.size(); ++c) {
+    const double blocks = blocks_of(spec, c);
+    const double seconds = blocks / clusters_[c].bandwidth;
+    load.blocks = std::max(load.blocks, blocks);
+    load.seconds_per_byte = std::max(load.seconds_per_byte, seconds);
+  }
+  return load;
+}
+
+double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) const {
+  const double wire = load.seconds_per_byte * static_cast<double>(bytes);
+  const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
+  return load.hops * slowest_.latency + wire + std::max(0, load.hops - 1) * filling;
+}
+
+}  // namespace hetccl::tune

@@ -1,0 +1,55 @@
+// What a collective will cost between clusters: hops, and the bytes through the narrowest cluster.
+// Costs inside clusters are left out, as all plans of one collective share them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetccl::tune {
+
+/// One way between clusters: seconds until a message's first byte has arrived, and bytes a second.
+struct LinkCost {
+  double latency = 0;
+  double bandwidth = 0;
+};
+
+/// What a plan asks of the links, per block of a slice.
+struct Load {
+  int hops = 0;
+  double blocks = 0;            ///< in or out of the cluster that has most to move
+  double seconds_per_byte = 0;  ///< of a block: of the cluster that takes longest
+};
+
+/// What is known of one topology's links. Immutable.
+class CostModel {
+ public:
+  explicit CostModel(const topology::Topology& topology);
+
+  [[nodiscard]] Load load(const plan::Spec& spec) const;
+  /// Seconds for blocks of `bytes` in `slices` pieces that follow each other from hop to hop.
+  [[nodiscard]] double seconds(const Load& load, uint64_t bytes, uint64_t slices) const;
+  /// The slowest way between two clusters. Bandwidth is 0 where there is one cluster alone.
+  [[nodiscard]] const LinkCost& slowest() const { return slowest_; }
+  /// Whether all clusters share one host's memory.
+  [[nodiscard]] bool in_memory() const { return in_memory_; }
+  [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
+
+ private:
+  struct Cluster {
+    double ranks = 0;
+    double bandwidth = 0;  ///< to all others together, each way
+  };
+  /// Blocks that cluster `c` sends or receives, whichever is more.
+  [[nodiscard]] double blocks_of(const plan::Spec& spec, size_t c) const;
+
+  std::vector<Cluster> clusters_;
+  double n_ranks_ = 0;
+  LinkCost slowest_;
+  bool in_memory_ = false;
+  std::vector<int> cluster_of_;  ///< by rank
+};
+
+}  // namespace hetccl::tune
