@@ -34,6 +34,8 @@ PORT = 29400
 SCENES = (
     Scene("AABB", (0, 0, 1, 1)),
     Scene("ABAB", (0, 1, 0, 1)),
+    Scene("ABBAB", (0, 1, 1, 0, 1)),
+    Scene("AABC", (0, 0, 1, 2)),
     Scene("one host, 2 ranks", (0, 0)),
     Scene("one host, 4 ranks", (0, 0, 0, 0)),
 )

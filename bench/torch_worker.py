@@ -2,7 +2,7 @@
 
 Takes RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment; rank 0 prints JSON.
 Times are the slowest rank's, per repeat. ``bytes`` is the whole buffer: the reduced tensor, the
-gathered one, the input of reduce_scatter, the root's tensor of broadcast.
+gathered one, the input of reduce_scatter and of all_to_all, the root's tensor of broadcast.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Case:
         self.count = count // self.world * self.world
         self.full = torch.empty(self.count)
         self.part = torch.empty(self.count // self.world)
+        self.other = torch.empty(self.count)
         # Small integers: sums over ranks are exact in float32, whatever the order.
         self.pattern = torch.arange(self.count, dtype=torch.float32).remainder_(1021)
 
@@ -62,6 +63,8 @@ class Case:
             dist.all_gather_into_tensor(self.full, self.part)
         elif name == "reduce_scatter_tensor":
             dist.reduce_scatter_tensor(self.part, self.full)
+        elif name == "all_to_all_single":
+            dist.all_to_all_single(self.other, self.full)
         else:
             dist.broadcast(self.full, 0)
 
@@ -72,12 +75,21 @@ class Case:
         if name == "all_gather_into_tensor":
             shards = (self.pattern[self.shard(r)] + r for r in range(self.world))
             return all(torch.equal(self.full[self.shard(r)], want) for r, want in enumerate(shards))
+        if name == "all_to_all_single":
+            mine = self.pattern[self.shard(self.rank)]
+            return all(torch.equal(self.other[self.shard(r)], mine + r) for r in range(self.world))
         if name == "reduce_scatter_tensor":
             return torch.equal(self.part, self.ranks_sum()[self.shard(self.rank)])
         return torch.equal(self.full, self.pattern)
 
 
-OPERATIONS = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
+OPERATIONS = (
+    "all_reduce",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "broadcast",
+    "all_to_all_single",
+)
 
 
 def slowest(times: list[float]) -> list[float]:
@@ -130,7 +142,7 @@ def crossed(case: Case, name: str, interface: str | None, first_of_host: bool) -
 
 
 def large(options: argparse.Namespace) -> dict[str, dict[str, object]]:
-    """The four collectives on the large buffer."""
+    """All collectives on the large buffer."""
     case = Case(options.bytes // 4)
     first_of_host = int(os.environ.get("LOCAL_RANK", "0")) == 0
     out: dict[str, dict[str, object]] = {}

@@ -31,7 +31,10 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 nitpicky = True
 nitpick_ignore = [
-    *(("c:identifier", name) for name in ("size_t", "int64_t", "uint32_t", "uint64_t", "hetcclComm")),
+    *(
+        ("c:identifier", name)
+        for name in ("size_t", "int64_t", "uint32_t", "uint64_t", "hetcclComm")
+    ),
     ("py:class", "types.TracebackType"),
 ]
 
