@@ -350,8 +350,8 @@ HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, con
 /** The last 1,024 collectives of this rank as JSON, at any time and from any thread, e.g. while one
  * hangs: `operations`, each with its sequence, arguments, slices, state ("launched", "started",
  * "completed" or "failed") and when it came so far (microseconds since the Unix epoch; null: not
- * known), and the communicator's `failure`. Valid until this thread's next call of it. HETCCL_DUMP
- * writes the same to a file when a communicator fails. */
+ * known); the `messages` that are under way; and the communicator's `failure`. Valid until this
+ * thread's next call of it. HETCCL_DUMP writes the same to a file when a communicator fails. */
 HETCCL_API hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json);
 /** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;
  * what is missing and why. Valid until this thread's next call of it. */

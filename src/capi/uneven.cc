@@ -10,7 +10,6 @@ using hetccl::Code;
 using hetccl::Collective;
 using hetccl::DataType;
 using hetccl::error;
-using hetccl::RedOp;
 using hetccl::Result;
 using hetccl::Signature;
 using hetccl::Status;

@@ -48,15 +48,36 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
           {"type", hetccl::name_of(call.type)}};
 }
 
+Json json_of(const exec::PendingMessage& pending, const WallClock& wall) {
+  const exec::Message& message = pending.message;
+  return {{"completed_pieces", pending.completed},
+          {"count", message.count},
+          {"direction", message.send ? "send" : "recv"},
+          {"launched_us", json_of(pending.launched, wall)},
+          {"number", pending.number},
+          {"peer", message.peer},
+          {"pieces", pending.pieces},
+          {"started", pending.started},
+          {"tag", message.tag},
+          {"type", hetccl::name_of(message.type)}};
+}
+
 }  // namespace
 
 std::string Communicator::dump() {
   const WallClock wall;
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
+  std::vector<Json> messages;
+  if (known().ok() && messages_ != nullptr) {
+    runtime_.engine().exclusively([&] {
+      for (const auto& one : messages_->pending()) messages.push_back(json_of(one, wall));
+    });
+  }
   Json json = {{"called", recorder_.called()},
                {"ended", recorder_.ended()},
                {"failure", nullptr},
+               {"messages", std::move(messages)},
                {"number", number_},
                {"operations", std::move(operations)},
                {"pid", getpid()},

@@ -277,7 +277,7 @@ void Executor::stall(Code code, const Call& call, const std::string& how, int de
   fault({Status(code, stalled.what + ": " + stalled.detail), culprit, std::move(stalled)});
 }
 
-void Executor::fault(Fault fault) {
+void Executor::fault(const Fault& fault) {
   // What breaks while a rank is missed breaks because of that: others have run out of patience.
   if (!fault.stall && abandoned_) {
     return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());

@@ -139,7 +139,7 @@ class Executor : public Driven {
   bool check_library();
   bool check_departures(TimePoint now);
   void stall(Code code, const Call& call, const std::string& how, int departed);
-  void fault(Fault fault);
+  void fault(const Fault& fault);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }
 
   ExecutorOptions options_;

@@ -214,9 +214,22 @@ bool PointToPoint::check_deadline(Batch& batch) {
   return false;
 }
 
-void PointToPoint::fault(Fault fault) {
+void PointToPoint::fault(const Fault& fault) {
   faulted_ = true;
   if (options_.on_fault) options_.on_fault(fault);
+}
+
+std::vector<PendingMessage> PointToPoint::pending() {
+  admit();
+  std::vector<PendingMessage> all;
+  for (Batch* batch : running_) {
+    for (const Transit& transit : batch->transits) {
+      if (transit.completed == transit.pieces) continue;
+      all.push_back({transit.message, transit.number, transit.pieces, transit.completed,
+                     batch->launched, batch->started().reached(1)});
+    }
+  }
+  return all;
 }
 
 void PointToPoint::abort() {

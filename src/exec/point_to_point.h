@@ -34,6 +34,15 @@ struct Message {
 /// "send of 10 float32 to rank 1".
 [[nodiscard]] std::string describe(const Message& message);
 
+/// A message that is under way.
+struct PendingMessage {
+  Message message;
+  uint64_t number = 0;  ///< among those of its direction between these ranks
+  uint32_t pieces = 1, completed = 0;
+  TimePoint launched{};
+  bool started = false;  ///< the user's stream has come to it
+};
+
 struct PointToPointOptions {
   device::Device* device = nullptr;
   uint64_t communicator = 0;  ///< what headers carry; not the collectives' number
@@ -80,6 +89,9 @@ class PointToPoint final : public Driven {
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
   [[nodiscard]] static bool done(const Ticket& ticket);
   [[nodiscard]] bool idle() const { return !active(); }
+
+  /// What is under way. Call where nobody drives.
+  [[nodiscard]] std::vector<PendingMessage> pending();
 
   /// Ends everything in flight: no user memory is touched once `idle`. Call where nobody drives.
   void abort();
@@ -175,7 +187,7 @@ class PointToPoint final : public Driven {
   void check(TimePoint now);
   bool check_lane(Lane& lane, TimePoint now);
   bool check_deadline(Batch& batch);
-  void fault(Fault fault);
+  void fault(const Fault& fault);
 
   PointToPointOptions options_;
   bool staged_ = false;  ///< transports cannot reach device memory

@@ -25,12 +25,6 @@ hetcclResult_t recv(std::vector<float>& data, int peer, hetcclComm_t comm,
   return hetcclRecv(data.data(), data.size(), hetcclFloat32, peer, comm, stream);
 }
 
-std::string failure_of(hetcclComm_t comm) {
-  hetcclResult_t result = hetcclSuccess;
-  CHECK(hetcclCommGetAsyncError(comm, &result) == hetcclSuccess);
-  return hetcclGetLastError(comm);
-}
-
 // Waits until a failure is known.
 hetcclResult_t failed(hetcclComm_t comm) {
   const auto end = Clock::now() + milliseconds(kLimitMs);
@@ -40,6 +34,11 @@ hetcclResult_t failed(hetcclComm_t comm) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   return result;
+}
+
+std::string failure_of(hetcclComm_t comm) {
+  CHECK(failed(comm) != hetcclSuccess);
+  return hetcclGetLastError(comm);
 }
 
 void destroy(const std::vector<hetcclComm_t>& comms) {
@@ -205,6 +204,23 @@ TEST_CASE("a send without a receive times out, and both ranks are named to both"
                     "not received it") != std::string::npos);
   }
   abort(comms);
+}
+
+TEST_CASE("a dump shows the messages under way") {
+  const auto comms = join(2, true);
+  hetcclStream_t stream = nullptr;
+  REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+  std::vector<float> data(7);
+  CHECK(hetcclRecvTag(data.data(), 7, hetcclFloat32, 0, 5, comms[1], stream) == hetcclSuccess);
+  const char* json = nullptr;
+  CHECK(hetcclCommDump(comms[1], &json) == hetcclSuccess);
+  CHECK(std::string(json).find("\"direction\": \"recv\"") != std::string::npos);
+  CHECK(std::string(json).find("\"tag\": 5") != std::string::npos);
+  CHECK(hetcclSendTag(data.data(), 7, hetcclFloat32, 1, 5, comms[0], nullptr) == hetcclSuccess);
+  CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  CHECK(hetcclCommDump(comms[1], &json) == hetcclSuccess);
+  CHECK(std::string(json).find("\"direction\"") == std::string::npos);
+  destroy(comms);
 }
 
 TEST_CASE("a send that meets another receive is an error on both ranks") {

@@ -146,6 +146,7 @@ def _one(
             "gather",
             "scatter",
             "all_to_all",
+            "ring",
         ]
     )
     dtype, count = _TYPES[choices.choice(list(_TYPES))], choices.choice(_COUNTS)
@@ -194,6 +195,12 @@ def _one(
         got = np.empty(sum(recvs), dtype)
         sent = values(part.rank, sum(sends))
         comm.all_to_all(sent, got, stream=stream, send_counts=sends, recv_counts=recvs)
+    elif kind == "ring":
+        before, after = (part.rank - 1) % size, (part.rank + 1) % size
+        got, want = np.empty(count, dtype), values(before, count)
+        with hetccl.group():
+            comm.send(values(part.rank, count), after, stream=stream)
+            comm.recv(got, before, stream=stream)
     else:
         got = want = np.zeros(0)
         comm.barrier(stream=stream)
