@@ -14,6 +14,7 @@ constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed
 constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
 constexpr uint64_t kMaxSlices = 64;                    // of one collective
+constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
 
 uint64_t ceil_div(uint64_t a, uint64_t b) {
@@ -51,6 +52,8 @@ Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
   candidate.shape = shape;
   candidate.hops = load.hops;
   candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
+  // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
+  candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + 2, 3, kMaxDepth));
   candidate.seconds = model_.seconds(load, bytes, n_slices);
   return candidate;
 }

@@ -53,6 +53,19 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
   }
 }
 
+TEST_CASE("as many slices are on the way as there are hops") {
+  const auto depth = [](const char* layout) {
+    const topology::Topology topology = test::layout_topology(layout);
+    return Chooser(topology)
+        .choose({Collective::Broadcast}, uint64_t{1} << 30U, DataType::Int8)
+        .choice.depth;
+  };
+  CHECK(depth("AB") == 3);
+  CHECK(depth("ABC") == 4);
+  CHECK(depth("ABCDEFGH") == 9);
+  CHECK(depth("ABCDEFGHIJKLMNOPQRSTUVW") == 16);
+}
+
 TEST_CASE("where clusters are alike a ring of all-gathers gains nothing") {
   const topology::Topology topology = test::layout_topology("ABC");
   const Chooser chooser(topology);

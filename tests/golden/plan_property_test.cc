@@ -55,7 +55,7 @@ VerifyOptions random_options(std::mt19937_64& random) {
   constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float32,
                                  DataType::Float64};
   VerifyOptions options;
-  options.depth = static_cast<uint32_t>(random() % 5);
+  options.depth = static_cast<uint32_t>(random() % 9);
   options.count = kCounts[random() % std::size(kCounts)];
   options.type = kTypes[random() % std::size(kTypes)];
   options.slice_bytes = 64 * (1 + random() % 40);
