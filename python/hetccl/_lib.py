@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import functools
 import re
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -196,6 +196,8 @@ PROTOTYPES: dict[str, list[Any]] = {
     ],
     "hetcclSend": [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclRecv": [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclSendTag": [c_void_p, c_size_t, c_int, c_int, c_uint32, c_void_p, c_void_p],
+    "hetcclRecvTag": [c_void_p, c_size_t, c_int, c_int, c_uint32, c_void_p, c_void_p],
     "hetcclGroupStart": [],
     "hetcclGroupEnd": [],
     "hetcclBarrier": [c_void_p, c_void_p],

@@ -385,23 +385,33 @@ class Communicator:
         self._run("hetcclAllToAllV", uneven, stream, source, target)
 
     def send(
-        self, send: Any, peer: int, dtype: str | None = None, stream: Stream | None = None
+        self,
+        send: Any,
+        peer: int,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+        tag: int = 0,
     ) -> None:
-        """Sends `send` to rank `peer`, whose `recv` must ask for as much.
+        """Sends `send` to rank `peer`, whose `recv` must ask for as much, under the same `tag`.
 
         Messages from one rank to another arrive in the order of the calls.
         """
         source = _Memory(send, dtype, writable=False)
-        arguments = (source.address, source.count, source.dtype, peer)
-        self._run("hetcclSend", arguments, stream, source)
+        arguments = (source.address, source.count, source.dtype, peer, tag)
+        self._run("hetcclSendTag", arguments, stream, source)
 
     def recv(
-        self, recv: Any, peer: int, dtype: str | None = None, stream: Stream | None = None
+        self,
+        recv: Any,
+        peer: int,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+        tag: int = 0,
     ) -> None:
-        """Receives what rank `peer` sends."""
+        """Receives what rank `peer` sends under the same `tag`."""
         target = _Memory(recv, dtype, writable=True)
-        arguments = (target.address, target.count, target.dtype, peer)
-        self._run("hetcclRecv", arguments, stream, target)
+        arguments = (target.address, target.count, target.dtype, peer, tag)
+        self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
         """The sum of each rank's elements times that rank's `factor`, for elements of `dtype`.

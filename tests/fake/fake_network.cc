@@ -117,12 +117,14 @@ class NetworkTransport : public Transport {
                                            const std::vector<uint8_t>& /*secret*/,
                                            const WaitLimit& /*limit*/) override {
     auto out = network_.wire(rank_, id.peer), in = network_.wire(id.peer, rank_);
+    std::lock_guard lock(mutex_);
     wires_.push_back(out);
     wires_.push_back(in);
     return std::unique_ptr<Channel>(new NetworkChannel(out, in));
   }
   bool progress() override {
     bool moved = false;
+    std::lock_guard lock(mutex_);
     for (auto& wire : wires_) moved |= wire->move();
     return moved;
   }
@@ -134,6 +136,7 @@ class NetworkTransport : public Transport {
  private:
   Network& network_;
   int rank_;
+  std::mutex mutex_;  // guards what follows: connect() is called while others drive
   std::vector<std::shared_ptr<Wire>> wires_;
 };
 

@@ -133,10 +133,10 @@ def messages(comm):
     assert list(got) == [left] * 3
     assert total[0] == comm.size
     if comm.rank == 0:
-        comm.send(b"words", 1, dtype="uint8")
+        comm.send(b"words", 1, dtype="uint8", tag=7)
     if comm.rank == 1:
         words = bytearray(5)
-        comm.recv(words, 0, dtype="uint8")
+        comm.recv(words, 0, dtype="uint8", tag=7)
         assert words == b"words"
     with pytest.raises(ZeroDivisionError), hetccl.group():
         comm.send(mine, right)  # dropped

@@ -49,6 +49,7 @@ def ctype_of(argument: str) -> object:
         "int": ctypes.c_int,
         "size_t": ctypes.c_size_t,
         "int64_t": ctypes.c_int64,
+        "uint32_t": ctypes.c_uint32,
         "uint64_t": ctypes.c_uint64,
         "void*": ctypes.c_void_p,
         "hetcclComm_t": ctypes.c_void_p,
