@@ -30,7 +30,8 @@ with socket.create_connection((sys.argv[1], 5000), timeout=20) as peer:
     peer.sendall(bytes(int(sys.argv[2])))
 """
 HOLD = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 from hetccl.hosts import EmulatedHosts
 with EmulatedHosts(2) as hosts:
     hosts.popen(1, ["sleep", "60"])
