@@ -121,20 +121,6 @@ Status Group::run() const {
   return first;
 }
 
-template <typename Call>
-Status submit_any(Communicator& communicator, const Call& call, hetcclStream_t stream) {
-  Group& group = Group::mine();
-  if (!group.is_open()) {
-    if constexpr (std::is_same_v<Call, Message>) {
-      return communicator.call(std::span(&call, 1), stream);
-    } else {
-      return communicator.call(call, stream);
-    }
-  }
-  group.add(communicator, call, stream);
-  return {};
-}
-
 // A message's memory is written by a receive alone.
 hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t count,
                        hetcclDataType_t datatype, int peer, uint32_t tag, hetcclStream_t stream) {
@@ -154,11 +140,17 @@ hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t co
 
 Status submit(Communicator& communicator, const CollectiveArguments& arguments,
               hetcclStream_t stream) {
-  return submit_any(communicator, arguments, stream);
+  Group& group = Group::mine();
+  if (!group.is_open()) return communicator.call(arguments, stream);
+  group.add(communicator, arguments, stream);
+  return {};
 }
 
 Status submit(Communicator& communicator, const Message& message, hetcclStream_t stream) {
-  return submit_any(communicator, message, stream);
+  Group& group = Group::mine();
+  if (!group.is_open()) return communicator.call(std::span(&message, 1), stream);
+  group.add(communicator, message, stream);
+  return {};
 }
 
 Status outside_group(const char* function) {

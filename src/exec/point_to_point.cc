@@ -41,7 +41,7 @@ bool PointToPoint::done(const Ticket& ticket) {
 }
 
 Status PointToPoint::meet(int peer) {
-  const size_t needed = 2 * static_cast<size_t>(peer) + 2;
+  const size_t needed = place_of(peer, true) + 1;
   if (lanes_.size() < needed) lanes_.resize(needed);
   for (const bool send : {false, true}) {
     auto lane = std::make_unique<Lane>();
@@ -51,7 +51,7 @@ Status PointToPoint::meet(int peer) {
       HETCCL_ASSIGN(lane->stream, options_.device->create_stream());
     }
     met_.push_back(lane.get());
-    lanes_[2 * static_cast<size_t>(peer) + (send ? 1 : 0)] = std::move(lane);
+    lanes_[place_of(peer, send)] = std::move(lane);
   }
   return {};
 }
@@ -59,7 +59,7 @@ Status PointToPoint::meet(int peer) {
 void PointToPoint::connect(int peer, transport::Channel* channel, bool crosses) {
   if (aborted_) channel->close();
   for (const bool send : {false, true}) {
-    Lane& lane = *lanes_[2 * static_cast<size_t>(peer) + (send ? 1 : 0)];
+    Lane& lane = *lanes_[place_of(peer, send)];
     lane.channel = channel;
     lane.crosses = crosses;
   }

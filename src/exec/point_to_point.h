@@ -139,7 +139,6 @@ class PointToPoint final : public Driven {
     std::atomic<uint64_t> use{0};  ///< grows when it has ended
     std::vector<Transit> transits;
     Arena flag_memory, staging;
-    size_t n_flags = 0;
     TimePoint launched{}, deadline{};
     bool streamed = false;    ///< on a stream of the user
     bool local = false;       ///< has messages to this rank itself
@@ -165,8 +164,11 @@ class PointToPoint final : public Driven {
   };
 
   explicit PointToPoint(PointToPointOptions options);
+  static size_t place_of(int peer, bool send) {
+    return 2 * static_cast<size_t>(peer) + (send ? 1 : 0);
+  }
   Lane& lane_of(const Message& message) const {
-    return *lanes_[2 * static_cast<size_t>(message.peer) + (message.send ? 1 : 0)];
+    return *lanes_[place_of(message.peer, message.send)];
   }
 
   // point_to_point_launch.cc

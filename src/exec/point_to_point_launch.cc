@@ -91,10 +91,10 @@ Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
     batch.transits.push_back(transit);
   }
   batch.unfinished = static_cast<uint32_t>(batch.transits.size());
-  batch.n_flags = Batch::kFlags + (staged_ ? 3 * batch.transits.size() : 0);
-  HETCCL_TRY(batch.flag_memory.reserve(batch.n_flags * sizeof(device::Flag)));
+  const size_t n_flags = Batch::kFlags + (staged_ ? 3 * batch.transits.size() : 0);
+  HETCCL_TRY(batch.flag_memory.reserve(n_flags * sizeof(device::Flag)));
   if (staged_) HETCCL_TRY(batch.staging.reserve(staging));
-  for (size_t i = 0; i < batch.n_flags; ++i) new (&batch.flag(i)) device::Flag();
+  for (size_t i = 0; i < n_flags; ++i) new (&batch.flag(i)) device::Flag();
   if (batch.transits.empty()) batch.exchanged().word.store(1, std::memory_order_release);
 
   std::byte* memory = batch.staging.data();

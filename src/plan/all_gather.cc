@@ -2,6 +2,7 @@
 // inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
 // more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
 #include "plan/collectives.h"
+#include "plan/path.h"
 
 namespace hetccl::plan {
 namespace {
@@ -65,32 +66,11 @@ RankPlan plan_all_gather_ring(Builder b) {
   const Deps inside = gather_inside(b);
   const int n_clusters = b.n_clusters();
   for (int origin = 0; origin < n_clusters; ++origin) {
-    const std::vector<uint32_t> line = b.line_of(origin);
-    Cut held = cut_line(line, b.cluster(origin).shares);
-    std::vector<Deps> ready(held.size(), inside);  // per entry of `held`, where this rank holds it
-    for (int hop = 0; hop + 1 < n_clusters; ++hop) {
-      const auto stage = static_cast<uint16_t>(hop);
-      const int c = (origin + hop) % n_clusters, d = (c + 1) % n_clusters;
-      Cut next = cut_line(line, b.cluster(d).shares);
-      std::vector<Deps> arrived(next.size());
-      for (const Overlap& o : overlay(held, next)) {
-        const uint32_t message = b.next_message();
-        const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
-        if (from == b.rank()) {
-          send_block(b, message, to, stage, o.piece, ready[o.a_index]);
-        } else if (to == b.rank()) {
-          arrived[o.b_index].push_back(
-              b.recv(message, from, stage, region_of(Buffer::Output, o.piece), {}));
-        }
-      }
-      if (d == b.cluster()) {
-        Deps all;
-        for (const Deps& deps : arrived) all.insert(all.end(), deps.begin(), deps.end());
-        b.broadcast_inside(next, static_cast<uint16_t>(stage + 1), std::move(all));
-      }
-      held = std::move(next);
-      ready = std::move(arrived);
-    }
+    std::vector<int> path;
+    for (int hop = 0; hop < n_clusters; ++hop) path.push_back((origin + hop) % n_clusters);
+    pass_along(b, path, b.line_of(origin), inside,
+               [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
+                    const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
   }
   return std::move(b).finish("ring", n_clusters);
 }

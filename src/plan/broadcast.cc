@@ -2,6 +2,7 @@
 // root's: border ranks forward what they received themselves, before their own cluster has it.
 // `star` goes from the root to all clusters in one hop.
 #include "plan/collectives.h"
+#include "plan/path.h"
 
 namespace hetccl::plan {
 namespace {
@@ -27,34 +28,12 @@ Deps broadcast_from_root(Builder& b) {
 RankPlan plan_broadcast_chain(Builder b) {
   const std::vector<int> chain = b.chain();
   const Deps inside = broadcast_from_root(b);
-  const Buffer root_buffer = b.rank() == b.spec().root ? Buffer::Input : Buffer::Output;
-  Cut held = cut_line(kWholeLine, b.cluster(chain.front()).shares);
-  std::vector<Deps> arrived(held.size());  // per entry of `held`, where this rank holds it
-  if (root_buffer == Buffer::Output) arrived.assign(held.size(), inside);
-
-  for (size_t hop = 0; hop + 1 < chain.size(); ++hop) {
-    const uint16_t stage = static_cast<uint16_t>(hop);
-    const int c = chain[hop], d = chain[hop + 1];
-    Cut next = cut_line(kWholeLine, b.cluster(d).shares);
-    std::vector<Deps> arriving(next.size());
-    for (const Overlap& o : overlay(held, next)) {
-      const uint32_t message = b.next_message();
-      const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
-      if (from == b.rank()) {
-        b.send(message, to, stage, region_of(root_buffer, o.piece), arrived[o.a_index]);
-      } else if (to == b.rank()) {
-        arriving[o.b_index].push_back(
-            b.recv(message, from, stage, region_of(Buffer::Output, o.piece), {}));
-      }
-    }
-    if (d == b.cluster()) {
-      Deps all;
-      for (const Deps& deps : arriving) all.insert(all.end(), deps.begin(), deps.end());
-      b.broadcast_inside(next, static_cast<uint16_t>(stage + 1), std::move(all));
-    }
-    held = std::move(next);
-    arrived = std::move(arriving);
-  }
+  const bool is_root = b.rank() == b.spec().root;
+  const Buffer source = is_root ? Buffer::Input : Buffer::Output;
+  pass_along(b, chain, kWholeLine, is_root ? Deps{} : inside,
+             [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
+               b.send(message, to, stage, region_of(source, piece), ready);
+             });
   return std::move(b).finish("chain", static_cast<int>(chain.size()));
 }
 

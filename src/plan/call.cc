@@ -4,6 +4,11 @@
 
 namespace hetccl::plan {
 
+bool is_pairwise(Collective collective) {
+  return collective == Collective::Gather || collective == Collective::Scatter ||
+         collective == Collective::AllToAll;
+}
+
 bool sends(Collective collective, int root, int rank) {
   const bool root_alone = collective == Collective::Broadcast || collective == Collective::Scatter;
   return collective != Collective::Barrier && (!root_alone || rank == root);

@@ -6,6 +6,9 @@
 
 namespace hetccl::plan {
 
+/// Does every block go straight from one rank to another, within clusters too?
+[[nodiscard]] bool is_pairwise(Collective collective);
+
 /// What of a call decides its plan.
 [[nodiscard]] Spec spec_of(const Signature& call);
 

@@ -11,12 +11,6 @@ namespace {
 using topology::Cluster;
 using topology::Topology;
 
-/// Does every block go straight from one rank to another, within clusters too?
-bool is_pairwise(Collective collective) {
-  return collective == Collective::Gather || collective == Collective::Scatter ||
-         collective == Collective::AllToAll;
-}
-
 RankPlan plan_collective(Builder builder) {
   if (is_pairwise(builder.spec().collective)) return plan_direct(std::move(builder));
   if (builder.n_clusters() == 1) return plan_one_cluster(std::move(builder));

@@ -17,7 +17,7 @@ struct Candidate {
   double seconds = 0;
 };
 
-/// Immutable; `choose` costs a few dozen additions and allocates nothing.
+/// Immutable; `choose` costs a few additions for each cluster, and allocates nothing.
 class Chooser {
  public:
   explicit Chooser(const topology::Topology& topology) : model_(topology) {}

@@ -50,12 +50,17 @@ CostModel::CostModel(const Topology& topology) : n_ranks_(topology.n_ranks()) {
   if (topology.links().empty()) slowest_ = {};
 }
 
+bool CostModel::in_one_hop(const Spec& spec) const {
+  return clusters_.size() == 2 || spec.shape == Shape::Latency ||
+         plan::is_pairwise(spec.collective) || spec.collective == Collective::Barrier;
+}
+
 double CostModel::blocks_of(const Spec& spec, size_t c) const {
   const size_t n = clusters_.size();
   const auto others = static_cast<double>(n - 1);
   const double own = clusters_[c].ranks;
   const double next = clusters_[(c + 1) % n].ranks, last = clusters_[(c + n - 1) % n].ranks;
-  const bool one_hop = n == 2 || spec.shape == Shape::Latency;
+  const bool one_hop = in_one_hop(spec);
   const bool is_root = is_rooted(spec.collective) &&
                        cluster_of_[static_cast<size_t>(spec.root)] == static_cast<int>(c);
   switch (spec.collective) {
@@ -84,14 +89,9 @@ double CostModel::blocks_of(const Spec& spec, size_t c) const {
 Load CostModel::load(const Spec& spec) const {
   Load load;
   if (clusters_.size() < 2) return load;
-  const bool pairwise = spec.collective == Collective::Gather ||
-                        spec.collective == Collective::Scatter ||
-                        spec.collective == Collective::AllToAll;
   const bool owners = spec.collective == Collective::AllReduce;
   const int around = owners ? 2 : static_cast<int>(clusters_.size()) - 1;
-  const bool one_hop = clusters_.size() == 2 || spec.shape == Shape::Latency || pairwise ||
-                       spec.collective == Collective::Barrier;
-  load.hops = one_hop ? 1 : around;
+  load.hops = in_one_hop(spec) ? 1 : around;
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const double blocks = blocks_of(spec, c);
     const double seconds = blocks / clusters_[c].bandwidth;

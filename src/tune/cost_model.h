@@ -42,6 +42,7 @@ class CostModel {
     double ranks = 0;
     double bandwidth = 0;  ///< to all others together, each way
   };
+  [[nodiscard]] bool in_one_hop(const plan::Spec& spec) const;
   /// Blocks that cluster `c` sends or receives, whichever is more.
   [[nodiscard]] double blocks_of(const plan::Spec& spec, size_t c) const;
 

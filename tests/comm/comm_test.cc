@@ -2,7 +2,6 @@
 // shared memory, host and asynchronous fake devices, one Runtime for all ranks or one each.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <thread>
 
 #include "comm/ranks.h"
@@ -26,11 +25,6 @@ using hetccl::comm::run;
 using hetccl::comm::Runtime;
 using hetccl::fake::Case;
 
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 // Sanitizers see in a few cases what there is to see of threads and memory.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kLayouts = 6, kCases = 40;
@@ -39,7 +33,7 @@ constexpr uint64_t kLayouts = 20, kCases = 75;
 #endif
 
 void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
-  const uint64_t last = layouts * number_from("HETCCL_TEST_SCALE", 1);
+  const uint64_t last = layouts * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
   for (uint64_t seed = 1; seed <= last; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);

@@ -3,8 +3,6 @@
 // multiplies the number of cases.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-
 #include "exec/job.h"
 
 namespace {
@@ -16,11 +14,6 @@ using hetccl::exec::Job;
 using hetccl::exec::JobOptions;
 using hetccl::exec::on_all_ranks;
 using hetccl::fake::Case;
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 // Abort ends all waits, so what is left of an asynchronous device's work runs unordered, over
 // results that are worthless anyway: a race by design, which ThreadSanitizer rightly sees.
@@ -53,8 +46,8 @@ std::string random_job(uint64_t seed, bool fake_device) {
 }
 
 void random_jobs(uint64_t count, bool fake_device) {
-  const uint64_t only = number_from("HETCCL_TEST_SEED", 0);
-  const uint64_t last = count * number_from("HETCCL_TEST_SCALE", 1);
+  const uint64_t only = hetccl::fake::number_from("HETCCL_TEST_SEED", 0);
+  const uint64_t last = count * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
   for (uint64_t seed = 1; seed <= last; ++seed) {
     if (only != 0 && seed != only) continue;
     CAPTURE(seed);

@@ -2,7 +2,6 @@
 // network. HETCCL_TEST_SEED replays one seed, HETCCL_TEST_SCALE multiplies their number.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -212,16 +211,11 @@ std::string random_job(uint64_t seed, bool fake_device) {
   return wrong;
 }
 
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 }  // namespace
 
 TEST_CASE("random messages arrive as they were sent") {
-  const uint64_t only = number_from("HETCCL_TEST_SEED", 0);
-  const uint64_t last = 30 * number_from("HETCCL_TEST_SCALE", 1);
+  const uint64_t only = hetccl::fake::number_from("HETCCL_TEST_SEED", 0);
+  const uint64_t last = 30 * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
   for (uint64_t seed = 1; seed <= last; ++seed) {
     if (only != 0 && seed != only) continue;
     for (const bool fake_device : {true, false}) {

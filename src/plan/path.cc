@@ -1,0 +1,34 @@
+#include "plan/path.h"
+
+namespace hetccl::plan {
+
+void pass_along(Builder& b, std::span<const int> path, std::span<const uint32_t> line,
+                const Deps& ready, const SendPiece& send) {
+  Cut held = cut_line(line, b.cluster(path.front()).shares);
+  std::vector<Deps> arrived(held.size(), ready);  // per entry of `held`, where this rank holds it
+  for (size_t hop = 0; hop + 1 < path.size(); ++hop) {
+    const auto stage = static_cast<uint16_t>(hop);
+    const int c = path[hop], d = path[hop + 1];
+    Cut next = cut_line(line, b.cluster(d).shares);
+    std::vector<Deps> arriving(next.size());
+    for (const Overlap& o : overlay(held, next)) {
+      const uint32_t message = b.next_message();
+      const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
+      if (from == b.rank()) {
+        send(message, to, stage, o.piece, arrived[o.a_index]);
+      } else if (to == b.rank()) {
+        arriving[o.b_index].push_back(
+            b.recv(message, from, stage, region_of(Buffer::Output, o.piece), {}));
+      }
+    }
+    if (d == b.cluster()) {
+      Deps all;
+      for (const Deps& deps : arriving) all.insert(all.end(), deps.begin(), deps.end());
+      b.broadcast_inside(next, static_cast<uint16_t>(stage + 1), std::move(all));
+    }
+    held = std::move(next);
+    arrived = std::move(arriving);
+  }
+}
+
+}  // namespace hetccl::plan
