@@ -64,6 +64,7 @@ class Json {
   [[nodiscard]] std::optional<int64_t> integer(int64_t least, int64_t most) const;
   /// Any number.
   [[nodiscard]] std::optional<double> number() const;
+  [[nodiscard]] std::optional<bool> boolean() const;
   // Null where the value is something else.
   [[nodiscard]] const std::string* text() const;
   [[nodiscard]] const std::vector<Json>* elements() const;

@@ -72,6 +72,11 @@ std::optional<double> Json::number() const {
   return std::nullopt;
 }
 
+std::optional<bool> Json::boolean() const {
+  const auto* value = std::get_if<bool>(&value_);
+  return value == nullptr ? std::nullopt : std::optional<bool>(*value);
+}
+
 const std::string* Json::text() const {
   return std::get_if<std::string>(&value_);
 }

@@ -42,4 +42,8 @@ void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataTy
 /// The same of at most Reduction::kMaxSources sources.
 void reduce(const Reduction& reduction);
 
+/// The element that changes nothing, whichever way it is combined: x op identity == x for all x,
+/// bit for bit. Of Avg and PreMulSum, the sum's.
+[[nodiscard]] Factor identity_of(DataType type, RedOp op);
+
 }  // namespace hetccl

@@ -47,6 +47,34 @@ TEST_CASE("every type and operator gives the reference's bits") {
         for (int n_srcs : {1, 2, 3, 5, 16, 40}) check(type, op, count, n_srcs, -1, random);
 }
 
+TEST_CASE("an identity changes no bit, on either side") {
+  std::mt19937_64 random(7);
+  constexpr size_t kCount = 2000;
+  for (DataType type : kTypes) {
+    for (RedOp op : {RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min}) {
+      const size_t width = size_of(type);
+      const Factor one = identity_of(type, op);
+      Bytes identities;
+      for (size_t i = 0; i < kCount; ++i) {
+        const auto* first = reinterpret_cast<const std::byte*>(one.element);
+        identities.insert(identities.end(), first, first + width);
+      }
+      const Bytes values = random_elements(random, type, kCount);
+      Bytes alone(values.size()), left(values.size()), right(values.size());
+      const auto combine = [&](Bytes& dst, const std::vector<Bytes>& sources) {
+        reduce(dst.data(), pointers(sources).data(), static_cast<int>(sources.size()), kCount, type,
+               op, 1, nullptr);
+      };
+      combine(left, {identities, values});
+      combine(right, {values, identities});
+      combine(alone, {values});  // which makes NaNs canonical, and saturates
+      const std::string what = std::string(name_of(type)) + " " + std::string(name_of(op));
+      CHECK_MESSAGE(left == alone, what);
+      CHECK_MESSAGE(right == alone, what);
+    }
+  }
+}
+
 TEST_CASE("the result may replace any source") {
   std::mt19937_64 random(2);
   for (DataType type : kTypes)

@@ -22,7 +22,7 @@ namespace hetccl::device {
 enum Capability : uint32_t {
   kHostAccessible = 1U
       << 0,            ///< host threads and transports may read and write device memory directly
-  kKernels = 1U << 1,  ///< `reduce` works; without it c2cRed reduces through the vendor library
+  kKernels = 1U << 1,  ///< `reduce` works; without it the vendor library reduces, or the host
   kCooperative = 1U << 2,  ///< streams advance only inside `progress`
 };
 
@@ -85,6 +85,9 @@ class Device {
   /// Device or pinned memory on either side.
   virtual Status copy(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
+  /// Runs `function(argument)` on a host thread once the stream gets there; the stream goes on when
+  /// it has returned. It must neither wait nor call a device.
+  virtual Status call_host(Stream& stream, void (*function)(void*), void* argument) = 0;
 
   /// Advances the streams of a cooperative device: true when anything moved. One thread at a time.
   /// Others: false.

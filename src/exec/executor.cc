@@ -17,6 +17,7 @@ std::string list_of(const std::vector<int>& ranks) {
 
 Executor::Executor(ExecutorOptions options) : options_(std::move(options)) {
   staged_ = (options_.device->capabilities() & device::kHostAccessible) == 0;
+  kernels_ = (options_.device->capabilities() & device::kKernels) != 0;
   ring_.resize(kMaxInFlight);
 }
 

@@ -144,6 +144,7 @@ class Executor : public Driven {
 
   ExecutorOptions options_;
   bool staged_ = false;  // transports cannot reach device memory
+  bool kernels_ = true;  // the device reduces by itself
   std::unique_ptr<device::Stream> ccl_stream_, work_stream_, out_stream_, in_stream_;
   std::unique_ptr<device::Event> started_, joined_;
   std::vector<Slots> events_;  // by step; shared by all programs

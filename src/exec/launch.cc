@@ -61,6 +61,7 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   }
   HETCCL_ASSIGN(Operation * op, take());
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
+  if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
 
   const uint64_t number = launched_.load(std::memory_order_relaxed);
   ring_[number % kMaxInFlight] = op;
@@ -107,6 +108,10 @@ Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user) {
     if (stream != nullptr) HETCCL_TRY(device.wait(*stream, *started_));
   }
   HETCCL_TRY(device.write_flag(user, op.started(), 1));
+  if (op.program->uses_identity) {
+    const Signature& call = op.call.signature;
+    HETCCL_TRY(op.identities.fill(*ccl_stream_, op.slice_elements, call.type, call.op));
+  }
   Status status;
   plan::for_each_issue(op.program->plan, depth, op.n_slices, [&](plan::Issue issue) {
     if (status.ok()) status = enqueue_issue(op, issue);
@@ -239,7 +244,8 @@ Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t 
   for (const auto& src : step.srcs) {
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, k).data;
   }
-  return options_.device->reduce(stream, reduction);
+  return kernels_ ? options_.device->reduce(stream, reduction)
+                  : op.host_reductions.enqueue(stream, reduction);
 }
 
 Status Executor::join_streams(device::Stream& user) {

@@ -5,22 +5,6 @@
 
 namespace hetccl::exec {
 
-Arena::~Arena() {
-  if (data_ == nullptr) return;
-  kind_ == Kind::Device ? device_.free(data_) : device_.free_pinned(data_);
-}
-
-Status Arena::reserve(size_t bytes) {
-  if (bytes <= bytes_) return {};
-  const size_t wanted = std::max(bytes, 2 * bytes_);
-  HETCCL_ASSIGN(void* fresh,
-                kind_ == Kind::Device ? device_.allocate(wanted) : device_.allocate_pinned(wanted));
-  if (data_ != nullptr) kind_ == Kind::Device ? device_.free(data_) : device_.free_pinned(data_);
-  data_ = static_cast<std::byte*>(fresh);
-  bytes_ = wanted;
-  return {};
-}
-
 void Operation::Extents::set(const Layout& layout) {
   blocks.resize(layout.counts.size());
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = {layout.offsets[i], layout.counts[i]};
@@ -55,6 +39,11 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   return {};
 }
 
+Status Operation::prepare_host_reductions() {
+  const size_t slice_bytes = slice_elements * size_of(call.signature.type);
+  return host_reductions.prepare(program->n_reduces * n_slices, program->most_sources, slice_bytes);
+}
+
 Span Operation::resolve(const plan::Region& region, uint32_t k) const {
   const bool scratched = region.buffer == plan::Buffer::Scratch;
   const Extent block = region.buffer == plan::Buffer::Output
@@ -78,6 +67,8 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
       offset = (static_cast<uint64_t>(k % n_slots) * program->plan.scratch_blocks + region.block) *
                slice_elements;
       break;
+    case plan::Buffer::Identity:
+      return {identities.data(), end - begin};
   }
   if (base == nullptr) return {nullptr, end - begin};
   return {base + (offset + begin) * size_of(call.signature.type), end - begin};

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/types.h"
 #include "device/device.h"
+#include "exec/arena.h"
+#include "exec/host_arithmetic.h"
 #include "exec/program.h"
 #include "plan/schedule.h"
 
@@ -40,33 +42,20 @@ struct Span {
   uint64_t count = 0;  ///< elements
 };
 
-/// Memory that is reused while it is large enough.
-class Arena {
- public:
-  enum class Kind { Device, Pinned };
-  Arena(device::Device& device, Kind kind) : device_(device), kind_(kind) {}
-  ~Arena();
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-  Status reserve(size_t bytes);
-  [[nodiscard]] std::byte* data() const { return data_; }
-
- private:
-  device::Device& device_;
-  Kind kind_;
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-};
-
 struct Operation {
   explicit Operation(device::Device& device)
       : scratch(device, Arena::Kind::Device),
         staging(device, Arena::Kind::Pinned),
-        flag_memory(device, Arena::Kind::Pinned) {}
+        flag_memory(device, Arena::Kind::Pinned),
+        host_reductions(device),
+        identities(device) {}
 
-  /// Takes memory for `program` with the given geometry, and resets flags and lists.
+  /// Takes memory for `program` with the given geometry, and resets flags and lists. `staged`:
+  /// messages go through pinned memory.
   Status prepare(const Program& program, const Call& call, uint64_t slice_elements, uint32_t slices,
                  uint32_t slot_count, bool staged);
+  /// Takes memory for its reductions to be done by the host.
+  Status prepare_host_reductions();
 
   /// Where `region` of slice `k` lies.
   [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
@@ -91,6 +80,8 @@ struct Operation {
   uint32_t n_slots = 1;
   uint64_t grain = 1;
   Arena scratch, staging, flag_memory;
+  HostReductions host_reductions;
+  IdentityArray identities;
   size_t staging_bytes = 0;  ///< of one (step, slot)
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;

@@ -99,6 +99,17 @@ Status check_steps(const plan::RankPlan& plan) {
   return {};
 }
 
+void count_arithmetic(const plan::RankPlan& plan, Program& program) {
+  for (const Step& step : plan.steps) {
+    for (const auto& shard : step.shards) {
+      program.uses_identity |= shard.send.buffer == Buffer::Identity;
+    }
+    if (step.kind != StepKind::Reduce) continue;
+    ++program.n_reduces;
+    program.most_sources = std::max(program.most_sources, step.srcs.size());
+  }
+}
+
 }  // namespace
 
 Result<Program> Program::compile(plan::RankPlan plan) {
@@ -151,6 +162,7 @@ Result<Program> Program::compile(plan::RankPlan plan) {
     StepInfo& info = program.steps[s];
     if (!is_device(info.queue) && !awaited[s]) info.joined = info.writes_flag = true;
   }
+  count_arithmetic(plan, program);
   program.plan = std::move(plan);
   return program;
 }

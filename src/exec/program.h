@@ -40,6 +40,9 @@ struct Program {
   plan::RankPlan plan;
   std::vector<StepInfo> steps;  ///< parallel to plan.steps
   std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
+  bool uses_identity = false;   ///< some region is of Buffer::Identity
+  size_t n_reduces = 0;         ///< Reduce steps
+  size_t most_sources = 0;      ///< of one of them
 
   /// The vendor's own call, whole, goes straight onto the user's stream. (A rank may have one step
   /// in a plan over several clusters, too: there it is cut as the others' steps are.)

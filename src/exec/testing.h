@@ -95,6 +95,10 @@ class QueueDevice : public device::Device {
   Status reduce(device::Stream& /*stream*/, const device::Reduction& /*reduction*/) override {
     return error(Code::Unsupported, "the test reduces nothing");
   }
+  Status call_host(device::Stream& /*stream*/, void (*)(void*) /*function*/,
+                   void* /*argument*/) override {
+    return error(Code::Unsupported, "the test calls nothing");
+  }
   bool progress() override {
     bool moved = false;
     for (auto* stream : polled) moved |= static_cast<TaskQueue*>(stream->native())->poll();

@@ -3,6 +3,7 @@
 // expression everywhere, `owner` does its last arithmetic in one place.
 #include <map>
 
+#include "plan/c2c_reduce.h"
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -10,7 +11,7 @@ namespace {
 
 constexpr uint32_t kWholeLine[] = {0};
 
-/// The own part first where the cluster's number says so: every rank adds in cluster order.
+/// The own part at its cluster's place: every rank adds in cluster order.
 std::vector<Region> in_cluster_order(int self, const Region& own, std::map<int, Region> others) {
   others[self] = own;
   std::vector<Region> srcs;
@@ -28,6 +29,7 @@ class OwnerPlan {
     for (int part = 0; part < n_parts_; ++part) {
       const Cut cut = cut_of(part, b_.cluster());
       mine_.insert(mine_.end(), cut.begin(), cut.end());
+      sums_.emplace_back(b_, part, cut_of(part, part), n_parts_ - 1);
     }
     done_.resize(mine_.size());
     sent_.resize(mine_.size());
@@ -51,8 +53,8 @@ class OwnerPlan {
     return static_cast<size_t>(part) * b_.mine().border.size() + index;
   }
 
-  /// Calls `visit(cluster, overlap, from, to)` for what the others hold of `part` (from), laid over
-  /// what its owner holds (to).
+  /// Calls `visit(cluster, overlap, holder, owner)` for what the others hold of `part`, laid over
+  /// what its owner holds.
   template <typename Visit>
   void for_each_overlap(int part, Visit&& visit) {
     const Cut owned = cut_of(part, part);
@@ -66,31 +68,32 @@ class OwnerPlan {
   }
 
   void gather(int part) {
-    for_each_overlap(part, [&](int c, const Overlap& o, int from, int to) {
+    C2cReduce& sum = sums_[static_cast<size_t>(part)];
+    for_each_overlap(part, [&](int c, const Overlap& o, int from, int) {
       const uint32_t message = b_.next_message();
+      const int nth = c < part ? c : c - 1;
+      const int to = sum.landing(o.b_index, nth);
       if (from == b_.rank()) {
         const size_t at = place(part, o.a_index);
         const Region src = part_of(partial_.regions[at], o.piece);
         sent_[at].push_back(b_.send(message, to, 0, src, partial_.ready));
       } else if (to == b_.rank()) {
-        const size_t at = place(part, o.b_index);
-        const auto [box, is_new] = inbox_[at].try_emplace(c);
-        if (is_new) box->second = b_.scratch(mine_[at].piece);
-        const Region dst = part_of(box->second, o.piece);
-        done_[at].push_back(b_.recv(message, from, 0, dst, {}));
+        sum.receive(message, from, 0, o.piece, o.b_index, nth);
       }
     });
   }
 
   void reduce_own_part() {
-    for (auto& [at, others] : inbox_) {
-      Deps deps = partial_.ready;
-      deps.insert(deps.end(), done_[at].begin(), done_[at].end());
-      const Region dst = region_of(Buffer::Output, mine_[at].piece);
-      const Region spare = others.begin()->second;
-      done_[at] = {b_.reduce(1, dst, in_cluster_order(b_.cluster(), partial_.regions[at], others),
-                             std::move(deps), spare)};
+    const int self = b_.cluster();
+    const size_t first = place(self, 0), n = b_.mine().border.size();
+    std::vector<C2cReduce::Own> own;
+    for (size_t at = first; at < first + n; ++at) {
+      const Region output = region_of(Buffer::Output, mine_[at].piece);
+      own.push_back({partial_.regions[at], partial_.ready, output});
     }
+    const auto sums = sums_[static_cast<size_t>(self)].add(1, static_cast<size_t>(self),
+                                                           std::move(own), b_.spec().average);
+    for (size_t i = 0; i < n; ++i) done_[first + i] = sums[i].ready;
   }
 
   void scatter(int part) {
@@ -114,7 +117,7 @@ class OwnerPlan {
   Partial partial_;
   // Per entry of `mine_`, where this rank holds it: what makes it complete; what reads the partial.
   std::vector<Deps> done_, sent_;
-  std::map<size_t, std::map<int, Region>> inbox_;  // entry of the own part -> cluster -> partial
+  std::vector<C2cReduce> sums_;  // by part, in its owner
 };
 
 }  // namespace
@@ -162,7 +165,7 @@ RankPlan plan_all_reduce_exchange(Builder b) {
   for (const auto& [at, others] : inbox) {
     const Region dst = region_of(Buffer::Output, mine[at].piece);
     reduced.push_back(b.reduce(1, dst, in_cluster_order(self, partial.regions[at], others),
-                               before_reduce[at], others.begin()->second));
+                               before_reduce[at], others.begin()->second, b.spec().average));
   }
   b.broadcast_inside(mine, 2, std::move(reduced));
   return std::move(b).finish("exchange", 3);

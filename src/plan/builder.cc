@@ -6,6 +6,10 @@
 
 namespace hetccl::plan {
 
+void append(Deps& deps, const Deps& more) {
+  deps.insert(deps.end(), more.begin(), more.end());
+}
+
 Region region_of(Buffer buffer, const Piece& piece) {
   return {buffer, piece.block, piece.begin, piece.end};
 }
@@ -120,7 +124,7 @@ void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {
 }
 
 uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
-                         const Region& spare) {
+                         const Region& spare, bool average) {
   // Not in `dst`: in place it may be a source that is still to come.
   while (srcs.size() > kMaxReduceSources) {
     const auto rest = srcs.begin() + kMaxReduceSources;
@@ -137,7 +141,7 @@ uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> 
               .deps = std::move(deps),
               .srcs = std::move(srcs),
               .dst = dst,
-              .average = spec_.average});
+              .average = average});
 }
 
 RankPlan Builder::finish_unsliced(std::string name) && {

@@ -14,6 +14,7 @@ namespace hetccl::plan {
 
 using Deps = std::vector<uint16_t>;
 
+void append(Deps& deps, const Deps& more);
 [[nodiscard]] Region region_of(Buffer buffer, const Piece& piece);
 /// `piece`'s part of the block in which `whole` lies.
 [[nodiscard]] Region part_of(const Region& whole, const Piece& piece);
@@ -38,6 +39,7 @@ class Builder {
     return topology_.clusters()[static_cast<size_t>(c)];
   }
   [[nodiscard]] const topology::Cluster& mine() const { return cluster(cluster_); }
+  [[nodiscard]] bool kernels_everywhere() const { return topology_.kernels_everywhere(); }
   /// A cluster of one rank has no vendor communicator.
   [[nodiscard]] bool alone() const { return mine().ranks.size() == 1; }
   /// The rank's input is its cluster's partial result as it is.
@@ -68,10 +70,10 @@ class Builder {
   Partial reduce_inside(const Cut& cut);
   /// CclBroadcast of the output's pieces from their holders; nothing where the rank is alone.
   void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);
-  /// dst = srcs in order, averaged if the call asks for it: the last arithmetic on it. `spare` is
-  /// scratch among `srcs` in which long lists accumulate.
+  /// dst = srcs in order; `average` divides the sum. `spare` is scratch among `srcs` in which long
+  /// lists accumulate.
   uint16_t reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
-                  const Region& spare);
+                  const Region& spare, bool average);
 
   RankPlan finish(std::string name, int stages) &&;
   /// For plans of one stage, of which nothing could overlap.

@@ -42,6 +42,7 @@ enum class Buffer : uint8_t {
   Input,   ///< the caller's send buffer
   Output,  ///< the caller's receive buffer
   Scratch,
+  Identity,  ///< what changes no sum: a rank's part of a CclReduce to which it adds nothing
 };
 
 /// The sources a Reduce has at most; longer ones are chained.
@@ -49,7 +50,7 @@ inline constexpr size_t kMaxReduceSources = 16;
 
 struct Region {
   Buffer buffer = Buffer::Input;
-  uint32_t block = 0;
+  uint32_t block = 0;  ///< Identity: the input block of whose slice it is a part
   Fraction begin{0, 1}, end{1, 1};
   uint32_t of = 0;  ///< Scratch: the input block of whose slice it is a part
 };

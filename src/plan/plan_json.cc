@@ -33,9 +33,10 @@ std::string text_of(Fraction f) {
 
 /// "output[2] 0..1/2"; the whole block without fractions.
 std::string text_of(const Region& region) {
-  const char* buffer = region.buffer == Buffer::Input    ? "input"
-                       : region.buffer == Buffer::Output ? "output"
-                                                         : "scratch";
+  const char* buffer = region.buffer == Buffer::Input     ? "input"
+                       : region.buffer == Buffer::Output  ? "output"
+                       : region.buffer == Buffer::Scratch ? "scratch"
+                                                          : "identity";
   std::string text = format("%s[%u]", buffer, region.block);
   if (region.begin.num == 0 && region.end.num == region.end.den) return text;
   return text + " " + text_of(region.begin) + ".." + text_of(region.end);

@@ -18,8 +18,9 @@ RankPlan plan_collective(Builder builder) {
   const bool one_hop = builder.n_clusters() == 2 || builder.spec().shape == Shape::Latency;
   switch (builder.spec().collective) {
     case Collective::AllReduce:
-      return one_hop ? plan_all_reduce_exchange(std::move(builder))
-                     : plan_all_reduce_owner(std::move(builder));
+      // Only kernels are known to evaluate one expression alike everywhere.
+      return one_hop && builder.kernels_everywhere() ? plan_all_reduce_exchange(std::move(builder))
+                                                     : plan_all_reduce_owner(std::move(builder));
     case Collective::ReduceScatter:
       return one_hop ? plan_reduce_scatter_direct(std::move(builder))
                      : plan_reduce_scatter_ring(std::move(builder));
@@ -70,14 +71,16 @@ Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
 }
 
 std::vector<int> peers(int rank, const Topology& topology) {
-  // A broadcast's messages depend on its root's cluster alone; a reduction's are the same,
-  // backwards.
+  // A broadcast's messages depend on its root's cluster alone; so do a reduction's, which are the
+  // same, backwards, unless some cluster reduces by its vendor's library.
   std::vector<Spec> specs = {{Collective::AllReduce},
                              {Collective::ReduceScatter},
                              {Collective::AllGather},
                              {Collective::Barrier}};
   for (const Cluster& cluster : topology.clusters()) {
     specs.push_back({Collective::Broadcast, cluster.ranks.front()});
+    if (!topology.kernels_everywhere())
+      specs.push_back({Collective::Reduce, cluster.ranks.front()});
   }
   std::set<int> ranks;
   for (Spec spec : specs) {

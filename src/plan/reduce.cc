@@ -1,8 +1,7 @@
 // Reduce along a chain of clusters that ends at the root's: the broadcast's chain, backwards, over
 // the same channels. Border ranks add what arrives to their cluster's partial result and send the
 // sum on, so every link carries the buffer once. (C-1)S across clusters.
-#include <map>
-
+#include "plan/c2c_reduce.h"
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -22,8 +21,7 @@ class ReducePlan {
     ready_.assign(mine_.size(), partial.ready);
     uint16_t stage = 0;
     for (size_t hop = chain.size() - 1; hop > 0; --hop, ++stage) {
-      pass_on(chain[hop], chain[hop - 1], stage);
-      if (chain[hop - 1] == b_.cluster()) add_arrived(static_cast<uint16_t>(stage + 1), hop == 1);
+      pass_on(chain[hop], chain[hop - 1], stage, hop == 1);
     }
     if (chain.front() == b_.cluster()) gather_at_root(static_cast<uint16_t>(stage + 1));
     return std::move(b_).finish("chain", stage + 2);
@@ -32,35 +30,33 @@ class ReducePlan {
  private:
   [[nodiscard]] bool is_root() const { return b_.rank() == b_.spec().root; }
 
-  /// The sums of cluster `c` to the holders of cluster `d`.
-  void pass_on(int c, int d, uint16_t stage) {
+  /// The sums of cluster `c` to cluster `d`, which adds its own.
+  void pass_on(int c, int d, uint16_t stage, bool is_last) {
     const Cut sent = cut_line(kWholeLine, b_.cluster(c).shares);
     const Cut kept = cut_line(kWholeLine, b_.cluster(d).shares);
+    C2cReduce sum(b_, d, kept);
     for (const Overlap& o : overlay(sent, kept)) {
       const uint32_t message = b_.next_message();
-      const int from = b_.holder(c, sent[o.a_index]), to = b_.holder(d, kept[o.b_index]);
+      const int from = b_.holder(c, sent[o.a_index]), to = sum.landing(o.b_index);
       if (from == b_.rank()) {
         b_.send(message, to, stage, part_of(sums_[o.a_index], o.piece), ready_[o.a_index]);
       } else if (to == b_.rank()) {
-        const auto [box, is_new] = inbox_.try_emplace(o.b_index);
-        if (is_new) box->second = b_.scratch(mine_[o.b_index].piece);
-        const Region part = part_of(box->second, o.piece);
-        ready_[o.b_index].push_back(b_.recv(message, from, stage, part, {}));
+        sum.receive(message, from, stage, o.piece, o.b_index);
       }
     }
+    if (d == b_.cluster()) add_own(sum, static_cast<uint16_t>(stage + 1), is_last);
   }
 
-  void add_arrived(uint16_t stage, bool is_last) {
-    for (const auto& [at, box] : inbox_) {
-      const bool to_output = is_last && is_root();
-      const Region dst = to_output ? region_of(Buffer::Output, mine_[at].piece) : box;
-      ready_[at] = {b_.add({.kind = StepKind::Reduce,
-                            .stage = stage,
-                            .deps = std::move(ready_[at]),
-                            .srcs = {sums_[at], box},
-                            .dst = dst,
-                            .average = is_last && b_.spec().average})};
-      sums_[at] = dst;
+  void add_own(C2cReduce& sum, uint16_t stage, bool is_last) {
+    std::vector<C2cReduce::Own> own(mine_.size());
+    for (size_t at = 0; at < mine_.size(); ++at) {
+      own[at] = {sums_[at], ready_[at]};
+      if (is_last && is_root()) own[at].result = region_of(Buffer::Output, mine_[at].piece);
+    }
+    auto sums = sum.add(stage, 0, std::move(own), is_last && b_.spec().average);
+    for (size_t at = 0; at < mine_.size(); ++at) {
+      sums_[at] = sums[at].region;
+      ready_[at] = std::move(sums[at].ready);
     }
   }
 
@@ -82,10 +78,9 @@ class ReducePlan {
   }
 
   Builder b_;
-  const Cut mine_;                  // this cluster's
-  std::vector<Region> sums_;        // per entry of `mine_`, where this rank holds it
-  std::vector<Deps> ready_;         // likewise: what makes the sum complete, with what has arrived
-  std::map<size_t, Region> inbox_;  // likewise: the sum of the clusters farther from the root
+  const Cut mine_;            // this cluster's
+  std::vector<Region> sums_;  // per entry of `mine_`, where this rank holds it
+  std::vector<Deps> ready_;   // likewise: what makes the sum complete
 };
 
 }  // namespace

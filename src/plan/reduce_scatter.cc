@@ -1,9 +1,10 @@
 // Reduce-scatter over clusters: each cluster reduces the blocks of every other cluster's ranks.
-// `direct` sends them straight to those ranks, which add up all clusters' parts: one hop, in which
-// a large cluster gets more than others. `ring` adds them up on the way around the clusters, so
-// that every link carries the blocks of all clusters but one. (C-1)S across clusters either way.
+// `direct` sends them straight to the clusters of those ranks, which add up all parts: one hop, in
+// which a large cluster gets more than others. `ring` adds them up on the way around the clusters,
+// so that every link carries the blocks of all clusters but one. (C-1)S across clusters either way.
 #include <map>
 
+#include "plan/c2c_reduce.h"
 #include "plan/collectives.h"
 
 namespace hetccl::plan {
@@ -51,79 +52,83 @@ class Leaving {
   Partial partial_;
 };
 
+/// The blocks of cluster `d`'s ranks, each to be summed up by its rank.
+C2cReduce sum_of_blocks(Builder& b, int d, int n_arrivals) {
+  std::vector<C2cReduce::Entry> entries;
+  for (const uint32_t block : b.line_of(d)) {
+    entries.push_back({static_cast<int>(block), Piece{block}});
+  }
+  return {b, d, std::move(entries), n_arrivals};
+}
+
+/// Where a rank's block stands among its cluster's.
+size_t place_of(const Builder& b, uint32_t block) {
+  return static_cast<size_t>(b.local_rank(static_cast<int>(block)));
+}
+
+/// This rank's block: what its cluster has of it, to be the output.
+std::vector<C2cReduce::Own> own_block(const Builder& b, const Deps& ready) {
+  const Region input{Buffer::Input, static_cast<uint32_t>(b.rank())}, output{Buffer::Output};
+  std::vector<C2cReduce::Own> own(b.mine().ranks.size());
+  own[place_of(b, input.block)] = {b.input_is_partial() ? input : output, ready, output};
+  return own;
+}
+
 /// The sum of cluster `d`'s blocks on its way around the ring, as this rank sees it.
 class RingSum {
  public:
   RingSum(Builder& b, const Leaving& leaving, int d) : b_(b), leaving_(leaving), d_(d) {}
 
-  /// From the cluster behind `d` around to `d`.
-  void travel() {
+  /// From the cluster behind `d` around to `d`, into `last`.
+  void travel(C2cReduce& last) {
     const int n = b_.n_clusters();
     for (int hop = 0; hop + 1 < n; ++hop) {
       const int from = (d_ + 1 + hop) % n, to = (from + 1) % n;
       const auto stage = static_cast<uint16_t>(2 * hop);
-      if (to == d_) return arrive(from, stage);
+      if (to == d_) return arrive(from, stage, last);
       pass_on(from, to, stage);
-      if (to == b_.cluster()) add_own(static_cast<uint16_t>(stage + 1));
     }
   }
 
-  // At the end of the way: what has arrived of the rank's own block.
-  Region arrived{};
-  Deps ready;
-
  private:
   [[nodiscard]] Cut cut_of(int c) const { return cut_line(b_.line_of(d_), b_.cluster(c).shares); }
-  /// What this rank holds of its cluster's sum so far: the first cluster's is its own part alone.
-  [[nodiscard]] Region sum_of(size_t i) const {
-    const auto found = sums_.find(i);
-    return found != sums_.end() ? found->second : leaving_.part(d_, i);
-  }
-  [[nodiscard]] Deps ready_of(size_t i) const {
-    const auto found = done_.find(i);
-    return found != done_.end() ? found->second : leaving_.ready();
+  /// Entry `i`, where this rank holds it: the first cluster on the way sends its own part alone.
+  [[nodiscard]] C2cReduce::Sum sum_of(size_t i) const {
+    return sums_.empty() ? C2cReduce::Sum{leaving_.part(d_, i), leaving_.ready()} : sums_[i];
   }
 
   void pass_on(int from, int to, uint16_t stage) {
     const Cut sent = cut_of(from), kept = cut_of(to);
+    C2cReduce sum(b_, to, kept);
     for (const Overlap& o : overlay(sent, kept)) {
       const uint32_t message = b_.next_message();
-      const int sender = b_.holder(from, sent[o.a_index]),
-                receiver = b_.holder(to, kept[o.b_index]);
+      const int sender = b_.holder(from, sent[o.a_index]), receiver = sum.landing(o.b_index);
       if (sender == b_.rank()) {
-        b_.send(message, receiver, stage, part_of(sum_of(o.a_index), o.piece), ready_of(o.a_index));
+        const C2cReduce::Sum mine = sum_of(o.a_index);
+        b_.send(message, receiver, stage, part_of(mine.region, o.piece), mine.ready);
       } else if (receiver == b_.rank()) {
-        const auto [box, is_new] = sums_.try_emplace(o.b_index);
-        if (is_new) box->second = b_.scratch(kept[o.b_index].piece);
-        done_[o.b_index].push_back(
-            b_.recv(message, sender, stage, part_of(box->second, o.piece), {}));
+        sum.receive(message, sender, stage, o.piece, o.b_index);
       }
     }
+    if (to != b_.cluster()) return;
+    std::vector<C2cReduce::Own> own;
+    for (size_t i = 0; i < kept.size(); ++i)
+      own.push_back({leaving_.part(d_, i), leaving_.ready()});
+    sums_ = sum.add(static_cast<uint16_t>(stage + 1), 1, std::move(own), false);
   }
 
-  void add_own(uint16_t stage) {
-    for (auto& [i, box] : sums_) {
-      Deps deps = std::move(done_[i]);
-      deps.insert(deps.end(), leaving_.ready().begin(), leaving_.ready().end());
-      done_[i] = {b_.add({.kind = StepKind::Reduce,
-                          .stage = stage,
-                          .deps = std::move(deps),
-                          .srcs = {box, leaving_.part(d_, i)},
-                          .dst = box})};
-    }
-  }
-
-  // Straight to the ranks whose blocks they are.
-  void arrive(int from, uint16_t stage) {
+  void arrive(int from, uint16_t stage, C2cReduce& last) {
     const Cut sent = cut_of(from);
     for (size_t i = 0; i < sent.size(); ++i) {
+      const Piece& piece = sent[i].piece;
       const uint32_t message = b_.next_message();
-      const int sender = b_.holder(from, sent[i]), receiver = static_cast<int>(sent[i].piece.block);
+      const size_t at = place_of(b_, piece.block);
+      const int sender = b_.holder(from, sent[i]), receiver = last.landing(at);
       if (sender == b_.rank()) {
-        b_.send(message, receiver, stage, sum_of(i), ready_of(i));
+        const C2cReduce::Sum mine = sum_of(i);
+        b_.send(message, receiver, stage, mine.region, mine.ready);
       } else if (receiver == b_.rank()) {
-        if (arrived.buffer != Buffer::Scratch) arrived = b_.scratch({sent[i].piece.block});
-        ready.push_back(b_.recv(message, sender, stage, part_of(arrived, sent[i].piece), {}));
+        last.receive(message, sender, stage, piece, at);
       }
     }
   }
@@ -131,8 +136,7 @@ class RingSum {
   Builder& b_;
   const Leaving& leaving_;
   const int d_;
-  std::map<size_t, Region> sums_;  // per entry of this cluster's cut that this rank holds
-  std::map<size_t, Deps> done_;    // likewise: what makes the sum complete
+  std::vector<C2cReduce::Sum> sums_;  // per entry of this cluster's cut, once it has added its part
 };
 
 }  // namespace
@@ -140,54 +144,42 @@ class RingSum {
 RankPlan plan_reduce_scatter_direct(Builder b) {
   const int self = b.cluster(), n_clusters = b.n_clusters();
   const Leaving leaving(b);
-  Deps before_reduce = reduce_own_blocks(b);
-
-  const uint32_t own_block = static_cast<uint32_t>(b.rank());
-  std::map<int, Region> parts;  // per cluster
-  parts[self] = b.input_is_partial() ? Region{Buffer::Input, own_block} : Region{Buffer::Output};
-  Region spare;
+  const Deps own_ready = reduce_own_blocks(b);
   for (int d = 0; d < n_clusters; ++d) {
+    C2cReduce sum = sum_of_blocks(b, d, n_clusters - 1);
     for (int c = 0; c < n_clusters; ++c) {
       if (c == d) continue;
+      const int nth = c < d ? c : c - 1;
       const Cut cut = cut_line(b.line_of(d), b.cluster(c).shares);
       for (size_t i = 0; i < cut.size(); ++i) {
+        const Piece& piece = cut[i].piece;
         const uint32_t message = b.next_message();
-        const int from = b.holder(c, cut[i]), to = static_cast<int>(cut[i].piece.block);
+        const size_t at = place_of(b, piece.block);
+        const int from = b.holder(c, cut[i]), to = sum.landing(at, nth);
         if (from == b.rank()) {
           b.send(message, to, 0, leaving.part(d, i), leaving.ready());
         } else if (to == b.rank()) {
-          const auto [part, is_new] = parts.try_emplace(c);
-          if (is_new) part->second = b.scratch({own_block});
-          if (spare.buffer != Buffer::Scratch) spare = part->second;
-          before_reduce.push_back(
-              b.recv(message, from, 0, part_of(part->second, cut[i].piece), {}));
+          sum.receive(message, from, 0, piece, at, nth);
         }
       }
     }
+    if (d != self) continue;
+    sum.add(1, static_cast<size_t>(self), own_block(b, own_ready), b.spec().average);
   }
-  std::vector<Region> srcs;
-  for (const auto& [cluster, region] : parts) srcs.push_back(region);
-  b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(before_reduce), spare);
   return std::move(b).finish("direct", 2);
 }
 
 RankPlan plan_reduce_scatter_ring(Builder b) {
   const Leaving leaving(b);
-  Deps before_reduce = reduce_own_blocks(b);
-  Region arrived;
+  const Deps own_ready = reduce_own_blocks(b);
+  const int last_stage = 2 * (b.n_clusters() - 1) - 1;
   for (int d = 0; d < b.n_clusters(); ++d) {
-    RingSum sum(b, leaving, d);
-    sum.travel();
+    C2cReduce last = sum_of_blocks(b, d, 1);
+    RingSum(b, leaving, d).travel(last);
     if (d != b.cluster()) continue;
-    arrived = sum.arrived;
-    before_reduce.insert(before_reduce.end(), sum.ready.begin(), sum.ready.end());
+    last.add(static_cast<uint16_t>(last_stage), 1, own_block(b, own_ready), b.spec().average);
   }
-  const Region own = b.input_is_partial() ? Region{Buffer::Input, static_cast<uint32_t>(b.rank())}
-                                          : Region{Buffer::Output};
-  const int stages = 2 * (b.n_clusters() - 1);
-  b.reduce(static_cast<uint16_t>(stages - 1), {Buffer::Output}, {arrived, own},
-           std::move(before_reduce), arrived);
-  return std::move(b).finish("ring", stages);
+  return std::move(b).finish("ring", last_stage + 1);
 }
 
 }  // namespace hetccl::plan

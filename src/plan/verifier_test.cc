@@ -141,6 +141,37 @@ TEST_CASE("two messages in one piece of scratch") {
   check_fault(fault(spec, topology, plans), "share memory");
 }
 
+TEST_CASE("a vendor's reduce that adds one part twice, or an identity for a part") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AAABBB").infos();
+  for (topology::RankInfo& info : infos) info.kernels = false;
+  const topology::Topology topology = topology::Topology::build(infos).value();
+  const Plans good = plan_all(kAllReduce, topology);
+  CHECK(fault(kAllReduce, topology, good) == "none");
+  // The second vendor call adds what arrived. Of its shards, each rank roots one.
+  const size_t add = find(good[0], StepKind::CclReduce, 1);
+  Plans plans = good;
+  for (ShardRegion& shard : plans[0].steps[add].shards) {
+    if (shard.root == 0) shard.send.buffer = Buffer::Identity, shard.send.block = 0;
+  }
+  check_fault(fault(kAllReduce, topology, plans), "lacks a rank's contribution");
+  plans = good;
+  const auto lands = [](const ShardRegion& shard) {
+    return shard.root == 0 && shard.send.buffer == Buffer::Scratch;
+  };
+  int doubled = 0;
+  for (const size_t rank : {1, 2}) {
+    std::vector<ShardRegion>& shards = plans[rank].steps[add].shards;
+    if (std::any_of(shards.begin(), shards.end(), lands)) continue;
+    for (ShardRegion& shard : shards) {
+      if (shard.root != 0) continue;
+      shard.send = {Buffer::Input, 0, shard.send.begin, shard.send.end};
+      ++doubled;
+    }
+  }
+  REQUIRE(doubled == 1);
+  check_fault(fault(kAllReduce, topology, plans), "twice");
+}
+
 TEST_CASE("swapped receives") {
   const topology::Topology topology = narrow();
   const Plans good = plan_all(kAllGather, topology);
@@ -287,6 +318,8 @@ TEST_CASE("plans without form are refused, not executed") {
   check_fault(broken([](RankPlan& p) { p.steps[1].srcs[0].end.den = 0; }), "a bad src region");
   check_fault(broken([](RankPlan& p) { p.steps.back().shards[0].recv.buffer = Buffer::Input; }),
               "a bad recv region");
+  check_fault(broken([](RankPlan& p) { p.steps[1].srcs[0].buffer = Buffer::Identity; }),
+              "a bad src region");
   check_fault(broken([](RankPlan& p) { p.stages = 4; }), "stages");
   check_fault(broken([](RankPlan& p) { p.output_blocks = 2; }), "output blocks");
   CHECK(verify(kAllReduce, topology, {}).status().code() == Code::InvalidArgument);

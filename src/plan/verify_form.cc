@@ -19,9 +19,9 @@ struct Form {
   }
 
   [[nodiscard]] bool valid(const Region& region) const {
-    const uint32_t blocks = region.buffer == Buffer::Input    ? plan.input_blocks
-                            : region.buffer == Buffer::Output ? plan.output_blocks
-                                                              : plan.scratch_blocks;
+    const uint32_t blocks = region.buffer == Buffer::Output    ? plan.output_blocks
+                            : region.buffer == Buffer::Scratch ? plan.scratch_blocks
+                                                               : plan.input_blocks;
     const bool of_input = region.buffer != Buffer::Scratch || region.of < plan.input_blocks;
     return region.block < blocks && of_input && region.begin.den > 0 && region.end.den > 0 &&
            !(region.end < region.begin) && region.end.num <= region.end.den;
@@ -29,12 +29,14 @@ struct Form {
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
     return plan::unit_of(spec, topology.n_ranks(), rank, region);
   }
-  [[nodiscard]] bool readable(const Region& region) const { return valid(region); }
+  [[nodiscard]] bool readable(const Region& region) const {
+    return valid(region) && region.buffer != Buffer::Identity;
+  }
   [[nodiscard]] bool writable(const Region& region) const {
     // A barrier's messages name its output, and carry nothing.
     const bool has_output =
         spec.collective == Collective::Barrier || receives(spec.collective, spec.root, rank);
-    return valid(region) && region.buffer != Buffer::Input &&
+    return readable(region) && region.buffer != Buffer::Input &&
            (region.buffer != Buffer::Output || has_output);
   }
 
@@ -49,7 +51,10 @@ struct Form {
       const bool writes = writes_recv(step.kind, shard, local);
       if (reads && writes && unit_of(shard.send) != unit_of(shard.recv))
         return "a shard whose lengths differ";
-      if (reads && !readable(shard.send)) return "a bad send region";
+      const bool adds_nothing =
+          step.kind == StepKind::CclReduce && shard.send.buffer == Buffer::Identity;
+      if (reads && !(adds_nothing ? valid(shard.send) : readable(shard.send)))
+        return "a bad send region";
       if (writes && !writable(shard.recv)) return "a bad recv region";
     }
     return nullptr;

@@ -169,6 +169,7 @@ std::vector<Access> VerifyModel::accesses(StepId id, bool in_place) const {
   const int rank = rank_of(id), local = topology_->local_rank(rank);
   std::vector<Access> result;
   const auto add = [&](const Region& region, bool write, size_t lane) {
+    if (region.buffer == Buffer::Identity) return;
     const CellRange range = cells(rank, region, in_place);
     const auto same = [&](const Access& a) {
       return a.lane == lane && a.cells.location == range.location && a.cells.begin == range.begin &&

@@ -132,8 +132,12 @@ class Execution {
       }
       std::vector<std::vector<NodeId>> operands;
       for (StepId member : group.members) {
-        HETCCL_ASSIGN(operands.emplace_back(),
-                      read_operand(member, model_.step(member).shards[s].send));
+        const Region& part = model_.step(member).shards[s].send;
+        if (part.buffer == Buffer::Identity) continue;
+        HETCCL_ASSIGN(operands.emplace_back(), read_operand(member, part));
+      }
+      if (operands.empty()) {
+        return error(Code::InternalError, "%s adds up nothing", model_.describe(root).c_str());
       }
       HETCCL_ASSIGN(results.emplace_back(), reduced(root, index + 1, operands));
     }

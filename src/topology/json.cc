@@ -35,6 +35,7 @@ Json encode(const RankInfo& info) {
           {"library", info.library},
           {"library_version", info.library_version},
           {"label", info.label},
+          {"kernels", info.kernels},
           {"nics", std::move(nics)}};
 }
 
@@ -61,6 +62,15 @@ Status read(const Json& object, const char* key, int64_t largest, Integer& out) 
                  static_cast<long long>(largest));
   }
   out = static_cast<Integer>(*integer);
+  return {};
+}
+
+Status read(const Json& object, const char* key, bool& out) {
+  const Json* value = object.find(key);
+  if (value == nullptr) return {};
+  const auto given = value->boolean();
+  if (!given) return error(Code::InvalidArgument, "\"%s\" must be true or false", key);
+  out = *given;
   return {};
 }
 
@@ -105,6 +115,7 @@ Result<RankInfo> decode(const Json& object) {
                                                         {"library_version", &info.library_version},
                                                         {"label", &info.label}};
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
+  HETCCL_TRY(read(object, "kernels", info.kernels));
   HETCCL_TRY(decode_nics(object, info.nics));
   return info;
 }
@@ -128,7 +139,8 @@ std::string Topology::to_json() const {
                         {"label", cluster.label},
                         {"ranks", cluster.ranks},
                         {"border", cluster.border},
-                        {"shares", cluster.shares}});
+                        {"shares", cluster.shares},
+                        {"kernels", cluster.kernels}});
   }
   for (const Link& link : links_) {
     links.push_back({{"a", link.a}, {"b", link.b}, {"kind", link.kind}, {"mbps", link.mbps}});

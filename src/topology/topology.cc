@@ -73,12 +73,15 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
     const auto [entry, is_new] =
         by_key.try_emplace(cluster_key(infos[r]), topology.clusters_.size());
     if (is_new) {
-      topology.clusters_.push_back({infos[r].vendor, infos[r].label, {}, {}, {}});
+      Cluster& fresh = topology.clusters_.emplace_back();
+      fresh.vendor = infos[r].vendor;
+      fresh.label = infos[r].label;
     }
     Cluster& cluster = topology.clusters_[entry->second];
     topology.cluster_of_.push_back(static_cast<int>(entry->second));
     topology.local_rank_.push_back(static_cast<int>(cluster.ranks.size()));
     cluster.ranks.push_back(static_cast<int>(r));
+    cluster.kernels = cluster.kernels && infos[r].kernels;
   }
   if (topology.clusters_.size() > kMaxClusters) {
     return error(Code::InvalidArgument,
@@ -90,6 +93,11 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
   topology.links_ = links_between(topology.clusters_, infos);
   topology.infos_ = std::move(infos);
   return topology;
+}
+
+bool Topology::kernels_everywhere() const {
+  return std::all_of(clusters_.begin(), clusters_.end(),
+                     [](const Cluster& cluster) { return cluster.kernels; });
 }
 
 bool Topology::same_host(int rank_a, int rank_b) const {

@@ -32,7 +32,8 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;  ///< HETCCL_CLUSTER
+  std::string label;    ///< HETCCL_CLUSTER
+  bool kernels = true;  ///< the device can reduce by itself, outside the vendor's library
   std::vector<Nic> nics;
   bool operator==(const RankInfo&) const = default;
 };
@@ -47,6 +48,7 @@ struct Cluster {
       border;  ///< positions in `ranks` of those nearest to a NIC, ascending; never empty
   std::vector<uint32_t>
       shares;  ///< per border rank, its part of the cluster's bandwidth (small integers, gcd 1)
+  bool kernels = true;  ///< of all ranks
   bool operator==(const Cluster&) const = default;
 };
 
@@ -75,6 +77,8 @@ class Topology {
   [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
   /// Position of `rank` in its cluster.
   [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
+  /// Can every device reduce by itself?
+  [[nodiscard]] bool kernels_everywhere() const;
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
   bool operator==(const Topology&) const = default;
 

@@ -30,9 +30,10 @@ uint64_t saturated(uint64_t a, uint64_t b) {
 }  // namespace
 
 bool Chooser::has_shapes(Collective collective) const {
-  return model_.n_clusters() > 2 &&
-         (collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
-          collective == Collective::AllGather || collective == Collective::Broadcast);
+  if (model_.n_clusters() < 3) return false;
+  if (collective == Collective::AllReduce) return model_.kernels_everywhere();
+  return collective == Collective::ReduceScatter || collective == Collective::AllGather ||
+         collective == Collective::Broadcast;
 }
 
 Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {

@@ -27,7 +27,8 @@ LinkCost cost_of(const topology::Link& link) {
 
 }  // namespace
 
-CostModel::CostModel(const Topology& topology) : n_ranks_(topology.n_ranks()) {
+CostModel::CostModel(const Topology& topology)
+    : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
   }
@@ -51,6 +52,7 @@ CostModel::CostModel(const Topology& topology) : n_ranks_(topology.n_ranks()) {
 }
 
 bool CostModel::in_one_hop(const Spec& spec) const {
+  if (spec.collective == Collective::AllReduce && !kernels_everywhere_) return false;
   return clusters_.size() == 2 || spec.shape == Shape::Latency ||
          plan::is_pairwise(spec.collective) || spec.collective == Collective::Barrier;
 }

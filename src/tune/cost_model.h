@@ -36,6 +36,7 @@ class CostModel {
   /// Whether all clusters share one host's memory.
   [[nodiscard]] bool in_memory() const { return in_memory_; }
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
+  [[nodiscard]] bool kernels_everywhere() const { return kernels_everywhere_; }
 
  private:
   struct Cluster {
@@ -50,6 +51,7 @@ class CostModel {
   double n_ranks_ = 0;
   LinkCost slowest_;
   bool in_memory_ = false;
+  bool kernels_everywhere_ = true;
   std::vector<int> cluster_of_;  ///< by rank
 };
 

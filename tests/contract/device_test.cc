@@ -275,6 +275,39 @@ TEST_CASE("reductions equal the reference for every type, operator and odd count
   }
 }
 
+TEST_CASE("a host function runs in its place in the stream") {
+  for (bool asynchronous : {false, true}) {
+    Subject s(asynchronous);
+    CAPTURE(s.name);
+    auto made = s.device->allocate_pinned(64);
+    REQUIRE(made.ok());
+    auto* number = static_cast<uint32_t*>(made.value());
+    void* memory = s.memory(64);
+    Flag* flags = s.flags(2);
+    {
+      auto stream = s.stream();
+      const auto twice = [](void* argument) { *static_cast<uint32_t*>(argument) *= 2; };
+      *number = 21;
+      CHECK(s.device->wait_flag(*stream, flags[0], 1).ok());
+      CHECK(s.device->call_host(*stream, twice, number).ok());
+      CHECK(s.device->copy(*stream, memory, number, 4).ok());
+      CHECK(s.device->call_host(*stream, twice, number).ok());
+      CHECK(s.device->write_flag(*stream, flags[1], 1).ok());
+      CHECK_FALSE(s.reaches(flags[1], 1, kShort));
+      CHECK(*number == 21);
+      flags[0].word.store(1, std::memory_order_release);
+      REQUIRE(s.reaches(flags[1], 1));
+      CHECK(*number == 84);
+      uint32_t copied = 0;
+      std::memcpy(&copied, s.download(memory, 4).data(), 4);
+      CHECK(copied == 42);
+    }
+    s.device->free(memory);
+    s.device->free_pinned(number);
+    s.device->free_pinned(flags);
+  }
+}
+
 TEST_CASE("bad arguments are refused") {
   for (bool asynchronous : {false, true}) {
     Subject s(asynchronous);

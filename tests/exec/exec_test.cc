@@ -36,6 +36,9 @@ std::string random_job(uint64_t seed, bool fake_device) {
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);
   if (random() % 2 == 0) options.shape = hetccl::plan::Shape::Latency;
+  for (const std::string& label : options.labels) {
+    if (fake_device && random() % 4 == 0) options.without_kernels.insert(label);
+  }
   Job job(options);
   if (!job.opened().ok()) return job.opened().message();
   std::vector<Case> tests;
@@ -98,6 +101,33 @@ TEST_CASE("rooted and pre-multiplied reductions over several clusters, to every 
       test.signature.op = RedOp::PreMulSum;
       test.in_place = collective == Collective::AllReduce;
       tests.push_back(test);
+    }
+    CHECK(job.run(tests) == "");
+  }
+}
+
+TEST_CASE("without kernels clusters reduce by their library, and ranks alone on the host") {
+  // A adds up two parts on three ranks, one of which has nothing to add; C is alone.
+  const std::vector<std::string> labels = {"A", "B", "A", "C", "A", "B"};
+  for (const hetccl::plan::Shape shape :
+       {hetccl::plan::Shape::Bandwidth, hetccl::plan::Shape::Latency}) {
+    JobOptions options;
+    options.labels = labels;
+    options.shape = shape;
+    options.without_kernels = {"A", "C"};
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    std::vector<Case> tests;
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce}) {
+      for (const RedOp op : {RedOp::Sum, RedOp::Max, RedOp::Prod, RedOp::Avg, RedOp::PreMulSum}) {
+        Case test = all_reduce(labels, 3001);
+        test.signature.collective = collective;
+        test.signature.op = op;
+        if (op == RedOp::Max) test.signature.type = DataType::Int16;
+        test.in_place = op == RedOp::Sum;
+        tests.push_back(test);
+      }
     }
     CHECK(job.run(tests) == "");
   }

@@ -12,12 +12,27 @@ namespace hetccl::exec {
 using fake::Case;
 using fake::FakeDevice;
 
+namespace {
+
+bool has_kernels(const JobOptions& options, int rank) {
+  return !options.without_kernels.contains(options.labels[static_cast<size_t>(rank)]);
+}
+
+topology::Topology topology_of(const JobOptions& options) {
+  auto infos = fake::infos_of(options.labels);
+  for (auto& info : infos) info.kernels = has_kernels(options, info.rank);
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+}  // namespace
+
 std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank) {
   if (!options.fake_device) return device::make_host_device();
   fake::FakeOptions fake;
   fake.seed = options.seed * 31 + static_cast<uint64_t>(rank);
   fake.max_delay_us = 20;
   fake.memory_bytes = size_t{32} << 20;
+  fake.kernels = has_kernels(options, rank);
   auto device = FakeDevice::create(fake);
   return device.ok() ? std::unique_ptr<device::Device>(std::move(device).value()) : nullptr;
 }
@@ -166,9 +181,7 @@ void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
 }
 
 Job::Job(JobOptions options)
-    : options_(std::move(options)),
-      topology_(std::move(topology::Topology::build(fake::infos_of(options_.labels))).value()),
-      network_(options_.seed) {
+    : options_(std::move(options)), topology_(topology_of(options_)), network_(options_.seed) {
   auto library = ccl::make_host_library();
   std::vector<ccl::UniqueId> ids;
   for (const auto& cluster : topology_.clusters()) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ namespace hetccl::exec {
 struct JobOptions {
   std::vector<std::string> labels;
   uint64_t seed = 0;
-  bool fake_device = true;      ///< else the host device
-  uint64_t slice_bytes = 4096;  ///< small, so that many slices are in flight
+  bool fake_device = true;                ///< else the host device
+  std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
+  uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
   plan::Shape shape = plan::Shape::Bandwidth;
   Duration deadline = std::chrono::seconds(60);

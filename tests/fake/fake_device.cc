@@ -161,6 +161,10 @@ class FakeDeviceImpl : public FakeDevice {
     push_reduce(delayed(stream), reduction);
     return {};
   }
+  Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
+    push_call(delayed(stream), function, argument);
+    return {};
+  }
   bool progress() override { return false; }
 
   void upload(void* device_memory, const void* host, size_t bytes) override {

@@ -75,6 +75,18 @@ TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") 
   check_file("AAABB_unequal", plans_as_json(topology::Topology::build(infos).value()));
 }
 
+TEST_CASE("plans over clusters without kernels equal the golden file") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AAABBC").infos();
+  for (topology::RankInfo& info : infos) info.kernels = info.host == "B";
+  std::vector<Spec> specs = {{Collective::AllReduce, 0, true},
+                             {Collective::ReduceScatter},
+                             {Collective::ReduceScatter},
+                             {Collective::Reduce, 2}};
+  specs[2].shape = Shape::Latency;
+  check_file("AAABBC_without_kernels",
+             plans_as_json(topology::Topology::build(infos).value(), specs));
+}
+
 TEST_CASE("plans of rooted reductions and of pre-multiplied sums equal the golden files") {
   for (const std::string layout : {"AA", "AB", "AAB", "AABB", "ABC"}) {
     const topology::Topology topology = test::layout_topology(layout);

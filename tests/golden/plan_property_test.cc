@@ -66,7 +66,8 @@ VerifyOptions random_options(std::mt19937_64& random) {
 uint64_t bytes_of(const Spec& spec, const topology::Topology& topology,
                   const VerifyOptions& options) {
   const uint64_t least = least_bytes(spec, topology, options.count, options.type);
-  const bool one_hop = spec.collective == Collective::AllReduce && spec.shape == Shape::Latency;
+  const bool one_hop = spec.collective == Collective::AllReduce && spec.shape == Shape::Latency &&
+                       topology.kernels_everywhere();
   return one_hop ? least * topology.clusters().size() / 2 : least;
 }
 

@@ -81,6 +81,13 @@ void push_reduce(TaskQueue& queue, const Reduction& reduction) {
   if (reduction.count > 0) queue.push(ReduceTask{&queue, 0, reduction});
 }
 
+void push_call(TaskQueue& queue, void (*function)(void*), void* argument) {
+  queue.push([function, argument] {
+    function(argument);
+    return TaskState::Done;
+  });
+}
+
 void HostEvent::record(TaskQueue& queue) {
   last_.reset();
   for (const Point& point : points_)
