@@ -90,6 +90,10 @@ constexpr std::array kRows = {
     Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},
         IntegerRange{&Config::depth, 0, 64},
         Agreement::AllRanks},
+    Row{{"HETCCL_DETERMINISTIC", "flag", "0",
+         "1 ignores what is measured at init when it chooses plans: the same bits from run to run"},
+        Flag{&Config::deterministic},
+        Agreement::AllRanks},
     Row{{"HETCCL_DUMP", "text", "",
          "file to which a rank writes its last 1,024 operations as JSON when a communicator fails; "
          "%r is the rank, %p the process id, %c the communicator's number in the process; empty: "

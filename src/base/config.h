@@ -28,6 +28,7 @@ struct Config {
   int64_t tcp_streams = 2;      ///< HETCCL_TCP_STREAMS: sockets per channel
   int64_t slice_bytes = 0;      ///< HETCCL_SLICE_BYTES: 0 lets hetccl choose
   int64_t depth = 0;            ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
+  bool deterministic = false;   ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement
   bool encrypt = false;         ///< HETCCL_ENCRYPT: TLS on all TCP connections
   std::string secret_file;      ///< HETCCL_SECRET_FILE: mixed into the key of every connection
   std::string dump;             ///< HETCCL_DUMP: where a failure's last operations are written

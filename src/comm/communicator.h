@@ -27,6 +27,7 @@
 #include "plan/planner.h"
 #include "topology/topology.h"
 #include "tune/chooser.h"
+#include "tune/probes.h"
 
 namespace hetccl::comm {
 
@@ -116,7 +117,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// reason when it could not be.
   [[nodiscard]] Status known();
   // The rest only where `known` is ok.
-  [[nodiscard]] const std::string& topology_json() const { return introduction_->topology_json; }
+  [[nodiscard]] const std::string& topology_json();
   [[nodiscard]] Statistics statistics();
   /// The last operations, what is known of them and the failure, as JSON; at any time.
   [[nodiscard]] std::string dump();
@@ -142,6 +143,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open_cluster();
   Status open_executor();
   Status open_messages();
+  // measure.cc
+  Status measure();
+  Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
+  Status measure_cluster(std::vector<topology::Measurement>& mine);
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
@@ -218,7 +223,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   device::Device* device_ = nullptr;
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
+  std::vector<topology::Measurement> measured_;  // by all ranks
   std::optional<tune::Chooser> chooser_;
+  std::once_flag topology_text_made_;
+  std::string topology_text_;
   std::unique_ptr<ccl::Communicator> ccl_;
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;

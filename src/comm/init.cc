@@ -87,7 +87,11 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   }
   HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
-  return session_->barrier(init_left_ms());
+  HETCCL_TRY(measure());  // nobody is through with it before all have come
+  for (const auto& [peer, channel] : channels_) {
+    executor_->connect({peer, channel.get(), crosses(peer)});
+  }
+  return {};
 }
 
 // The others wait for this rank: tells them why it does not come, and returns what all are told.
@@ -142,7 +146,6 @@ Status Communicator::exchange_cards() {
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
   HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
-  chooser_.emplace(topology());
   return {};
 }
 
@@ -186,9 +189,6 @@ Status Communicator::open_executor() {
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   std::lock_guard lock(launch_mutex_);
   executor_ = std::move(executor);
-  for (const auto& [peer, channel] : channels_) {
-    executor_->connect({peer, channel.get(), crosses(peer)});
-  }
   runtime_.engine().add(*executor_);
   runtime_.engine().add(*messages_);
   return {};

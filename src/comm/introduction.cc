@@ -21,7 +21,6 @@ Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
     made.addresses.push_back(std::move(card.addresses));
   }
   HETCCL_ASSIGN(made.topology, topology::Topology::build(std::move(infos)));
-  made.topology_json = made.topology.to_json();
   return made;
 }
 

@@ -18,7 +18,6 @@ namespace hetccl::comm {
 
 struct Introduction {
   topology::Topology topology;
-  std::string topology_json;
   std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank; by transport
 };
 

@@ -34,7 +34,6 @@ TEST_CASE("cards become a topology and addresses, once for all ranks of a proces
   for (std::thread& thread : threads) thread.join();
   CHECK(std::set(made.begin(), made.end()).size() == 1);
   CHECK(made[0]->topology.n_ranks() == 3);
-  CHECK(made[0]->topology_json == made[0]->topology.to_json());
   CHECK(made[0]->addresses[2].at("tcp") == transport::Address{2});
   CHECK(introductions.read(8, encoded).value() != made[0]);
 }

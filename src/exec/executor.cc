@@ -26,7 +26,7 @@ void Executor::connect(const Peer& peer) {
   bool known = false;
   for (auto& lane : lanes_) {
     if (lane.peer != peer.rank) continue;
-    lane.channel = peer.channel;
+    lane.use(peer.channel);
     known = true;
   }
   if (known) return;

@@ -94,8 +94,14 @@ class Executor : public Driven {
   };
   // One direction of one channel: walks the messages of all operations in order.
   struct Lane {
-    Lane(const Peer& to, bool sends)
-        : peer(to.rank), channel(to.channel), crosses(to.crosses), send(sends) {}
+    Lane(const Peer& to, bool sends) : peer(to.rank), crosses(to.crosses), send(sends) {
+      use(to.channel);
+    }
+    // Messages that came before, as a probe's, are not this lane's.
+    void use(transport::Channel* made) {
+      channel = made;
+      if (made != nullptr) completed = send ? made->sends_completed() : made->recvs_completed();
+    }
     int peer = -1;
     transport::Channel* channel = nullptr;
     bool crosses = true;

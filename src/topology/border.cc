@@ -65,6 +65,11 @@ uint32_t rounded(uint64_t weight, uint64_t scale, uint64_t largest) {
 
 }  // namespace
 
+int64_t card_mbps(const RankInfo& info) {
+  const Nic* nic = best_nic(info);
+  return nic == nullptr ? 0 : nic->mbps;
+}
+
 std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights) {
   const uint64_t largest = *std::max_element(weights.begin(), weights.end());
   std::vector<uint64_t> scaled;

@@ -15,6 +15,8 @@ constexpr size_t kMaxString = 4096;
 constexpr size_t kMaxNics = 256;
 constexpr int64_t kMaxRanks = 65'536;
 constexpr int64_t kMaxMbps = 1'000'000'000;
+constexpr int64_t kMaxLatencyNs = 60'000'000'000;
+constexpr size_t kMaxMeasurements = 65'536;
 
 Json encode(const RankInfo& info) {
   std::vector<Json> nics;
@@ -37,6 +39,15 @@ Json encode(const RankInfo& info) {
           {"label", info.label},
           {"kernels", info.kernels},
           {"nics", std::move(nics)}};
+}
+
+std::vector<Json> encode(const std::vector<Measurement>& measured) {
+  std::vector<Json> list;
+  for (const Measurement& one : measured) {
+    list.push_back(
+        {{"a", one.a}, {"b", one.b}, {"latency_ns", one.latency_ns}, {"mbps", one.mbps}});
+  }
+  return list;
 }
 
 Status read(const Json& object, const char* key, std::string& out) {
@@ -120,7 +131,36 @@ Result<RankInfo> decode(const Json& object) {
   return info;
 }
 
+Result<std::vector<Measurement>> decode_measurements(const Json& list) {
+  const auto* entries = list.elements();
+  if (entries == nullptr || entries->size() > kMaxMeasurements) {
+    return error(Code::InvalidArgument, "measurements must be an array of at most %zu",
+                 kMaxMeasurements);
+  }
+  std::vector<Measurement> measured;
+  for (const Json& entry : *entries) {
+    if (entry.members() == nullptr) {
+      return error(Code::InvalidArgument, "a measurement must be an object");
+    }
+    Measurement& one = measured.emplace_back();
+    HETCCL_TRY(read(entry, "a", kMaxRanks - 1, one.a).with("a measurement"));
+    HETCCL_TRY(read(entry, "b", kMaxRanks - 1, one.b).with("a measurement"));
+    HETCCL_TRY(read(entry, "latency_ns", kMaxLatencyNs, one.latency_ns).with("a measurement"));
+    HETCCL_TRY(read(entry, "mbps", kMaxMbps, one.mbps).with("a measurement"));
+  }
+  return measured;
+}
+
 }  // namespace
+
+std::string to_json(const std::vector<Measurement>& measured) {
+  return Json(encode(measured)).dump();
+}
+
+Result<std::vector<Measurement>> measurements_from_json(std::string_view text) {
+  HETCCL_ASSIGN(const Json json, Json::parse(text, "a rank's measurements", kMaxInfoBytes));
+  return decode_measurements(json);
+}
 
 std::string to_json(const RankInfo& info) {
   return encode(info).dump();
@@ -145,8 +185,10 @@ std::string Topology::to_json() const {
   for (const Link& link : links_) {
     links.push_back({{"a", link.a}, {"b", link.b}, {"kind", link.kind}, {"mbps", link.mbps}});
   }
-  const Json json = {
-      {"ranks", std::move(ranks)}, {"clusters", std::move(clusters)}, {"links", std::move(links)}};
+  const Json json = {{"ranks", std::move(ranks)},
+                     {"clusters", std::move(clusters)},
+                     {"links", std::move(links)},
+                     {"measured", encode(measured_)}};
   return json.dump(1);
 }
 
@@ -164,7 +206,11 @@ Result<Topology> Topology::from_json(std::string_view text) {
     infos.push_back(std::move(info).value());
   }
   // Clusters and links follow from the ranks; what the text says of them is for people.
-  return build(std::move(infos));
+  HETCCL_ASSIGN(Topology topology, build(std::move(infos)));
+  const Json* list = json.find("measured");
+  if (list == nullptr) return topology;
+  HETCCL_ASSIGN(auto measured, decode_measurements(*list));
+  return topology.with(std::move(measured));
 }
 
 }  // namespace hetccl::topology

@@ -37,6 +37,31 @@ TEST_CASE("a topology survives JSON") {
   CHECK(read.value().clusters().size() == 2);
 }
 
+TEST_CASE("measurements survive JSON, alone and with their topology") {
+  const std::vector<Measurement> measured = {{0, 1, 41'000, 940}, {1, 1, 12'000, 0}};
+  CHECK(measurements_from_json(to_json(measured)).value() == measured);
+  const Topology topology = Topology::build({sample(0), sample(1), sample(2)}).value();
+  const Topology with = topology.with(measured).value();
+  CHECK(with.measured() == measured);
+  CHECK(Topology::from_json(with.to_json()).value() == with);
+  CHECK(topology.with({{0, 2, 1, 1}}).status().message().find("clusters 0 to 1") !=
+        std::string::npos);
+  CHECK_FALSE(topology.with({{1, 0, 1, 1}}).ok());
+  for (const char* text :
+       {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])", R"([{"mbps":"x"}])"}) {
+    CHECK_MESSAGE(measurements_from_json(text).status().code() == Code::InvalidArgument, text);
+  }
+}
+
+TEST_CASE("a device without kernels survives JSON") {
+  RankInfo info = sample(0);
+  info.kernels = false;
+  CHECK(rank_info_from_json(to_json(info)).value() == info);
+  CHECK_FALSE(Topology::build({info}).value().kernels_everywhere());
+  const std::string text = R"({"rank":0,"host":"a","vendor":"host","kernels":1})";
+  CHECK(rank_info_from_json(text).status().message().find("\"kernels\"") != std::string::npos);
+}
+
 TEST_CASE("bytes that are no UTF-8 do not break the wire form") {
   RankInfo info = sample(0);
   info.label = "\xff\xfe";

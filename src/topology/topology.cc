@@ -95,6 +95,19 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
   return topology;
 }
 
+Result<Topology> Topology::with(std::vector<Measurement> measured) const {
+  const auto n = static_cast<int>(clusters_.size());
+  for (const Measurement& one : measured) {
+    if (one.a >= 0 && one.a <= one.b && one.b < n) continue;
+    return error(Code::InvalidArgument,
+                 "a measurement between clusters %d and %d: there are clusters 0 to %d", one.a,
+                 one.b, n - 1);
+  }
+  Topology topology = *this;
+  topology.measured_ = std::move(measured);
+  return topology;
+}
+
 bool Topology::kernels_everywhere() const {
   return std::all_of(clusters_.begin(), clusters_.end(),
                      [](const Cluster& cluster) { return cluster.kernels; });

@@ -60,6 +60,14 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+/// What was measured between two clusters, one rank of each at work, or, where `a` is `b`, inside.
+struct Measurement {
+  int a = 0, b = 0;        ///< a <= b
+  int64_t latency_ns = 0;  ///< of a small message, one way; inside: of a vendor's small call
+  int64_t mbps = 0;        ///< each way, both at once; inside: 0
+  bool operator==(const Measurement&) const = default;
+};
+
 /// Immutable. Clusters are ordered by their lowest rank, so every rank builds the same value from
 /// the same infos.
 class Topology {
@@ -74,6 +82,10 @@ class Topology {
   [[nodiscard]] const std::vector<RankInfo>& infos() const { return infos_; }
   [[nodiscard]] const std::vector<Cluster>& clusters() const { return clusters_; }
   [[nodiscard]] const std::vector<Link>& links() const { return links_; }
+  /// What a job has measured, if this was read from its description.
+  [[nodiscard]] const std::vector<Measurement>& measured() const { return measured_; }
+  /// The same with these measurements; InvalidArgument for one of no cluster.
+  [[nodiscard]] Result<Topology> with(std::vector<Measurement> measured) const;
   [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
   /// Position of `rank` in its cluster.
   [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
@@ -86,8 +98,14 @@ class Topology {
   std::vector<RankInfo> infos_;
   std::vector<Cluster> clusters_;
   std::vector<Link> links_;
+  std::vector<Measurement> measured_;
   std::vector<int> cluster_of_, local_rank_;
 };
+
+/// Wire form of what one rank has measured.
+std::string to_json(const std::vector<Measurement>& measured);
+/// Bounded and checked: the bytes come from another process.
+Result<std::vector<Measurement>> measurements_from_json(std::string_view text);
 
 /// Wire form of one RankInfo for the bootstrap's all-gather.
 std::string to_json(const RankInfo& info);

@@ -20,7 +20,8 @@ struct Candidate {
 /// Immutable; `choose` costs a few additions for each cluster, and allocates nothing.
 class Chooser {
  public:
-  explicit Chooser(const topology::Topology& topology) : model_(topology) {}
+  Chooser(const topology::Topology& topology, const std::vector<topology::Measurement>& measured)
+      : model_(topology, measured) {}
 
   /// How a call with blocks of `count` elements is to go; `spec.shape` is not looked at.
   [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type) const;

@@ -15,17 +15,17 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
   const Spec all_reduce{Collective::AllReduce}, all_gather{Collective::AllGather};
   const topology::Topology one = test::layout_topology("AA"), two = test::layout_topology("AABB");
   const uint64_t mib = uint64_t{1} << 20U;
-  CHECK(Chooser(one).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes ==
+  CHECK(Chooser(one, {}).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes ==
         64 * mib);
-  CHECK(Chooser(two).choose(all_reduce, 0, DataType::Float32).choice.slice_bytes == 64);
-  CHECK(Chooser(two).choose(all_reduce, 1000, DataType::Float32).choice.slice_bytes == 4032);
-  CHECK(Chooser(two).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes == mib);
+  CHECK(Chooser(two, {}).choose(all_reduce, 0, DataType::Float32).choice.slice_bytes == 64);
+  CHECK(Chooser(two, {}).choose(all_reduce, 1000, DataType::Float32).choice.slice_bytes == 4032);
+  CHECK(Chooser(two, {}).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes == mib);
   // 2 ms of 1 Gbit/s are 250,000 bytes, over which 4 MiB are spread evenly.
-  CHECK(Chooser(two).choose(all_reduce, mib, DataType::Float32).choice.slice_bytes == 246'784);
-  CHECK(Chooser(two).choose(all_gather, mib, DataType::Float32).choice.slice_bytes == 123'392);
+  CHECK(Chooser(two, {}).choose(all_reduce, mib, DataType::Float32).choice.slice_bytes == 246'784);
+  CHECK(Chooser(two, {}).choose(all_gather, mib, DataType::Float32).choice.slice_bytes == 123'392);
   for (uint64_t count = 1; count < uint64_t{1} << 40U; count = count * 3 + 1) {
     for (const Spec& spec : {all_reduce, all_gather}) {
-      const Choice choice = Chooser(two).choose(spec, count, DataType::Int16).choice;
+      const Choice choice = Chooser(two, {}).choose(spec, count, DataType::Int16).choice;
       CHECK(choice.slice_bytes % 64 == 0);
       CHECK((2 * count + choice.slice_bytes - 1) / choice.slice_bytes <= 64);
     }
@@ -34,7 +34,7 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
 
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {
   const topology::Topology topology = test::layout_topology("AABC");
-  const Chooser chooser(topology);
+  const Chooser chooser(topology, {});
   const auto shape = [&](Collective collective, uint64_t bytes) {
     return chooser.choose({collective}, bytes, DataType::Int8).shape;
   };
@@ -56,7 +56,7 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
 TEST_CASE("as many slices are on the way as there are hops") {
   const auto depth = [](const char* layout) {
     const topology::Topology topology = test::layout_topology(layout);
-    return Chooser(topology)
+    return Chooser(topology, {})
         .choose({Collective::Broadcast}, uint64_t{1} << 30U, DataType::Int8)
         .choice.depth;
   };
@@ -68,19 +68,51 @@ TEST_CASE("as many slices are on the way as there are hops") {
 
 TEST_CASE("where clusters are alike a ring of all-gathers gains nothing") {
   const topology::Topology topology = test::layout_topology("ABC");
-  const Chooser chooser(topology);
+  const Chooser chooser(topology, {});
   CHECK(chooser.choose({Collective::AllGather}, 1 << 30, DataType::Int8).shape == Shape::Latency);
 }
 
 TEST_CASE("over two clusters there is one plan, whose time the link gives") {
   const topology::Topology topology = test::layout_topology("AABB");
-  const Chooser chooser(topology);
+  const Chooser chooser(topology, {});
   const auto all = chooser.candidates({Collective::AllReduce}, 125'000'000, DataType::Int8);
   REQUIRE(all.size() == 1);
   CHECK(all[0].hops == 1);
   CHECK(all[0].seconds == doctest::Approx(1).epsilon(0.001));  // 1 Gbit/s
   CHECK(chooser.candidates({Collective::AllGather}, 125'000'000, DataType::Int8)[0].seconds ==
         doctest::Approx(2).epsilon(0.001));
+}
+
+TEST_CASE("what was measured counts more than what cards are said to do") {
+  // Cards of 1 Gbit/s, of which a flow got a quarter; 300 us there, 20 us inside a cluster.
+  const topology::Topology topology = test::layout_topology("AABBC");
+  const std::vector<topology::Measurement> measured = {
+      {0, 1, 300'000, 250}, {0, 0, 20'000, 0}, {1, 1, 15'000, 0}};
+  const Spec all_gather{Collective::AllGather};
+  const uint64_t bytes = 1'000'000;
+  const Candidate guess = Chooser(topology, {}).candidates(all_gather, bytes, DataType::Int8)[1];
+  const Candidate known =
+      Chooser(topology, measured).candidates(all_gather, bytes, DataType::Int8)[1];
+  CHECK(guess.shape == Shape::Latency);
+  // Two ranks' blocks to both other clusters.
+  CHECK(guess.seconds == doctest::Approx(50e-6 + 4 * 8e-3).epsilon(0.001));
+  CHECK(known.seconds == doctest::Approx(320e-6 + 4 * 32e-3).epsilon(0.001));
+}
+
+TEST_CASE("a measured flow is one card's: several carry more, and none more than is published") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AABB").infos();
+  for (auto& info : infos) info.nics = {{"eth" + std::to_string(info.rank), "", 1000, 0}};
+  const topology::Topology topology = topology::Topology::build(infos).value();
+  REQUIRE(topology.links()[0].mbps == 2000);
+  const auto seconds = [&](int64_t flow_mbps) {
+    const std::vector<topology::Measurement> measured = {{0, 1, 1000, flow_mbps}};
+    return Chooser(topology, measured)
+        .choose({Collective::AllReduce}, 250'000'000, DataType::Int8)
+        .seconds;
+  };
+  CHECK(seconds(1000) == doctest::Approx(1).epsilon(0.001));
+  CHECK(seconds(500) == doctest::Approx(2).epsilon(0.001));
+  CHECK(seconds(9000) == doctest::Approx(1).epsilon(0.001));
 }
 
 }  // namespace

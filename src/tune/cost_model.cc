@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "plan/call.h"
+#include "topology/border.h"
 
 namespace hetccl::tune {
 namespace {
@@ -15,30 +19,81 @@ using topology::Topology;
 // Measured on one host and on emulated ones (docs/benchmarks.md): from a post at one end to the
 // completion at the other, the engines awake.
 constexpr double kTcpLatency = 40e-6;
+constexpr double kCall = 10e-6;
 constexpr double kShmLatency = 4e-6;
 constexpr double kShmBandwidth = 3e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
 
-LinkCost cost_of(const topology::Link& link) {
+using topology::Measurement;
+using LinkClass = std::pair<std::string, int64_t>;  // links of one are alike
+
+LinkCost guess_of(const topology::Link& link) {
   if (link.kind == "shm") return {kShmLatency, kShmBandwidth};
   const double known = static_cast<double>(link.mbps) * 1e6 / 8;
   return {kTcpLatency, link.mbps > 0 ? known : kUnknownBandwidth};
 }
 
+/// What one border rank of the cluster can send at most; 0: unknown.
+double card_bandwidth(const Topology& topology, int cluster) {
+  const topology::Cluster& one = topology.clusters()[static_cast<size_t>(cluster)];
+  const int rank = one.ranks[static_cast<size_t>(one.border.front())];
+  return static_cast<double>(card_mbps(topology.infos()[static_cast<size_t>(rank)])) * 1e6 / 8;
+}
+
+/// One rank of each cluster has measured: all border ranks together do so much more as their cards
+/// are faster than that one's.
+LinkCost cost_of(const topology::Link& link, const Measurement& measured,
+                 const Topology& topology) {
+  LinkCost cost = guess_of(link);
+  cost.latency = static_cast<double>(measured.latency_ns) * 1e-9;
+  const double flow = static_cast<double>(measured.mbps) * 1e6 / 8;
+  const double card = std::min(card_bandwidth(topology, link.a), card_bandwidth(topology, link.b));
+  const bool published = link.kind != "shm" && link.mbps > 0 && card > 0;
+  cost.bandwidth = published ? cost.bandwidth * std::min(1.0, flow / card) : flow;
+  return cost;
+}
+
+/// What links of each class cost: of several measurements the worst.
+std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
+                                               const std::vector<Measurement>& measured) {
+  std::map<std::pair<int, int>, const Measurement*> by_ends;
+  for (const Measurement& one : measured) by_ends[{one.a, one.b}] = &one;
+  std::map<LinkClass, LinkCost> classes;
+  for (const topology::Link& link : topology.links()) {
+    const auto found = by_ends.find({link.a, link.b});
+    if (found == by_ends.end() || found->second->mbps <= 0) continue;
+    const LinkCost cost = cost_of(link, *found->second, topology);
+    const auto [known, is_new] = classes.try_emplace({link.kind, link.mbps}, cost);
+    if (is_new) continue;
+    known->second.latency = std::max(known->second.latency, cost.latency);
+    known->second.bandwidth = std::min(known->second.bandwidth, cost.bandwidth);
+  }
+  return classes;
+}
+
+/// Calls of its library that a cluster makes one after the other, whatever the plan.
+int calls_of(Collective collective) {
+  if (plan::is_pairwise(collective)) return 0;
+  return collective == Collective::AllGather || collective == Collective::Broadcast ? 1 : 2;
+}
+
 }  // namespace
 
-CostModel::CostModel(const Topology& topology)
+CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured)
     : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
+    if (cluster.ranks.size() > 1) call_ = kCall;
   }
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     cluster_of_.push_back(topology.cluster_of(rank));
   }
+  const auto classes = measured_classes(topology, measured);
   slowest_.bandwidth = std::numeric_limits<double>::max();
   in_memory_ = !topology.links().empty();
   for (const auto& link : topology.links()) {
-    const LinkCost cost = cost_of(link);
+    const auto known = classes.find({link.kind, link.mbps});
+    const LinkCost cost = known != classes.end() ? known->second : guess_of(link);
     slowest_.latency = std::max(slowest_.latency, cost.latency);
     slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
     in_memory_ = in_memory_ && link.kind == "shm";
@@ -49,6 +104,11 @@ CostModel::CostModel(const Topology& topology)
     }
   }
   if (topology.links().empty()) slowest_ = {};
+  double call = 0;
+  for (const Measurement& one : measured) {
+    if (one.a == one.b) call = std::max(call, static_cast<double>(one.latency_ns) * 1e-9);
+  }
+  if (call > 0) call_ = call;
 }
 
 bool CostModel::in_one_hop(const Spec& spec) const {
@@ -94,6 +154,7 @@ Load CostModel::load(const Spec& spec) const {
   const bool owners = spec.collective == Collective::AllReduce;
   const int around = owners ? 2 : static_cast<int>(clusters_.size()) - 1;
   load.hops = in_one_hop(spec) ? 1 : around;
+  load.calls = calls_of(spec.collective);
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const double blocks = blocks_of(spec, c);
     const double seconds = blocks / clusters_[c].bandwidth;
@@ -106,7 +167,8 @@ Load CostModel::load(const Spec& spec) const {
 double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) const {
   const double wire = load.seconds_per_byte * static_cast<double>(bytes);
   const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
-  return load.hops * slowest_.latency + wire + std::max(0, load.hops - 1) * filling;
+  return load.calls * call_ + load.hops * slowest_.latency + wire +
+         std::max(0, load.hops - 1) * filling;
 }
 
 }  // namespace hetccl::tune

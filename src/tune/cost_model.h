@@ -1,5 +1,6 @@
-// What a collective will cost between clusters: hops, and the bytes through the narrowest cluster.
-// Costs inside clusters are left out, as all plans of one collective share them.
+// What a collective will cost: hops, the bytes through the narrowest cluster, and small calls of
+// the clusters' libraries. How long bytes take inside clusters is left out: all plans of one
+// collective share it.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct LinkCost {
 /// What a plan asks of the links, per block of a slice.
 struct Load {
   int hops = 0;
+  int calls = 0;                ///< of a cluster's library, one after the other
   double blocks = 0;            ///< in or out of the cluster that has most to move
   double seconds_per_byte = 0;  ///< of a block: of the cluster that takes longest
 };
@@ -26,7 +28,8 @@ struct Load {
 /// What is known of one topology's links. Immutable.
 class CostModel {
  public:
-  explicit CostModel(const topology::Topology& topology);
+  /// `measured` may be empty: then constants, and the bandwidths that ranks have published.
+  CostModel(const topology::Topology& topology, const std::vector<topology::Measurement>& measured);
 
   [[nodiscard]] Load load(const plan::Spec& spec) const;
   /// Seconds for blocks of `bytes` in `slices` pieces that follow each other from hop to hop.
@@ -50,6 +53,7 @@ class CostModel {
   std::vector<Cluster> clusters_;
   double n_ranks_ = 0;
   LinkCost slowest_;
+  double call_ = 0;  ///< seconds of a small call of the slowest cluster's library
   bool in_memory_ = false;
   bool kernels_everywhere_ = true;
   std::vector<int> cluster_of_;  ///< by rank

@@ -147,7 +147,7 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
   Signature call = query.call;
   if (call.collective == Collective::Barrier) call.count = 0;
   Spec spec = plan::spec_of(call);
-  const Chooser chooser(topology);
+  const Chooser chooser(topology, topology.measured());
   const Candidate chosen = chooser.choose(spec, call.count, call.type);
   spec.shape = chosen.shape;
   Choice choice = chosen.choice;

@@ -47,6 +47,28 @@ void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
 
 }  // namespace
 
+TEST_CASE("links and clusters are measured at init, and all ranks know all of it") {
+  for (const bool deterministic : {false, true}) {
+    Config config;
+    config.deterministic = deterministic;
+    Ranks ranks({"A", "A", "B", "C"}, config, false);
+    ranks.join();
+    const auto known = hetccl::topology::Topology::from_json(ranks[0]->topology_json());
+    REQUIRE(known.ok());
+    const auto& measured = known.value().measured();
+    // One link for all, since all are of shared memory; and the one cluster with calls.
+    REQUIRE(measured.size() == (deterministic ? 0 : 2));
+    for (const hetccl::topology::Measurement& one : measured) {
+      CHECK(one.latency_ns > 0);
+      CHECK((one.mbps > 0) == (one.a != one.b));
+    }
+    for (int rank = 1; rank < ranks.n(); ++rank) {
+      CHECK(ranks[rank]->topology_json() == ranks[0]->topology_json());
+    }
+    CHECK(run(ranks, all_reduce(ranks, 1000), false) == "");
+  }
+}
+
 TEST_CASE("random layouts and collectives over shared memory between clusters") {
   Config config;
   config.slice_bytes = 1024;
