@@ -120,6 +120,14 @@ Rendezvous = Annotated[
     ),
 ]
 
+Predict = Annotated[
+    bool,
+    typer.Option(
+        "--predict",
+        help="Add what one call by itself should take, from the links as measured at init.",
+    ),
+]
+
 
 @app.command()
 def bench(
@@ -139,6 +147,7 @@ def bench(
     check: Check = 1,
     blocking: Blocking = 0,
     rendezvous: Rendezvous = None,
+    predict: Predict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not the table.")] = False,
 ) -> None:
     """Measure a collective with nccl-tests' flags and columns.
@@ -152,7 +161,7 @@ def bench(
     measured = measure.Options(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
-        warmups=warmups, check=bool(check), blocking=bool(blocking),
+        warmups=warmups, check=bool(check), blocking=bool(blocking), predict=predict,
     )  # fmt: skip
     job = launch.Job(measured, clusters, interleave, rendezvous, as_json)
     raise typer.Exit(launch.run(job, ranks))

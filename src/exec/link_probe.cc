@@ -57,9 +57,13 @@ Duration LinkProbe::latency() const {
 }
 
 double LinkProbe::bandwidth() const {
-  const Duration time = arrived_[kMessages - 1] - arrived_[kPings + kBurst - 1];
-  const double seconds = std::chrono::duration<double>(std::max(time, Duration(1000))).count();
-  return static_cast<double>((kPieces - kBurst) * kPieceBytes) / seconds;
+  const auto since = [&](size_t piece) {
+    const Duration time = arrived_[kMessages - 1] - arrived_[kPings + piece - 1];
+    const double seconds = std::chrono::duration<double>(std::max(time, Duration(1000))).count();
+    return static_cast<double>((kPieces - piece) * kPieceBytes) / seconds;
+  };
+  // Where this thread did not run for a while, it has seen the last pieces together.
+  return std::min(since(0), since(kBurst));
 }
 
 }  // namespace hetccl::exec

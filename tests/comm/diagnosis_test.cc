@@ -160,6 +160,18 @@ double uncovered(Operation& operation) {
   return gaps / std::max(operation.completed - operation.started, 1.0);
 }
 
+// Times in which different slices are at work: in the cluster's library, and on the way.
+size_t overlaps(const Operation& operation) {
+  size_t n = 0;
+  for (const Span& a : operation.spans) {
+    for (const Span& b : operation.spans) {
+      const bool both = a.name == "ccl" && (b.name == "send" || b.name == "recv");
+      n += both && a.step.second != b.step.second && a.begin < b.end && b.begin < a.end ? 1 : 0;
+    }
+  }
+  return n;
+}
+
 void check_operation(const Operation& operation, uint32_t slices) {
   std::set<std::pair<int, uint32_t>> seen;
   std::set<int> steps;
@@ -253,10 +265,13 @@ TEST_CASE("a trace shows every step of every slice, nested in its operation and 
       check_tracks(trace);
       CHECK(trace.operations.size() == 6);
       double best = 1;
+      size_t most_overlaps = 0;
       for (auto& [sequence, operation] : trace.operations) {
         check_operation(operation, 16);
         best = std::min(best, uncovered(operation));
+        most_overlaps = std::max(most_overlaps, overlaps(operation));
       }
+      if (rank < 2) CHECK(most_overlaps > 0);
       CHECK(best < 0.1);  // what a busy machine does between two looks is not shown
       std::set<std::string> names;
       for (const auto& [track, spans] : trace.tracks) {

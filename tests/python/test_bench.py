@@ -51,6 +51,15 @@ def test_types_and_reductions(dtype, redop):
     assert report["wrong"] == 0
 
 
+def test_a_prediction_is_added_where_it_is_asked_for():
+    lines = bench("--ranks", 2, "--clusters", 2, "-b", "1K", "-e", "1M", "-f", 32, "--predict")
+    rows = [line.split() for line in lines.splitlines() if not line.startswith("#")]
+    assert [len(row) for row in rows] == [14] * len(rows)
+    predicted = [float(row[13]) for row in rows]
+    assert predicted == sorted(predicted)
+    assert predicted[0] > 0
+
+
 @pytest.mark.parametrize("blocking", [0, 1])
 def test_the_table_has_nccl_tests_columns(blocking):
     lines = bench("--ranks", 2, "-b", "1K", "-e", "4K", "-f", 2, "-z", blocking).splitlines()

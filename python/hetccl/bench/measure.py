@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hetccl._lib import DataType
+from hetccl._lib import DataType, RedOp, plan
 from hetccl.bench.pattern import Pattern, wrong_elements
 from hetccl.communicator import Communicator, Stream
 
@@ -33,6 +34,7 @@ class Options:
     warmups: int = 1
     check: bool = True
     blocking: bool = False
+    predict: bool = False  # what the cost model says, too
 
     def sizes(self) -> Iterator[int]:
         """The sizes to measure, in bytes, ascending."""
@@ -60,6 +62,7 @@ class Row:
     count: int
     out_of_place: Timing
     in_place: Timing
+    predicted: float | None = None  # seconds, of one call by itself
 
 
 @dataclass
@@ -189,9 +192,23 @@ def _measure(case: _Case, stream: Stream | None) -> Timing:
     return Timing(seconds, algbw, algbw * bus_factor(options.operation, comm.size), wrong)
 
 
+def predict(graph: str, case: _Case) -> float:
+    """What the cost model says of a call, in seconds."""
+    options = case.options
+    redop = RedOp[options.redop] if options.operation in REDUCING else RedOp.sum
+    text = plan(
+        graph, options.operation, count=case.count, dtype=case.dtype, op=redop, root=options.root,
+        rank=0,
+    )  # fmt: skip
+    chosen = next(one for one in json.loads(text)["candidates"] if one["chosen"])
+    return float(chosen["predicted_us"]) / 1e6
+
+
 def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> Report:
     """Measures every size; collective. `on_row` is called as rows come, on every rank."""
-    report = Report(options, comm.size, len(comm.topology().get("clusters", [])))
+    topology = comm.topology()
+    graph = json.dumps(topology)
+    report = Report(options, comm.size, len(topology.get("clusters", [])))
     stream = None if options.blocking else Stream()
     try:
         for size in options.sizes():
@@ -199,7 +216,9 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
             for in_place in (False, True):
                 case = _Case(comm, options, size, in_place)
                 timings.append(_measure(case, stream))
-            report.rows.append(Row(case.size, case.count, *timings))
+            wanted = options.predict and comm.rank == 0
+            predicted = predict(graph, case) if wanted else None
+            report.rows.append(Row(case.size, case.count, *timings, predicted))
             on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))
