@@ -21,7 +21,8 @@ RankPlan plan_all_gather_direct(Builder builder);
 RankPlan plan_all_gather_ring(Builder builder);
 RankPlan plan_broadcast_star(Builder builder);
 RankPlan plan_broadcast_chain(Builder builder);
-RankPlan plan_reduce(Builder builder);
+RankPlan plan_reduce_chain(Builder builder);
+RankPlan plan_reduce_star(Builder builder);
 RankPlan plan_barrier(Builder builder);
 
 }  // namespace hetccl::plan

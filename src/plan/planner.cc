@@ -32,7 +32,8 @@ RankPlan plan_collective(Builder builder) {
       return builder.spec().shape == Shape::Latency ? plan_broadcast_star(std::move(builder))
                                                     : plan_broadcast_chain(std::move(builder));
     case Collective::Reduce:
-      return plan_reduce(std::move(builder));
+      return builder.spec().shape == Shape::Latency ? plan_reduce_star(std::move(builder))
+                                                    : plan_reduce_chain(std::move(builder));
     default:
       return plan_barrier(std::move(builder));
   }

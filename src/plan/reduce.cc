@@ -1,6 +1,7 @@
-// Reduce along a chain of clusters that ends at the root's: the broadcast's chain, backwards, over
-// the same channels. Border ranks add what arrives to their cluster's partial result and send the
-// sum on, so every link carries the buffer once. (C-1)S across clusters.
+// Reduce to one rank. Along a chain of clusters that ends at the root's: the broadcast's chain,
+// backwards, over the same channels. Border ranks add what arrives to their cluster's partial
+// result and send the sum on, so every link carries the buffer once. Or as a star: every cluster's
+// partial result straight to the root's, in one hop. (C-1)S across clusters either way.
 #include "plan/c2c_reduce.h"
 #include "plan/collectives.h"
 
@@ -14,46 +15,66 @@ class ReducePlan {
   explicit ReducePlan(Builder builder)
       : b_(std::move(builder)), mine_(cut_line(kWholeLine, b_.mine().shares)) {}
 
-  RankPlan build() && {
+  RankPlan along_chain() && {
     const std::vector<int> chain = b_.chain();
-    const Partial partial = b_.reduce_inside(mine_);
-    sums_ = partial.regions;
-    ready_.assign(mine_.size(), partial.ready);
+    reduce_inside();
     uint16_t stage = 0;
     for (size_t hop = chain.size() - 1; hop > 0; --hop, ++stage) {
-      pass_on(chain[hop], chain[hop - 1], stage, hop == 1);
+      const int next = chain[hop - 1];
+      C2cReduce sum(b_, next, cut_of(next));
+      pass_on(chain[hop], next, stage, sum, 0);
+      if (next == b_.cluster()) add_own(sum, static_cast<uint16_t>(stage + 1), 0, hop == 1);
     }
     if (chain.front() == b_.cluster()) gather_at_root(static_cast<uint16_t>(stage + 1));
     return std::move(b_).finish("chain", stage + 2);
   }
 
+  RankPlan in_one_hop() && {
+    const int root = b_.cluster_of(b_.spec().root);
+    reduce_inside();
+    C2cReduce sum(b_, root, cut_of(root), b_.n_clusters() - 1);
+    for (int c = 0; c < b_.n_clusters(); ++c) {
+      if (c != root) pass_on(c, root, 0, sum, c < root ? c : c - 1);
+    }
+    if (root == b_.cluster()) {
+      add_own(sum, 1, static_cast<size_t>(root), true);
+      gather_at_root(2);
+    }
+    return std::move(b_).finish("star", 3);
+  }
+
  private:
   [[nodiscard]] bool is_root() const { return b_.rank() == b_.spec().root; }
 
-  /// The sums of cluster `c` to cluster `d`, which adds its own.
-  void pass_on(int c, int d, uint16_t stage, bool is_last) {
-    const Cut sent = cut_line(kWholeLine, b_.cluster(c).shares);
-    const Cut kept = cut_line(kWholeLine, b_.cluster(d).shares);
-    C2cReduce sum(b_, d, kept);
+  [[nodiscard]] Cut cut_of(int c) const { return cut_line(kWholeLine, b_.cluster(c).shares); }
+
+  void reduce_inside() {
+    const Partial partial = b_.reduce_inside(mine_);
+    sums_ = partial.regions;
+    ready_.assign(mine_.size(), partial.ready);
+  }
+
+  /// The sums of cluster `c` to cluster `d`, as part `nth` of its sum.
+  void pass_on(int c, int d, uint16_t stage, C2cReduce& sum, int nth) {
+    const Cut sent = cut_of(c), kept = cut_of(d);
     for (const Overlap& o : overlay(sent, kept)) {
       const uint32_t message = b_.next_message();
-      const int from = b_.holder(c, sent[o.a_index]), to = sum.landing(o.b_index);
+      const int from = b_.holder(c, sent[o.a_index]), to = sum.landing(o.b_index, nth);
       if (from == b_.rank()) {
         b_.send(message, to, stage, part_of(sums_[o.a_index], o.piece), ready_[o.a_index]);
       } else if (to == b_.rank()) {
-        sum.receive(message, from, stage, o.piece, o.b_index);
+        sum.receive(message, from, stage, o.piece, o.b_index, nth);
       }
     }
-    if (d == b_.cluster()) add_own(sum, static_cast<uint16_t>(stage + 1), is_last);
   }
 
-  void add_own(C2cReduce& sum, uint16_t stage, bool is_last) {
+  void add_own(C2cReduce& sum, uint16_t stage, size_t own_at, bool is_last) {
     std::vector<C2cReduce::Own> own(mine_.size());
     for (size_t at = 0; at < mine_.size(); ++at) {
       own[at] = {sums_[at], ready_[at]};
       if (is_last && is_root()) own[at].result = region_of(Buffer::Output, mine_[at].piece);
     }
-    auto sums = sum.add(stage, 0, std::move(own), is_last && b_.spec().average);
+    auto sums = sum.add(stage, own_at, std::move(own), is_last && b_.spec().average);
     for (size_t at = 0; at < mine_.size(); ++at) {
       sums_[at] = sums[at].region;
       ready_[at] = std::move(sums[at].ready);
@@ -85,8 +106,12 @@ class ReducePlan {
 
 }  // namespace
 
-RankPlan plan_reduce(Builder builder) {
-  return ReducePlan(std::move(builder)).build();
+RankPlan plan_reduce_chain(Builder builder) {
+  return ReducePlan(std::move(builder)).along_chain();
+}
+
+RankPlan plan_reduce_star(Builder builder) {
+  return ReducePlan(std::move(builder)).in_one_hop();
 }
 
 }  // namespace hetccl::plan

@@ -33,7 +33,7 @@ bool Chooser::has_shapes(Collective collective) const {
   if (model_.n_clusters() < 3) return false;
   if (collective == Collective::AllReduce) return model_.kernels_everywhere();
   return collective == Collective::ReduceScatter || collective == Collective::AllGather ||
-         collective == Collective::Broadcast;
+         collective == Collective::Broadcast || collective == Collective::Reduce;
 }
 
 Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {

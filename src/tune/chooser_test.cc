@@ -38,8 +38,9 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
   const auto shape = [&](Collective collective, uint64_t bytes) {
     return chooser.choose({collective}, bytes, DataType::Int8).shape;
   };
-  for (const Collective collective : {Collective::AllReduce, Collective::AllGather,
-                                      Collective::ReduceScatter, Collective::Broadcast}) {
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
+        Collective::Broadcast, Collective::Reduce}) {
     CAPTURE(name_of(collective));
     CHECK(shape(collective, 8) == Shape::Latency);
     CHECK(shape(collective, 64 << 20) == Shape::Bandwidth);

@@ -133,9 +133,8 @@ double CostModel::blocks_of(const Spec& spec, size_t c) const {
     case Collective::AllGather:
       return std::max(n_ranks_ - own, one_hop ? others * own : n_ranks_ - next);
     case Collective::Broadcast:
-      return one_hop && is_root ? others : 1;
     case Collective::Reduce:
-      return 1;
+      return one_hop && is_root ? others : 1;
     case Collective::Gather:
     case Collective::Scatter:
       return is_root ? n_ranks_ - own : own;

@@ -63,7 +63,8 @@ TEST_CASE("plans in one hop equal the golden file") {
   std::vector<Spec> specs = {{Collective::AllReduce},
                              {Collective::ReduceScatter},
                              {Collective::AllGather},
-                             {Collective::Broadcast, 1}};
+                             {Collective::Broadcast, 1},
+                             {Collective::Reduce, 1}};
   for (Spec& spec : specs) spec.shape = Shape::Latency;
   check_file("ABCB_latency", plans_as_json(test::layout_topology("ABCB"), specs));
 }
