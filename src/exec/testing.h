@@ -86,6 +86,12 @@ class QueueDevice : public device::Device {
       return TaskState::Done;
     });
   }
+  Status call_host(device::Stream& stream, void (*function)(void*), void* argument) override {
+    return push(stream, [function, argument] {
+      function(argument);
+      return TaskState::Done;
+    });
+  }
   Status copy(device::Stream& stream, void* dst, const void* src, size_t bytes) override {
     return push(stream, [dst, src, bytes] {
       std::memcpy(dst, src, bytes);

@@ -192,6 +192,10 @@ class HostDevice : public Device {
     push_reduce(tasks_of(stream), reduction);
     return {};
   }
+  Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
+    push_call(tasks_of(stream), function, argument);
+    return {};
+  }
 
   bool progress() override { return queues_.poll(); }
 
