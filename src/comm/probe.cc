@@ -47,6 +47,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.vendor = device.vendor();
   info.model = device.model();
   info.architecture = device.architecture();
+  info.bus_id = device.bus_id();
   info.library = library.name();
   info.library_version = library.version();
   info.label = !label.empty() ? label : config.cluster;

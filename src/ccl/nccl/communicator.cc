@@ -132,8 +132,7 @@ Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&&
   std::shared_lock lock(handle_->mutex());
   if (comm() == nullptr || handle_->ending())
     return error(Code::Aborted, "the cluster's communicator was aborted");
-  const bool known = moved_as(type, api().version_code).per_element == 1;
-  if (!known || (type >= DataType::Int16)) {
+  if (moved_as(type, api().version_code).type != number_of(type)) {
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
   }

@@ -48,6 +48,7 @@ class Context {
   }
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] Current current() const { return {*api_, handle_}; }
+  void make_current() const { api_->set_context(handle_); }
 
  private:
   const std::shared_ptr<const Api> api_;
@@ -94,18 +95,19 @@ void* native_of(const Event& event) {
   return static_cast<const GpuEvent&>(event).native();
 }
 
-class GpuDevice : public Device {
+class TableDevice : public GpuDevice {
  public:
-  explicit GpuDevice(std::shared_ptr<const Api> api, const GpuOptions& options)
+  explicit TableDevice(std::shared_ptr<const Api> api, const GpuOptions& options)
       : options_(options), api_(*api), context_(std::move(api), options.index) {}
-  ~GpuDevice() override {
+  ~TableDevice() override {
     const Current current = context_.current();
     program_.reset();
   }
-  GpuDevice(const GpuDevice&) = delete;
-  GpuDevice& operator=(const GpuDevice&) = delete;
+  TableDevice(const TableDevice&) = delete;
+  TableDevice& operator=(const TableDevice&) = delete;
 
   Status open();
+  void make_current() override { context_.make_current(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
     return kDefaultStream | (program_ != nullptr ? kKernels : 0U);
@@ -206,7 +208,7 @@ class GpuDevice : public Device {
   std::unique_ptr<gpu::Program> program_;
 };
 
-Status GpuDevice::open() {
+Status TableDevice::open() {
   HETCCL_TRY(context_.retain());
   const Current current = context_.current();
   HETCCL_TRY(describe());
@@ -221,7 +223,7 @@ Status GpuDevice::open() {
   return {};
 }
 
-Status GpuDevice::describe() {
+Status TableDevice::describe() {
   std::array<char, 256> text{};
   const int size = static_cast<int>(text.size());
   HETCCL_TRY(check(api_, api_.device_name(text.data(), size, options_.index), "its name"));
@@ -240,7 +242,7 @@ Status GpuDevice::describe() {
 }
 
 // A device whose kernels cannot be compiled is of use: others add for it.
-Status GpuDevice::load_kernels() {
+Status TableDevice::load_kernels() {
   if (options_.compiler == nullptr) return {};
   auto images = kernels::build(*options_.compiler, architecture_, kernels::Cache(options_.cache),
                                options_.log);
@@ -253,7 +255,7 @@ Status GpuDevice::load_kernels() {
 }
 
 // Drivers say wrongly of some devices that they cannot: asking is trying.
-Status GpuDevice::try_stream_words() {
+Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
   HETCCL_ASSIGN(void* memory, allocate_pinned(sizeof(Flag)));
@@ -263,7 +265,7 @@ Status GpuDevice::try_stream_words() {
   return {};
 }
 
-Status GpuDevice::reduce(Stream& stream, const Reduction& reduction) {
+Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   HETCCL_TRY(validate(reduction));
   if (program_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
   if (reduction.count == 0) return {};
@@ -281,17 +283,17 @@ Status GpuDevice::reduce(Stream& stream, const Reduction& reduction) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_gpu_device(std::shared_ptr<const gpu::Api> api,
-                                                const GpuOptions& options) {
+Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Api> api,
+                                                   const GpuOptions& options) {
   int devices = 0;
   HETCCL_TRY(check(*api, api->device_count(&devices), "counting devices"));
   if (options.index < 0 || options.index >= devices) {
     return error(Code::InvalidArgument, "%s device %d: there are 0 to %d here",
                  api->vendor.c_str(), options.index, devices - 1);
   }
-  auto device = std::make_unique<GpuDevice>(std::move(api), options);
+  auto device = std::make_unique<TableDevice>(std::move(api), options);
   HETCCL_TRY(device->open().with(format("device %d", options.index)));
-  return std::unique_ptr<Device>(std::move(device));
+  return std::unique_ptr<GpuDevice>(std::move(device));
 }
 
 }  // namespace hetccl::device

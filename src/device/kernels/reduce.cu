@@ -19,6 +19,11 @@ typedef long long i64;
 #else
 #define HETCCL_GRID_CONSTANT
 #endif
+#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
+#define HETCCL_UNROLL _Pragma("unroll")
+#else
+#define HETCCL_UNROLL
+#endif
 
 // device/kernels/kernels.h has its twin.
 struct Arguments {
@@ -238,13 +243,13 @@ HETCCL_DEVICE void reduce_vector(const Arguments& a, u64 head, u64 at, typename 
   typename Type::Sum sums[kWords];
   for (u32 s = 0; s < a.n_srcs; ++s) {
     vector.whole = ((const uint4*)((const Word*)a.srcs[s] + head))[at];
-#pragma unroll
+    HETCCL_UNROLL
     for (int w = 0; w < kWords; ++w) {
       const typename Type::Sum one = load<Type, op>(vector.words[w], factor);
       sums[w] = s == 0 ? one : combine<Type, op>(sums[w], one);
     }
   }
-#pragma unroll
+  HETCCL_UNROLL
   for (int w = 0; w < kWords; ++w) vector.words[w] = finish<Type, op>(sums[w], a.divisor);
   ((uint4*)((Word*)a.dst + head))[at] = vector.whole;
 }
@@ -257,14 +262,14 @@ HETCCL_DEVICE void reduce_pairs(const Arguments& a, u64 head, u64 at, u64 step,
   const uint4* first = (const uint4*)((const Word*)a.srcs[0] + head);
   const uint4* second = (const uint4*)((const Word*)a.srcs[1] + head);
   Vector<Word> one[kUnroll], other[kUnroll];
-#pragma unroll
+  HETCCL_UNROLL
   for (int u = 0; u < kUnroll; ++u) {
     one[u].whole = first[at + u * step];
     other[u].whole = second[at + u * step];
   }
-#pragma unroll
+  HETCCL_UNROLL
   for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
+    HETCCL_UNROLL
     for (int w = 0; w < (int)(kVectorBytes / sizeof(Word)); ++w) {
       const typename Type::Sum sum =
           combine<Type, op>(load<Type, op>(one[u].words[w], factor),
