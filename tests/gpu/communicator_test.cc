@@ -61,7 +61,7 @@ void run_job(const std::vector<std::string>& devices) {
     REQUIRE(made.ok());
     rank.runtime = std::move(made).value();
   }
-  const auto id = ranks[0].runtime->service().unique_id();
+  auto id = ranks[0].runtime->service().unique_id();
   REQUIRE(id.ok());
   std::vector<std::thread> threads;
   for (int r = 0; r < n; ++r) {
