@@ -26,8 +26,8 @@ class ShmSource;
 
 namespace hetccl::ccl {
 
-/// One piece of a reduce or broadcast. All ranks pass the same in the same order, but for `send` and
-/// `recv`.
+/// One piece of a reduce or broadcast. All ranks pass the same in the same order, but for `send`
+/// and `recv`.
 struct Shard {
   int root = 0;  ///< rank in the cluster's communicator
   const void* send =

@@ -82,8 +82,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Whether calls with that stream are complete on return. A null one is the default stream of a
   /// device that has one, and no stream elsewhere.
   [[nodiscard]] bool waits(const void* native_stream) const {
-    return native_stream == nullptr &&
-           (device_->capabilities() & device::kDefaultStream) == 0;
+    return native_stream == nullptr && (device_->capabilities() & device::kDefaultStream) == 0;
   }
   /// `start`, and without a stream `complete`.
   template <typename Arguments = CollectiveArguments>

@@ -132,8 +132,8 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     if (gpu.device.get() != &device) continue;
     if (gpu.library == nullptr) {
       HETCCL_TRY(nccl().status());
-      gpu.library = ccl::make_nccl_library(nccl_->value(),
-                                           std::make_shared<DeviceWorkspace>(gpu.device));
+      gpu.library =
+          ccl::make_nccl_library(nccl_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
     }
     return gpu.library.get();
   }
@@ -175,10 +175,8 @@ std::vector<Json> Gpus::describe_libraries() {
     if (!loaded.ok())
       return {{"available", false}, {"name", name}, {"reason", loaded.status().message()}};
     const auto& library = *loaded.value();
-    return {{"available", true},
-            {"name", name},
-            {"path", library.path},
-            {"version", library.version}};
+    return {
+        {"available", true}, {"name", name}, {"path", library.path}, {"version", library.version}};
   };
   return {describe("cuda driver", runtime()), describe("nvrtc", compiler()),
           describe("nccl", nccl())};

@@ -59,10 +59,11 @@ Status Runtime::open(std::unique_ptr<device::Device> device) {
 Result<device::Device*> Runtime::device(std::string_view name) {
   if (name.empty() || name == device_->vendor()) return device_.get();
   if (Gpus::names_one(name)) return gpus_.device(name);
-  return error(Code::Unsupported,
-               "device \"%.80s\" is not available; there is \"%s\", and \"cuda\" or \"cuda:<index>\" "
-               "for a GPU",
-               std::string(name).c_str(), device_->vendor().c_str());
+  return error(
+      Code::Unsupported,
+      "device \"%.80s\" is not available; there is \"%s\", and \"cuda\" or \"cuda:<index>\" "
+      "for a GPU",
+      std::string(name).c_str(), device_->vendor().c_str());
 }
 
 std::string Runtime::resolve_device(std::string_view name) {
@@ -118,9 +119,8 @@ std::string Runtime::describe() {
                                     {"model", device_->model()},
                                     {"vendor", device_->vendor()}}};
   for (Json& gpu : gpus_.describe_devices()) devices.push_back(std::move(gpu));
-  devices.push_back({{"available", false},
-                     {"reason", "this version has no adaptor for it"},
-                     {"vendor", "hip"}});
+  devices.push_back(
+      {{"available", false}, {"reason", "this version has no adaptor for it"}, {"vendor", "hip"}});
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
     transports.push_back({{"available", true}, {"name", transport->name()}});

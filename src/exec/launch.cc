@@ -217,8 +217,7 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
     const Span& common = reduce ? send : recv;
     // Where even blocks lie is the same on every rank: plans take one buffer for a step's shards.
     const bool follows = !call.uneven && end != nullptr && common.data == end;
-    shards_.push_back(
-        {shard.root, send.data, recv.data, common.count, shard.receiver, follows});
+    shards_.push_back({shard.root, send.data, recv.data, common.count, shard.receiver, follows});
     end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
   }
   if (!reduce) return options_.ccl->broadcast(shards_, call.type, stream.native());

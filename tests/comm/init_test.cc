@@ -29,7 +29,8 @@ class Imposter {
     card.version = HETCCL_VERSION_CODE;
     card.agreed = runtime.config().agreed();
     auto* device = runtime.device("").value();
-    card.info = probe(1, *device, *runtime.library(*device).value(), runtime.config(), "", label).value();
+    card.info =
+        probe(1, *device, *runtime.library(*device).value(), runtime.config(), "", label).value();
     for (const auto& listening : runtime.listening()) {
       card.addresses[listening.transport->name()] = listening.address;
     }

@@ -1,5 +1,6 @@
 // Reductions that tell twins apart: every type and operator, every bit pattern of narrow types,
-// denormals and NaNs among wide ones, tails, and pointers that are aligned alike, otherwise, or not.
+// denormals and NaNs among wide ones, tails, and pointers that are aligned alike, otherwise, or
+// not.
 #pragma once
 
 #include <cstring>
@@ -49,7 +50,8 @@ inline std::vector<std::byte> expected_of(const ReductionCase& test) {
 }
 
 /// Random cases, of every type and operator; deterministic. `run` gets each.
-inline void for_each_reduction(size_t largest, const std::function<void(const ReductionCase&)>& run) {
+inline void for_each_reduction(size_t largest,
+                               const std::function<void(const ReductionCase&)>& run) {
   std::mt19937_64 random(17);
   for (const DataType type : kTypes) {
     for (const RedOp op : kOps) {

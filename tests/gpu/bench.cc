@@ -52,10 +52,9 @@ void measure(Device& device, const char* blocks, size_t bytes) {
   auto* flags = static_cast<Flag*>(need(device.allocate_pinned(3 * sizeof(Flag))));
   void* memory[kMost + 1];
   for (void*& one : memory) one = need(device.allocate(bytes));
-  const double copied =
-      2 * static_cast<double>(bytes) / 1e9 /
-      time(device, *stream, flags,
-           [&] { return device.copy(*stream, memory[kMost], memory[0], bytes); });
+  const double copied = 2 * static_cast<double>(bytes) / 1e9 / time(device, *stream, flags, [&] {
+                          return device.copy(*stream, memory[kMost], memory[0], bytes);
+                        });
   std::printf("%s blocks: copy %.0f GB/s\n", blocks, copied);
   for (const DataType type : {DataType::Float32, DataType::BFloat16, DataType::Float16,
                               DataType::Float8E4m3, DataType::Float64, DataType::Int8}) {

@@ -118,15 +118,16 @@ TEST_CASE("every bit pattern of 8- and 16-bit floats") {
   if (runtime() == nullptr) return;
   auto device = open();
   auto stream = device->create_stream().value();
-  for (const DataType type : {DataType::Float8E4m3, DataType::Float8E5m2, DataType::Float16,
-                              DataType::BFloat16}) {
+  for (const DataType type :
+       {DataType::Float8E4m3, DataType::Float8E5m2, DataType::Float16, DataType::BFloat16}) {
     const size_t element = size_of(type);
     fake::ReductionCase test{type, RedOp::Sum, 65'536, {}, 0, -1, 1, {}};
     fake::Operand all, other;
     for (size_t i = 0; i < 65'536; ++i) {
       for (size_t b = 0; b < element; ++b) {
         all.bytes.push_back(static_cast<std::byte>(i >> 8 * b));
-        other.bytes.push_back(static_cast<std::byte>(element == 1 ? i >> 8 : (i * 40'503) >> 8 * b));
+        other.bytes.push_back(
+            static_cast<std::byte>(element == 1 ? i >> 8 : (i * 40'503) >> 8 * b));
       }
     }
     test.srcs = {all};

@@ -150,8 +150,7 @@ void check_shards(Rank& self, uint64_t call, bool is_reduce, bool in_a_row) {
     shard.count = in_a_row ? common : random() % 3000;
     if (!is_reduce && !in_a_row && random() % 3 == 0) shard.receiver = below(self.size);
     shard.follows = in_a_row && s > 0;
-    const Bytes input =
-        elements(call + s, is_reduce ? self.rank : shard.root, type, shard.count);
+    const Bytes input = elements(call + s, is_reduce ? self.rank : shard.root, type, shard.count);
     upload(*self.device, inputs + offset, input.data(), input.size());
     shard.send = inputs + offset;
     shard.recv = results + offset;
@@ -167,9 +166,8 @@ void check_shards(Rank& self, uint64_t call, bool is_reduce, bool in_a_row) {
     const Shard& shard = shards[s];
     const bool receives = shard.receiver < 0 || shard.receiver == self.rank;
     if (is_reduce ? shard.root != self.rank : !receives) continue;
-    const Bytes want = is_reduce
-                           ? expected(call + s, self.size, type, RedOp::Sum, shard.count)
-                           : elements(call + s, shard.root, type, shard.count);
+    const Bytes want = is_reduce ? expected(call + s, self.size, type, RedOp::Sum, shard.count)
+                                 : elements(call + s, shard.root, type, shard.count);
     need(self.fetch(shard.recv, want.size()) == want,
          "shard " + std::to_string(s) + " of call " + std::to_string(call) + " is wrong");
   }
@@ -195,8 +193,8 @@ TEST_CASE("all_reduce: every type and operator, in and out of place") {
                  "all_reduce");
             self.finish();
             need(self.fetch(recv, mine.size()) == expected(call, self.size, type, op, count),
-                 "all_reduce of " + std::to_string(count) + " " + std::string(name_of(type)) +
-                     " " + std::string(name_of(op)) + " is wrong");
+                 "all_reduce of " + std::to_string(count) + " " + std::string(name_of(type)) + " " +
+                     std::string(name_of(op)) + " is wrong");
           }
         }
       }

@@ -22,8 +22,8 @@ struct Moved {
 };
 
 Moved moved_as(DataType type, int version) {
-  const bool known = type < DataType::Float8E4m3 ||
-                     (type <= DataType::Float8E5m2 && version >= kFp8Version);
+  const bool known =
+      type < DataType::Float8E4m3 || (type <= DataType::Float8E5m2 && version >= kFp8Version);
   if (known) return {number_of(type), 1};
   return {number_of(DataType::Uint8), size_of(type)};
 }
@@ -160,8 +160,8 @@ Status NcclCommunicator::all_reduce(const void* send, void* recv, size_t count, 
                                     const Reducer& how, void* stream) {
   if (count == 0) return {};
   return with_operator(how, type, [&](int op) {
-    return handle_->check(
-        api().all_reduce(send, recv, count, number_of(type), op, comm(), stream), "ncclAllReduce");
+    return handle_->check(api().all_reduce(send, recv, count, number_of(type), op, comm(), stream),
+                          "ncclAllReduce");
   });
 }
 
@@ -173,10 +173,10 @@ Status NcclCommunicator::reduce(std::span<const Shard> shards, DataType type, co
   return with_operator(how, type, [&](int op) {
     const Target target{number_of(type), stream};
     if (!one_each(shards)) return reduce_each(shards, op, target);
-    return handle_->check(api().reduce_scatter(shards[0].send,
-                                               shards[static_cast<size_t>(rank_)].recv,
-                                               shards[0].count, target.type, op, comm(), stream),
-                          "ncclReduceScatter");
+    return handle_->check(
+        api().reduce_scatter(shards[0].send, shards[static_cast<size_t>(rank_)].recv,
+                             shards[0].count, target.type, op, comm(), stream),
+        "ncclReduceScatter");
   });
 }
 
@@ -201,10 +201,9 @@ Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type,
   const Target target{number, stream};
   if (one_each(shards)) {
     if (shards[0].count == 0) return {};
-    return handle_->check(
-        api().all_gather(shards[static_cast<size_t>(rank_)].send, shards[0].recv,
-                         shards[0].count * per_element, number, comm(), stream),
-        "ncclAllGather");
+    return handle_->check(api().all_gather(shards[static_cast<size_t>(rank_)].send, shards[0].recv,
+                                           shards[0].count * per_element, number, comm(), stream),
+                          "ncclAllGather");
   }
   HETCCL_TRY(broadcast_each(shards, per_element, target));
   return exchange(shards, per_element, target);
@@ -217,10 +216,9 @@ Status NcclCommunicator::broadcast_each(std::span<const Shard> shards, size_t pe
   return in_group([&]() -> Status {
     for (const Shard& shard : shards) {
       if (!passes(shard)) continue;
-      HETCCL_TRY(handle_->check(
-          api().broadcast(shard.send, shard.recv, shard.count * per_element, target.type,
-                          shard.root, comm(), target.stream),
-          "ncclBroadcast"));
+      HETCCL_TRY(handle_->check(api().broadcast(shard.send, shard.recv, shard.count * per_element,
+                                                target.type, shard.root, comm(), target.stream),
+                                "ncclBroadcast"));
     }
     return {};
   });
@@ -240,9 +238,9 @@ Status NcclCommunicator::exchange(std::span<const Shard> shards, size_t per_elem
       if (!mine(shard)) continue;
       const size_t count = shard.count * per_element;
       if (shard.root == rank_)
-        HETCCL_TRY(handle_->check(api().send(shard.send, count, target.type, shard.receiver, comm(),
-                                             target.stream),
-                                  "ncclSend"));
+        HETCCL_TRY(handle_->check(
+            api().send(shard.send, count, target.type, shard.receiver, comm(), target.stream),
+            "ncclSend"));
       if (shard.receiver == rank_)
         HETCCL_TRY(handle_->check(
             api().recv(shard.recv, count, target.type, shard.root, comm(), target.stream),

@@ -86,10 +86,11 @@ TEST_CASE("shards that lie apart, differ or are out of order are a group") {
 
 TEST_CASE("a receiver is sent to; others make no call") {
   Rig rig;  // rank 1
-  const std::vector<Shard> shards = {{0, rig.at(0), rig.at(400), 3, 1}, {0, rig.at(0), nullptr, 3, 2},
-                                     {1, rig.at(8), nullptr, 2, 0},     {2, nullptr, rig.at(16), 0, 1},
-                                     {1, rig.at(8), rig.at(80), 2, 1},  {1, rig.at(8), rig.at(8), 2, 1},
-                                     {2, nullptr, rig.at(32), 1}};
+  const std::vector<Shard> shards = {
+      {0, rig.at(0), rig.at(400), 3, 1}, {0, rig.at(0), nullptr, 3, 2},
+      {1, rig.at(8), nullptr, 2, 0},     {2, nullptr, rig.at(16), 0, 1},
+      {1, rig.at(8), rig.at(80), 2, 1},  {1, rig.at(8), rig.at(8), 2, 1},
+      {2, nullptr, rig.at(32), 1}};
   CHECK(rig.comm->broadcast(shards, kFloat, nullptr).ok());
   CHECK(rig.nccl.take() == Calls{"group {", "broadcast null +32 1 7 2", "}", "group {",
                                  "recv +400 3 7 0", "send +8 2 7 0", "send +8 2 7 1",

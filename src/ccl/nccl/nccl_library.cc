@@ -113,9 +113,9 @@ class NcclLibrary : public Library {
     HETCCL_TRY(handle->check(outcome, "ncclCommInitRank"));
     HETCCL_TRY(handle->reserve_word());
     auto communicator = std::make_unique<NcclCommunicator>(std::move(handle), n_ranks, rank);
-    HETCCL_TRY(warm_up(*communicator, n_ranks, rank, *workspace,
-                       [&] { return attempt.abandoned(); })
-                   .with("NCCL's first calls"));
+    HETCCL_TRY(warm_up(*communicator, n_ranks, rank, *workspace, [&] {
+                 return attempt.abandoned();
+               }).with("NCCL's first calls"));
     return std::unique_ptr<Communicator>(std::move(communicator));
   }
 

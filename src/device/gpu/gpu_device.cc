@@ -236,8 +236,8 @@ Status TableDevice::describe() {
   HETCCL_TRY(check(api_, api_.device_multiprocessors(&multiprocessors, options_.index),
                    "its multiprocessors"));
   // Two blocks of a reduction fill a multiprocessor.
-  max_blocks_ = static_cast<unsigned>(
-      options_.blocks > 0 ? options_.blocks : std::max(2 * multiprocessors, 1));
+  max_blocks_ = static_cast<unsigned>(options_.blocks > 0 ? options_.blocks
+                                                          : std::max(2 * multiprocessors, 1));
   return {};
 }
 
@@ -276,9 +276,9 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   const auto blocks = static_cast<unsigned>(std::min<size_t>(wanted, max_blocks_));
   std::array<void*, 1> pointers = {&arguments};
   void* kernel = program_->reduction(reduction.type, reduction.op);
-  return check(
-      api_, api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
-      "reducing");
+  return check(api_,
+               api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
+               "reducing");
 }
 
 }  // namespace
@@ -288,8 +288,8 @@ Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Ap
   int devices = 0;
   HETCCL_TRY(check(*api, api->device_count(&devices), "counting devices"));
   if (options.index < 0 || options.index >= devices) {
-    return error(Code::InvalidArgument, "%s device %d: there are 0 to %d here",
-                 api->vendor.c_str(), options.index, devices - 1);
+    return error(Code::InvalidArgument, "%s device %d: there are 0 to %d here", api->vendor.c_str(),
+                 options.index, devices - 1);
   }
   auto device = std::make_unique<TableDevice>(std::move(api), options);
   HETCCL_TRY(device->open().with(format("device %d", options.index)));

@@ -131,7 +131,8 @@ Status Cache::write(const std::string& key, const Images& images) const {
   text += digest_of(text);
   std::error_code failure;
   std::filesystem::create_directories(folder_, failure);
-  if (failure) return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
+  if (failure)
+    return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
   std::string temporary = path_of(key) + ".XXXXXX";
   const File file(mkostemp(temporary.data(), O_CLOEXEC));
   if (file.fd() < 0) return system_error(temporary, errno);

@@ -86,7 +86,8 @@ TEST_CASE("a file that others could have written is refused, and so is a link") 
   CHECK_FALSE(cache.read("key").ok());
 }
 
-TEST_CASE("a folder that cannot be written is an error that changes nothing, and no folder is none") {
+TEST_CASE(
+    "a folder that cannot be written is an error that changes nothing, and no folder is none") {
   const Folder folder;
   replace(folder.path + "/file", "");
   CHECK_FALSE(Cache(folder.path + "/file/below").write("key", kImages).ok());
@@ -103,7 +104,9 @@ TEST_CASE("a folder that cannot be written is an error that changes nothing, and
 TEST_CASE("writers and readers at once: a reader sees nothing or a whole file") {
   const Folder folder;
   const Cache cache(folder.path);
-  const auto images_of = [](int writer) { return Images(3, std::string(100'000, char('a' + writer))); };
+  const auto images_of = [](int writer) {
+    return Images(3, std::string(100'000, char('a' + writer)));
+  };
   std::vector<std::thread> writers;
   for (int w = 0; w < 3; ++w) {
     writers.emplace_back([&, w] {

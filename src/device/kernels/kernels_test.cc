@@ -43,14 +43,14 @@ using Kernel = void (*)(Arguments);
 #define HETCCL_ENTRY(type, op) {"hetccl_reduce_" #type "_" #op, hetccl_reduce_##type##_##op}
 #define HETCCL_SIGNED_ENTRIES(type) \
   HETCCL_ENTRY(type, max), HETCCL_ENTRY(type, min), HETCCL_ENTRY(type, avg)
-#define HETCCL_ENTRIES(type)                                                    \
+#define HETCCL_ENTRIES(type)                                                      \
   HETCCL_SIGNED_ENTRIES(type), HETCCL_ENTRY(type, sum), HETCCL_ENTRY(type, prod), \
       HETCCL_ENTRY(type, premul_sum)
 const std::map<std::string, Kernel> kKernels = {
-    HETCCL_SIGNED_ENTRIES(int8),  HETCCL_ENTRIES(uint8),       HETCCL_SIGNED_ENTRIES(int16),
+    HETCCL_SIGNED_ENTRIES(int8),  HETCCL_ENTRIES(uint8),        HETCCL_SIGNED_ENTRIES(int16),
     HETCCL_ENTRIES(uint16),       HETCCL_SIGNED_ENTRIES(int32), HETCCL_ENTRIES(uint32),
-    HETCCL_SIGNED_ENTRIES(int64), HETCCL_ENTRIES(uint64),      HETCCL_ENTRIES(float8_e4m3),
-    HETCCL_ENTRIES(float8_e5m2),  HETCCL_ENTRIES(float16),     HETCCL_ENTRIES(bfloat16),
+    HETCCL_SIGNED_ENTRIES(int64), HETCCL_ENTRIES(uint64),       HETCCL_ENTRIES(float8_e4m3),
+    HETCCL_ENTRIES(float8_e5m2),  HETCCL_ENTRIES(float16),      HETCCL_ENTRIES(bfloat16),
     HETCCL_ENTRIES(float32),      HETCCL_ENTRIES(float64)};
 
 // A few small blocks, so that every loop goes round more than once.
