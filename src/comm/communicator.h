@@ -33,7 +33,7 @@ namespace hetccl::comm {
 struct CommunicatorOptions {
   int rank = 0;
   int n_ranks = 1;
-  std::string device;           ///< vendor; "" chooses
+  std::string device;           ///< "host", "cuda:1", "cuda"; "" is the host
   std::string cluster;          ///< label; "" takes the configuration's
   std::string host_id;          ///< "" takes the configuration's, or probes
   int64_t timeout_ms = 0;       ///< of one collective; 0 takes the configuration's

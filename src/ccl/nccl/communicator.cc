@@ -30,26 +30,39 @@ Moved moved_as(DataType type, int version) {
 
 }  // namespace
 
-Handle::Handle(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace, void* comm)
-    : api_(std::move(api)), workspace_(std::move(workspace)), comm_(comm) {}
+Status explain(const Api& api, int outcome, const char* call, void* comm) {
+  if (outcome == kSuccess) [[likely]]
+    return {};
+  const Code code = outcome == kRemoteError    ? Code::RemoteError
+                    : outcome == kInvalidUsage ? Code::InvalidUsage
+                                               : Code::SystemError;
+  const char* words = api.last_error(comm);
+  return error(code, "%s %s: %s: %s%s%s", api.name.c_str(), api.version.c_str(), call,
+               api.error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
+               words != nullptr ? words : "");
+}
 
 Handle::~Handle() {
   end(true);
 }
 
-Status Handle::reserve_word() {
+// The word first: allocating may wait for a device where other ranks' calls wait for this one.
+Status Handle::open(const UniqueId& id, int n_ranks, int rank) {
   HETCCL_ASSIGN(word_, workspace_->allocate(1));
-  return {};
+  const int outcome = api_->init(&comm_, n_ranks, id, rank);
+  if (comm_ != nullptr) return check(outcome, "ncclCommInitRank");
+  HETCCL_TRY(explain(*api_, outcome, "ncclCommInitRank", nullptr));
+  return error(Code::InternalError, "ncclCommInitRank made nothing");
 }
 
 void Handle::end(bool by_force) {
   announce_end();
   std::unique_lock lock(mutex_);
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr && word_ == nullptr) return;
   workspace_->make_current();
-  by_force ? api_->abort(comm_) : api_->destroy(comm_);
-  comm_ = nullptr;
+  if (comm_ != nullptr) by_force ? api_->abort(comm_) : api_->destroy(comm_);
   if (word_ != nullptr) workspace_->free(word_);
+  comm_ = word_ = nullptr;
 }
 
 // Only a communicator that NCCL_COMM_BLOCKING=0 made so goes on in the background.
@@ -62,13 +75,7 @@ Status Handle::check(int outcome, const char* call) {
   if (outcome == kSuccess) [[likely]]
     return {};
   if (ending()) return error(Code::Aborted, "%s: the cluster's communicator was aborted", call);
-  const Code code = outcome == kRemoteError    ? Code::RemoteError
-                    : outcome == kInvalidUsage ? Code::InvalidUsage
-                                               : Code::SystemError;
-  const char* words = api_->last_error(comm_);
-  return error(code, "%s %s: %s: %s%s%s", api_->name.c_str(), api_->version.c_str(), call,
-               api_->error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
-               words != nullptr ? words : "");
+  return explain(*api_, outcome, call, comm_);
 }
 
 // In order where nothing has failed: the ranks have said goodbye, and streams are empty.

@@ -5,16 +5,21 @@
 #include <memory>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 
 #include "ccl/ccl.h"
 #include "ccl/nccl/nccl_library.h"
 
 namespace hetccl::ccl::nccl {
 
+/// Status of a call that has ended: NCCL's words.
+Status explain(const Api& api, int outcome, const char* call, void* comm);
+
 /// A communicator's handle and memory, which end on a thread of their own, since ending blocks.
 class Handle {
  public:
-  Handle(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace, void* comm);
+  Handle(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
+      : api_(std::move(api)), workspace_(std::move(workspace)) {}
   /// Aborts what nobody has ended.
   ~Handle();
   Handle(const Handle&) = delete;
@@ -25,10 +30,11 @@ class Handle {
   [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
   /// Held shared by calls, alone by the end.
   std::shared_mutex& mutex() { return mutex_; }
+  /// Collective; blocks until all ranks have come.
+  Status open(const UniqueId& id, int n_ranks, int rank);
   /// A byte of the device for barriers.
-  Status reserve_word();
   [[nodiscard]] void* word() const { return word_; }
-  /// Status of a call: NCCL's words. Waits for what it goes on with in the background.
+  /// `explain`. Waits for what the call goes on with in the background.
   Status check(int outcome, const char* call);
   /// First call: ends it, in order or by force. Blocks as long as NCCL does.
   void end(bool by_force);
@@ -37,7 +43,7 @@ class Handle {
  private:
   const std::shared_ptr<const Api> api_;
   const std::shared_ptr<Workspace> workspace_;
-  void* comm_;
+  void* comm_ = nullptr;
   void* word_ = nullptr;
   std::shared_mutex mutex_;
   std::atomic<bool> ending_{false};

@@ -75,7 +75,7 @@ class NcclLibrary : public Library {
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {
     UniqueId id;
-    HETCCL_TRY(explain(*api_, api_->unique_id(&id), "ncclGetUniqueId"));
+    HETCCL_TRY(explain(*api_, api_->unique_id(&id), "ncclGetUniqueId", nullptr));
     return id;
   }
 
@@ -91,31 +91,18 @@ class NcclLibrary : public Library {
   }
 
  private:
-  static Status explain(const Api& api, int outcome, const char* call) {
-    if (outcome == kSuccess) return {};
-    const char* words = api.last_error(nullptr);
-    return error(Code::SystemError, "%s %s: %s: %s: %s", api.name.c_str(), api.version.c_str(),
-                 call, api.error_text(outcome), words != nullptr ? words : "");
-  }
-
   static Result<std::unique_ptr<Communicator>> connect(const std::shared_ptr<const Api>& api,
                                                        const std::shared_ptr<Workspace>& workspace,
                                                        const UniqueId& id, int n_ranks, int rank,
                                                        Attempt& attempt) {
     workspace->make_current();
-    void* comm = nullptr;
-    const int outcome = api->init(&comm, n_ranks, id, rank);
-    if (comm == nullptr) {
-      HETCCL_TRY(explain(*api, outcome, "ncclCommInitRank"));
-      return error(Code::InternalError, "ncclCommInitRank made nothing");
-    }
-    auto handle = std::make_shared<Handle>(api, workspace, comm);
-    HETCCL_TRY(handle->check(outcome, "ncclCommInitRank"));
-    HETCCL_TRY(handle->reserve_word());
+    WarmUp warm_up(*workspace);
+    HETCCL_TRY(warm_up.reserve(n_ranks));
+    auto handle = std::make_shared<Handle>(api, workspace);
+    HETCCL_TRY(handle->open(id, n_ranks, rank));
     auto communicator = std::make_unique<NcclCommunicator>(std::move(handle), n_ranks, rank);
-    HETCCL_TRY(warm_up(*communicator, n_ranks, rank, *workspace, [&] {
-                 return attempt.abandoned();
-               }).with("NCCL's first calls"));
+    HETCCL_TRY(warm_up.run(*communicator, n_ranks, [&] { return attempt.abandoned(); })
+                   .with("NCCL's first calls"));
     return std::unique_ptr<Communicator>(std::move(communicator));
   }
 
