@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -33,21 +34,19 @@ std::string wheel() {
   return "";
 }
 
-// Pinned memory, freed with it.
-class Staging {
- public:
-  Staging(Device& device, size_t bytes) : device_(device), memory_(device.allocate_pinned(bytes)) {
-    REQUIRE(memory_.ok());
+// Pinned memory of the calling thread, kept for good: freeing it waits for all GPUs, of which one
+// may run a collective that waits for this thread's.
+void* staging(Device& device, size_t bytes) {
+  thread_local void* memory = nullptr;
+  thread_local size_t room = 0;
+  if (bytes > room) {
+    room = std::max(2 * bytes, size_t{1} << 20);
+    auto made = device.allocate_pinned(room);
+    REQUIRE(made.ok());
+    memory = made.value();
   }
-  ~Staging() { device_.free_pinned(memory_.value()); }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  [[nodiscard]] void* data() const { return memory_.value(); }
-
- private:
-  Device& device_;
-  Result<void*> memory_;
-};
+  return memory;
+}
 
 void copy_and_wait(Device& device, void* dst, const void* src, size_t bytes) {
   auto stream = device.create_stream();
@@ -63,7 +62,15 @@ bool wanted() {
 }
 
 std::shared_ptr<const gpu::Api> runtime() {
-  static const auto loaded = gpu::load_cuda();
+  static const auto loaded = [] {
+    auto api = gpu::load_cuda();
+    int devices = 0;
+    if (api.ok()) api.value()->device_count(&devices);
+    // What threads keep outlives the devices that a test opens.
+    void* context = nullptr;
+    for (int i = 0; i < devices; ++i) api.value()->retain_context(&context, i);
+    return api;
+  }();
   if (loaded.ok()) return loaded.value();
   if (wanted()) FAIL("a GPU is wanted: " << loaded.status().message());
   MESSAGE("SKIPPED, no GPU here: " << loaded.status().message());
@@ -102,24 +109,29 @@ std::unique_ptr<GpuDevice> open(int index, std::shared_ptr<const gpu::Api> api, 
 
 void upload(Device& device, void* memory, const void* host, size_t bytes) {
   if (bytes == 0) return;
-  const Staging staging(device, bytes);
-  std::memcpy(staging.data(), host, bytes);
-  copy_and_wait(device, memory, staging.data(), bytes);
+  void* pinned = staging(device, bytes);
+  std::memcpy(pinned, host, bytes);
+  copy_and_wait(device, memory, pinned, bytes);
 }
 
 void download(Device& device, void* host, const void* memory, size_t bytes) {
   if (bytes == 0) return;
-  const Staging staging(device, bytes);
-  copy_and_wait(device, staging.data(), memory, bytes);
-  std::memcpy(host, staging.data(), bytes);
+  void* pinned = staging(device, bytes);
+  copy_and_wait(device, pinned, memory, bytes);
+  std::memcpy(host, pinned, bytes);
 }
 
 bool drain(Device& device, Stream& stream) {
-  const Staging staging(device, sizeof(Flag));
-  auto& flag = *static_cast<Flag*>(staging.data());
-  if (!device.write_flag(stream, flag, 1).ok()) return false;
+  thread_local Flag* flag = nullptr;
+  thread_local uint32_t turn = 0;
+  if (flag == nullptr) {
+    auto made = device.allocate_pinned(sizeof(Flag));
+    if (!made.ok()) return false;
+    flag = static_cast<Flag*>(made.value());
+  }
+  if (!device.write_flag(stream, *flag, ++turn).ok()) return false;
   const TimePoint end = steady_clock().now() + kDeadline;
-  while (!flag.reached(1)) {
+  while (!flag->reached(turn)) {
     if (steady_clock().now() > end) return false;
     std::this_thread::yield();
   }
