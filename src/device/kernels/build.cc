@@ -43,7 +43,7 @@ std::string key_of(const Compiler& compiler, const std::string& architecture) {
   crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   std::string key = architecture + " " + compiler.name + " " + compiler.version;
   for (const auto& option : compiler.options) key += " " + option;
-  key += " ";
+  key += ' ';
   for (const unsigned char byte : digest) key += format("%02x", byte);
   return key;
 }
