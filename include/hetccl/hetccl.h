@@ -86,9 +86,9 @@ typedef enum {
 /** A communicator: a number, never a pointer into the library. */
 typedef struct hetcclComm* hetcclComm_t;
 
-/** The device's own stream (cudaStream_t, hipStream_t); for the host device a stream of
- * hetcclHostStreamCreate, or NULL, which means that the collective is complete when the call
- * returns, progressed by the caller. */
+/** The device's own stream (cudaStream_t, hipStream_t), of which NULL is the default one; for the
+ * host device a stream of hetcclHostStreamCreate, or NULL, which means that the collective is
+ * complete when the call returns, progressed by the caller. */
 typedef void* hetcclStream_t;
 
 /** Where the ranks of one communicator meet: an address and a 32-byte secret. Carry it to them out
@@ -103,7 +103,7 @@ typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  const char* device;  /**< "host"; NULL chooses */
+  const char* device;  /**< "host"; "cuda:1" a GPU, "cuda" the calling thread's; NULL: "host" */
   const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
   const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
   int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */

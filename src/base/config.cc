@@ -104,14 +104,30 @@ constexpr std::array kRows = {
          "is"},
         Flag{&Config::encrypt},
         Agreement::AllRanks},
+    Row{{"HETCCL_GPU_BLOCKS", "integer", "8",
+         "thread blocks that a reduction on a GPU may take from the user's kernels; 0: as many as "
+         "the GPU runs at once"},
+        IntegerRange{&Config::gpu_blocks, 0, 65'535}},
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
          "milliseconds that all ranks have to join a communicator"},
         IntegerRange{&Config::init_timeout_ms, 1, kDayMs}},
+    Row{{"HETCCL_KERNEL_CACHE", "text", "",
+         "folder of the GPU kernels that were compiled on this machine; empty: hetccl in "
+         "$XDG_CACHE_HOME or ~/.cache"},
+        Text{&Config::kernel_cache, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_LIVENESS_MS", "integer", "5000",
          "milliseconds of silence after which a rank counts as lost"},
         IntegerRange{&Config::liveness_ms, 100, kDayMs}},
+    Row{{"HETCCL_NCCL_LIBRARY", "text", "",
+         "path of the libnccl to use; empty: the process's own, else libnccl.so.2"},
+        Text{&Config::nccl_library, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
+         "path of the libnvrtc that compiles kernels; empty: the process's own, else one by name "
+         "or "
+         "beside the CUDA libraries that are loaded"},
+        Text{&Config::nvrtc_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
          "\"first-last\": the ports to listen on; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
@@ -217,6 +233,13 @@ std::string misspelt(std::string_view name) {
 
 std::span<const ConfigEntry> config_entries() {
   return kEntries;
+}
+
+std::string user_cache_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return cache;
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? std::string(home) + "/.cache" : "";
 }
 
 Result<Config> Config::parse(std::span<const std::string> environment,

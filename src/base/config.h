@@ -34,6 +34,10 @@ struct Config {
   std::string dump;             ///< HETCCL_DUMP: where a failure's last operations are written
   std::string trace;            ///< HETCCL_TRACE: where steps and their times are written
   bool transport_shm = true;    ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
+  int64_t gpu_blocks = 8;       ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
+  std::string kernel_cache;     ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
+  std::string nccl_library;     ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string nvrtc_library;    ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
   /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the
@@ -48,6 +52,10 @@ struct Config {
   /// each.
   [[nodiscard]] std::string agreed() const;
 };
+
+/// The user's folder for what can be made again: $XDG_CACHE_HOME, or .cache in $HOME; empty when
+/// neither is an absolute path.
+std::string user_cache_folder();
 
 /// One row of the table, for the documentation and `hetccl info`.
 struct ConfigEntry {

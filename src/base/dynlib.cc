@@ -17,6 +17,21 @@ std::string path_of(void* handle, const std::string& name) {
 
 }  // namespace
 
+std::vector<std::string> loaded_libraries(std::string_view name) {
+  struct Search {
+    std::string_view name;
+    std::vector<std::string> found;
+  } search{name, {}};
+  const auto look = [](dl_phdr_info* info, size_t, void* data) {
+    auto& here = *static_cast<Search*>(data);
+    const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+    if (path.substr(path.rfind('/') + 1).starts_with(here.name)) here.found.emplace_back(path);
+    return 0;
+  };
+  dl_iterate_phdr(look, &search);
+  return search.found;
+}
+
 // Two passes: a copy in use under the second name is preferred to loading the first, because two
 // copies of one vendor library in a process do not share their state.
 Result<DynLib> DynLib::open(std::span<const std::string> names) {

@@ -4,10 +4,15 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
 namespace hetccl {
+
+/// Paths of the libraries in this process whose file name begins with `name`.
+std::vector<std::string> loaded_libraries(std::string_view name);
 
 class DynLib {
  public:

@@ -301,6 +301,18 @@ void run_op(RedOp op, const Call& call) {
 
 }  // namespace
 
+Status validate(const Reduction& reduction) {
+  if (reduction.n_srcs < 1 || reduction.n_srcs > Reduction::kMaxSources)
+    return error(Code::InvalidArgument, "a reduction of %d sources: 1 to %d are possible",
+                 reduction.n_srcs, Reduction::kMaxSources);
+  if (!is_valid(reduction.type) || !is_valid(reduction.op))
+    return error(Code::InvalidArgument, "a reduction of data type %d with operator %d is unknown",
+                 static_cast<int>(reduction.type), static_cast<int>(reduction.op));
+  if (reduction.op == RedOp::Avg && reduction.divisor == 0)
+    return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
+  return {};
+}
+
 // Narrow integers keep their width where wrapping early gives the same result: all but Avg.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
             uint32_t divisor, const Factor* factors) {

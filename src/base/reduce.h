@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/status.h"
 #include "base/types.h"
 
 namespace hetccl {
@@ -33,6 +34,10 @@ struct Reduction {
   uint32_t divisor = 1;
   Factor factor{};
 };
+
+/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, or divides
+/// by 0.
+[[nodiscard]] Status validate(const Reduction& reduction);
 
 /// Computes a Reduction of any number (>= 1) of sources in host memory, whose factors may differ:
 /// for PreMulSum, `factors` has one per source. Type and operator are valid, divisor is not 0. The

@@ -113,7 +113,8 @@ Status Group::run() const {
   const auto start = [&](const auto& one) {
     const auto ticket = one.communicator->start(one.call(), one.stream);
     if (!ticket.ok()) return note(ticket.status());
-    if (one.stream == nullptr) started.push_back({one.communicator.get(), ticket.value()});
+    if (one.communicator->waits(one.stream))
+      started.push_back({one.communicator.get(), ticket.value()});
   };
   for (const NotedMessages& some : messages_) start(some);
   for (const NotedCollective& one : collectives_) start(one);

@@ -26,8 +26,8 @@ class ShmSource;
 
 namespace hetccl::ccl {
 
-/// One piece of a reduce or broadcast. All ranks pass the same roots, receivers and counts in the
-/// same order.
+/// One piece of a reduce or broadcast. All ranks pass the same in the same order, but for `send`
+/// and `recv`.
 struct Shard {
   int root = 0;  ///< rank in the cluster's communicator
   const void* send =
@@ -37,6 +37,9 @@ struct Shard {
   size_t count = 0;  ///< elements; may be 0
   /// Broadcast: the one rank that receives, or -1: every rank does.
   int receiver = -1;
+  /// On every rank this shard's memory (reduce: `send`; broadcast: `recv`) begins where that of the
+  /// shard before it ends: what lies so may go in one call of the vendor's.
+  bool follows = false;
 };
 // In place: `recv == send` is allowed in every shard.
 

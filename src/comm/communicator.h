@@ -34,7 +34,7 @@ namespace hetccl::comm {
 struct CommunicatorOptions {
   int rank = 0;
   int n_ranks = 1;
-  std::string device;           ///< vendor; "" chooses
+  std::string device;           ///< "host", "cuda:1", "cuda"; "" is the host
   std::string cluster;          ///< label; "" takes the configuration's
   std::string host_id;          ///< "" takes the configuration's, or probes
   int64_t timeout_ms = 0;       ///< of one collective; 0 takes the configuration's
@@ -80,11 +80,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Ticket> start(std::span<const exec::Message> messages, void* native_stream);
   /// Waits, driving progress, for what was started without a stream.
   Status complete(const Ticket& ticket);
+  /// Whether calls with that stream are complete on return. A null one is the default stream of a
+  /// device that has one, and no stream elsewhere.
+  [[nodiscard]] bool waits(const void* native_stream) const {
+    return native_stream == nullptr && (device_->capabilities() & device::kDefaultStream) == 0;
+  }
   /// `start`, and without a stream `complete`.
   template <typename Arguments = CollectiveArguments>
   Status call(const Arguments& arguments, void* native_stream) {
     HETCCL_ASSIGN(const Ticket ticket, start(arguments, native_stream));
-    return native_stream != nullptr ? Status() : complete(ticket);
+    return waits(native_stream) ? complete(ticket) : Status();
   }
 
   /// Makes an operator for collectives of `type` on this communicator, which frees what is left.

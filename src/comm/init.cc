@@ -36,6 +36,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
 Result<std::shared_ptr<Communicator>> Communicator::make(Runtime& runtime,
                                                          CommunicatorOptions options) {
   HETCCL_ASSIGN(auto cancel, Cancel::create());
+  // Here, on the caller's thread, whose device "cuda" means.
+  options.device = runtime.resolve_device(options.device);
   return std::shared_ptr<Communicator>(
       new Communicator(runtime, std::move(options), std::move(cancel)));
 }
@@ -139,8 +141,9 @@ Status Communicator::exchange_cards() {
   Card mine;
   mine.version = HETCCL_VERSION_CODE;
   mine.agreed = runtime_.config().agreed();
-  HETCCL_ASSIGN(mine.info, probe(rank(), *device_, runtime_.library(*device_), runtime_.config(),
-                                 options_.host_id, options_.cluster));
+  HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
+  HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
+                                 options_.cluster));
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
@@ -150,19 +153,19 @@ Status Communicator::exchange_cards() {
 }
 
 Status Communicator::open_cluster() {
-  auto& library = runtime_.library(*device_);
+  HETCCL_ASSIGN(auto* library, runtime_.library(*device_));
   const auto& cluster = topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))];
   const int local = topology().local_rank(rank());
   const int n_local = static_cast<int>(cluster.ranks.size());
   ccl::UniqueId id;
   std::vector<uint8_t> mine;
   if (local == 0) {
-    HETCCL_ASSIGN(id, library.unique_id(n_local));
+    HETCCL_ASSIGN(id, library->unique_id(n_local));
     mine.assign(std::begin(id.bytes), std::end(id.bytes));
   }
   const auto ids = session_->all_gather(mine, init_left_ms());
   if (!ids.ok()) {
-    if (local == 0) library.forget(id);
+    if (local == 0) library->forget(id);
     return ids.status();
   }
   const auto& bytes = ids.value()[static_cast<size_t>(cluster.ranks[0])];
@@ -170,7 +173,7 @@ Status Communicator::open_cluster() {
     return error(Code::RemoteError, "rank %d sent a malformed cluster id", cluster.ranks[0]);
   }
   std::memcpy(id.bytes, bytes.data(), bytes.size());
-  HETCCL_ASSIGN(ccl_, library.init(id, n_local, local, &runtime_.engine().waker(), init_limit()));
+  HETCCL_ASSIGN(ccl_, library->init(id, n_local, local, &runtime_.engine().waker(), init_limit()));
   return {};
 }
 

@@ -64,7 +64,7 @@ Result<Communicator::Ticket> Communicator::launch(const Work& work, void* native
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {
-    if (native_stream != nullptr) engine.notify();
+    if (!waits(native_stream)) engine.notify();
     return ticket;
   }
   // The others may have called it, and wait for this rank.
@@ -122,7 +122,7 @@ Result<Communicator::Ticket> Communicator::enqueue_messages(std::span<const exec
                                                             const Times& times) {
   HETCCL_TRY(meet(messages));
   device::Stream* stream = nullptr;
-  if (native_stream != nullptr) {
+  if (!waits(native_stream)) {
     HETCCL_ASSIGN(stream, stream_for(native_stream));
   }
   for (const exec::Message& message : messages) {
@@ -166,7 +166,7 @@ Result<Communicator::Program*> Communicator::program_for(const plan::Spec& spec)
 }
 
 Result<device::Stream*> Communicator::stream_for(void* native) {
-  if (native == nullptr) return own_stream_.get();
+  if (waits(native)) return own_stream_.get();
   // Streams come and go, and so does what is kept of them.
   const uint64_t destroyed = runtime_.destroyed_host_streams();
   if (destroyed != destroyed_streams_ || user_streams_.size() >= kMaxUserStreams) {

@@ -20,7 +20,8 @@ Status no_host_stream() {
 
 Runtime::Runtime(Config config)
     : config_(std::move(config)),
-      log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1} {}
+      log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1},
+      gpus_(config_, log_) {}
 
 // The engine's thread stops before what it drives goes away.
 Runtime::~Runtime() {
@@ -55,14 +56,23 @@ Status Runtime::open(std::unique_ptr<device::Device> device) {
   return {};
 }
 
-Result<device::Device*> Runtime::device(std::string_view vendor) {
-  if (vendor.empty() || vendor == device_->vendor()) return device_.get();
-  return error(Code::Unsupported, "device \"%s\" is not available; this build has \"%s\"",
-               std::string(vendor).c_str(), device_->vendor().c_str());
+Result<device::Device*> Runtime::device(std::string_view name) {
+  if (name.empty() || name == device_->vendor()) return device_.get();
+  if (Gpus::names_one(name)) return gpus_.device(name);
+  return error(
+      Code::Unsupported,
+      "device \"%.80s\" is not available; there is \"%s\", and \"cuda\" or \"cuda:<index>\" "
+      "for a GPU",
+      std::string(name).c_str(), device_->vendor().c_str());
 }
 
-ccl::Library& Runtime::library(const device::Device& /*device*/) {
-  return *library_;
+std::string Runtime::resolve_device(std::string_view name) {
+  return gpus_.resolve(name);
+}
+
+Result<ccl::Library*> Runtime::library(const device::Device& device) {
+  if (&device == device_.get()) return library_.get();
+  return gpus_.library(device);
 }
 
 transport::Transport* Runtime::transport(std::string_view name) {
@@ -103,16 +113,14 @@ Status Runtime::destroy_host_stream(void* handle) {
   return {};
 }
 
-std::string Runtime::describe() const {
+std::string Runtime::describe() {
   std::vector<Json> devices = {Json{{"architecture", device_->architecture()},
                                     {"available", true},
                                     {"model", device_->model()},
                                     {"vendor", device_->vendor()}}};
-  for (const char* vendor : {"cuda", "hip"}) {
-    devices.push_back({{"available", false},
-                       {"reason", "this version has no adaptor for it"},
-                       {"vendor", vendor}});
-  }
+  for (Json& gpu : gpus_.describe_devices()) devices.push_back(std::move(gpu));
+  devices.push_back(
+      {{"available", false}, {"reason", "this version has no adaptor for it"}, {"vendor", "hip"}});
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
     transports.push_back({{"available", true}, {"name", transport->name()}});
@@ -121,8 +129,9 @@ std::string Runtime::describe() const {
     transports.push_back(
         {{"available", false}, {"name", "shm"}, {"reason", "switched off by HETCCL_SHM=0"}});
   }
-  const Json library = {
-      {"available", true}, {"name", library_->name()}, {"version", library_->version()}};
+  std::vector<Json> libraries = {
+      {{"available", true}, {"name", library_->name()}, {"version", library_->version()}}};
+  for (Json& library : gpus_.describe_libraries()) libraries.push_back(std::move(library));
   std::vector<Json> interfaces;
   if (const auto found = net::interfaces(config_); found.ok()) {
     for (const auto& interface : found.value()) {
@@ -143,7 +152,7 @@ std::string Runtime::describe() const {
   }
   const Json json = {
       {"devices", std::move(devices)},       {"host", host_identity()},
-      {"interfaces", std::move(interfaces)}, {"libraries", std::vector{library}},
+      {"interfaces", std::move(interfaces)}, {"libraries", std::move(libraries)},
       {"settings", std::move(settings)},     {"transports", std::move(transports)},
   };
   return json.dump();

@@ -15,6 +15,7 @@
 #include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
+#include "comm/gpus.h"
 #include "comm/introduction.h"
 #include "device/device.h"
 #include "exec/engine.h"
@@ -36,10 +37,12 @@ class Runtime {
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
   [[nodiscard]] Introductions& introductions() { return introductions_; }
-  /// The device of that vendor; Unsupported naming what there is. "" chooses.
-  Result<device::Device*> device(std::string_view vendor);
-  /// The library for clusters of `device`.
-  [[nodiscard]] ccl::Library& library(const device::Device& device);
+  /// The device of that name: "host", "cuda:1"; Unsupported naming what there is. "" is the host.
+  Result<device::Device*> device(std::string_view name);
+  /// What `name` means on the calling thread: "cuda" its current device.
+  std::string resolve_device(std::string_view name);
+  /// The library for clusters of `device`; Unsupported where it is missing.
+  Result<ccl::Library*> library(const device::Device& device);
   /// "tcp" or "shm"; null when switched off.
   [[nodiscard]] transport::Transport* transport(std::string_view name);
   /// All transports, each with where it listens.
@@ -63,7 +66,7 @@ class Runtime {
     return destroyed_host_streams_.load(std::memory_order_acquire);
   }
   /// What this machine offers and what is missing, as JSON.
-  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::string describe();
 
  private:
   explicit Runtime(Config config);
@@ -73,6 +76,7 @@ class Runtime {
   Log log_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<ccl::Library> library_;
+  Gpus gpus_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;

@@ -23,7 +23,8 @@ enum Capability : uint32_t {
   kHostAccessible = 1U
       << 0,            ///< host threads and transports may read and write device memory directly
   kKernels = 1U << 1,  ///< `reduce` works; without it the vendor library reduces, or the host
-  kCooperative = 1U << 2,  ///< streams advance only inside `progress`
+  kCooperative = 1U << 2,    ///< streams advance only inside `progress`
+  kDefaultStream = 1U << 3,  ///< a null native stream is one: the vendor's default stream
 };
 
 /// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by
@@ -64,6 +65,8 @@ class Device {
   [[nodiscard]] virtual std::string vendor() const = 0;
   [[nodiscard]] virtual std::string model() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;
+  /// Where it is plugged in, as "0000:3b:00.0"; empty where it is not.
+  [[nodiscard]] virtual std::string bus_id() const { return {}; }
 
   virtual Result<void*> allocate(size_t bytes) = 0;
   virtual void free(void* memory) = 0;
@@ -72,7 +75,8 @@ class Device {
   virtual void free_pinned(void* memory) = 0;
 
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
-  /// A Stream for the user's own native stream (not owned). Null is InvalidArgument.
+  /// A Stream for the user's own native stream (not owned). Null is InvalidArgument without
+  /// kDefaultStream.
   virtual Result<std::unique_ptr<Stream>> wrap_stream(void* native) = 0;
   virtual Result<std::unique_ptr<Event>> create_event() = 0;
 

@@ -214,12 +214,16 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
   const bool reduce = step.kind == plan::StepKind::CclReduce;
   const Signature& call = op.call.signature;
   shards_.clear();
+  const std::byte* end = nullptr;  // of the shard before
   for (const auto& shard : step.shards) {
     const Span send = op.resolve(shard.send, k), recv = op.resolve(shard.recv, k);
     // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
     // not.
-    const size_t count = reduce ? send.count : recv.count;
-    shards_.push_back({shard.root, send.data, recv.data, count, shard.receiver});
+    const Span& common = reduce ? send : recv;
+    // Where even blocks lie is the same on every rank: plans take one buffer for a step's shards.
+    const bool follows = !call.uneven && end != nullptr && common.data == end;
+    shards_.push_back({shard.root, send.data, recv.data, common.count, shard.receiver, follows});
+    end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
   }
   if (!reduce) return options_.ccl->broadcast(shards_, call.type, stream.native());
   return options_.ccl->reduce(shards_, call.type, reducer_of(op.call, step), stream.native());

@@ -1,4 +1,5 @@
-// What every Device must do, run on the host and on the asynchronous fake device.
+// What every Device must do, run on the host, on the asynchronous fake device, and on GPUs
+// (HETCCL_TEST_GPU=1: on them alone).
 #include "device/device.h"
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/reference.h"
+#include "gpu/gpu.h"
 
 using namespace hetccl;
 using namespace hetccl::device;
@@ -22,14 +24,25 @@ namespace {
 using Bytes = std::vector<std::byte>;
 constexpr auto kDeadline = std::chrono::seconds(20);
 
+enum class Kind { Host, Fake, Gpu };
+
+std::vector<Kind> kinds() {
+  if (gpu_tests::wanted()) return {Kind::Gpu};
+  return {Kind::Host, Kind::Fake};
+}
+
 // A device under test, with what the suite needs beyond the seam.
 struct Subject {
   std::string name;
   std::unique_ptr<Device> device;
   FakeDevice* fake = nullptr;
+  bool on_gpu = false;
 
-  explicit Subject(bool asynchronous, uint64_t seed = 1) {
-    if (asynchronous) {
+  explicit Subject(Kind kind, uint64_t seed = 1) {
+    if (kind == Kind::Gpu) {
+      device = gpu_tests::open();
+      on_gpu = true;
+    } else if (kind == Kind::Fake) {
       auto made = FakeDevice::create({.seed = seed, .max_delay_us = 50});
       REQUIRE(made.ok());
       fake = made->get();
@@ -42,6 +55,8 @@ struct Subject {
   void upload(void* memory, const Bytes& bytes) const {
     if (fake)
       fake->upload(memory, bytes.data(), bytes.size());
+    else if (on_gpu)
+      gpu_tests::upload(*device, memory, bytes.data(), bytes.size());
     else if (!bytes.empty())
       std::memcpy(memory, bytes.data(), bytes.size());
   }
@@ -49,6 +64,8 @@ struct Subject {
     Bytes bytes(size);
     if (fake)
       fake->download(bytes.data(), memory, size);
+    else if (on_gpu)
+      gpu_tests::download(*device, bytes.data(), memory, size);
     else if (size > 0)
       std::memcpy(bytes.data(), memory, size);
     return bytes;
@@ -93,8 +110,8 @@ constexpr auto kShort = std::chrono::milliseconds(5);
 }  // namespace
 
 TEST_CASE("copies of one stream run in order, of any size") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     std::mt19937_64 random(3);
     Flag* flag = s.flags(1);
@@ -117,8 +134,8 @@ TEST_CASE("copies of one stream run in order, of any size") {
 }
 
 TEST_CASE("pinned memory is a source and a target of copies") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     Flag* flag = s.flags(1);
     auto pinned = s.device->allocate_pinned(1000);
@@ -141,8 +158,8 @@ TEST_CASE("pinned memory is a source and a target of copies") {
 }
 
 TEST_CASE("a stream waits for the host's flag, and the host for the stream's") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     Flag* flags = s.flags(2);
     {
@@ -163,8 +180,8 @@ TEST_CASE("a stream waits for the host's flag, and the host for the stream's") {
 }
 
 TEST_CASE("abort's value and cyclic counters release waits") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     Flag* flags = s.flags(2);
     {
@@ -188,8 +205,8 @@ TEST_CASE("abort's value and cyclic counters release waits") {
 }
 
 TEST_CASE("events order streams, and a wait is for the record before it") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     Flag* flags = s.flags(4);
     {
@@ -229,8 +246,8 @@ TEST_CASE("events order streams, and a wait is for the record before it") {
 }
 
 TEST_CASE("reductions equal the reference for every type, operator and odd count") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     std::mt19937_64 random(11);
     Flag* flag = s.flags(1);
@@ -276,8 +293,8 @@ TEST_CASE("reductions equal the reference for every type, operator and odd count
 }
 
 TEST_CASE("a host function runs in its place in the stream") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     auto made = s.device->allocate_pinned(64);
     REQUIRE(made.ok());
@@ -309,10 +326,11 @@ TEST_CASE("a host function runs in its place in the stream") {
 }
 
 TEST_CASE("bad arguments are refused") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
-    CHECK(s.device->wrap_stream(nullptr).status().code() == Code::InvalidArgument);
+    if ((s.device->capabilities() & kDefaultStream) == 0)
+      CHECK(s.device->wrap_stream(nullptr).status().code() == Code::InvalidArgument);
     CHECK_FALSE(s.device->allocate(SIZE_MAX - 100).ok());
     auto stream = s.stream();
     Reduction r;
@@ -329,8 +347,8 @@ TEST_CASE("bad arguments are refused") {
 }
 
 TEST_CASE("a wrapped stream is the same queue as the user's") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     Flag* flags = s.flags(2);
     {
@@ -364,8 +382,8 @@ TEST_CASE("a stream that was just destroyed is none, though its work still runs"
 }
 
 TEST_CASE("streams come and go on other threads while the device advances") {
-  for (bool asynchronous : {false, true}) {
-    Subject s(asynchronous);
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
     CAPTURE(s.name);
     constexpr int kThreads = 3, kEach = 30;
     Flag* flags = s.flags(kThreads);

@@ -155,14 +155,14 @@ class FakeDeviceImpl : public FakeDevice {
     push_copy(delayed(stream), dst, src, bytes);
     return {};
   }
+  Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
+    push_call(delayed(stream), function, argument);
+    return {};
+  }
   Status reduce(Stream& stream, const Reduction& reduction) override {
     if (!options_.kernels) return error(Code::Unsupported, "this fake device has no kernels");
     HETCCL_TRY(validate(reduction));
     push_reduce(delayed(stream), reduction);
-    return {};
-  }
-  Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
-    push_call(delayed(stream), function, argument);
     return {};
   }
   bool progress() override { return false; }

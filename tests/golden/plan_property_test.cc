@@ -85,6 +85,19 @@ void check_peers(const Spec& spec, const std::vector<RankPlan>& plans,
   }
 }
 
+// What exec says of shards (ccl::Shard::follows): all ranks have them in the same buffer.
+void check_shards(const std::vector<RankPlan>& plans) {
+  for (const RankPlan& plan : plans) {
+    for (const Step& step : plan.steps) {
+      for (const ShardRegion& shard : step.shards) {
+        if (step.kind == StepKind::CclReduce) CHECK(shard.send.buffer == Buffer::Input);
+        if (step.kind == StepKind::CclBroadcast && shard.receiver < 0)
+          CHECK(shard.recv.buffer == Buffer::Output);
+      }
+    }
+  }
+}
+
 TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
   const uint64_t n_cases = kCases * scale();
   for (uint64_t seed = 0; seed < n_cases; ++seed) {
@@ -99,6 +112,7 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
                     "\n", topology.to_json());
     CHECK(verified.value().cross_bytes == bytes_of(spec, topology, options));
     if (seed % 16 == 0) check_peers(spec, plans, topology);
+    if (seed % 16 == 0) check_shards(plans);
   }
 }
 

@@ -49,18 +49,6 @@ struct ReduceTask {
 
 }  // namespace
 
-Status validate(const Reduction& reduction) {
-  if (reduction.n_srcs < 1 || reduction.n_srcs > Reduction::kMaxSources)
-    return error(Code::InvalidArgument, "a reduction of %d sources: 1 to %d are possible",
-                 reduction.n_srcs, Reduction::kMaxSources);
-  if (!is_valid(reduction.type) || !is_valid(reduction.op))
-    return error(Code::InvalidArgument, "a reduction of data type %d with operator %d is unknown",
-                 static_cast<int>(reduction.type), static_cast<int>(reduction.op));
-  if (reduction.op == RedOp::Avg && reduction.divisor == 0)
-    return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
-  return {};
-}
-
 void push_wait_flag(TaskQueue& queue, const Flag& flag, uint32_t value) {
   queue.push([&flag, value] { return flag.reached(value) ? TaskState::Done : TaskState::Pending; });
 }
@@ -77,15 +65,15 @@ void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes) {
       CopyTask{&queue, static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), bytes});
 }
 
-void push_reduce(TaskQueue& queue, const Reduction& reduction) {
-  if (reduction.count > 0) queue.push(ReduceTask{&queue, 0, reduction});
-}
-
 void push_call(TaskQueue& queue, void (*function)(void*), void* argument) {
   queue.push([function, argument] {
     function(argument);
     return TaskState::Done;
   });
+}
+
+void push_reduce(TaskQueue& queue, const Reduction& reduction) {
+  if (reduction.count > 0) queue.push(ReduceTask{&queue, 0, reduction});
 }
 
 void HostEvent::record(TaskQueue& queue) {

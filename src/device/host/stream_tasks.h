@@ -12,16 +12,12 @@
 
 namespace hetccl::device {
 
-/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, or divides
-/// by 0.
-[[nodiscard]] Status validate(const Reduction& reduction);
-
 void push_wait_flag(TaskQueue& queue, const Flag& flag, uint32_t value);
 void push_write_flag(TaskQueue& queue, Flag& flag, uint32_t value);
 void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes);
+void push_call(TaskQueue& queue, void (*function)(void*), void* argument);
 /// `reduction` is valid.
 void push_reduce(TaskQueue& queue, const Reduction& reduction);
-void push_call(TaskQueue& queue, void (*function)(void*), void* argument);
 
 /// An event of cooperative streams. As in CUDA, a wait is for the record that came last before it,
 /// and an event that was never recorded holds nobody up. Not thread-safe (each call needs the

@@ -1,0 +1,56 @@
+// NCCL's C ABI as a table. RCCL has the same calls and values under another soname. Every call
+// exists since NCCL 2.18, and none takes a structure that has grown since.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dynlib.h"
+#include "base/status.h"
+#include "ccl/ccl.h"
+
+namespace hetccl::ccl::nccl {
+
+/// ncclResult_t.
+enum Outcome : int { kSuccess = 0, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
+/// ncclScalarHostImmediate: the factor is read by the call.
+inline constexpr int kHostImmediate = 1;
+/// From here on the types fp8 exist.
+inline constexpr int kFp8Version = 22'400;
+inline constexpr int kOldestVersion = 21'800;
+
+/// Calls return an Outcome. Types and built-in operators are DataType's and RedOp's values.
+struct Api {
+  std::string name;     ///< "nccl"
+  std::string version;  ///< "2.28.9"
+  int version_code = 0;
+  std::string path;  ///< of the library
+  std::function<const char*(int)> error_text;
+  std::function<const char*(void* comm)> last_error;  ///< in words; null: of the thread
+
+  std::function<int(UniqueId*)> unique_id;
+  std::function<int(void** comm, int n_ranks, UniqueId id, int rank)> init;
+  std::function<int(void* comm)> destroy, abort;
+  std::function<int(void* comm, int* outcome)> async_error;
+  std::function<int()> group_start, group_end;
+  std::function<int(const void*, void*, size_t, int type, int op, void* comm, void* stream)>
+      all_reduce, reduce_scatter;
+  std::function<int(const void*, void*, size_t, int type, int op, int root, void*, void*)> reduce;
+  std::function<int(const void*, void*, size_t, int type, int root, void*, void*)> broadcast;
+  std::function<int(const void*, void*, size_t, int type, void* comm, void* stream)> all_gather;
+  std::function<int(const void*, size_t, int type, int peer, void* comm, void* stream)> send;
+  std::function<int(void*, size_t, int type, int peer, void* comm, void* stream)> recv;
+  std::function<int(int* op, void* scalar, int type, int residence, void* comm)> create_premul_sum;
+  std::function<int(int op, void* comm)> destroy_op;
+
+  std::vector<DynLib> libraries;  ///< keep the calls valid
+};
+
+/// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.
+/// Unsupported says what is missing, or that it is too old.
+Result<std::shared_ptr<const Api>> load_nccl(const std::string& path);
+
+}  // namespace hetccl::ccl::nccl

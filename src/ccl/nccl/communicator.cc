@@ -1,0 +1,265 @@
+#include "ccl/nccl/communicator.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace hetccl::ccl::nccl {
+namespace {
+
+// How long a destroyed communicator may hold up its owner.
+constexpr auto kPatience = std::chrono::seconds(10);
+
+int number_of(DataType type) {
+  return static_cast<int>(type);
+}
+
+// What only moves may be of any type.
+struct Moved {
+  int type;
+  size_t per_element;
+};
+
+Moved moved_as(DataType type, int version) {
+  const bool known =
+      type < DataType::Float8E4m3 || (type <= DataType::Float8E5m2 && version >= kFp8Version);
+  if (known) return {number_of(type), 1};
+  return {number_of(DataType::Uint8), size_of(type)};
+}
+
+}  // namespace
+
+Status explain(const Api& api, int outcome, const char* call, void* comm) {
+  if (outcome == kSuccess) [[likely]]
+    return {};
+  const Code code = outcome == kRemoteError    ? Code::RemoteError
+                    : outcome == kInvalidUsage ? Code::InvalidUsage
+                                               : Code::SystemError;
+  const char* words = api.last_error(comm);
+  return error(code, "%s %s: %s: %s%s%s", api.name.c_str(), api.version.c_str(), call,
+               api.error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
+               words != nullptr ? words : "");
+}
+
+Handle::~Handle() {
+  end(true);
+}
+
+// The word first: allocating may wait for a device where other ranks' calls wait for this one.
+Status Handle::open(const UniqueId& id, int n_ranks, int rank) {
+  HETCCL_ASSIGN(word_, workspace_->allocate(1));
+  const int outcome = api_->init(&comm_, n_ranks, id, rank);
+  if (comm_ != nullptr) return check(outcome, "ncclCommInitRank");
+  HETCCL_TRY(explain(*api_, outcome, "ncclCommInitRank", nullptr));
+  return error(Code::InternalError, "ncclCommInitRank made nothing");
+}
+
+void Handle::end(bool by_force) {
+  announce_end();
+  std::unique_lock lock(mutex_);
+  if (comm_ == nullptr && word_ == nullptr) return;
+  workspace_->make_current();
+  if (comm_ != nullptr) by_force ? api_->abort(comm_) : api_->destroy(comm_);
+  if (word_ != nullptr) workspace_->free(word_);
+  comm_ = word_ = nullptr;
+}
+
+// Only a communicator that NCCL_COMM_BLOCKING=0 made so goes on in the background.
+Status Handle::check(int outcome, const char* call) {
+  while (outcome == kInProgress && !ending()) {
+    std::this_thread::yield();
+    const int asked = api_->async_error(comm_, &outcome);
+    if (asked != kSuccess) outcome = asked;
+  }
+  if (outcome == kSuccess) [[likely]]
+    return {};
+  if (ending()) return error(Code::Aborted, "%s: the cluster's communicator was aborted", call);
+  return explain(*api_, outcome, call, comm_);
+}
+
+// In order where nothing has failed: the ranks have said goodbye, and streams are empty.
+NcclCommunicator::~NcclCommunicator() {
+  const bool by_force = handle_->ending() || !async_error().ok();
+  auto ended = std::make_shared<std::atomic<bool>>(false);
+  std::thread([handle = handle_, by_force, ended] {
+    handle->end(by_force);
+    ended->store(true, std::memory_order_release);
+  }).detach();
+  const TimePoint deadline = steady_clock().now() + kPatience;
+  while (!ended->load(std::memory_order_acquire) && steady_clock().now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void NcclCommunicator::abort() {
+  if (handle_->ending()) return;
+  handle_->announce_end();
+  std::thread([handle = handle_] { handle->end(true); }).detach();
+}
+
+Status NcclCommunicator::async_error() const {
+  if (handle_->ending()) return error(Code::Aborted, "the cluster's communicator was aborted");
+  std::shared_lock lock(handle_->mutex(), std::try_to_lock);
+  if (!lock.owns_lock() || comm() == nullptr)
+    return error(Code::Aborted, "the cluster's communicator was aborted");
+  int outcome = kSuccess;
+  const int asked = api().async_error(comm(), &outcome);
+  if (asked != kSuccess) outcome = asked;
+  if (outcome == kSuccess || outcome == kInProgress) [[likely]]
+    return {};
+  return handle_->check(outcome, "a collective");
+}
+
+Status NcclCommunicator::check(std::span<const Shard> shards) const {
+  for (const Shard& shard : shards) {
+    if (shard.root < 0 || shard.root >= n_ranks_)
+      return error(Code::InvalidArgument, "root %d in a cluster of %d ranks", shard.root, n_ranks_);
+    if (shard.receiver < -1 || shard.receiver >= n_ranks_)
+      return error(Code::InvalidArgument, "receiver %d in a cluster of %d ranks", shard.receiver,
+                   n_ranks_);
+  }
+  return {};
+}
+
+// One shard a rank, equal and contiguous, which all ranks see alike.
+bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
+  if (n_ranks_ < 2 || shards.size() != static_cast<size_t>(n_ranks_)) return false;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Shard& shard = shards[i];
+    if (shard.root != static_cast<int>(i) || shard.count != shards[0].count ||
+        shard.receiver >= 0 || (i > 0 && !shard.follows))
+      return false;
+  }
+  return true;
+}
+
+// Calls `body(op)` with NCCL's number of the operator: a pre-multiplied sum's is made for the call.
+template <typename Body>
+Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
+  std::shared_lock lock(handle_->mutex());
+  if (comm() == nullptr || handle_->ending())
+    return error(Code::Aborted, "the cluster's communicator was aborted");
+  if (moved_as(type, api().version_code).type != number_of(type)) {
+    return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
+                 std::string(name_of(type)).c_str());
+  }
+  if (how.op != RedOp::PreMulSum) return body(static_cast<int>(how.op));
+  int op = 0;
+  Factor factor = how.factor;
+  HETCCL_TRY(handle_->check(
+      api().create_premul_sum(&op, factor.element, number_of(type), kHostImmediate, comm()),
+      "ncclRedOpCreatePreMulSum"));
+  Status status = body(op);
+  const Status destroyed = handle_->check(api().destroy_op(op, comm()), "ncclRedOpDestroy");
+  return status.ok() ? destroyed : status;
+}
+
+// Also after a failed call the group ends: it is the thread's.
+template <typename Body>
+Status NcclCommunicator::in_group(Body&& body) {
+  HETCCL_TRY(handle_->check(api().group_start(), "ncclGroupStart"));
+  Status status = body();
+  const Status ended = handle_->check(api().group_end(), "ncclGroupEnd");
+  return status.ok() ? ended : status;
+}
+
+Status NcclCommunicator::all_reduce(const void* send, void* recv, size_t count, DataType type,
+                                    const Reducer& how, void* stream) {
+  if (count == 0) return {};
+  return with_operator(how, type, [&](int op) {
+    return handle_->check(api().all_reduce(send, recv, count, number_of(type), op, comm(), stream),
+                          "ncclAllReduce");
+  });
+}
+
+Status NcclCommunicator::reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                                void* stream) {
+  HETCCL_TRY(check(shards));
+  const auto empty = [](const Shard& shard) { return shard.count == 0; };
+  if (std::all_of(shards.begin(), shards.end(), empty)) return {};
+  return with_operator(how, type, [&](int op) {
+    const Target target{number_of(type), stream};
+    if (!one_each(shards)) return reduce_each(shards, op, target);
+    return handle_->check(
+        api().reduce_scatter(shards[0].send, shards[static_cast<size_t>(rank_)].recv,
+                             shards[0].count, target.type, op, comm(), stream),
+        "ncclReduceScatter");
+  });
+}
+
+Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, const Target& target) {
+  return in_group([&]() -> Status {
+    for (const Shard& shard : shards) {
+      if (shard.count == 0) continue;
+      HETCCL_TRY(handle_->check(api().reduce(shard.send, shard.recv, shard.count, target.type, op,
+                                             shard.root, comm(), target.stream),
+                                "ncclReduce"));
+    }
+    return {};
+  });
+}
+
+Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
+  HETCCL_TRY(check(shards));
+  std::shared_lock lock(handle_->mutex());
+  if (comm() == nullptr || handle_->ending())
+    return error(Code::Aborted, "the cluster's communicator was aborted");
+  const auto [number, per_element] = moved_as(type, api().version_code);
+  const Target target{number, stream};
+  if (one_each(shards)) {
+    if (shards[0].count == 0) return {};
+    return handle_->check(api().all_gather(shards[static_cast<size_t>(rank_)].send, shards[0].recv,
+                                           shards[0].count * per_element, number, comm(), stream),
+                          "ncclAllGather");
+  }
+  HETCCL_TRY(broadcast_each(shards, per_element, target));
+  return exchange(shards, per_element, target);
+}
+
+Status NcclCommunicator::broadcast_each(std::span<const Shard> shards, size_t per_element,
+                                        const Target& target) {
+  const auto passes = [](const Shard& shard) { return shard.count > 0 && shard.receiver < 0; };
+  if (std::none_of(shards.begin(), shards.end(), passes)) return {};
+  return in_group([&]() -> Status {
+    for (const Shard& shard : shards) {
+      if (!passes(shard)) continue;
+      HETCCL_TRY(handle_->check(api().broadcast(shard.send, shard.recv, shard.count * per_element,
+                                                target.type, shard.root, comm(), target.stream),
+                                "ncclBroadcast"));
+    }
+    return {};
+  });
+}
+
+// Shards with one receiver. Ranks that are neither end of any make no call.
+Status NcclCommunicator::exchange(std::span<const Shard> shards, size_t per_element,
+                                  const Target& target) {
+  const auto mine = [this](const Shard& shard) {
+    const bool stays = shard.root == shard.receiver && shard.send == shard.recv;
+    return shard.count > 0 && shard.receiver >= 0 && !stays &&
+           (shard.root == rank_ || shard.receiver == rank_);
+  };
+  if (std::none_of(shards.begin(), shards.end(), mine)) return {};
+  return in_group([&]() -> Status {
+    for (const Shard& shard : shards) {
+      if (!mine(shard)) continue;
+      const size_t count = shard.count * per_element;
+      if (shard.root == rank_)
+        HETCCL_TRY(handle_->check(
+            api().send(shard.send, count, target.type, shard.receiver, comm(), target.stream),
+            "ncclSend"));
+      if (shard.receiver == rank_)
+        HETCCL_TRY(handle_->check(
+            api().recv(shard.recv, count, target.type, shard.root, comm(), target.stream),
+            "ncclRecv"));
+    }
+    return {};
+  });
+}
+
+Status NcclCommunicator::barrier(void* stream) {
+  void* word = handle_->word();
+  return all_reduce(word, word, 1, DataType::Int8, {RedOp::Max}, stream);
+}
+
+}  // namespace hetccl::ccl::nccl

@@ -1,0 +1,93 @@
+// One NCCL communicator behind the seam: which of NCCL's calls a list of shards becomes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+#include "ccl/ccl.h"
+#include "ccl/nccl/nccl_library.h"
+
+namespace hetccl::ccl::nccl {
+
+/// Status of a call that has ended: NCCL's words.
+Status explain(const Api& api, int outcome, const char* call, void* comm);
+
+/// A communicator's handle and memory, which end on a thread of their own, since ending blocks.
+class Handle {
+ public:
+  Handle(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
+      : api_(std::move(api)), workspace_(std::move(workspace)) {}
+  /// Aborts what nobody has ended.
+  ~Handle();
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  [[nodiscard]] const Api& api() const { return *api_; }
+  [[nodiscard]] void* comm() const { return comm_; }
+  [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
+  /// Held shared by calls, alone by the end.
+  std::shared_mutex& mutex() { return mutex_; }
+  /// Collective; blocks until all ranks have come.
+  Status open(const UniqueId& id, int n_ranks, int rank);
+  /// A byte of the device for barriers.
+  [[nodiscard]] void* word() const { return word_; }
+  /// `explain`. Waits for what the call goes on with in the background.
+  Status check(int outcome, const char* call);
+  /// First call: ends it, in order or by force. Blocks as long as NCCL does.
+  void end(bool by_force);
+  void announce_end() { ending_.store(true, std::memory_order_release); }
+
+ private:
+  const std::shared_ptr<const Api> api_;
+  const std::shared_ptr<Workspace> workspace_;
+  void* comm_ = nullptr;
+  void* word_ = nullptr;
+  std::shared_mutex mutex_;
+  std::atomic<bool> ending_{false};
+};
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Handle> handle, int n_ranks, int rank)
+      : handle_(std::move(handle)), n_ranks_(n_ranks), rank_(rank) {}
+  /// Waits a bounded time for NCCL to let go, after that it goes on in the background.
+  ~NcclCommunicator() override;
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
+                    void* stream) override;
+  Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                void* stream) override;
+  Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override;
+  Status barrier(void* stream) override;
+  [[nodiscard]] Status async_error() const override;
+  void abort() override;
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+
+ private:
+  // Where NCCL's calls go.
+  struct Target {
+    int type = 0;
+    void* stream = nullptr;
+  };
+  [[nodiscard]] Status check(std::span<const Shard> shards) const;
+  [[nodiscard]] bool one_each(std::span<const Shard> shards) const;
+  Status reduce_each(std::span<const Shard> shards, int op, const Target& target);
+  Status broadcast_each(std::span<const Shard> shards, size_t per_element, const Target& target);
+  Status exchange(std::span<const Shard> shards, size_t per_element, const Target& target);
+  template <typename Body>
+  Status with_operator(const Reducer& how, DataType type, Body&& body);
+  template <typename Body>
+  Status in_group(Body&& body);
+  [[nodiscard]] const Api& api() const { return handle_->api(); }
+  [[nodiscard]] void* comm() const { return handle_->comm(); }
+
+  const std::shared_ptr<Handle> handle_;
+  const int n_ranks_, rank_;
+};
+
+}  // namespace hetccl::ccl::nccl

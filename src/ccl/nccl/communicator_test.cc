@@ -1,0 +1,216 @@
+// Which of NCCL's calls a list of shards becomes, and what happens when NCCL fails or hangs.
+#include "ccl/nccl/communicator.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "base/clock.h"
+#include "fake/fake_nccl.h"
+
+namespace hetccl::ccl {
+namespace {
+
+using Calls = std::vector<std::string>;
+constexpr DataType kFloat = DataType::Float32;  // 7
+
+struct Rig {
+  fake::FakeNccl nccl;
+  std::shared_ptr<fake::FakeWorkspace> workspace = std::make_shared<fake::FakeWorkspace>();
+  std::unique_ptr<Library> library;
+  std::unique_ptr<Communicator> comm;
+  std::array<std::byte, 4096> memory{};
+
+  explicit Rig(int n_ranks = 3, int rank = 1, int version_code = 22'800) {
+    nccl.base = memory.data();
+    nccl.version_code = version_code;
+    library = make_nccl_library(nccl.api(), workspace);
+    auto made = library->init(library->unique_id(n_ranks).value(), n_ranks, rank, nullptr, 5000);
+    REQUIRE_MESSAGE(made.ok(), made.status().message());
+    comm = std::move(made).value();
+    nccl.take();
+  }
+  std::byte* at(size_t offset) { return memory.data() + offset; }
+  // A shard a rank, `count` floats each, one after the other: 400 bytes in for results.
+  std::vector<Shard> line(size_t count, bool follows = true) {
+    std::vector<Shard> shards;
+    for (int r = 0; r < 3; ++r) {
+      const size_t offset = static_cast<size_t>(r) * count * 4;
+      shards.push_back({r, at(offset), at(400 + offset), count, -1, follows && r > 0});
+    }
+    return shards;
+  }
+};
+
+TEST_CASE("all_reduce, and none of nothing") {
+  Rig rig;
+  CHECK(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {RedOp::Max}, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"all_reduce +0 +64 4 7 2"});
+  CHECK(rig.comm->all_reduce(rig.at(0), rig.at(64), 0, kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.nccl.take().empty());
+}
+
+TEST_CASE("one shard a rank, equal and contiguous, is one call") {
+  Rig rig;
+  auto shards = rig.line(5);
+  CHECK(rig.comm->reduce(shards, kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"reduce_scatter +0 +420 5 7 0"});
+  CHECK(rig.comm->broadcast(shards, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"all_gather +20 +400 5 7"});
+}
+
+TEST_CASE("shards that lie apart, differ or are out of order are a group") {
+  Rig rig;
+  auto apart = rig.line(5, false), unequal = rig.line(5), swapped = rig.line(5);
+  CHECK(rig.comm->reduce(apart, kFloat, {RedOp::Avg}, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"group {", "reduce +0 +400 5 7 4 0", "reduce +20 +420 5 7 4 1",
+                                 "reduce +40 +440 5 7 4 2", "}"});
+  unequal[1].count = 4;
+  unequal[2].count = 0;
+  CHECK(rig.comm->broadcast(unequal, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take() ==
+        Calls{"group {", "broadcast +0 +400 5 7 0", "broadcast +20 +420 4 7 1", "}"});
+  std::swap(swapped[0].root, swapped[1].root);
+  CHECK(rig.comm->reduce(swapped, kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.nccl.take().size() == 5);
+  CHECK(rig.comm->reduce(std::span(apart).first(1), kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"group {", "reduce +0 +400 5 7 0 0", "}"});
+  for (Shard& shard : apart) shard.count = 0;
+  CHECK(rig.comm->reduce(apart, kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.comm->broadcast(apart, kFloat, nullptr).ok());
+  CHECK(rig.comm->reduce({}, kFloat, {RedOp::Sum}, nullptr).ok());
+  CHECK(rig.nccl.take().empty());
+}
+
+TEST_CASE("a receiver is sent to; others make no call") {
+  Rig rig;  // rank 1
+  const std::vector<Shard> shards = {
+      {0, rig.at(0), rig.at(400), 3, 1}, {0, rig.at(0), nullptr, 3, 2},
+      {1, rig.at(8), nullptr, 2, 0},     {2, nullptr, rig.at(16), 0, 1},
+      {1, rig.at(8), rig.at(80), 2, 1},  {1, rig.at(8), rig.at(8), 2, 1},
+      {2, nullptr, rig.at(32), 1}};
+  CHECK(rig.comm->broadcast(shards, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"group {", "broadcast null +32 1 7 2", "}", "group {",
+                                 "recv +400 3 7 0", "send +8 2 7 0", "send +8 2 7 1",
+                                 "recv +80 2 7 1", "}"});
+  CHECK(rig.comm->broadcast(std::span(shards).subspan(1, 1), kFloat, nullptr).ok());
+  CHECK(rig.nccl.take().empty());
+}
+
+TEST_CASE("what only moves may be of any type; what adds may not") {
+  Rig rig(3, 1, 22'300);
+  auto shards = rig.line(4);
+  CHECK(rig.comm->broadcast(shards, DataType::Int16, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"all_gather +16 +400 8 1"});
+  CHECK(rig.comm->broadcast(shards, DataType::Float8E4m3, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"all_gather +16 +400 4 1"});
+  for (const DataType type : {DataType::Int16, DataType::Uint16, DataType::Float8E5m2}) {
+    CHECK(rig.comm->reduce(shards, type, {RedOp::Sum}, nullptr).code() == Code::Unsupported);
+    CHECK_FALSE(rig.library->supports(type, RedOp::Sum));
+  }
+  CHECK(rig.nccl.take().empty());
+  CHECK(Rig().library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
+}
+
+TEST_CASE("a pre-multiplied sum's operator is made for the call") {
+  Rig rig;
+  CHECK(rig.comm->all_reduce(rig.at(0), rig.at(0), 2, kFloat, {RedOp::PreMulSum}, nullptr).ok());
+  const Calls calls = rig.nccl.take();
+  REQUIRE(calls.size() == 3);
+  CHECK(calls[0] == "create_op 7 1");
+  CHECK(calls[2].starts_with("destroy_op "));
+  CHECK(calls[1] == "all_reduce +0 +0 2 7 " + calls[2].substr(11));
+}
+
+TEST_CASE("bad roots and receivers are refused, and nothing is called") {
+  Rig rig;
+  const Shard root{3, rig.at(0), rig.at(0), 1}, receiver{0, rig.at(0), rig.at(0), 1, 3};
+  CHECK(rig.comm->reduce({&root, 1}, kFloat, {RedOp::Sum}, nullptr).code() ==
+        Code::InvalidArgument);
+  CHECK(rig.comm->broadcast({&receiver, 1}, kFloat, nullptr).code() == Code::InvalidArgument);
+  CHECK(rig.nccl.take().empty());
+}
+
+TEST_CASE("NCCL's failure is told in its words") {
+  Rig rig;
+  CHECK(rig.comm->async_error().ok());
+  rig.nccl.async_outcome = nccl::kRemoteError;
+  CHECK(rig.comm->async_error().code() == Code::RemoteError);
+  CHECK(rig.comm->async_error().message().find("in words") != std::string::npos);
+}
+
+TEST_CASE("a communicator is destroyed in order, aborted where it failed, and once") {
+  Rig rig;
+  rig.comm.reset();
+  CHECK(rig.nccl.take() == Calls{"destroy"});
+  Rig failed;
+  failed.nccl.async_outcome = nccl::kRemoteError;
+  failed.comm.reset();
+  CHECK(failed.nccl.take() == Calls{"abort"});
+  Rig aborted;
+  aborted.comm->abort();
+  aborted.comm->abort();
+  CHECK(aborted.comm->async_error().code() == Code::Aborted);
+  CHECK(aborted.comm->barrier(nullptr).code() == Code::Aborted);
+  aborted.comm.reset();
+  CHECK(aborted.nccl.take() == Calls{"abort"});
+}
+
+// State that a thread left behind may use yet lives until its end.
+TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
+  struct Held {
+    fake::FakeNccl nccl;
+    std::atomic<bool> release{false}, left{false};
+  };
+  const auto held = std::make_shared<Held>();
+  held->nccl.on_init = [state = held.get()] {
+    while (!state->release) std::this_thread::yield();
+    state->left = true;
+    return 2;
+  };
+  auto library = make_nccl_library(held->nccl.api(), std::make_shared<fake::FakeWorkspace>());
+  const TimePoint start = steady_clock().now();
+  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
+  auto cancel = Cancel::create().value();
+  cancel->set(error(Code::RemoteError, "rank 7 is gone"));
+  CHECK(library->init({}, 2, 0, nullptr, {60'000, cancel.get()}).status().message() ==
+        "rank 7 is gone");
+  CHECK(steady_clock().now() - start < std::chrono::seconds(30));
+  held->release = true;
+  library.reset();
+  while (!held->left) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+TEST_CASE("init says why it failed, and first calls that hang are aborted") {
+  fake::FakeNccl nccl;
+  nccl.on_init = [] { return 2; };
+  auto library = make_nccl_library(nccl.api(), std::make_shared<fake::FakeWorkspace>());
+  const auto failed = library->init({}, 2, 0, nullptr, 5000);
+  CHECK(failed.status().message().find("ncclCommInitRank: an error") != std::string::npos);
+
+  nccl.on_init = [] { return 0; };
+  auto workspace = std::make_shared<fake::FakeWorkspace>();
+  workspace->stuck = true;
+  library = make_nccl_library(nccl.api(), workspace);
+  nccl.base = nullptr;
+  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
+  const TimePoint end = steady_clock().now() + std::chrono::seconds(20);
+  bool aborted = false;
+  while (!aborted && steady_clock().now() < end)
+    for (const auto& call : nccl.take()) aborted |= call == "abort";
+  CHECK(aborted);
+  while (workspace.use_count() > 2) std::this_thread::yield();
+}
+
+TEST_CASE("a library that is absent, and one that is no NCCL") {
+  CHECK(nccl::load_nccl("/nonexistent/libnccl.so.2").status().code() == Code::Unsupported);
+  const Status status = nccl::load_nccl("libc.so.6").status();
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message().find("ncclAllReduce") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hetccl::ccl

@@ -1,0 +1,120 @@
+#include "ccl/nccl/nccl_library.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "ccl/nccl/communicator.h"
+#include "ccl/nccl/warm_up.h"
+
+namespace hetccl::ccl {
+namespace {
+
+using namespace nccl;
+
+// How often a caller that waits looks at its Cancel.
+constexpr auto kGlance = std::chrono::milliseconds(5);
+
+// One init: its thread and its caller, either of which may be gone first.
+class Attempt {
+ public:
+  // The thread's: hands over its result.
+  void finish(Result<std::unique_ptr<Communicator>> result) {
+    std::lock_guard lock(mutex_);
+    if (abandoned_) return;
+    result_ = std::move(result);
+    done_.notify_one();
+  }
+  [[nodiscard]] bool abandoned() {
+    std::lock_guard lock(mutex_);
+    return abandoned_;
+  }
+  // The caller's: waits within `limit`.
+  Result<std::unique_ptr<Communicator>> wait(const WaitLimit& limit) {
+    const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+    std::unique_lock lock(mutex_);
+    while (!result_) {
+      Status status = limit.cancelled();
+      if (status.ok() && steady_clock().now() >= deadline) {
+        status = error(Code::Timeout,
+                       "the ranks of the cluster did not all come to NCCL's init within %lld ms",
+                       static_cast<long long>(limit.timeout_ms));
+      }
+      if (!status.ok()) {
+        abandoned_ = true;
+        return status;
+      }
+      done_.wait_for(lock, kGlance);
+    }
+    return std::move(*result_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::optional<Result<std::unique_ptr<Communicator>>> result_;
+  bool abandoned_ = false;
+};
+
+class NcclLibrary : public Library {
+ public:
+  NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
+      : api_(std::move(api)), workspace_(std::move(workspace)) {}
+
+  [[nodiscard]] std::string name() const override { return api_->name; }
+  [[nodiscard]] std::string version() const override { return api_->version; }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    const bool small = type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
+    return is_valid(type) && is_valid(op) && type < DataType::Int16 &&
+           (!small || api_->version_code >= kFp8Version);
+  }
+
+  Result<UniqueId> unique_id(int /*n_ranks*/) override {
+    UniqueId id;
+    HETCCL_TRY(explain(*api_, api_->unique_id(&id), "ncclGetUniqueId", nullptr));
+    return id;
+  }
+
+  Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
+                                             Waker* /*waker*/, const WaitLimit& limit) override {
+    if (rank < 0 || rank >= n_ranks)
+      return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", rank, n_ranks);
+    auto attempt = std::make_shared<Attempt>();
+    std::thread([attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
+      attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
+    }).detach();
+    return attempt->wait(limit);
+  }
+
+ private:
+  static Result<std::unique_ptr<Communicator>> connect(const std::shared_ptr<const Api>& api,
+                                                       const std::shared_ptr<Workspace>& workspace,
+                                                       const UniqueId& id, int n_ranks, int rank,
+                                                       Attempt& attempt) {
+    workspace->make_current();
+    WarmUp warm_up(*workspace);
+    HETCCL_TRY(warm_up.reserve(n_ranks));
+    auto handle = std::make_shared<Handle>(api, workspace);
+    HETCCL_TRY(handle->open(id, n_ranks, rank));
+    auto communicator = std::make_unique<NcclCommunicator>(std::move(handle), n_ranks, rank);
+    HETCCL_TRY(warm_up.run(*communicator, n_ranks, [&] { return attempt.abandoned(); })
+                   .with("NCCL's first calls"));
+    return std::unique_ptr<Communicator>(std::move(communicator));
+  }
+
+  const std::shared_ptr<const Api> api_;
+  const std::shared_ptr<Workspace> workspace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
+                                           std::shared_ptr<Workspace> workspace) {
+  return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace));
+}
+
+}  // namespace hetccl::ccl

@@ -1,0 +1,36 @@
+// NCCL as a Library: the clusters of one GPU.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ccl/ccl.h"
+#include "ccl/nccl/api.h"
+
+namespace hetccl::ccl {
+
+/// What the adaptor needs of its GPU, and a seam's adaptor may not ask another seam for.
+/// Thread-safe.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+  /// Makes the GPU the calling thread's, for good.
+  virtual void make_current() = 0;
+  virtual Result<void*> allocate(size_t bytes) = 0;
+  virtual void free(void* memory) = 0;
+  /// A native stream for this thread's use until `release`.
+  virtual Result<void*> acquire_stream() = 0;
+  virtual void release_stream(void* stream) = 0;
+  /// Waits until all work of the stream is done; false when `give_up` says so first.
+  virtual bool drain(void* stream, const std::function<bool()>& give_up) = 0;
+};
+
+/// `init` runs on a thread of its own, which a failed attempt may leave behind until NCCL lets it
+/// go: NCCL has no deadlines, and communicators made to return at once start a thread at every call
+/// since 2.27. It also runs once whatever plans use, so that no later call connects, allocates or
+/// loads. Sums of int16 and uint16 do not exist; averages of integers wrap in the element's width
+/// before they are divided, and floating-point sums round as NCCL rounds.
+std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
+                                           std::shared_ptr<Workspace> workspace);
+
+}  // namespace hetccl::ccl

@@ -1,0 +1,92 @@
+#include "ccl/nccl/warm_up.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace hetccl::ccl::nccl {
+namespace {
+
+constexpr DataType kType = DataType::Float32;
+constexpr size_t kElement = 4;
+// Bytes of all ranks: latency, middle and bandwidth algorithms.
+constexpr size_t kSizes[] = {0, size_t{256} << 10, size_t{16} << 20};
+// Connections between all pairs of ranks are made ahead in clusters of up to so many.
+constexpr int kMaxPairs = 64;
+
+Status nobody_waits() {
+  return error(Code::Aborted, "nobody waits for it any more");
+}
+
+}  // namespace
+
+WarmUp::~WarmUp() {
+  if (stream_ != nullptr) workspace_.release_stream(stream_);
+  if (memory_ != nullptr) workspace_.free(memory_);
+}
+
+Status WarmUp::reserve(int n_ranks) {
+  half_ = *std::max_element(std::begin(kSizes), std::end(kSizes)) +
+          static_cast<size_t>(n_ranks) * kElement;
+  HETCCL_ASSIGN(stream_, workspace_.acquire_stream());
+  HETCCL_ASSIGN(void* memory, workspace_.allocate(2 * half_));
+  memory_ = static_cast<std::byte*>(memory);
+  return {};
+}
+
+Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
+                   const std::function<bool()>& give_up) {
+  Status status = enqueue(communicator, n_ranks, give_up);
+  const auto stop = [&] { return give_up() || !communicator.async_error().ok(); };
+  const bool drained = status.ok() && workspace_.drain(stream_, stop);
+  if (status.ok()) status = communicator.async_error();
+  if (status.ok() && !drained) status = nobody_waits();
+  if (!status.ok()) communicator.abort();
+  return status;
+}
+
+Status WarmUp::enqueue(NcclCommunicator& communicator, int n_ranks,
+                       const std::function<bool()>& give_up) {
+  for (const size_t bytes : kSizes) {
+    if (give_up()) return nobody_waits();
+    const size_t count = bytes / kElement / static_cast<size_t>(n_ranks);
+    HETCCL_TRY(enqueue_size(communicator, n_ranks, std::max(count, size_t{1})));
+  }
+  return enqueue_pairs(communicator, n_ranks);
+}
+
+Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t count) {
+  std::byte* results = memory_ + half_;
+  const size_t whole = count * static_cast<size_t>(n_ranks);
+  for (const RedOp op : {RedOp::Sum, RedOp::Avg, RedOp::PreMulSum}) {
+    HETCCL_TRY(communicator.all_reduce(memory_, results, whole, kType, {op}, stream_));
+  }
+  std::vector<Shard> shards;
+  for (int r = 0; r < n_ranks; ++r) {
+    const size_t offset = static_cast<size_t>(r) * count * kElement;
+    shards.push_back({r, memory_ + offset, results + offset, count, -1});
+  }
+  const Reducer sum{RedOp::Sum};
+  for (const bool together : {true, false}) {  // in one call, as a group
+    for (Shard& shard : shards) shard.follows = together;
+    HETCCL_TRY(communicator.reduce(shards, kType, sum, stream_));
+    HETCCL_TRY(communicator.broadcast(shards, kType, stream_));
+  }
+  const Shard rooted{0, memory_, results, whole};
+  HETCCL_TRY(communicator.reduce({&rooted, 1}, kType, sum, stream_));
+  HETCCL_TRY(communicator.broadcast({&rooted, 1}, kType, stream_));
+  return communicator.barrier(stream_);
+}
+
+Status WarmUp::enqueue_pairs(NcclCommunicator& communicator, int n_ranks) {
+  if (n_ranks > kMaxPairs) return {};
+  std::vector<Shard> shards;
+  for (int from = 0; from < n_ranks; ++from) {
+    for (int to = 0; to < n_ranks; ++to) {
+      std::byte* received = memory_ + half_ + static_cast<size_t>(from) * kElement;
+      shards.push_back({from, memory_ + static_cast<size_t>(to) * kElement, received, 1, to});
+    }
+  }
+  return communicator.broadcast(shards, kType, stream_);
+}
+
+}  // namespace hetccl::ccl::nccl

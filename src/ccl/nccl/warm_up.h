@@ -1,0 +1,36 @@
+// A communicator's first calls, which connect, allocate and load.
+#pragma once
+
+#include <functional>
+
+#include "ccl/nccl/communicator.h"
+
+namespace hetccl::ccl::nccl {
+
+/// Runs every call that plans use, in the sizes for which NCCL has other algorithms.
+class WarmUp {
+ public:
+  explicit WarmUp(Workspace& workspace) : workspace_(workspace) {}
+  ~WarmUp();
+  WarmUp(const WarmUp&) = delete;
+  WarmUp& operator=(const WarmUp&) = delete;
+
+  /// Memory and a stream: before the communicator exists, since allocating may wait for a device
+  /// where other ranks' calls wait for this one.
+  Status reserve(int n_ranks);
+  /// Collective; waits until all calls are done. Once `give_up` says so, or a call has failed, it
+  /// aborts the communicator, for freeing waits for what has not drained.
+  Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
+
+ private:
+  Status enqueue(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
+  Status enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t count);
+  Status enqueue_pairs(NcclCommunicator& communicator, int n_ranks);
+
+  Workspace& workspace_;
+  void* stream_ = nullptr;
+  std::byte* memory_ = nullptr;
+  size_t half_ = 0;  // inputs, then as much for results
+};
+
+}  // namespace hetccl::ccl::nccl

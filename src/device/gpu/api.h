@@ -1,0 +1,69 @@
+// A GPU vendor's runtime as a table of calls with neutral names and types: CUDA's here; HIP has the
+// same calls. The one Device over it (gpu_device.h) knows no vendor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dynlib.h"
+#include "base/status.h"
+
+namespace hetccl::device::gpu {
+
+/// Calls return 0, or what `error_text` explains; handles are the vendor's own. All but the first
+/// block work on the calling thread's context. Thread-safe.
+struct Api {
+  std::string vendor;   ///< "cuda"
+  std::string version;  ///< of the driver, e.g. "13.0"
+  std::string path;     ///< of the library
+  std::function<const char*(int)> error_text;
+
+  std::function<int(int* count)> device_count;
+  std::function<int(char* text, int bytes, int device)> device_name, device_bus_id;
+  std::function<int(std::string* architecture, int device)> device_architecture;
+  std::function<int(int* count, int device)> device_multiprocessors;
+  std::function<int(void** context, int device)> retain_context;  ///< that of all its users
+  std::function<int(int device)> release_context;
+  std::function<int(void** context)> get_context;  ///< null: the thread has none
+  std::function<int(void* context)> set_context;
+  std::function<int(int* device)> current_device;  ///< of the thread's context
+
+  std::function<int(void** memory, size_t bytes)> allocate;
+  std::function<int(void* memory)> free;
+  /// Page-locked, mapped into every device under its host address.
+  std::function<int(void** memory, size_t bytes)> allocate_pinned;
+  std::function<int(void* memory)> free_pinned;
+  std::function<int(void** stream)> create_stream;  ///< independent of the default stream
+  std::function<int(void* stream)> destroy_stream;  ///< its work goes on
+  std::function<int(void** event)> create_event;    ///< without a time
+  std::function<int(void* event)> destroy_event;
+  std::function<int(void* event, void* stream)> record;
+  std::function<int(void* stream, void* event)> wait;
+  /// The stream waits until int32_t(*word - value) >= 0; it writes after all its work before. Empty
+  /// where the runtime has no such calls.
+  std::function<int(void* stream, void* word, uint32_t value)> wait_word, write_word;
+  std::function<int(void* dst, const void* src, size_t bytes, void* stream)> copy;
+  std::function<int(void* stream, void (*function)(void*), void* argument)> call_host;
+  std::function<int(void** module, const void* image)> load_module;
+  std::function<int(void* module)> unload_module;
+  /// Of a module, and all that its first launch would load.
+  std::function<int(void** kernel, void* module, const char* name)> find_kernel;
+  std::function<int(void* kernel, unsigned blocks, unsigned threads, void* stream,
+                    void** arguments)>
+      launch;
+
+  std::vector<DynLib> libraries;  ///< keep the calls valid
+};
+
+/// CUDA's driver, which every process that uses CUDA has loaded, whatever runtime it was built
+/// with. Unsupported with the reason where there is none, or no GPU. Not for forked children.
+Result<std::shared_ptr<const Api>> load_cuda();
+
+/// The device of the calling thread's context, or -1; initialises nothing.
+int current_device(const Api& api);
+
+}  // namespace hetccl::device::gpu

@@ -1,0 +1,299 @@
+#include "device/gpu/gpu_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "device/gpu/program.h"
+#include "device/kernels/build.h"
+
+namespace hetccl::device {
+namespace {
+
+using gpu::Api;
+using gpu::check;
+
+// The calling thread's context is its own business: it is the device's while this lives.
+class Current {
+ public:
+  Current(const Api& api, void* context) : api_(api) {
+    changed_ = api_.get_context(&previous_) != 0 || previous_ != context;
+    if (changed_) api_.set_context(context);
+  }
+  ~Current() {
+    if (changed_) api_.set_context(previous_);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Api& api_;
+  void* previous_ = nullptr;
+  bool changed_ = false;
+};
+
+// The device's context, held as long as anything of it is in use.
+class Context {
+ public:
+  Context(std::shared_ptr<const Api> api, int device) : api_(std::move(api)), device_(device) {}
+  ~Context() {
+    if (handle_ != nullptr) api_->release_context(device_);
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Status retain() {
+    return check(*api_, api_->retain_context(&handle_, device_), "opening the device");
+  }
+  [[nodiscard]] const Api& api() const { return *api_; }
+  [[nodiscard]] Current current() const { return {*api_, handle_}; }
+  void make_current() const { api_->set_context(handle_); }
+
+ private:
+  const std::shared_ptr<const Api> api_;
+  const int device_;
+  void* handle_ = nullptr;
+};
+
+class GpuStream : public Stream {
+ public:
+  GpuStream(const Context& context, void* native, bool owned)
+      : context_(context), native_(native), owned_(owned) {}
+  ~GpuStream() override {
+    if (!owned_) return;
+    const Current current = context_.current();
+    context_.api().destroy_stream(native_);
+  }
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
+  [[nodiscard]] void* native() const override { return native_; }
+
+ private:
+  const Context& context_;
+  void* const native_;
+  const bool owned_;
+};
+
+class GpuEvent : public Event {
+ public:
+  GpuEvent(const Context& context, void* native) : context_(context), native_(native) {}
+  ~GpuEvent() override {
+    const Current current = context_.current();
+    context_.api().destroy_event(native_);
+  }
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
+  [[nodiscard]] void* native() const { return native_; }
+
+ private:
+  const Context& context_;
+  void* const native_;
+};
+
+void* native_of(const Event& event) {
+  return static_cast<const GpuEvent&>(event).native();
+}
+
+class TableDevice : public GpuDevice {
+ public:
+  explicit TableDevice(std::shared_ptr<const Api> api, const GpuOptions& options)
+      : options_(options), api_(*api), context_(std::move(api), options.index) {}
+  ~TableDevice() override {
+    const Current current = context_.current();
+    program_.reset();
+  }
+  TableDevice(const TableDevice&) = delete;
+  TableDevice& operator=(const TableDevice&) = delete;
+
+  Status open();
+  void make_current() override { context_.make_current(); }
+
+  [[nodiscard]] uint32_t capabilities() const override {
+    return kDefaultStream | (program_ != nullptr ? kKernels : 0U);
+  }
+  [[nodiscard]] std::string vendor() const override { return api_.vendor; }
+  [[nodiscard]] std::string model() const override { return model_; }
+  [[nodiscard]] std::string architecture() const override { return architecture_; }
+  [[nodiscard]] std::string bus_id() const override { return bus_id_; }
+
+  Result<void*> allocate(size_t bytes) override {
+    const Current current = context_.current();
+    void* memory = nullptr;
+    HETCCL_TRY(check(api_, api_.allocate(&memory, std::max(bytes, size_t{1})), "allocating")
+                   .with(format("%zu bytes of device memory", bytes)));
+    return memory;
+  }
+  void free(void* memory) override {
+    const Current current = context_.current();
+    api_.free(memory);
+  }
+  Result<void*> allocate_pinned(size_t bytes) override {
+    const Current current = context_.current();
+    void* memory = nullptr;
+    HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, std::max(bytes, size_t{1})), "allocating")
+                   .with(format("%zu bytes of pinned memory", bytes)));
+    return std::memset(memory, 0, bytes);
+  }
+  void free_pinned(void* memory) override {
+    const Current current = context_.current();
+    api_.free_pinned(memory);
+  }
+
+  Result<std::unique_ptr<Stream>> create_stream() override {
+    const Current current = context_.current();
+    void* native = nullptr;
+    HETCCL_TRY(check(api_, api_.create_stream(&native), "creating a stream"));
+    return std::unique_ptr<Stream>(std::make_unique<GpuStream>(context_, native, true));
+  }
+  Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
+    return std::unique_ptr<Stream>(std::make_unique<GpuStream>(context_, native, false));
+  }
+  Result<std::unique_ptr<Event>> create_event() override {
+    const Current current = context_.current();
+    void* native = nullptr;
+    HETCCL_TRY(check(api_, api_.create_event(&native), "creating an event"));
+    return std::unique_ptr<Event>(std::make_unique<GpuEvent>(context_, native));
+  }
+
+  Status record(Event& event, Stream& stream) override {
+    const Current current = context_.current();
+    return check(api_, api_.record(native_of(event), stream.native()), "recording an event");
+  }
+  Status wait(Stream& stream, Event& event) override {
+    const Current current = context_.current();
+    return check(api_, api_.wait(stream.native(), native_of(event)), "waiting for an event");
+  }
+  Status wait_flag(Stream& stream, Flag& flag, uint32_t value) override {
+    const Current current = context_.current();
+    const int code = stream_words_ ? api_.wait_word(stream.native(), &flag.word, value)
+                                   : launch_flag(program_->wait_flag(), stream, flag, value);
+    return check(api_, code, "waiting for a flag");
+  }
+  Status write_flag(Stream& stream, Flag& flag, uint32_t value) override {
+    const Current current = context_.current();
+    const int code = stream_words_ ? api_.write_word(stream.native(), &flag.word, value)
+                                   : launch_flag(program_->write_flag(), stream, flag, value);
+    return check(api_, code, "writing a flag");
+  }
+  Status copy(Stream& stream, void* dst, const void* src, size_t bytes) override {
+    if (bytes == 0) return {};
+    const Current current = context_.current();
+    return check(api_, api_.copy(dst, src, bytes, stream.native()), "copying");
+  }
+  Status reduce(Stream& stream, const Reduction& reduction) override;
+  Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
+    const Current current = context_.current();
+    return check(api_, api_.call_host(stream.native(), function, argument), "calling the host");
+  }
+
+  bool progress() override { return false; }
+
+ private:
+  Status describe();
+  Status load_kernels();
+  Status try_stream_words();
+  int launch_flag(void* kernel, Stream& stream, Flag& flag, uint32_t value) {
+    void* word = &flag.word;
+    std::array<void*, 2> arguments = {&word, &value};
+    return api_.launch(kernel, 1, 1, stream.native(), arguments.data());
+  }
+
+  const GpuOptions options_;
+  const Api& api_;
+  Context context_;
+  std::string model_, architecture_, bus_id_;
+  unsigned max_blocks_ = 1;
+  bool stream_words_ = false;  // else one-thread kernels poll and write flags
+  std::unique_ptr<gpu::Program> program_;
+};
+
+Status TableDevice::open() {
+  HETCCL_TRY(context_.retain());
+  const Current current = context_.current();
+  HETCCL_TRY(describe());
+  HETCCL_TRY(load_kernels());
+  HETCCL_TRY(try_stream_words());
+  if (!stream_words_ && program_ == nullptr) {
+    return error(Code::Unsupported,
+                 "streams of %s cannot wait for flags, and there is no compiler for a kernel that "
+                 "does",
+                 model_.c_str());
+  }
+  return {};
+}
+
+Status TableDevice::describe() {
+  std::array<char, 256> text{};
+  const int size = static_cast<int>(text.size());
+  HETCCL_TRY(check(api_, api_.device_name(text.data(), size, options_.index), "its name"));
+  model_ = text.data();
+  HETCCL_TRY(check(api_, api_.device_bus_id(text.data(), size, options_.index), "its bus id"));
+  bus_id_ = text.data();
+  HETCCL_TRY(
+      check(api_, api_.device_architecture(&architecture_, options_.index), "its architecture"));
+  int multiprocessors = 0;
+  HETCCL_TRY(check(api_, api_.device_multiprocessors(&multiprocessors, options_.index),
+                   "its multiprocessors"));
+  // Two blocks of a reduction fill a multiprocessor.
+  max_blocks_ = static_cast<unsigned>(options_.blocks > 0 ? options_.blocks
+                                                          : std::max(2 * multiprocessors, 1));
+  return {};
+}
+
+// A device whose kernels cannot be compiled is of use: others add for it.
+Status TableDevice::load_kernels() {
+  if (options_.compiler == nullptr) return {};
+  auto images = kernels::build(*options_.compiler, architecture_, kernels::Cache(options_.cache),
+                               options_.log);
+  if (!images.ok()) {
+    options_.log.warn("%s has no kernels: %s", model_.c_str(), images.status().message().c_str());
+    return {};
+  }
+  program_ = std::make_unique<gpu::Program>(api_);
+  return program_->load(images.value());
+}
+
+// Drivers say wrongly of some devices that they cannot: asking is trying.
+Status TableDevice::try_stream_words() {
+  if (!api_.wait_word || !api_.write_word) return {};
+  HETCCL_ASSIGN(auto stream, create_stream());
+  HETCCL_ASSIGN(void* memory, allocate_pinned(sizeof(Flag)));
+  stream_words_ = api_.write_word(stream->native(), memory, 1) == 0 &&
+                  api_.wait_word(stream->native(), memory, 1) == 0;
+  free_pinned(memory);  // waits for the stream
+  return {};
+}
+
+Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
+  HETCCL_TRY(validate(reduction));
+  if (program_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
+  if (reduction.count == 0) return {};
+  const Current current = context_.current();
+  kernels::Arguments arguments = kernels::arguments_of(reduction);
+  const size_t per_block = kernels::kThreads * kernels::kVectorBytes / size_of(reduction.type);
+  const size_t wanted = (reduction.count + per_block - 1) / per_block;
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(wanted, max_blocks_));
+  std::array<void*, 1> pointers = {&arguments};
+  void* kernel = program_->reduction(reduction.type, reduction.op);
+  return check(api_,
+               api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
+               "reducing");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Api> api,
+                                                   const GpuOptions& options) {
+  int devices = 0;
+  HETCCL_TRY(check(*api, api->device_count(&devices), "counting devices"));
+  if (options.index < 0 || options.index >= devices) {
+    return error(Code::InvalidArgument, "%s device %d: there are 0 to %d here", api->vendor.c_str(),
+                 options.index, devices - 1);
+  }
+  auto device = std::make_unique<TableDevice>(std::move(api), options);
+  HETCCL_TRY(device->open().with(format("device %d", options.index)));
+  return std::unique_ptr<GpuDevice>(std::move(device));
+}
+
+}  // namespace hetccl::device

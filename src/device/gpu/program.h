@@ -1,0 +1,45 @@
+// The kernels of one device, loaded.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "device/gpu/api.h"
+#include "device/kernels/kernels.h"
+
+namespace hetccl::device::gpu {
+
+/// "<what>: <the vendor's text>", or ok for 0.
+Status check(const Api& api, int code, const char* what);
+
+/// Immutable once loaded. All of it belongs to the context in which it was loaded.
+class Program {
+ public:
+  explicit Program(const Api& api) : api_(api) {}
+  /// In the device's context.
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// All kernels, and all that their first launches would load.
+  Status load(const kernels::Images& images);
+  [[nodiscard]] void* reduction(DataType type, RedOp op) const {
+    return reductions_[static_cast<size_t>(type)][static_cast<size_t>(op)];
+  }
+  [[nodiscard]] void* wait_flag() const { return wait_flag_; }
+  [[nodiscard]] void* write_flag() const { return write_flag_; }
+
+ private:
+  Result<void*> find(const std::string& name) const;
+
+  const Api& api_;
+  std::vector<void*> modules_;
+  std::array<std::array<void*, 6>, 66> reductions_{};  // by type and operator
+  void* wait_flag_ = nullptr;
+  void* write_flag_ = nullptr;
+};
+
+}  // namespace hetccl::device::gpu

@@ -1,0 +1,64 @@
+#include "device/kernels/build.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace hetccl::device::kernels {
+namespace {
+
+// As many at once as the machine has cores: a part takes a core for a second.
+Result<Images> compile_all(const Compiler& compiler, const std::string& architecture) {
+  Images images(kParts);
+  std::atomic<int> next{0};
+  std::mutex mutex;
+  Status failure;
+  const auto work = [&] {
+    for (int part = next++; part < kParts; part = next++) {
+      auto image = compile(compiler, source(), architecture, part);
+      std::lock_guard lock(mutex);
+      if (image.ok())
+        images[static_cast<size_t>(part)] = std::move(image).value();
+      else
+        failure = image.status();
+    }
+  };
+  const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kParts);
+  std::vector<std::thread> threads;
+  for (int i = 1; i < cores; ++i) threads.emplace_back(work);
+  work();
+  for (auto& thread : threads) thread.join();
+  HETCCL_TRY(std::move(failure));
+  return images;
+}
+
+}  // namespace
+
+std::string key_of(const Compiler& compiler, const std::string& architecture) {
+  unsigned char digest[crypto_hash_sha256_BYTES];
+  const std::string_view text = source();
+  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  std::string key = architecture + " " + compiler.name + " " + compiler.version;
+  for (const auto& option : compiler.options) key += " " + option;
+  key += ' ';
+  for (const unsigned char byte : digest) key += format("%02x", byte);
+  return key;
+}
+
+Result<Images> build(const Compiler& compiler, const std::string& architecture, const Cache& cache,
+                     const Log& log) {
+  const std::string key = key_of(compiler, architecture);
+  auto cached = cache.read(key);
+  if (cached.ok() && cached->size() == kParts) return cached;
+  log.debug("compiling kernels for %s: %s", architecture.c_str(),
+            cached.status().message().c_str());
+  HETCCL_ASSIGN(Images images, compile_all(compiler, architecture));
+  if (const Status written = cache.write(key, images); !written.ok())
+    log.info("compiled kernels are not kept: %s", written.message().c_str());
+  return images;
+}
+
+}  // namespace hetccl::device::kernels

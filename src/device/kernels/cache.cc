@@ -1,0 +1,146 @@
+#include "device/kernels/cache.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+namespace hetccl::device::kernels {
+namespace {
+
+// A file: this line, the key and every image, each behind its length, and the digest of all before.
+constexpr std::string_view kMagic = "hetccl kernels 1\n";
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kDigestBytes = crypto_hash_sha256_BYTES;
+
+std::string digest_of(std::string_view text) {
+  std::string digest(kDigestBytes, '\0');
+  crypto_hash_sha256(reinterpret_cast<unsigned char*>(digest.data()),
+                     reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  return digest;
+}
+
+void append(std::string& file, std::string_view field) {
+  const uint64_t bytes = field.size();
+  file.append(reinterpret_cast<const char*>(&bytes), sizeof bytes).append(field);
+}
+
+std::optional<std::string_view> take(std::string_view& rest) {
+  uint64_t bytes = 0;
+  if (rest.size() < sizeof bytes) return std::nullopt;
+  std::memcpy(&bytes, rest.data(), sizeof bytes);
+  rest.remove_prefix(sizeof bytes);
+  if (bytes > rest.size()) return std::nullopt;
+  const std::string_view field = rest.substr(0, bytes);
+  rest.remove_prefix(bytes);
+  return field;
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+Result<std::string> contents_of(const std::string& path) {
+  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (file.fd() < 0) return system_error(path, errno);
+  struct stat info{};
+  if (fstat(file.fd(), &info) != 0) return system_error(path, errno);
+  const bool own = S_ISREG(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0;
+  if (!own) {
+    return error(Code::SystemError, "%s: others than its user could have written it", path.c_str());
+  }
+  const auto bytes = static_cast<size_t>(info.st_size);
+  if (bytes > kMaxFileBytes) return error(Code::SystemError, "%s is too large", path.c_str());
+  std::string text(bytes, '\0');
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = ::read(file.fd(), text.data() + done, bytes - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return error(Code::SystemError, "%s is cut off", path.c_str());
+    done += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+Status write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return system_error("writing", errno);
+    text.remove_prefix(static_cast<size_t>(put));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Cache::path_of(const std::string& key) const {
+  const std::string digest = digest_of(key);
+  std::string name;
+  for (size_t i = 0; i < 12; ++i) name += format("%02x", static_cast<uint8_t>(digest[i]));
+  return folder_ + "/kernels-" + name;
+}
+
+Result<Images> Cache::read(const std::string& key) const {
+  if (folder_.empty()) return error(Code::SystemError, "there is no folder for compiled kernels");
+  const std::string path = path_of(key);
+  HETCCL_ASSIGN(const std::string text, contents_of(path));
+  const auto refuse = [&](const char* why) {
+    return error(Code::SystemError, "%s: %s", path.c_str(), why);
+  };
+  std::string_view rest(text);
+  if (!rest.starts_with(kMagic) || rest.size() < kMagic.size() + kDigestBytes)
+    return refuse("not of this version");
+  const std::string_view digest = rest.substr(rest.size() - kDigestBytes);
+  rest.remove_suffix(kDigestBytes);
+  if (digest_of(rest) != digest) return refuse("damaged");
+  rest.remove_prefix(kMagic.size());
+  const auto found = take(rest);
+  if (!found || *found != key) return refuse("made for something else");
+  Images images;
+  while (!rest.empty()) {
+    const auto image = take(rest);
+    if (!image) return refuse("malformed");
+    images.emplace_back(*image);
+  }
+  return images;
+}
+
+Status Cache::write(const std::string& key, const Images& images) const {
+  if (folder_.empty()) return {};
+  std::string text(kMagic);
+  append(text, key);
+  for (const auto& image : images) append(text, image);
+  text += digest_of(text);
+  std::error_code failure;
+  std::filesystem::create_directories(folder_, failure);
+  if (failure)
+    return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
+  std::string temporary = path_of(key) + ".XXXXXX";
+  const File file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.fd() < 0) return system_error(temporary, errno);
+  Status status = write_all(file.fd(), text);
+  if (status.ok() && std::rename(temporary.c_str(), path_of(key).c_str()) != 0)
+    status = system_error("renaming", errno);
+  if (!status.ok()) unlink(temporary.c_str());
+  return status.with(temporary);
+}
+
+}  // namespace hetccl::device::kernels

@@ -1,0 +1,47 @@
+#include "device/kernels/kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hetccl::device::kernels {
+namespace {
+
+// The type of the same width without a sign.
+DataType unsigned_of(DataType type) {
+  switch (type) {
+    case DataType::Int8:
+      return DataType::Uint8;
+    case DataType::Int16:
+      return DataType::Uint16;
+    case DataType::Int32:
+      return DataType::Uint32;
+    case DataType::Int64:
+      return DataType::Uint64;
+    default:
+      return type;
+  }
+}
+
+}  // namespace
+
+// What wraps has the same bits with and without a sign: reduce.cu has such kernels once.
+std::string name_of(DataType type, RedOp op) {
+  const bool wraps = op == RedOp::Sum || op == RedOp::Prod || op == RedOp::PreMulSum;
+  const DataType kind = wraps ? unsigned_of(type) : type;
+  std::string name = "hetccl_reduce_";
+  return name.append(hetccl::name_of(kind)).append("_").append(hetccl::name_of(op));
+}
+
+Arguments arguments_of(const Reduction& reduction) {
+  Arguments arguments;
+  arguments.dst = reduction.dst;
+  std::copy_n(reduction.srcs, reduction.n_srcs, arguments.srcs);
+  arguments.count = reduction.count;
+  static_assert(sizeof arguments.factor == sizeof reduction.factor.element);
+  std::memcpy(&arguments.factor, reduction.factor.element, sizeof arguments.factor);
+  arguments.divisor = reduction.divisor;
+  arguments.n_srcs = static_cast<uint32_t>(reduction.n_srcs);
+  return arguments;
+}
+
+}  // namespace hetccl::device::kernels

@@ -1,0 +1,43 @@
+// The device's kernels: one source in the common subset of CUDA and HIP (reduce.cu), carried as
+// text and compiled at run time for the device that is found.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/reduce.h"
+#include "base/types.h"
+
+namespace hetccl::device::kernels {
+
+/// What a reduction's kernel takes: the twin of reduce.cu's.
+struct Arguments {
+  void* dst = nullptr;
+  const void* srcs[Reduction::kMaxSources] = {};
+  uint64_t count = 0;
+  uint64_t factor = 0;
+  uint32_t divisor = 1;
+  uint32_t n_srcs = 0;
+};
+
+inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction
+inline constexpr size_t kVectorBytes = 16;
+inline constexpr const char* kWaitFlag = "hetccl_wait_flag";    ///< (word, value), one thread
+inline constexpr const char* kWriteFlag = "hetccl_write_flag";  ///< the same
+/// The source compiles in parts, each with -DHETCCL_PART=<0 ...>, side by side.
+inline constexpr int kParts = 10;
+
+/// The text of reduce.cu.
+std::string_view source();
+/// The kernel that reduces elements of `type` by `op`.
+std::string name_of(DataType type, RedOp op);
+/// `reduction` as its kernel takes it.
+Arguments arguments_of(const Reduction& reduction);
+
+/// The compiled parts, as the device's runtime loads them.
+using Images = std::vector<std::string>;
+
+}  // namespace hetccl::device::kernels

@@ -1,0 +1,96 @@
+// Where NVRTC is found, and its calls. Python's wheels keep it in a folder of their own, which
+// nothing but their loader knows: it is looked for beside what that loader has loaded.
+#include <algorithm>
+#include <filesystem>
+
+#include "device/kernels/compiler.h"
+
+namespace hetccl::device::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
+                                  "libnvrtc.so"};
+
+std::vector<std::string> places() {
+  std::vector<std::string> places = loaded_libraries("libnvrtc.so");
+  places.insert(places.end(), std::begin(kNames), std::end(kNames));
+  std::vector<std::string> folders;
+  for (const char* loaded : {"libcudart.so", "libnccl.so", "libtorch_cuda.so"}) {
+    for (const std::string& path : loaded_libraries(loaded)) {
+      const fs::path folder = fs::path(path).parent_path();
+      folders.push_back(folder);
+      // site-packages/{nvidia/<package>,torch}/lib
+      for (const fs::path& site : {folder.parent_path().parent_path(), folder / "../../nvidia"}) {
+        folders.push_back(site / "cu13/lib");
+        folders.push_back(site / "cuda_nvrtc/lib");
+      }
+    }
+  }
+  folders.emplace_back("/usr/local/cuda/lib64");
+  for (const std::string& folder : folders) {
+    for (const char* name : kNames) {
+      std::error_code failure;
+      const fs::path path = fs::path(folder) / name;
+      if (fs::exists(path, failure)) places.push_back(path);
+    }
+  }
+  return places;
+}
+
+// NVRTC looks for its builtins by name alone: a copy in memory is found wherever it came from.
+void load_builtins(const std::string& path, std::vector<DynLib>& libraries) {
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(fs::path(path).parent_path(), failure)) {
+    if (!entry.path().filename().string().starts_with("libnvrtc-builtins.so.")) continue;
+    const std::vector<std::string> name = {entry.path()};
+    if (auto builtins = DynLib::open(name); builtins.ok())
+      libraries.push_back(std::move(builtins).value());
+  }
+}
+
+template <typename Signature>
+bool find(const DynLib& library, const char* name, std::function<Signature>& call) {
+  auto* address = reinterpret_cast<Signature*>(library.symbol(name));
+  if (address == nullptr) return false;
+  call = address;
+  return true;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path) {
+  const auto names = path.empty() ? places() : std::vector<std::string>{path};
+  HETCCL_ASSIGN(DynLib library, DynLib::open(names));
+  auto compiler = std::make_shared<Compiler>();
+  compiler->name = "nvrtc";
+  compiler->path = library.path();
+  compiler->options = {"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"};
+  std::function<int(int*, int*)> version;
+  std::function<int(void**, const char*, const char*, int, const char* const*, const char* const*)>
+      create;
+  const bool complete = find(library, "nvrtcVersion", version) &&
+                        find(library, "nvrtcCreateProgram", create) &&
+                        find(library, "nvrtcCompileProgram", compiler->compile) &&
+                        find(library, "nvrtcGetProgramLogSize", compiler->log_bytes) &&
+                        find(library, "nvrtcGetProgramLog", compiler->log) &&
+                        find(library, "nvrtcGetCUBINSize", compiler->code_bytes) &&
+                        find(library, "nvrtcGetCUBIN", compiler->code) &&
+                        find(library, "nvrtcDestroyProgram", compiler->destroy) &&
+                        find(library, "nvrtcGetErrorString", compiler->error_text);
+  if (!complete) {
+    return error(Code::Unsupported, "%s is too old, or no NVRTC: hetccl needs 11.2 or newer",
+                 compiler->path.c_str());
+  }
+  compiler->create = [create](void** program, const char* source, const char* file) {
+    return create(program, source, file, 0, nullptr, nullptr);
+  };
+  int major = 0, minor = 0;
+  if (version(&major, &minor) == 0) compiler->version = format("%d.%d", major, minor);
+  load_builtins(compiler->path, compiler->libraries);
+  compiler->libraries.push_back(std::move(library));
+  return std::shared_ptr<const Compiler>(std::move(compiler));
+}
+
+}  // namespace hetccl::device::kernels

@@ -1,0 +1,121 @@
+// NCCL as a table that writes down its calls, for one rank. Nothing moves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ccl/nccl/nccl_library.h"
+
+namespace hetccl::fake {
+
+/// Thread-safe. Pointers are written as offsets from `base`.
+class FakeNccl {
+ public:
+  const std::byte* base = nullptr;
+  std::function<int()> on_init = [] { return ccl::nccl::kSuccess; };
+  int async_outcome = ccl::nccl::kSuccess;
+  int version_code = 22'800;
+
+  /// What was called since the last `take`.
+  std::vector<std::string> take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(calls_, {});
+  }
+
+  std::shared_ptr<const ccl::nccl::Api> api() {
+    auto api = std::make_shared<ccl::nccl::Api>();
+    api->name = "nccl";
+    api->version = "2.28.0";
+    api->version_code = version_code;
+    api->error_text = [](int) { return "an error"; };
+    api->last_error = [](void*) { return "in words"; };
+    api->unique_id = [](ccl::UniqueId* id) { return id->bytes[0] = 1, 0; };
+    api->init = [this](void** comm, int, ccl::UniqueId, int) {
+      const int outcome = on_init();
+      if (outcome == ccl::nccl::kSuccess) *comm = this;
+      return outcome;
+    };
+    api->destroy = [this](void*) { return note("destroy"); };
+    api->abort = [this](void*) { return note("abort"); };
+    api->async_error = [this](void*, int* outcome) { return *outcome = async_outcome, 0; };
+    api->group_start = [this] { return note("group {"); };
+    api->group_end = [this] { return note("}"); };
+    add_collectives(*api);
+    return api;
+  }
+
+ private:
+  void add_collectives(ccl::nccl::Api& api) {
+    api.all_reduce = [this](const void* s, void* r, size_t n, int t, int op, void*, void*) {
+      return note("all_reduce", {at(s), at(r), num(n), num(t), num(op)});
+    };
+    api.reduce_scatter = [this](const void* s, void* r, size_t n, int t, int op, void*, void*) {
+      return note("reduce_scatter", {at(s), at(r), num(n), num(t), num(op)});
+    };
+    api.reduce = [this](const void* s, void* r, size_t n, int t, int op, int root, void*, void*) {
+      return note("reduce", {at(s), at(r), num(n), num(t), num(op), num(root)});
+    };
+    api.broadcast = [this](const void* s, void* r, size_t n, int t, int root, void*, void*) {
+      return note("broadcast", {at(s), at(r), num(n), num(t), num(root)});
+    };
+    api.all_gather = [this](const void* s, void* r, size_t n, int t, void*, void*) {
+      return note("all_gather", {at(s), at(r), num(n), num(t)});
+    };
+    api.send = [this](const void* s, size_t n, int t, int peer, void*, void*) {
+      return note("send", {at(s), num(n), num(t), num(peer)});
+    };
+    api.recv = [this](void* r, size_t n, int t, int peer, void*, void*) {
+      return note("recv", {at(r), num(n), num(t), num(peer)});
+    };
+    api.create_premul_sum = [this](int* op, void*, int t, int residence, void*) {
+      *op = 5 + made_++;
+      return note("create_op", {num(t), num(residence)});
+    };
+    api.destroy_op = [this](int op, void*) { return note("destroy_op", {num(op)}); };
+  }
+
+  int note(const char* call, const std::vector<std::string>& arguments = {}) {
+    std::string text = call;
+    for (const auto& argument : arguments) text += " " + argument;
+    std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(text));
+    return ccl::nccl::kSuccess;
+  }
+  [[nodiscard]] std::string at(const void* pointer) const {
+    return pointer == nullptr ? "null"
+                              : "+" + std::to_string(static_cast<const std::byte*>(pointer) - base);
+  }
+  template <typename Number>
+  static std::string num(Number number) {
+    return std::to_string(number);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> calls_;
+  int made_ = 0;
+};
+
+/// Host memory, and streams that are always empty.
+class FakeWorkspace : public ccl::Workspace {
+ public:
+  void make_current() override {}
+  Result<void*> allocate(size_t bytes) override { return ::operator new(bytes); }
+  void free(void* memory) override { ::operator delete(memory); }
+  Result<void*> acquire_stream() override { return static_cast<void*>(this); }
+  void release_stream(void* /*stream*/) override {}
+  bool drain(void* /*stream*/, const std::function<bool()>& give_up) override {
+    while (stuck && !give_up()) std::this_thread::yield();
+    return !stuck;
+  }
+  std::atomic<bool> stuck{false};
+};
+
+}  // namespace hetccl::fake

@@ -1,0 +1,141 @@
+#include "gpu/gpu.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace hetccl::gpu_tests {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace device;
+
+constexpr auto kDeadline = std::chrono::seconds(20);
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Where tools/setup has put the wheel, and tools/gpu-test finds torch's.
+std::string wheel() {
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(HETCCL_SOURCE_DIR "/.venv/lib", failure)) {
+    const fs::path path = entry.path() / "site-packages/nvidia/cu13/lib/libnvrtc.so.13";
+    if (fs::exists(path, failure)) return path;
+  }
+  return "";
+}
+
+// Pinned memory of the calling thread, kept for good: freeing it waits for all GPUs, of which one
+// may run a collective that waits for this thread's.
+void* staging(Device& device, size_t bytes) {
+  thread_local void* memory = nullptr;
+  thread_local size_t room = 0;
+  if (bytes > room) {
+    room = std::max(2 * bytes, size_t{1} << 20);
+    auto made = device.allocate_pinned(room);
+    REQUIRE(made.ok());
+    memory = made.value();
+  }
+  return memory;
+}
+
+void copy_and_wait(Device& device, void* dst, const void* src, size_t bytes) {
+  auto stream = device.create_stream();
+  REQUIRE(stream.ok());
+  REQUIRE(device.copy(**stream, dst, src, bytes).ok());
+  REQUIRE(drain(device, **stream));
+}
+
+}  // namespace
+
+bool wanted() {
+  return variable("HETCCL_TEST_GPU") == "1";
+}
+
+std::shared_ptr<const gpu::Api> runtime() {
+  static const auto loaded = [] {
+    auto api = gpu::load_cuda();
+    int devices = 0;
+    if (api.ok()) api.value()->device_count(&devices);
+    // What threads keep outlives the devices that a test opens.
+    void* context = nullptr;
+    for (int i = 0; i < devices; ++i) api.value()->retain_context(&context, i);
+    return api;
+  }();
+  if (loaded.ok()) return loaded.value();
+  if (wanted()) FAIL("a GPU is wanted: " << loaded.status().message());
+  MESSAGE("SKIPPED, no GPU here: " << loaded.status().message());
+  return nullptr;
+}
+
+int count() {
+  int devices = 0;
+  const auto api = runtime();
+  if (api != nullptr) api->device_count(&devices);
+  return devices;
+}
+
+std::shared_ptr<const kernels::Compiler> compiler() {
+  static const auto loaded = [] {
+    const std::string given = variable("HETCCL_TEST_NVRTC");
+    return kernels::load_nvrtc(!given.empty() ? given : wheel());
+  }();
+  if (loaded.ok()) return loaded.value();
+  if (wanted()) FAIL("a compiler is wanted: " << loaded.status().message());
+  MESSAGE("SKIPPED, no NVRTC here: " << loaded.status().message());
+  return nullptr;
+}
+
+std::unique_ptr<GpuDevice> open(int index, std::shared_ptr<const gpu::Api> api, int64_t blocks) {
+  GpuOptions options;
+  options.index = index;
+  options.blocks = blocks;
+  options.compiler = compiler();
+  // One for all test programs, so that they compile once.
+  options.cache = fs::temp_directory_path() / "hetccl-test-kernels";
+  auto made = make_gpu_device(api != nullptr ? std::move(api) : runtime(), options);
+  if (!made.ok()) FAIL(made.status().message());
+  return std::move(made).value();
+}
+
+void upload(Device& device, void* memory, const void* host, size_t bytes) {
+  if (bytes == 0) return;
+  void* pinned = staging(device, bytes);
+  std::memcpy(pinned, host, bytes);
+  copy_and_wait(device, memory, pinned, bytes);
+}
+
+void download(Device& device, void* host, const void* memory, size_t bytes) {
+  if (bytes == 0) return;
+  void* pinned = staging(device, bytes);
+  copy_and_wait(device, pinned, memory, bytes);
+  std::memcpy(host, pinned, bytes);
+}
+
+bool drain(Device& device, Stream& stream) {
+  thread_local Flag* flag = nullptr;
+  thread_local uint32_t turn = 0;
+  if (flag == nullptr) {
+    auto made = device.allocate_pinned(sizeof(Flag));
+    if (!made.ok()) return false;
+    flag = static_cast<Flag*>(made.value());
+  }
+  if (!device.write_flag(stream, *flag, ++turn).ok()) return false;
+  const TimePoint end = steady_clock().now() + kDeadline;
+  while (!flag->reached(turn)) {
+    if (steady_clock().now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace hetccl::gpu_tests

@@ -1,0 +1,31 @@
+// The GPUs of the machine, for tests: opened as hetccl opens them, with copies that wait.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/gpu/gpu_device.h"
+
+namespace hetccl::gpu_tests {
+
+/// Null without a GPU. HETCCL_TEST_GPU=1, which tools/gpu-test sets, makes that a failure.
+std::shared_ptr<const device::gpu::Api> runtime();
+/// How many GPUs there are.
+int count();
+/// Whether the tests of all devices run on GPUs alone.
+bool wanted();
+/// NVRTC: HETCCL_TEST_NVRTC, the tree's own .venv, or as hetccl finds it; null without one.
+std::shared_ptr<const device::kernels::Compiler> compiler();
+
+/// Device `index` over `api`, by default the machine's; fails the test when it cannot be opened.
+std::unique_ptr<device::GpuDevice> open(int index = 0,
+                                        std::shared_ptr<const device::gpu::Api> api = nullptr,
+                                        int64_t blocks = 0);
+
+/// Copy between the host and the device's memory, and wait.
+void upload(device::Device& device, void* memory, const void* host, size_t bytes);
+void download(device::Device& device, void* host, const void* memory, size_t bytes);
+/// Waits for a stream; false after twenty seconds.
+[[nodiscard]] bool drain(device::Device& device, device::Stream& stream);
+
+}  // namespace hetccl::gpu_tests
