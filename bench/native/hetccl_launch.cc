@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
     const size_t before = taken.load();
     const double start = bench::now();
     for (int i = 0; i < kCalls; ++i) {
-      bench::check(
-          hetcclAllReduce(in, out, 2, hetcclFloat32, hetcclSum, ranks.comm(), stream), "launch");
+      bench::check(hetcclAllReduce(in, out, 2, hetcclFloat32, hetcclSum, ranks.comm(), stream),
+                   "launch");
     }
     const double end = bench::now();
     if (b >= 0) seconds.push_back((end - start) / kCalls), memory += taken.load() - before;

@@ -15,10 +15,9 @@ int messages(HetcclRanks& ranks, int repeats, size_t count) {
   const bool sends = ranks.rank() == 0;
   Buffer data(count, sends ? 1 : 0);
   const auto run = [&] {
-    bench::check(
-        sends ? hetcclSend(data.data(), count, hetcclFloat32, 1, ranks.comm(), nullptr)
-              : hetcclRecv(data.data(), count, hetcclFloat32, 0, ranks.comm(), nullptr),
-        "a message");
+    bench::check(sends ? hetcclSend(data.data(), count, hetcclFloat32, 1, ranks.comm(), nullptr)
+                       : hetcclRecv(data.data(), count, hetcclFloat32, 0, ranks.comm(), nullptr),
+                 "a message");
   };
   bench::Report report;
   const auto times = bench::time(ranks, repeats, 1, run);
@@ -42,23 +41,28 @@ class Collectives {
     hetcclComm_t comm = ranks_.comm();
     float *full = full_.data(), *other = other_.data(), *piece = piece_.data();
     const auto type = hetcclFloat32;
-    row(report, "all_reduce", repeats,
+    row(
+        report, "all_reduce", repeats,
         [=, this] {
           return hetcclAllReduce(full, other, full_.size(), type, hetcclSum, comm, nullptr);
         },
         [&] { return other_.holds(sum_); });
-    row(report, "all_gather", repeats,
+    row(
+        report, "all_gather", repeats,
         [=, this] { return hetcclAllGather(piece, other, part_, type, comm, nullptr); },
         [&] { return pieces_of_all(); });
-    row(report, "reduce_scatter", repeats,
+    row(
+        report, "reduce_scatter", repeats,
         [=, this] {
           return hetcclReduceScatter(full, piece, part_, type, hetcclSum, comm, nullptr);
         },
         [&] { return piece_.holds(sum_); });
-    row(report, "all_to_all", repeats,
+    row(
+        report, "all_to_all", repeats,
         [=, this] { return hetcclAllToAll(full, other, part_, type, comm, nullptr); },
         [&] { return pieces_of_all(); });
-    row(report, "broadcast", repeats,
+    row(
+        report, "broadcast", repeats,
         [=, this] { return hetcclBroadcast(full, full, full_.size(), type, 0, comm, nullptr); },
         [&] { return full_.holds(1); });
   }

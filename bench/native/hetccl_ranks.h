@@ -1,5 +1,5 @@
-// A rank of hetccl for the programs of `make bench`. RANK, WORLD_SIZE and MEET, a file in which rank
-// 0 leaves the unique id, come from the environment.
+// A rank of hetccl for the programs of `make bench`. RANK, WORLD_SIZE and MEET, a file in which
+// rank 0 leaves the unique id, come from the environment.
 #pragma once
 
 #include <hetccl/hetccl.h>

@@ -31,7 +31,8 @@ class MpiRanks {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MpiRanks ranks;
-  const int status = argc < 3 ? 2 : bench::all_reduces(ranks, std::atoi(argv[1]), argc - 2, argv + 2);
+  const int status =
+      argc < 3 ? 2 : bench::all_reduces(ranks, std::atoi(argv[1]), argc - 2, argv + 2);
   MPI_Finalize();
   return status;
 }
