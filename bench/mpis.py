@@ -21,6 +21,8 @@ class Mpi:
     header_of: str
     library: str
     launcher: tuple[str, ...]
+    binding: tuple[str, ...] = ()  # each rank to a core of its own, where it is not the default
+    crowding: tuple[str, ...] = ()  # what it takes to start more ranks than cores
     environment: dict[str, str] = field(default_factory=dict)
     crowded: dict[str, str] = field(default_factory=dict)  # with more ranks than cores
 
@@ -47,8 +49,10 @@ class Mpi:
 
     def argv(self, ranks: int, program: list[str]) -> list[str]:
         """The command that starts so many ranks here."""
-        return [str(self.prefix / "bin" / self.launcher[0]), *self.launcher[1:], "-n", str(ranks),
-                *program]  # fmt: skip
+        crowd = ranks > (os.cpu_count() or 1)
+        binding = self.crowding if crowd else self.binding
+        return [str(self.prefix / "bin" / self.launcher[0]), *self.launcher[1:], *binding,
+                "-n", str(ranks), *program]  # fmt: skip
 
     def env(self, ranks: int) -> dict[str, str]:
         """What it takes to run from where it is."""
@@ -58,24 +62,36 @@ class Mpi:
 
 
 MPIS = (
-    # Its ABI is MPICH's, and so is the header.
     Mpi(
-        "Intel MPI",
-        "impi-rt",
-        "mpich",
-        "libmpi.so.12",
-        ("mpiexec.hydra",),
-        {"I_MPI_ROOT": "{prefix}", "I_MPI_FABRICS": "shm"},
-        {"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "3"},
+        name="Intel MPI",
+        package="impi-rt",
+        header_of="mpich",  # its ABI is MPICH's
+        library="libmpi.so.12",
+        launcher=("mpiexec.hydra",),
+        environment={"I_MPI_ROOT": "{prefix}", "I_MPI_FABRICS": "shm"},
+        crowded={"I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "3"},
     ),
-    Mpi("MPICH", "mpich", "mpich", "libmpi.so.12", ("mpiexec.hydra",)),
     Mpi(
-        "Open MPI",
-        "openmpi",
-        "openmpi",
-        "libmpi.so.40",
-        ("mpiexec", "--allow-run-as-root", "--oversubscribe"),
-        {"OPAL_PREFIX": "{prefix}", "PRTE_PREFIX": "{prefix}", "PMIX_PREFIX": "{prefix}"},
-        {"OMPI_MCA_mpi_yield_when_idle": "1"},
+        name="MPICH",
+        package="mpich",
+        header_of="mpich",
+        library="libmpi.so.12",
+        launcher=("mpiexec.hydra",),
+        binding=("-bind-to", "core"),
+    ),
+    Mpi(
+        name="Open MPI",
+        package="openmpi",
+        header_of="openmpi",
+        library="libmpi.so.40",
+        launcher=("mpiexec", "--allow-run-as-root"),
+        binding=("--bind-to", "core"),
+        crowding=("--oversubscribe",),
+        environment={
+            "OPAL_PREFIX": "{prefix}",
+            "PRTE_PREFIX": "{prefix}",
+            "PMIX_PREFIX": "{prefix}",
+        },
+        crowded={"OMPI_MCA_mpi_yield_when_idle": "1"},
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -51,8 +52,16 @@ def build_with_hetccl(program: str) -> Path:
     return build(program, f"-I{package}/include", f"-L{lib}", "-lhetccl", f"-Wl,-rpath,{lib}")
 
 
+def bound(argv: list[str], rank: int, ranks: int) -> list[str]:
+    """To a core of its own, as launchers of MPI do it while there are enough."""
+    cores = sorted(os.sched_getaffinity(0))
+    if ranks > len(cores) or shutil.which("taskset") is None:
+        return argv
+    return ["taskset", "-c", str(cores[rank]), *argv]
+
+
 def run_ranks(
-    place: Place, hosts: Iterable[int], argv: list[str], timeout: float, **given: str
+    place: Place, hosts: Iterable[int], argv: list[str], timeout: float, bind: bool = False
 ) -> Numbers:
     """Starts a rank of a program on each of `hosts`: what rank 0 printed."""
     ranks = list(hosts)
@@ -66,9 +75,9 @@ def run_ranks(
                 "ADDRESS": place.address,
                 "PORT": PORT,
                 "HETCCL_SOCKET_IFNAME": f"={place.interface}",
-                **given,
             }
-            workers.append(place.start(host, argv, env, out if rank == 0 else None))
+            command = bound(argv, rank, len(ranks)) if bind else argv
+            workers.append(place.start(host, command, env, out if rank == 0 else None))
         finish(workers, " ".join(argv), timeout)
         out.seek(0)
         return dict(json.loads(out.read().splitlines()[-1]))
@@ -136,7 +145,7 @@ def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
             arguments = [str(BATCHES), *map(str, sizes)]
             runs: dict[str, Callable[[], Numbers | str]] = {
                 "hetccl": lambda n=ranks, more=arguments: run_ranks(  # type: ignore[misc]
-                    place, [0] * n, [ours, *more], options.timeout
+                    place, [0] * n, [ours, *more], options.timeout, bind=True
                 )
             }
             for mpi in MPIS:
