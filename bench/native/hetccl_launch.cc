@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   std::vector<double> seconds;
   size_t memory = 0;
   const int batches = std::atoi(argv[1]);
+  seconds.reserve(static_cast<size_t>(batches));
   for (int b = -kWarmUps; b < batches; ++b) {
     ranks.barrier();
     const size_t before = taken.load();
