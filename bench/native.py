@@ -7,9 +7,11 @@ shaped, against plain sockets and what the processors can do; what a launch cost
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -85,21 +87,27 @@ def run_ranks(
 
 def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers | str:
     """The same under an MPI's launcher; or why it did not run."""
+    launcher = subprocess.Popen(
+        mpi.argv(ranks, program),
+        env={**os.environ, **mpi.env(ranks)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            mpi.argv(ranks, program),
-            env={**os.environ, **mpi.env(ranks)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        said, _ = launcher.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        launcher.terminate()  # a launcher that is killed leaves its ranks behind
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
         return f"not done within {timeout:.0f} s"
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    if done.returncode != 0 or not lines:
-        return lines[-1] if lines else f"exit status {done.returncode}"
+    lines = [line for line in said.splitlines() if line.strip()]
+    if launcher.returncode != 0 or not lines:
+        return lines[-1] if lines else f"exit status {launcher.returncode}"
     return dict(json.loads(lines[-1]))
 
 
