@@ -7,7 +7,7 @@ SHELL := /bin/bash
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
-	@echo "make bench   measure hetccl and Gloo side by side over an emulated 1 Gbit/s link"
+	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
 	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
@@ -25,6 +25,7 @@ test:
 	@tools/test $(ARGS)
 
 bench: setup
+	@tools/setup --mpi
 	@.venv/bin/python bench/run.py $(ARGS)
 
 soak: setup

@@ -58,6 +58,13 @@ class Communicator {
   /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).
   virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type,
                             const Reducer& how, void* stream) = 0;
+  /// The same by a caller that will wait, on a stream that is empty: true where it is complete on
+  /// return, since the others called at the same time; else it goes on on `stream`.
+  virtual Result<bool> all_reduce_at_once(const void* send, void* recv, size_t count, DataType type,
+                                          const Reducer& how, void* stream) {
+    HETCCL_TRY(all_reduce(send, recv, count, type, how, stream));
+    return false;
+  }
   virtual Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                         void* stream) = 0;
   virtual Status broadcast(std::span<const Shard> shards, DataType type, void* stream) = 0;

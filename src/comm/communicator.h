@@ -130,6 +130,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   /// How long the news of a failure may take that explains what is seen of it here.
   static constexpr std::chrono::milliseconds kNewsTime{250};
+  static constexpr uint64_t kComplete = UINT64_MAX;  ///< the ticket of what has been done already
   enum class Phase { Opening, Ready, Finalizing, Closed };
   /// A rank's place in a communicator to come.
   struct Place {
@@ -185,6 +186,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const CollectiveArguments& arguments, void* native_stream,
                                     const Times& times);
+  [[nodiscard]] bool is_small(const Program& program, const Signature& signature) const;
   Result<Ticket> enqueue_messages(std::span<const exec::Message> messages, void* native_stream,
                                   const Times& times);
   Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);

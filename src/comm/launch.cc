@@ -9,6 +9,8 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr size_t kMaxUserStreams = 64;
+// More takes longer than what is saved by not asking the engine.
+constexpr uint64_t kAtOnceBytes = uint64_t{64} << 10U;
 }  // namespace
 
 std::string Communicator::Work::text() const {
@@ -44,8 +46,9 @@ Result<Communicator::Ticket> Communicator::start(std::span<const exec::Message> 
 }
 
 Status Communicator::complete(const Ticket& ticket) {
+  const auto* number = std::get_if<uint64_t>(&ticket);
+  if (number != nullptr && *number == kComplete) return failure();
   const auto done = [&] {
-    const auto* number = std::get_if<uint64_t>(&ticket);
     return number != nullptr ? executor_->done(*number)
                              : exec::PointToPoint::done(std::get<1>(ticket));
   };
@@ -104,17 +107,28 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveAr
   if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
 
   statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
-  const exec::Call call{.send = arguments.send,
-                        .recv = arguments.recv,
-                        .signature = signature,
-                        .factor = arguments.factor,
-                        .sequence = sequence_++,
-                        .deadline = times.deadline,
-                        .launched = times.now,
-                        .input = arguments.input,
-                        .output = arguments.output};
+  exec::Call call{.send = arguments.send,
+                  .recv = arguments.recv,
+                  .signature = signature,
+                  .factor = arguments.factor,
+                  .sequence = sequence_++,
+                  .deadline = times.deadline,
+                  .launched = times.now,
+                  .input = arguments.input,
+                  .output = arguments.output};
+  if (native_stream == nullptr && is_small(*program, signature)) {
+    HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
+    if (done) return Ticket(kComplete);
+    call.begun = true;
+  }
   HETCCL_ASSIGN(const uint64_t number, executor_->launch(program->exec, choice, call, *stream));
   return Ticket(number);
+}
+
+bool Communicator::is_small(const Program& program, const Signature& signature) const {
+  return signature.collective == Collective::AllReduce && program.exec.is_direct() &&
+         signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
+         executor_->idle();
 }
 
 Result<Communicator::Ticket> Communicator::enqueue_messages(std::span<const exec::Message> messages,

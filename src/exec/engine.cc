@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // How long to look again before sleeping: about what a futex or poll wake-up costs.
 constexpr auto kSpin = microseconds(20);
+// Before that, how long to look without letting others run, which may take them milliseconds.
+constexpr auto kEager = microseconds(2);
 // A device that writes flags silently (a GPU, the tests' fake) is looked at this often.
 constexpr auto kPollOnlySleep = microseconds(50);
 // Upper bound of one sleep, so that deadlines are seen.
@@ -89,6 +91,7 @@ void Engine::exclusively(const std::function<void()>& change) {
 
 void Engine::wake_thread() {
   if (callers_.load(std::memory_order_seq_cst) > 0) return;
+  if (!waits_.load(std::memory_order_seq_cst) || !waits_.exchange(false)) return;
   {
     std::lock_guard lock(mutex_);
   }
@@ -111,9 +114,9 @@ bool Engine::drive_once() {
   bool moved = false;
   for (auto* transport : transports_) moved |= transport->progress();
   for (auto* device : devices_) moved |= device->progress();
-  const TimePoint now = clock_.now();
+  now_ = clock_.now();
   for (auto* driven : driven_) {
-    if (driven->active()) moved |= driven->poll(now);
+    if (driven->active()) moved |= driven->poll(now_);
   }
   return moved;
 }
@@ -144,19 +147,19 @@ void Engine::sleep(TimePoint deadline) {
 }
 
 void Engine::drive(Check done, void* context, TimePoint deadline) {
-  TimePoint idle_since = clock_.now();
+  TimePoint idle_since = TimePoint::max();
   while (!done(context)) {
     if (changers_.load(std::memory_order_seq_cst) > 0) return;
     if (drive_once()) {
-      idle_since = clock_.now();
+      idle_since = TimePoint::max();
       wake_queued();
-      if (idle_since >= deadline) return;
+      if (now_ >= deadline) return;
       continue;
     }
-    const TimePoint now = clock_.now();
-    if (now >= deadline) return;
-    if (now - idle_since < kSpin) {
-      sched_yield();
+    if (now_ >= deadline) return;
+    idle_since = std::min(idle_since, now_);
+    if (now_ - idle_since < kSpin) {
+      if (now_ - idle_since >= kEager) sched_yield();
       continue;
     }
     arm(true);
@@ -179,7 +182,7 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
   bool unfinished = true;
   uint64_t work = work_.load(std::memory_order_seq_cst);
-  while (!done(context) && clock_.now() < deadline) {
+  while (!done(context) && (deadline == TimePoint::max() || clock_.now() < deadline)) {
     const uint64_t released = released_.load(std::memory_order_seq_cst);
     if (changers_.load(std::memory_order_seq_cst) == 0 && drive_mutex_.try_lock()) {
       drive(done, context, deadline);
@@ -233,9 +236,15 @@ void Engine::run() {
               changers_.load(std::memory_order_seq_cst) == 0 &&
               (unfinished || work != work_.load(std::memory_order_seq_cst)));
     };
-    idle_.wait(lock, wanted);
+    const auto called = [&] {
+      waits_.store(true, std::memory_order_seq_cst);  // first: what comes later will notify
+      return wanted();
+    };
+    idle_.wait(lock, called);
+    waits_.store(false, std::memory_order_relaxed);
     idle_.wait_for(lock, kGrace, [&] { return !wanted() || stop_.load(); });
-    idle_.wait(lock, wanted);
+    idle_.wait(lock, called);
+    waits_.store(false, std::memory_order_relaxed);
   }
 }
 

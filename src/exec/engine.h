@@ -78,6 +78,7 @@ class Engine {
   [[nodiscard]] bool active();
 
   const Clock& clock_;
+  TimePoint now_{};  // of the last drive_once
   std::unique_ptr<Waker> waker_;
   std::vector<transport::Transport*> transports_;
   std::vector<device::Device*> devices_;
@@ -93,6 +94,7 @@ class Engine {
   std::atomic<int> queued_{0};       // of those, the ones that do not drive
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
+  std::atomic<bool> waits_{false};     // the engine's thread does, for somebody to notify it
   std::atomic<uint64_t> work_{0};      // counts notify calls
   std::atomic<uint64_t> released_{0};  // counts how often the wheel was given up
   std::atomic<bool> stop_{false};

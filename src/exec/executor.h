@@ -64,6 +64,9 @@ class Executor : public Driven {
   /// drain, as an operation in flight that `abort` ends.
   Result<uint64_t> launch(const Program& program, const plan::Choice& choice, const Call& call,
                           device::Stream& user);
+  /// Begins a direct all-reduce whose caller will wait, while `idle`: true where it is complete on
+  /// return, unknown to this executor; else `launch` it, as begun.
+  Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
   [[nodiscard]] bool full() const;
   [[nodiscard]] bool done(uint64_t number) const {
     return retired_.load(std::memory_order_acquire) > number;
@@ -116,6 +119,7 @@ class Executor : public Driven {
   Status open();
 
   // launch.cc
+  void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status enqueue(Operation& op, uint32_t depth, device::Stream& user);
   Status enqueue_issue(Operation& op, plan::Issue issue);
   Status enqueue_wire(Operation& op, plan::Issue issue);

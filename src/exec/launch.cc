@@ -50,15 +50,7 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
                               : slice_length(choice, longest, signature.type);
   const auto slices = static_cast<uint32_t>(std::max<uint64_t>(1, (longest + length - 1) / length));
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
-  if (options_.recorder != nullptr) {
-    Record record;
-    record.sequence = call.sequence;
-    record.signature = signature;
-    record.slice_elements = length;
-    record.slices = slices;
-    record.launched = call.launched;
-    options_.recorder->launch(record);
-  }
+  note_launch(call, length, slices);
   HETCCL_ASSIGN(Operation * op, take());
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
@@ -68,7 +60,10 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   if (direct && options_.tracer != nullptr) {
     HETCCL_TRY(options_.device->write_flag(user, op->started(), 1));
   }
-  Status status = direct ? enqueue_step(*op, {0, 0}, user) : enqueue(*op, choice.depth, user);
+  Status status;
+  if (!call.begun) {
+    status = direct ? enqueue_step(*op, {0, 0}, user) : enqueue(*op, choice.depth, user);
+  }
   if (!status.ok()) give_up(*op, user);
   Status last = options_.device->write_flag(user, op->finished(), 1);
   if (!last.ok()) op->finished().word.store(1, std::memory_order_release);
@@ -77,6 +72,32 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   launched_.store(number + 1, std::memory_order_release);
   if (!status.ok()) return status;
   return number;
+}
+
+void Executor::note_launch(const Call& call, uint64_t slice_elements, uint32_t slices) {
+  if (options_.recorder == nullptr) return;
+  Record record;
+  record.sequence = call.sequence;
+  record.signature = call.signature;
+  record.slice_elements = slice_elements;
+  record.slices = slices;
+  record.launched = call.launched;
+  options_.recorder->launch(record);
+}
+
+Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& call,
+                                          device::Stream& user) {
+  const Signature& signature = call.signature;
+  const Reducer how = reducer_of(call, program.plan.steps[0]);
+  HETCCL_ASSIGN(const bool done,
+                options_.ccl->all_reduce_at_once(call.send, call.recv, signature.count,
+                                                 signature.type, how, user.native()));
+  if (!done || options_.recorder == nullptr) return done;
+  note_launch(call, signature.count, 1);
+  const bool failed = !options_.ccl->async_error().ok();
+  options_.recorder->end(call.sequence, failed ? Record::State::Failed : Record::State::Completed,
+                         call.launched);
+  return done;
 }
 
 // Lets what is enqueued already end by itself: nothing is sent, and no flag is waited for.

@@ -34,6 +34,7 @@ struct Call {
   TimePoint deadline = TimePoint::max();
   TimePoint launched{};
   Layout input{}, output{};  ///< of an uneven call; read by `launch` alone
+  bool begun = false;        ///< by `Executor::all_reduce_at_once`
 };
 
 /// A piece of memory that a region of a slice denotes.

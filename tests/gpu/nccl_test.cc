@@ -190,7 +190,7 @@ TEST_CASE("all_reduce: every type and operator, in and out of place") {
             std::byte* recv = call % 2 == 0 ? send : self.place(Bytes(mine.size()));
             need(self.comm->all_reduce(send, recv, count, type, reducer_of(op, type),
                                        self.stream->native()),
-                 "all_reduce");
+                 "all_reduce of " + std::string(name_of(type)) + " " + std::string(name_of(op)));
             self.finish();
             need(self.fetch(recv, mine.size()) == expected(call, self.size, type, op, count),
                  "all_reduce of " + std::to_string(count) + " " + std::string(name_of(type)) + " " +

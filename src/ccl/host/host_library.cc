@@ -44,6 +44,16 @@ class HostCommunicator : public Communicator {
     const Shard whole{0, send, recv, count};
     return enqueue(Kind::AllReduce, {&whole, 1}, type, how, stream);
   }
+  Result<bool> all_reduce_at_once(const void* send, void* recv, size_t count, DataType type,
+                                  const Reducer& how, void* stream) override {
+    const Shard whole{0, send, recv, count};
+    HETCCL_TRY(check({&whole, 1}, type, how.op, stream));
+    auto* queue = static_cast<TaskQueue*>(stream);
+    Operation& operation = member_->open(Kind::AllReduce, {&whole, 1}, type, how);
+    if (member_->poll(operation, *queue) == TaskState::Done) return true;
+    push(operation, queue);
+    return false;
+  }
   Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                 void* stream) override {
     return enqueue(Kind::Reduce, shards, type, how, stream);
@@ -94,11 +104,13 @@ class HostCommunicator : public Communicator {
     do {
       const auto part = shards.first(std::min(shards.size(), most));
       shards = shards.subspan(part.size());
-      queue->push([member = member_, operation = &member_->open(kind, part, type, how), queue] {
-        return member->poll(*operation, *queue);
-      });
+      push(member_->open(kind, part, type, how), queue);
     } while (!shards.empty());
     return {};
+  }
+
+  void push(Operation& operation, TaskQueue* queue) {
+    queue->push([member = member_, &operation, queue] { return member->poll(operation, *queue); });
   }
 
   std::shared_ptr<Member> member_;

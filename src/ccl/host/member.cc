@@ -11,6 +11,15 @@ namespace hetccl::ccl::host {
 namespace {
 
 constexpr size_t kWorkBytes = size_t{1} << 20;
+// How often a poll looks whether the others have come, before it lets others run: half a
+// microsecond, in which ranks that call at the same time meet.
+constexpr int kLooks = 30;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 template <typename T>
 T* at(const TaskQueue& queue, T* memory, size_t bytes) {
@@ -64,21 +73,33 @@ TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
       operation.first_chunk = contributed_;
     }
     const uint64_t end = operation.first_chunk + operation.n_chunks;
-    size_t work = 0;
-    bool moved = false, more = true;
-    while (more && gathered_ < end && work < kWorkBytes && !stopped_.load()) {
-      more = contribute(operation, queue, work);
-      more |= reduce(operation, queue, work);
-      more |= gather(operation, queue, work);
-      moved |= more;
-    }
-    if (moved) ring_sleepers();
+    const bool moved = advance(operation, queue, end);
     if (gathered_ < end && !stopped_.load(std::memory_order_relaxed))
       return moved ? TaskState::Advanced : TaskState::Pending;
     turn_.store(operation.call.sequence + 1, std::memory_order_release);
   }
   close(operation);
   return TaskState::Done;
+}
+
+bool Member::advance(const Operation& operation, const TaskQueue& queue, uint64_t end) {
+  size_t work = 0;
+  bool moved = false, unsaid = false;
+  int looks = kLooks;
+  while (gathered_ < end && work < kWorkBytes && !stopped_.load()) {
+    bool more = contribute(operation, queue, work);
+    more |= reduce(operation, queue, work);
+    more |= gather(operation, queue, work);
+    if (more) {
+      moved = unsaid = true;
+      continue;
+    }
+    if (std::exchange(unsaid, false)) ring_sleepers();
+    if (looks-- == 0) break;
+    pause();
+  }
+  if (unsaid) ring_sleepers();
+  return moved;
 }
 
 bool Member::all_reached(Counter RankControl::* counter, uint64_t target, uint64_t& known) const {
@@ -281,6 +302,7 @@ bool Member::failed() const {
 }
 
 Status Member::error() const {
+  if (!failed()) return {};
   {
     std::lock_guard lock(error_mutex_);
     if (!error_.ok()) return error_;

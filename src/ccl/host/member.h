@@ -47,6 +47,8 @@ class Member : public ShmSource {
   void disarm() override;
 
  private:
+  // Goes on towards chunk `end`: whether anything moved.
+  bool advance(const Operation& operation, const TaskQueue& queue, uint64_t end);
   // Each returns whether it could do its next chunk, and adds the bytes that it moved to `work`.
   bool contribute(const Operation& operation, const TaskQueue& queue, size_t& work);
   bool reduce(const Operation& operation, const TaskQueue& queue, size_t& work);

@@ -8,7 +8,8 @@ namespace hetccl::ccl::host {
 
 namespace {
 
-constexpr size_t kMaxSlotBytes = size_t{256} << 10;
+// With what rounding takes: a power of two is not cut into one piece more than there are slots.
+constexpr size_t kMaxSlotBytes = (size_t{256} << 10) + 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 constexpr size_t kRecordBytes = 1024;
 

@@ -78,9 +78,11 @@ void push_reduce(TaskQueue& queue, const Reduction& reduction) {
 
 void HostEvent::record(TaskQueue& queue) {
   last_.reset();
-  for (const Point& point : points_)
-    if (point.use_count() == 1) last_ = point;
-  if (!last_) last_ = points_.emplace_back(std::make_shared<std::atomic<bool>>());
+  if (next_ == points_.size()) next_ = 0;
+  const auto oldest = points_.begin() + static_cast<std::ptrdiff_t>(next_);
+  if (points_.empty() || oldest->use_count() > 1)
+    points_.insert(oldest, std::make_shared<std::atomic<bool>>());
+  last_ = points_[next_++];
   last_->store(false, std::memory_order_relaxed);
   queue.push([point = last_] {
     point->store(true, std::memory_order_release);

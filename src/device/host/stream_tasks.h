@@ -31,7 +31,8 @@ class HostEvent : public Event {
   // One record. Kept by the tasks that refer to it; reused once they are gone, so that an event
   // that is recorded again and again stops allocating.
   using Point = std::shared_ptr<std::atomic<bool>>;
-  std::vector<Point> points_;
+  std::vector<Point> points_;  // from `next_` on, around: in the order in which they were recorded
+  size_t next_ = 0;
   Point last_;
 };
 

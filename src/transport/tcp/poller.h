@@ -24,6 +24,7 @@ struct Poller {
   /// Held while events are handled: a channel is created or closed by another thread at no other
   /// time.
   std::mutex mutex;
+  std::atomic<int> watched{0};  ///< descriptors in it: asking about none takes no system call
   std::atomic<uint64_t> bytes_sent{0};
 };
 

@@ -54,7 +54,8 @@ void TcpChannel::close() {
   std::lock_guard lock(poller_->mutex);
   if (status_.ok())
     status_ = error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_);
-  streams_.clear();  // closing a socket ends its being watched
+  for (const auto& stream : streams_) forget(*stream);
+  streams_.clear();
   sends_.clear();
   recvs_.clear();
 }
@@ -263,9 +264,9 @@ void TcpChannel::watch(Stream& stream) {
                         : stream.watched == 0 ? EPOLL_CTL_ADD
                                               : EPOLL_CTL_MOD;
   if (::epoll_ctl(poller_->epoll.get(), operation, stream.wire.fd(), &event) != 0)
-    fail(system_error(format("watching the connection to rank %d", peer_), errno));
-  else
-    stream.watched = wanted;
+    return fail(system_error(format("watching the connection to rank %d", peer_), errno));
+  poller_->watched.fetch_add((wanted != 0 ? 1 : 0) - (stream.watched != 0 ? 1 : 0));
+  stream.watched = wanted;
 }
 
 void TcpChannel::watch_all() {
@@ -280,11 +281,14 @@ Status TcpChannel::closed(const std::string& why) const {
 // end.
 void TcpChannel::fail(Status status) {
   if (status_.ok()) status_ = std::move(status);
-  for (const auto& stream : streams_) {
-    if (stream->watched != 0)
-      ::epoll_ctl(poller_->epoll.get(), EPOLL_CTL_DEL, stream->wire.fd(), nullptr);
-    stream->watched = 0;
-  }
+  for (const auto& stream : streams_) forget(*stream);
+}
+
+void TcpChannel::forget(Stream& stream) {
+  if (stream.watched == 0) return;
+  ::epoll_ctl(poller_->epoll.get(), EPOLL_CTL_DEL, stream.wire.fd(), nullptr);
+  poller_->watched.fetch_sub(1);
+  stream.watched = 0;
 }
 
 }  // namespace hetccl::transport::tcp

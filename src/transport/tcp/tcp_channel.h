@@ -57,6 +57,7 @@ class TcpChannel final : public Channel {
   void watch(Stream& stream);
   void watch_all();
   void fail(Status status);
+  void forget(Stream& stream);  // no longer watched
   [[nodiscard]] Status closed(const std::string& why) const;
 
   const int peer_;

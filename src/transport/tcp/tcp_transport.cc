@@ -90,6 +90,7 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
 }
 
 bool TcpTransport::progress() {
+  if (poller_->watched.load(std::memory_order_acquire) == 0) return false;
   std::lock_guard lock(poller_->mutex);
   std::array<epoll_event, 64> events;
   const int ready =

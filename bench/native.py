@@ -1,0 +1,216 @@
+"""What `make bench` measures without torch, in small programs (bench/native) on either side.
+
+All-reduces on one host, against MPIs; messages and collectives between hosts whose link is not
+shaped, against plain sockets and what the processors can do; what a launch costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpis import MPIS, Mpi
+from places import Place, finish, place_of
+
+import hetccl
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent / "build/bench"
+PORT = "29401"
+SIZES = {2: (8, 64 << 10, 1 << 20, 16 << 20), 8: (1 << 20,)}  # by the number of ranks
+STREAMS = 2  # of a TCP channel, as HETCCL_TCP_STREAMS' default
+BATCHES = 21
+MPI_TIMEOUT = 60.0  # with more ranks than cores some spin on and on
+PROBED_BYTES = 16 << 20
+
+Numbers = dict[str, dict[str, Any]]
+
+
+def build(program: str, *flags: str, name: str | None = None) -> Path:
+    """Compiles bench/native/PROGRAM.cc."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    made = BUILD / (name or program)
+    source = HERE / "native" / f"{program}.cc"
+    command = ["g++", "-std=c++20", "-O3", "-Wall", "-Wextra", str(source), "-o", str(made)]
+    subprocess.run([*command, *flags, "-pthread"], check=True)
+    return made
+
+
+def build_with_hetccl(program: str) -> Path:
+    """The same, against the installed library."""
+    package = Path(hetccl.__file__).parent
+    lib = package / "lib"
+    return build(program, f"-I{package}/include", f"-L{lib}", "-lhetccl", f"-Wl,-rpath,{lib}")
+
+
+def bound(argv: list[str], rank: int, ranks: int) -> list[str]:
+    """To a core of its own, as launchers of MPI do it while there are enough."""
+    cores = sorted(os.sched_getaffinity(0))
+    if ranks > len(cores) or shutil.which("taskset") is None:
+        return argv
+    return ["taskset", "-c", str(cores[rank]), *argv]
+
+
+def run_ranks(
+    place: Place, hosts: Iterable[int], argv: list[str], timeout: float, bind: bool = False
+) -> Numbers:
+    """Starts a rank of a program on each of `hosts`: what rank 0 printed."""
+    ranks = list(hosts)
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryDirectory() as meet:
+        workers = []
+        for rank, host in enumerate(ranks):
+            env = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(ranks)),
+                "MEET": f"{meet}/id",
+                "ADDRESS": place.address,
+                "PORT": PORT,
+                "HETCCL_SOCKET_IFNAME": f"={place.interface}",
+            }
+            command = bound(argv, rank, len(ranks)) if bind else argv
+            workers.append(place.start(host, command, env, out if rank == 0 else None))
+        finish(workers, " ".join(argv), timeout)
+        out.seek(0)
+        return dict(json.loads(out.read().splitlines()[-1]))
+
+
+def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers | str:
+    """The same under an MPI's launcher; or why it did not run."""
+    launcher = subprocess.Popen(
+        mpi.argv(ranks, program),
+        env={**os.environ, **mpi.env(ranks)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = launcher.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()  # a launcher that is killed leaves its ranks behind
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
+        return f"not done within {timeout:.0f} s"
+    lines = [line for line in said.splitlines() if line.strip()]
+    if launcher.returncode != 0 or not lines:
+        return lines[-1] if lines else f"exit status {launcher.returncode}"
+    return dict(json.loads(lines[-1]))
+
+
+def alternating(
+    rounds: int, runs: dict[str, Callable[[], Numbers | str]]
+) -> dict[str, Numbers | str]:
+    """Each in turn, `rounds` times: the median of each number; or why one did not run."""
+    results: dict[str, list[Numbers]] = {name: [] for name in runs}
+    failed: dict[str, str] = {}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            if name in failed:
+                continue
+            got = run()
+            if isinstance(got, str):
+                failed[name] = got
+            else:
+                results[name].append(got)
+    return {name: failed.get(name) or _medians(got) for name, got in results.items()}
+
+
+def _medians(runs: list[Numbers]) -> Numbers:
+    return {
+        row: {key: statistics.median(run[row][key] for run in runs) for key in first}
+        for row, first in runs[0].items()
+    }
+
+
+def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
+    """All-reduces on one host, by the number of ranks: of hetccl and of every MPI."""
+    ours = str(build_with_hetccl("hetccl_all_reduce"))
+    programs: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    for mpi in MPIS:
+        if (why := mpi.missing()) is not None:
+            absent[mpi.name] = why
+        else:
+            made = build("mpi_all_reduce", *mpi.compiling(), name=f"{mpi.package}_all_reduce")
+            programs[mpi.name] = str(made)
+    by_ranks: dict[str, Any] = {}
+    with place_of(1, None) as place:
+        for ranks, sizes in SIZES.items():
+            arguments = [str(BATCHES), *map(str, sizes)]
+            runs: dict[str, Callable[[], Numbers | str]] = {
+                "hetccl": lambda n=ranks, more=arguments: run_ranks(  # type: ignore[misc]
+                    place, [0] * n, [ours, *more], options.timeout, bind=True
+                )
+            }
+            for mpi in MPIS:
+                if mpi.name in programs:
+                    argv = [programs[mpi.name], *arguments]
+                    runs[mpi.name] = lambda m=mpi, n=ranks, a=argv: run_mpi(  # type: ignore[misc]
+                        m, n, a, min(MPI_TIMEOUT, options.timeout)
+                    )
+            by_ranks[str(ranks)] = {**absent, **alternating(options.native_rounds, runs)}
+    return by_ranks
+
+
+def measure_link(options: argparse.Namespace) -> dict[str, Any]:
+    """Between two hosts as fast as the kernel: messages, plain sockets, collectives, probes."""
+    link, probe = str(build_with_hetccl("hetccl_link")), str(build("probe"))
+    repeats, size = str(options.repeats), str(options.bytes)
+    with place_of(2, None) as place:
+
+        def run(hosts: tuple[int, ...], *argv: str) -> Callable[[], Numbers]:
+            return lambda: run_ranks(place, hosts, list(argv), options.timeout)
+
+        def tcp(streams: int, ways: int) -> Callable[[], Numbers]:
+            return run((0, 1), probe, "tcp", repeats, size, str(streams), str(ways))
+
+        return alternating(
+            options.native_rounds,
+            {
+                "messages": run((0, 1), link, "messages", repeats, size),
+                "tcp": tcp(STREAMS, 1),
+                "tcp of 1 stream": tcp(1, 1),
+                "collectives": run((0, 0, 1, 1), link, "collectives", repeats, size),
+                "tcp both ways": tcp(STREAMS, 2),
+                "memory": run((0,), probe, "memory", repeats, str(PROBED_BYTES)),
+            },
+        )
+
+
+def measure_launch(options: argparse.Namespace) -> dict[str, Any]:
+    """What an asynchronous all-reduce costs its caller, on one host."""
+    launch = str(build_with_hetccl("hetccl_launch"))
+    with place_of(1, None) as place:
+        return alternating(
+            options.native_rounds,
+            {"hetccl": lambda: run_ranks(place, (0, 0), [launch, "101"], options.timeout)},
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something to measure, and how many hosts it takes."""
+
+    hosts: int
+    measure: Callable[[argparse.Namespace], dict[str, Any]]
+
+
+PARTS = {
+    "MPI": Part(1, measure_mpi),
+    "link": Part(2, measure_link),
+    "launch": Part(1, measure_launch),
+}
