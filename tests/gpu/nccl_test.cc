@@ -126,6 +126,12 @@ Bytes expected(uint64_t call, int n, DataType type, RedOp op, size_t count) {
   return result;
 }
 
+// What one rank alone multiplies NCCL does by a kernel that it may lack for fp8.
+bool lacks_alone(RedOp op, DataType type, int n) {
+  const bool fp8 = type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
+  return n == 1 && fp8 && (op == RedOp::Avg || op == RedOp::PreMulSum);
+}
+
 // Averages of whole numbers are exact in all types where there are 1, 2 or 4 ranks.
 bool exact(RedOp op, DataType type, int n) {
   if (op != RedOp::Avg) return true;
@@ -183,7 +189,7 @@ TEST_CASE("all_reduce: every type and operator, in and out of place") {
       for (const DataType type : fake::kTypes) {
         if (type >= DataType::Int16) continue;
         for (const RedOp op : fake::kOps) {
-          if (!exact(op, type, self.size)) continue;
+          if (!exact(op, type, self.size) || lacks_alone(op, type, self.size)) continue;
           for (const size_t count : {size_t{0}, size_t{1}, size_t{1001}}) {
             const Bytes mine = elements(++call, self.rank, type, count);
             std::byte* send = self.place(mine);

@@ -218,7 +218,7 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
                 timings.append(_measure(case, stream))
             wanted = options.predict and comm.rank == 0
             predicted = predict(graph, case) if wanted else None
-            report.rows.append(Row(case.size, case.count, *timings, predicted))
+            report.rows.append(Row(case.size, case.count, timings[0], timings[1], predicted))
             on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))

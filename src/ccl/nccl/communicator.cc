@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/reduce.h"
 
 namespace hetccl::ccl::nccl {
 namespace {
@@ -27,20 +26,6 @@ Moved moved_as(DataType type, int version) {
       type < DataType::Float8E4m3 || (type <= DataType::Float8E5m2 && version >= kFp8Version);
   if (known) return {number_of(type), 1};
   return {number_of(DataType::Uint8), size_of(type)};
-}
-
-bool is_fp8(DataType type) {
-  return type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
-}
-
-// 1/n, as `type` has it.
-Factor reciprocal(DataType type, int n) {
-  const Factor one = identity_of(type, RedOp::Prod);
-  const void* source = one.element;
-  Factor result;
-  hetccl::reduce(result.element, &source, 1, 1, type, RedOp::Avg, static_cast<uint32_t>(n),
-                 nullptr);
-  return result;
 }
 
 }  // namespace
@@ -158,11 +143,9 @@ Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&&
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
   }
-  // NCCL multiplies by 1/n for an average, but not in fp8 where its host code was built without.
-  const bool averages_fp8 = how.op == RedOp::Avg && is_fp8(type);
-  if (how.op != RedOp::PreMulSum && !averages_fp8) return body(static_cast<int>(how.op));
+  if (how.op != RedOp::PreMulSum) return body(static_cast<int>(how.op));
   int op = 0;
-  Factor factor = averages_fp8 ? reciprocal(type, n_ranks_) : how.factor;
+  Factor factor = how.factor;
   HETCCL_TRY(handle_->check(
       api().create_premul_sum(&op, factor.element, number_of(type), kHostImmediate, comm()),
       "ncclRedOpCreatePreMulSum"));
