@@ -13,15 +13,17 @@ Program::~Program() {
   for (void* module : modules_) api_.unload_module(module);
 }
 
-Result<void*> Program::find(const std::string& name) const {
-  // Of a module that lacks it the answer is an error like any other: the last one is told.
-  Status status = error(Code::InternalError, "no kernels are loaded");
-  for (void* module : modules_) {
+Result<void*> Program::find(const kernels::Images& images, const std::string& name) const {
+  // An image is an object file, which has its symbols' names as text. To ask each module would be
+  // errors, which tools for finding errors show.
+  const std::string_view symbol(name.c_str(), name.size() + 1);
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (images[i].find(symbol) == std::string::npos) continue;
     void* kernel = nullptr;
-    status = check(api_, api_.find_kernel(&kernel, module, name.c_str()), name.c_str());
-    if (status.ok()) return kernel;
+    HETCCL_TRY(check(api_, api_.find_kernel(&kernel, modules_[i], name.c_str()), name.c_str()));
+    return kernel;
   }
-  return status;
+  return error(Code::InternalError, "no kernel is called %s", name.c_str());
 }
 
 Status Program::load(const kernels::Images& images) {
@@ -34,11 +36,11 @@ Status Program::load(const kernels::Images& images) {
     if (!is_valid(static_cast<DataType>(type))) continue;
     for (size_t op = 0; op < reductions_[type].size(); ++op) {
       const auto name = kernels::name_of(static_cast<DataType>(type), static_cast<RedOp>(op));
-      HETCCL_ASSIGN(reductions_[type][op], find(name));
+      HETCCL_ASSIGN(reductions_[type][op], find(images, name));
     }
   }
-  HETCCL_ASSIGN(wait_flag_, find(kernels::kWaitFlag));
-  HETCCL_ASSIGN(write_flag_, find(kernels::kWriteFlag));
+  HETCCL_ASSIGN(wait_flag_, find(images, kernels::kWaitFlag));
+  HETCCL_ASSIGN(write_flag_, find(images, kernels::kWriteFlag));
   return {};
 }
 

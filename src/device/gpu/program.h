@@ -33,7 +33,8 @@ class Program {
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
  private:
-  Result<void*> find(const std::string& name) const;
+  /// `images` are those that were loaded.
+  Result<void*> find(const kernels::Images& images, const std::string& name) const;
 
   const Api& api_;
   std::vector<void*> modules_;
