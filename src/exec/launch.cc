@@ -241,8 +241,8 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
     // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
     // not.
     const Span& common = reduce ? send : recv;
-    // Where even blocks lie is the same on every rank: plans take one buffer for a step's shards.
-    const bool follows = !call.uneven && end != nullptr && common.data == end;
+    // Where even blocks lie is the same on every rank, where the step says so.
+    const bool follows = !call.uneven && !step.apart && end != nullptr && common.data == end;
     shards_.push_back({shard.root, send.data, recv.data, common.count, shard.receiver, follows});
     end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
   }

@@ -100,7 +100,7 @@ std::vector<C2cReduce::Sum> C2cReduce::add_by_vendor(uint16_t stage, std::vector
 }
 
 void C2cReduce::add_round(uint16_t stage, int round, std::vector<Own>& own) {
-  Step step{.kind = StepKind::CclReduce, .stage = stage};
+  Step step{.kind = StepKind::CclReduce, .stage = stage, .apart = true};
   std::vector<size_t> held;
   for (size_t at = 0; at < entries_.size(); ++at) {
     const int a_round = static_cast<int>(others(at).size()), first = round * a_round;

@@ -97,6 +97,9 @@ struct Step {
   /// Reduce, CclReduce, CclAllReduce: every source, of this rank's input, is multiplied by its
   /// factor
   bool scale = false;
+  /// CclReduce: what ranks send lies elsewhere on each of them. Otherwise shards that lie in a row
+  /// on one rank do so on all.
+  bool apart = false;
 };
 
 /// What one rank does for one collective. Steps are in an order that respects `deps`.

@@ -9,7 +9,8 @@ namespace hetccl::plan {
 namespace {
 
 bool same_call(const Step& a, const Step& b) {
-  if (a.kind != b.kind || a.stage != b.stage || a.average != b.average || a.scale != b.scale)
+  if (a.kind != b.kind || a.stage != b.stage || a.average != b.average || a.scale != b.scale ||
+      a.apart != b.apart)
     return false;
   return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
                     [](const ShardRegion& x, const ShardRegion& y) {

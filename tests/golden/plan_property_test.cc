@@ -85,12 +85,14 @@ void check_peers(const Spec& spec, const std::vector<RankPlan>& plans,
   }
 }
 
-// What exec says of shards (ccl::Shard::follows): all ranks have them in the same buffer.
+// What exec says of shards (ccl::Shard::follows): all ranks have them in the same buffer, where the
+// step does not say otherwise.
 void check_shards(const std::vector<RankPlan>& plans) {
   for (const RankPlan& plan : plans) {
     for (const Step& step : plan.steps) {
       for (const ShardRegion& shard : step.shards) {
-        if (step.kind == StepKind::CclReduce) CHECK(shard.send.buffer == Buffer::Input);
+        if (step.kind == StepKind::CclReduce && !step.apart)
+          CHECK(shard.send.buffer == Buffer::Input);
         if (step.kind == StepKind::CclBroadcast && shard.receiver < 0)
           CHECK(shard.recv.buffer == Buffer::Output);
       }
