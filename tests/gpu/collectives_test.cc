@@ -1,0 +1,66 @@
+// Every collective over GPUs and ranks of the host in all kinds of clusters: exact values, of
+// random cases. HETCCL_TEST_SEED replays one, HETCCL_TEST_SCALE multiplies their number.
+#include <doctest/doctest.h>
+
+#include "gpu/gpu.h"
+#include "gpu/job.h"
+
+namespace {
+
+using namespace hetccl;
+using namespace hetccl::gpu_tests;
+using fake::Case;
+
+// NCCL knows no 16-bit integers.
+bool possible(const Case& test) {
+  return test.signature.type != DataType::Int16 && test.signature.type != DataType::Uint16;
+}
+
+// Each GPU once, in one or several clusters, and some ranks of the host among them; with one GPU
+// it may be there twice, as clusters of one rank.
+std::vector<Place> random_places(std::mt19937_64& random) {
+  std::vector<Place> places;
+  const int n_gpus = count();
+  for (int gpu = 0; gpu < n_gpus; ++gpu) {
+    const char label = static_cast<char>('A' + random() % 2);
+    places.push_back({"cuda:" + std::to_string(gpu), std::string(1, label)});
+  }
+  if (n_gpus == 1 && random() % 2 == 0) places.push_back({"cuda:0", "Z"});
+  for (uint64_t hosts = random() % 4; hosts > 0; --hosts) {
+    places.push_back({"host", std::string(1, static_cast<char>('H' + random() % 2))});
+  }
+  std::shuffle(places.begin(), places.end(), random);
+  return places;
+}
+
+void random_jobs(uint64_t n_jobs, bool shm) {
+  if (runtime() == nullptr) return;
+  const uint64_t only = fake::number_from("HETCCL_TEST_SEED", 0);
+  const uint64_t last = n_jobs * fake::number_from("HETCCL_TEST_SCALE", 1);
+  for (uint64_t seed = 1; seed <= last; ++seed) {
+    if (only != 0 && seed != only) continue;
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    Config config = Config::from_environment().value();
+    config.transport_shm = shm;
+    config.slice_bytes = static_cast<int64_t>(64 * (1 + random() % 1024));
+    std::vector<std::string> labels;
+    const std::vector<Place> places = random_places(random);
+    for (const Place& place : places) labels.push_back(place.device + "/" + place.label);
+    Job job(places, config);
+    for (int i = 0; i < 25; ++i) {
+      const Case test = fake::random_case(random, labels, 50'000);
+      if (possible(test)) CHECK(job.run(test) == "");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("random collectives through shared memory between clusters") {
+  random_jobs(4, true);
+}
+
+TEST_CASE("random collectives over TCP between clusters") {
+  random_jobs(3, false);
+}

@@ -1,0 +1,177 @@
+#include "gpu/job.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "bootstrap/unique_id.h"
+#include "gpu/gpu.h"
+
+namespace hetccl::gpu_tests {
+
+using comm::CollectiveArguments;
+using fake::Case;
+
+struct Job::Rank {
+  int number = 0;
+  Place place;
+  std::unique_ptr<comm::Runtime> runtime;
+  std::shared_ptr<comm::Communicator> communicator;
+  device::Device* device = nullptr;
+  std::unique_ptr<device::Stream> stream;
+  std::vector<void*> memory;
+
+  [[nodiscard]] bool on_gpu() const { return place.device != "host"; }
+  [[nodiscard]] void* native() const { return on_gpu() ? stream->native() : nullptr; }
+  void put(void* to, const void* from, size_t bytes) const {
+    if (bytes == 0) return;
+    on_gpu() ? upload(*device, to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+  }
+  void get(void* to, const void* from, size_t bytes) const {
+    if (bytes == 0) return;
+    on_gpu() ? download(*device, to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+  }
+  // Until all that was enqueued is complete.
+  [[nodiscard]] Status wait() const {
+    if (on_gpu() && !drain(*device, *stream)) return error(Code::Timeout, "it does not drain");
+    return communicator->failure();
+  }
+  std::string run(const Case& test, const std::vector<std::vector<std::byte>>& inputs) const;
+};
+
+std::string Job::Rank::run(const Case& test,
+                           const std::vector<std::vector<std::byte>>& inputs) const {
+  const size_t width = size_of(test.signature.type);
+  const size_t sent = send_elements(test, number) * width;
+  const size_t received = recv_elements(test, number) * width;
+  const fake::InPlace shared = in_place(test, number);
+  const auto make = [&](size_t bytes) {
+    return static_cast<std::byte*>(device->allocate(std::max<size_t>(bytes, 1)).value());
+  };
+  std::byte* whole = make(std::max(sent, received));
+  std::byte* apart = test.in_place ? whole : make(sent);
+  std::byte* send = apart + shared.send * width;
+  std::byte* recv = whole + shared.recv * width;
+  const auto& input = inputs[static_cast<size_t>(number)];
+  put(send, input.data(), input.size());
+
+  const bool expects = receives(test, number);
+  const auto counts_in = send_counts(test, number), counts_out = recv_counts(test, number);
+  const auto from = fake::packed(counts_in), to = fake::packed(counts_out);
+  CollectiveArguments arguments{test.signature, send, expects ? recv : nullptr,
+                                factor_of(test, number)};
+  if (test.signature.uneven) {
+    arguments.input = {counts_in, from};
+    arguments.output = {counts_out, to};
+  }
+  Status status = communicator->call(arguments, native());
+  if (status.ok()) status = wait();
+  const auto expected = expected_of(test, number, inputs);
+  std::vector<std::byte> result(expected.size());
+  if (status.ok()) get(result.data(), recv, result.size());
+  device->free(whole);
+  if (!test.in_place) device->free(apart);
+  if (!status.ok()) return format("rank %d: %s", number, status.message().c_str());
+  return result == expected ? "" : format("rank %d: wrong values", number);
+}
+
+Job::Job(std::vector<Place> places, const Config& config) {
+  for (Place& place : places) {
+    auto rank = std::make_unique<Rank>();
+    rank->number = n();
+    rank->place = std::move(place);
+    auto made = comm::Runtime::create(config);
+    REQUIRE(made.ok());
+    rank->runtime = std::move(made).value();
+    ranks_.push_back(std::move(rank));
+  }
+  const auto id = ranks_[0]->runtime->service().unique_id();
+  REQUIRE(id.ok());
+  std::string wrong;
+  on_all(
+      [&](Rank& rank) {
+        comm::CommunicatorOptions options;
+        options.rank = rank.number;
+        options.n_ranks = n();
+        options.device = rank.place.device;
+        options.cluster = rank.place.label;
+        auto made = comm::Communicator::create(*rank.runtime, id.value(), options);
+        if (!made.ok()) return made.status().message();
+        rank.communicator = std::move(made).value();
+        rank.device = rank.runtime->device(options.device).value();
+        rank.stream = rank.device->create_stream().value();
+        return std::string();
+      },
+      wrong);
+  REQUIRE(wrong == "");
+}
+
+Job::~Job() {
+  std::string wrong;
+  on_all(
+      [](Rank& rank) {
+        const Status status = rank.communicator == nullptr ? Status() : rank.communicator->finish();
+        rank.communicator.reset();
+        for (void* memory : rank.memory) rank.device->free(memory);
+        return status.message();
+      },
+      wrong);
+  CHECK(wrong == "");
+}
+
+void Job::on_all(const std::function<std::string(Rank&)>& body, std::string& wrong) {
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks_) {
+    threads.emplace_back([&, rank = rank.get()] {
+      const std::string said = body(*rank);
+      std::lock_guard lock(mutex);
+      if (!said.empty()) wrong = said;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+std::string Job::run(const Case& test) {
+  std::vector<std::vector<std::byte>> inputs;
+  for (int r = 0; r < n(); ++r) inputs.push_back(input_of(test, r));
+  std::string wrong;
+  on_all([&](Rank& rank) { return rank.run(test, inputs); }, wrong);
+  return wrong.empty() ? "" : test.text() + ": " + wrong;
+}
+
+double Job::time(const std::vector<CollectiveArguments>& calls, int times) {
+  std::barrier together(n());
+  std::vector<double> seconds(ranks_.size());
+  std::string wrong;
+  on_all(
+      [&](Rank& rank) {
+        const auto index = static_cast<size_t>(rank.number);
+        together.arrive_and_wait();
+        const TimePoint start = steady_clock().now();
+        Status status;
+        for (int i = 0; i < times && status.ok(); ++i) {
+          status = rank.communicator->call(calls[index], rank.native());
+        }
+        if (status.ok()) status = rank.wait();
+        const auto took = std::chrono::duration<double>(steady_clock().now() - start);
+        seconds[index] = took.count() / times;
+        return status.message();
+      },
+      wrong);
+  REQUIRE(wrong == "");
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+void* Job::allocate(int rank, size_t bytes) {
+  Rank& owner = *ranks_[static_cast<size_t>(rank)];
+  owner.memory.push_back(owner.device->allocate(bytes).value());
+  return owner.memory.back();
+}
+
+}  // namespace hetccl::gpu_tests
