@@ -258,8 +258,12 @@ Status NcclCommunicator::exchange(std::span<const Shard> shards, size_t per_elem
 }
 
 Status NcclCommunicator::barrier(void* stream) {
-  void* word = handle_->word();
-  return all_reduce(word, word, 1, DataType::Int8, {RedOp::Max}, stream);
+  return with_operator({RedOp::Max}, DataType::Int8, [&](int op) {
+    void* word = handle_->word();  // an abort frees it
+    return handle_->check(
+        api().all_reduce(word, word, 1, number_of(DataType::Int8), op, comm(), stream),
+        "ncclAllReduce");
+  });
 }
 
 }  // namespace hetccl::ccl::nccl

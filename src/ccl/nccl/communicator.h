@@ -32,7 +32,7 @@ class Handle {
   std::shared_mutex& mutex() { return mutex_; }
   /// Collective; blocks until all ranks have come.
   Status open(const UniqueId& id, int n_ranks, int rank);
-  /// A byte of the device for barriers.
+  /// A byte of the device for barriers; with the mutex held.
   [[nodiscard]] void* word() const { return word_; }
   /// `explain`. Waits for what the call goes on with in the background.
   Status check(int outcome, const char* call);
