@@ -158,16 +158,17 @@ TEST_CASE("a communicator is destroyed in order, aborted where it failed, and on
   CHECK(aborted.nccl.take() == Calls{"abort"});
 }
 
-// State that a thread left behind may use yet lives until its end.
+// What threads that are left behind use lives as long as the process.
 TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   struct Held {
     fake::FakeNccl nccl;
-    std::atomic<bool> release{false}, left{false};
+    std::atomic<bool> release{false};
+    std::atomic<int> left{0};
   };
-  const auto held = std::make_shared<Held>();
-  held->nccl.on_init = [state = held.get()] {
-    while (!state->release) std::this_thread::yield();
-    state->left = true;
+  static Held* const held = new Held;
+  held->nccl.on_init = [] {
+    while (!held->release) std::this_thread::yield();
+    ++held->left;
     return 2;
   };
   auto library = make_nccl_library(held->nccl.api(), std::make_shared<fake::FakeWorkspace>());
@@ -180,8 +181,7 @@ TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   CHECK(steady_clock().now() - start < std::chrono::seconds(30));
   held->release = true;
   library.reset();
-  while (!held->left) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (held->left < 2) std::this_thread::yield();
 }
 
 TEST_CASE("init says why it failed, and first calls that hang are aborted") {
