@@ -116,7 +116,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveAr
                   .launched = times.now,
                   .input = arguments.input,
                   .output = arguments.output};
-  if (native_stream == nullptr && is_small(*program, signature)) {
+  if (waits(native_stream) && is_small(*program, signature)) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
     if (done) return Ticket(kComplete);
     call.begun = true;
