@@ -124,9 +124,8 @@ constexpr std::array kRows = {
          "path of the libnccl to use; empty: the process's own, else libnccl.so.2"},
         Text{&Config::nccl_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
-         "path of the libnvrtc that compiles kernels; empty: the process's own, else one by name "
-         "or "
-         "beside the CUDA libraries that are loaded"},
+         "path of the libnvrtc that compiles kernels; empty: the process's own, else one by "
+         "name or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
          "\"first-last\": the ports to listen on; empty lets the system choose"},

@@ -2,6 +2,7 @@
 // (RTLD_NOLOAD first).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,28 @@ class DynLib {
   DynLib(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
   void* handle_;
   std::string path_;
+};
+
+/// Fills a table of a library's functions, and remembers which it lacks.
+class Symbols {
+ public:
+  explicit Symbols(const DynLib& library) : library_(library) {}
+
+  template <typename Signature>
+  void find(std::function<Signature>& call, const char* name) {
+    optional(call, name);
+    if (!call) missing_.append(missing_.empty() ? "" : ", ").append(name);
+  }
+  template <typename Signature>
+  void optional(std::function<Signature>& call, const char* name) {
+    if (auto* address = reinterpret_cast<Signature*>(library_.symbol(name))) call = address;
+  }
+  /// What `find` has not found: "cuInit, cuMemAlloc_v2".
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  const DynLib& library_;
+  std::string missing_;
 };
 
 }  // namespace hetccl

@@ -27,7 +27,7 @@ Failure job_is_over() {
 /// A connection that is not a rank yet: first the handshake, then the Join frame.
 class Coordinator::Newcomer final : public Connection::Owner {
  public:
-  Newcomer(Coordinator& coordinator, uint64_t name, net::Fd fd)
+  Newcomer(Coordinator& coordinator, uint64_t name, Fd fd)
       : coordinator_(coordinator),
         name_(name),
         fd_(std::move(fd)),
@@ -89,7 +89,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
 
   Coordinator& coordinator_;
   const uint64_t name_;
-  net::Fd fd_;
+  Fd fd_;
   const std::string from_;
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
@@ -162,7 +162,7 @@ void Coordinator::pause_accepting(const Status& why) {
   });
 }
 
-void Coordinator::admit(net::Fd fd) {
+void Coordinator::admit(Fd fd) {
   const uint64_t name = next_newcomer_++;
   const auto newcomer = std::make_shared<Newcomer>(*this, name, std::move(fd));
   const TimePoint deadline = Loop::now() + milliseconds(options_.liveness_ms);

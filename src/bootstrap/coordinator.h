@@ -64,7 +64,7 @@ class Coordinator {
   void accept_waiting();
   void make_room();
   void pause_accepting(const Status& why);
-  void admit(net::Fd fd);
+  void admit(Fd fd);
   [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
   void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);

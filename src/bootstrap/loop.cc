@@ -21,13 +21,12 @@ constexpr size_t kEventsPerCall = 128;
 
 }  // namespace
 
-Loop::Loop(net::Fd epoll, net::Fd wake)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)), pid_(getpid()) {}
+Loop::Loop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)), pid_(getpid()) {}
 
 Result<std::shared_ptr<Loop>> Loop::create() {
-  net::Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return system_error("creating the control plane's epoll", errno);
-  net::Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return system_error("creating the control plane's eventfd", errno);
   epoll_event event{};
   event.events = EPOLLIN;

@@ -66,7 +66,7 @@ class Loop {
   void cancel(const Timer& timer) { timers_.erase(timer); }
 
  private:
-  Loop(net::Fd epoll, net::Fd wake);
+  Loop(Fd epoll, Fd wake);
   void main();
   bool serve_descriptors(int timeout_ms);
   void serve_timers();
@@ -74,8 +74,8 @@ class Loop {
   [[nodiscard]] int time_to_next_timer() const;
   [[nodiscard]] bool finished() const;
 
-  net::Fd epoll_;
-  net::Fd wake_;
+  Fd epoll_;
+  Fd wake_;
   const int pid_;
   std::unordered_map<uint64_t, std::shared_ptr<Ready>> watches_;
   std::map<Timer, Task> timers_;

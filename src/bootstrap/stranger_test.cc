@@ -20,7 +20,7 @@ TimePoint soon() {
   return steady_clock().now() + seconds(10);
 }
 
-net::Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says = {}) {
+Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says = {}) {
   auto fd = net::connect(invitation.addresses, soon());
   REQUIRE(fd.ok());
   if (!says.empty()) (void)::send(fd->get(), says.data(), says.size(), MSG_NOSIGNAL);
@@ -39,7 +39,7 @@ TEST_CASE("a job joins and works among strangers, who are thrown out") {
   const auto one = service(1'000), two = service(1'000);
   const auto id = one->unique_id();
   const Invitation invitation = decode(id.value()).value();
-  std::vector<net::Fd> strangers;
+  std::vector<Fd> strangers;
   for (int i = 0; i < 100; ++i) {
     strangers.push_back(stranger(invitation));
     strangers.push_back(stranger(invitation, std::vector<uint8_t>(5'000, static_cast<uint8_t>(i))));
@@ -56,7 +56,7 @@ TEST_CASE("a job joins and works among strangers, who are thrown out") {
   CHECK(right == std::vector<int>(4, 1));
   CHECK(steady_clock().now() - start < seconds(5));
   CHECK(std::all_of(strangers.begin(), strangers.end(),
-                    [](const net::Fd& fd) { return closed_by_peer(fd.get()); }));
+                    [](const Fd& fd) { return closed_by_peer(fd.get()); }));
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("a flood of silent connections does not keep a rank out") {
   const auto one = service();
   const auto id = one->unique_id();
   const Invitation invitation = decode(id.value()).value();
-  std::vector<net::Fd> strangers;
+  std::vector<Fd> strangers;
   for (int i = 0; i < 400; ++i) strangers.push_back(stranger(invitation));
   const auto start = steady_clock().now();
   const auto session = one->join(id.value(), options(0, 1, 10'000));

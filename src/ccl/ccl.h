@@ -43,6 +43,9 @@ struct Shard {
 };
 // In place: `recv == send` is allowed in every shard.
 
+/// InvalidArgument where a root or receiver is none of the cluster's ranks.
+Status check_ranks(std::span<const Shard> shards, int n_ranks);
+
 /// Opaque bytes that start a communicator: made by the cluster's first rank, carried to the others
 /// by the bootstrap.
 struct UniqueId {

@@ -201,22 +201,6 @@ SocketAddress peer_address(int fd) {
   return peer;
 }
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-Fd::~Fd() {
-  reset();
-}
-
-void Fd::reset() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 Result<Listener> listen(const Config& config) {
   HETCCL_ASSIGN(const PortRange range, parse_port_range(config.port_range));
   const bool only_v4 = config.socket_family == "inet";

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/fd.h"
 #include "base/status.h"
 
 namespace hetccl::net {
@@ -31,22 +31,6 @@ struct SocketAddress {
 
 /// Who is at the other end of a connected socket: unspecified where it has gone.
 SocketAddress peer_address(int fd);
-
-/// An owned file descriptor. Move-only.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// A network interface of this host that `config` allows (HETCCL_SOCKET_IFNAME,
 /// HETCCL_SOCKET_FAMILY).

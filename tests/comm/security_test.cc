@@ -159,14 +159,14 @@ class Worker {
   std::thread thread_;
 };
 
-net::Fd dial(const net::SocketAddress& address, const std::vector<uint8_t>& says = {}) {
+Fd dial(const net::SocketAddress& address, const std::vector<uint8_t>& says = {}) {
   auto fd = net::connect({address}, soon());
   REQUIRE(fd.ok());
   (void)net::send_all(fd->get(), says.data(), says.size(), soon());
   return std::move(fd).value();
 }
 
-bool thrown_out(const net::Fd& fd) {
+bool thrown_out(const Fd& fd) {
   uint8_t byte = 0;
   for (;;) {
     const Status got = net::recv_all(fd.get(), &byte, 1, soon());
@@ -186,9 +186,9 @@ std::vector<uint8_t> hello_and_a_huge_frame() {
 }
 
 // Strangers of every kind, who stay for as long as they are let.
-std::vector<net::Fd> strangers_at(const net::SocketAddress& address,
-                                  const std::vector<uint8_t>& recorded) {
-  std::vector<net::Fd> strangers;
+std::vector<Fd> strangers_at(const net::SocketAddress& address,
+                             const std::vector<uint8_t>& recorded) {
+  std::vector<Fd> strangers;
   for (int i = 0; i < 20; ++i) {
     strangers.push_back(dial(address));
     strangers.push_back(dial(address, std::vector<uint8_t>(10'000, static_cast<uint8_t>(i))));
@@ -222,7 +222,7 @@ TEST_CASE("a job forms, works and forms anew among strangers of every kind") {
       }
       // The data listeners are open while a job forms.
       auto at_listener = strangers_at(listener_of(ranks, 1), recorded);
-      for (net::Fd& one : strangers_at(listener_of(ranks, 3), recorded))
+      for (Fd& one : strangers_at(listener_of(ranks, 3), recorded))
         at_listener.push_back(std::move(one));
       const auto start = steady_clock().now();
       ranks.join();
@@ -246,7 +246,7 @@ TEST_CASE("a flood of thousands of connections keeps nobody out") {
       Worker worker(ranks);
       std::atomic<bool> stop{false};
       const auto flood = [&stop](const net::SocketAddress& address, std::atomic<int>& count) {
-        std::vector<net::Fd> open;
+        std::vector<Fd> open;
         while (!stop) {
           auto fd = net::connect({address}, steady_clock().now() + milliseconds(50));
           if (fd.ok()) open.push_back(std::move(fd).value());
@@ -282,7 +282,7 @@ TEST_CASE("one byte at a time does not keep a stranger in") {
   for (const bool encrypt : {false, true}) {
     Ranks ranks({"A", "B"}, over_tcp(encrypt), false);
     Worker worker(ranks);
-    const net::Fd slow = dial(coordinator_of(ranks));
+    const Fd slow = dial(coordinator_of(ranks));
     const auto start = steady_clock().now();
     const auto hello = hello_and_a_huge_frame();
     bool open = true;
@@ -305,12 +305,12 @@ TEST_CASE("one who knows the key and stops in the middle of TLS holds nobody up"
   REQUIRE(tls.ok());
   const bootstrap::Invitation job = invitation(ranks);
   for (const size_t of_tls : {0UL, 3UL, 40UL}) {
-    net::Fd fd = dial(coordinator_of(ranks));
+    Fd fd = dial(coordinator_of(ranks));
     // What the dialer says is passed on by hand.
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-    const net::Fd dialer(ends[0]), middle(ends[1]);
-    const auto pass_on = [](const net::Fd& from, const net::Fd& to, size_t bytes) {
+    const Fd dialer(ends[0]), middle(ends[1]);
+    const auto pass_on = [](const Fd& from, const Fd& to, size_t bytes) {
       std::vector<uint8_t> data(bytes);
       REQUIRE(net::recv_all(from.get(), data.data(), bytes, soon()).ok());
       REQUIRE(net::send_all(to.get(), data.data(), bytes, soon()).ok());

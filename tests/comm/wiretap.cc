@@ -63,7 +63,7 @@ Wiretap::~Wiretap() {
     ending_ = true;
     changed_.notify_all();
     for (Line& line : lines_)
-      for (const net::Fd& end : line.ends) ::shutdown(end.get(), SHUT_RDWR);
+      for (const Fd& end : line.ends) ::shutdown(end.get(), SHUT_RDWR);
   }
   acceptor_.join();
   for (std::thread& carrier : carriers_) carrier.join();
@@ -97,7 +97,7 @@ void Wiretap::accept_all() {
     const auto wanted = wanted_.extract(port);
     if (wanted.empty()) continue;
     const sockaddr_storage& target = wanted.mapped();
-    net::Fd far(::socket(target.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Fd far(::socket(target.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto length = target.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     if (real_connect()(far.get(), reinterpret_cast<const sockaddr*>(&target),
                        static_cast<socklen_t>(length)) != 0)

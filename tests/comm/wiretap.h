@@ -40,7 +40,7 @@ class Wiretap {
 
  private:
   struct Line {
-    net::Fd ends[2];  // of the dialer and of whom it wants
+    Fd ends[2];  // of the dialer and of whom it wants
     uint16_t port = 0;
     std::vector<uint8_t> said[2];
     bool falsify = false;

@@ -470,7 +470,7 @@ TEST_CASE("strangers at the listener disturb nobody") {
   auto endpoint = tcp::decode(ranks[1].address);
   REQUIRE(endpoint.ok());
   const net::SocketAddress where = endpoint->addresses.front();
-  std::vector<net::Fd> strangers;
+  std::vector<Fd> strangers;
   for (int i = 0; i < 300; ++i) {
     auto fd = net::connect({where}, steady_clock().now() + milliseconds(kPatienceMs));
     REQUIRE(fd.ok());

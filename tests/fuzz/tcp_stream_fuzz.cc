@@ -55,13 +55,13 @@ void progress(tcp::Poller& poller) {
 
 struct Peer {
   Peer() {
-    poller->epoll = net::Fd(::epoll_create1(EPOLL_CLOEXEC));
+    poller->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
     std::vector<net::Wire> wires;
-    for (net::Fd& end : far) {
+    for (Fd& end : far) {
       int fds[2];
       fuzz::require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0, "sockets");
-      wires.emplace_back(net::Fd(fds[0]));
-      end = net::Fd(fds[1]);
+      wires.emplace_back(Fd(fds[0]));
+      end = Fd(fds[1]);
     }
     channel = tcp::TcpChannel::create(0, std::move(wires), poller).value();
     for (const size_t bytes : kPosted) memory.emplace_back(bytes);
@@ -73,7 +73,7 @@ struct Peer {
     ++posted;
   }
   std::shared_ptr<tcp::Poller> poller = std::make_shared<tcp::Poller>();
-  net::Fd far[kStreams];
+  Fd far[kStreams];
   std::unique_ptr<tcp::TcpChannel> channel;
   std::vector<fuzz::Bytes> memory;
   size_t posted = 0;
@@ -108,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     progress(*peer.poller);
     fuzz::require(peer.channel->recvs_completed() <= peer.posted, "only what was posted completes");
   }
-  for (net::Fd& end : peer.far) end.reset();
+  for (Fd& end : peer.far) end.reset();
   progress(*peer.poller);
   peer.post();
   progress(*peer.poller);

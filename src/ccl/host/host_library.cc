@@ -79,14 +79,9 @@ class HostCommunicator : public Communicator {
     if (!is_valid(type) || !is_valid(op))
       return error(Code::InvalidArgument, "data type %d with operator %d is unknown",
                    static_cast<int>(type), static_cast<int>(op));
+    HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
     size_t left = SIZE_MAX / 2 / size_of(type);
     for (const Shard& shard : shards) {
-      if (shard.root < 0 || shard.root >= member_->n_ranks())
-        return error(Code::InvalidArgument, "root %d in a host cluster of %d ranks", shard.root,
-                     member_->n_ranks());
-      if (shard.receiver < -1 || shard.receiver >= member_->n_ranks())
-        return error(Code::InvalidArgument, "receiver %d in a host cluster of %d ranks",
-                     shard.receiver, member_->n_ranks());
       if (shard.count > left)
         return error(Code::InvalidArgument, "a collective of %zu elements and more overflows",
                      shard.count);

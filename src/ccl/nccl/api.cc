@@ -3,24 +3,6 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
-class Symbols {
- public:
-  explicit Symbols(const DynLib& library) : library_(library) {}
-
-  template <typename Signature>
-  void find(std::function<Signature>& call, const char* name) {
-    if (auto* address = reinterpret_cast<Signature*>(library_.symbol(name)))
-      call = address;
-    else
-      missing_.append(missing_.empty() ? "" : ", ").append(name);
-  }
-  [[nodiscard]] const std::string& missing() const { return missing_; }
-
- private:
-  const DynLib& library_;
-  std::string missing_;
-};
-
 void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.error_text, "ncclGetErrorString");
   symbols.find(api.last_error, "ncclGetLastError");

@@ -15,6 +15,10 @@ int number_of(DataType type) {
   return static_cast<int>(type);
 }
 
+Status aborted() {
+  return error(Code::Aborted, "the cluster's communicator was aborted");
+}
+
 // What only moves may be of any type.
 struct Moved {
   int type;
@@ -22,9 +26,7 @@ struct Moved {
 };
 
 Moved moved_as(DataType type, int version) {
-  const bool known =
-      type < DataType::Float8E4m3 || (type <= DataType::Float8E5m2 && version >= kFp8Version);
-  if (known) return {number_of(type), 1};
+  if (has_type(version, type)) return {number_of(type), 1};
   return {number_of(DataType::Uint8), size_of(type)};
 }
 
@@ -74,7 +76,7 @@ Status Handle::check(int outcome, const char* call) {
   }
   if (outcome == kSuccess) [[likely]]
     return {};
-  if (ending()) return error(Code::Aborted, "%s: the cluster's communicator was aborted", call);
+  if (ending()) return aborted().with(call);
   return explain(*api_, outcome, call, comm_);
 }
 
@@ -98,27 +100,15 @@ void NcclCommunicator::abort() {
 }
 
 Status NcclCommunicator::async_error() const {
-  if (handle_->ending()) return error(Code::Aborted, "the cluster's communicator was aborted");
+  if (handle_->ending()) return aborted();
   std::shared_lock lock(handle_->mutex(), std::try_to_lock);
-  if (!lock.owns_lock() || comm() == nullptr)
-    return error(Code::Aborted, "the cluster's communicator was aborted");
+  if (!lock.owns_lock() || comm() == nullptr) return aborted();
   int outcome = kSuccess;
   const int asked = api().async_error(comm(), &outcome);
   if (asked != kSuccess) outcome = asked;
   if (outcome == kSuccess || outcome == kInProgress) [[likely]]
     return {};
   return handle_->check(outcome, "a collective");
-}
-
-Status NcclCommunicator::check(std::span<const Shard> shards) const {
-  for (const Shard& shard : shards) {
-    if (shard.root < 0 || shard.root >= n_ranks_)
-      return error(Code::InvalidArgument, "root %d in a cluster of %d ranks", shard.root, n_ranks_);
-    if (shard.receiver < -1 || shard.receiver >= n_ranks_)
-      return error(Code::InvalidArgument, "receiver %d in a cluster of %d ranks", shard.receiver,
-                   n_ranks_);
-  }
-  return {};
 }
 
 // One shard a rank, equal and contiguous, which all ranks see alike.
@@ -137,9 +127,8 @@ bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
 template <typename Body>
 Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
   std::shared_lock lock(handle_->mutex());
-  if (comm() == nullptr || handle_->ending())
-    return error(Code::Aborted, "the cluster's communicator was aborted");
-  if (moved_as(type, api().version_code).type != number_of(type)) {
+  if (comm() == nullptr || handle_->ending()) return aborted();
+  if (!has_type(api().version_code, type)) {
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
   }
@@ -174,7 +163,7 @@ Status NcclCommunicator::all_reduce(const void* send, void* recv, size_t count, 
 
 Status NcclCommunicator::reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                                 void* stream) {
-  HETCCL_TRY(check(shards));
+  HETCCL_TRY(check_ranks(shards, n_ranks_));
   const auto empty = [](const Shard& shard) { return shard.count == 0; };
   if (std::all_of(shards.begin(), shards.end(), empty)) return {};
   return with_operator(how, type, [&](int op) {
@@ -200,10 +189,9 @@ Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, cons
 }
 
 Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
-  HETCCL_TRY(check(shards));
+  HETCCL_TRY(check_ranks(shards, n_ranks_));
   std::shared_lock lock(handle_->mutex());
-  if (comm() == nullptr || handle_->ending())
-    return error(Code::Aborted, "the cluster's communicator was aborted");
+  if (comm() == nullptr || handle_->ending()) return aborted();
   const auto [number, per_element] = moved_as(type, api().version_code);
   const Target target{number, stream};
   if (one_each(shards)) {

@@ -74,7 +74,6 @@ class NcclCommunicator : public Communicator {
     int type = 0;
     void* stream = nullptr;
   };
-  [[nodiscard]] Status check(std::span<const Shard> shards) const;
   [[nodiscard]] bool one_each(std::span<const Shard> shards) const;
   Status reduce_each(std::span<const Shard> shards, int op, const Target& target);
   Status broadcast_each(std::span<const Shard> shards, size_t per_element, const Target& target);

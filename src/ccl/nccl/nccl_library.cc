@@ -68,9 +68,7 @@ class NcclLibrary : public Library {
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    const bool small = type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
-    return is_valid(type) && is_valid(op) && type < DataType::Int16 &&
-           (!small || api_->version_code >= kFp8Version);
+    return is_valid(type) && is_valid(op) && has_type(api_->version_code, type);
   }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {

@@ -16,26 +16,6 @@ constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 // Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
 static_assert(sizeof(void*) == sizeof(uint64_t));
 
-class Symbols {
- public:
-  explicit Symbols(const DynLib& library) : library_(library) {}
-
-  template <typename Signature>
-  void find(std::function<Signature>& call, const char* name) {
-    optional(call, name);
-    if (!call) missing_.append(missing_.empty() ? "" : ", ").append(name);
-  }
-  template <typename Signature>
-  void optional(std::function<Signature>& call, const char* name) {
-    if (auto* address = reinterpret_cast<Signature*>(library_.symbol(name))) call = address;
-  }
-  [[nodiscard]] const std::string& missing() const { return missing_; }
-
- private:
-  const DynLib& library_;
-  std::string missing_;
-};
-
 // Calls that take more than the table's do.
 struct Driver {
   std::function<int(unsigned)> init;

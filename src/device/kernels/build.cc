@@ -1,7 +1,5 @@
 #include "device/kernels/build.h"
 
-#include <sodium.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -38,14 +36,9 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
 }  // namespace
 
 std::string key_of(const Compiler& compiler, const std::string& architecture) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  const std::string_view text = source();
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   std::string key = architecture + " " + compiler.name + " " + compiler.version;
   for (const auto& option : compiler.options) key += " " + option;
-  key += ' ';
-  for (const unsigned char byte : digest) key += format("%02x", byte);
-  return key;
+  return key + " " + digest_of(source());
 }
 
 Result<Images> build(const Compiler& compiler, const std::string& architecture, const Cache& cache,

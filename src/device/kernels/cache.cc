@@ -12,20 +12,15 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/fd.h"
+
 namespace hetccl::device::kernels {
 namespace {
 
 // A file: this line, the key and every image, each behind its length, and the digest of all before.
-constexpr std::string_view kMagic = "hetccl kernels 1\n";
+constexpr std::string_view kMagic = "hetccl kernels 2\n";
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
-constexpr size_t kDigestBytes = crypto_hash_sha256_BYTES;
-
-std::string digest_of(std::string_view text) {
-  std::string digest(kDigestBytes, '\0');
-  crypto_hash_sha256(reinterpret_cast<unsigned char*>(digest.data()),
-                     reinterpret_cast<const unsigned char*>(text.data()), text.size());
-  return digest;
-}
+constexpr size_t kDigestBytes = size_t{2} * crypto_hash_sha256_BYTES;
 
 void append(std::string& file, std::string_view field) {
   const uint64_t bytes = field.size();
@@ -43,25 +38,11 @@ std::optional<std::string_view> take(std::string_view& rest) {
   return field;
 }
 
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 Result<std::string> contents_of(const std::string& path) {
-  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (file.fd() < 0) return system_error(path, errno);
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (file.get() < 0) return system_error(path, errno);
   struct stat info{};
-  if (fstat(file.fd(), &info) != 0) return system_error(path, errno);
+  if (fstat(file.get(), &info) != 0) return system_error(path, errno);
   const bool own = S_ISREG(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0;
   if (!own) {
     return error(Code::SystemError, "%s: others than its user could have written it", path.c_str());
@@ -71,7 +52,7 @@ Result<std::string> contents_of(const std::string& path) {
   std::string text(bytes, '\0');
   size_t done = 0;
   while (done < bytes) {
-    const ssize_t got = ::read(file.fd(), text.data() + done, bytes - done);
+    const ssize_t got = ::read(file.get(), text.data() + done, bytes - done);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return error(Code::SystemError, "%s is cut off", path.c_str());
     done += static_cast<size_t>(got);
@@ -91,11 +72,16 @@ Status write_all(int fd, std::string_view text) {
 
 }  // namespace
 
+std::string digest_of(std::string_view text) {
+  unsigned char digest[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  std::string hex;
+  for (const unsigned char byte : digest) hex += format("%02x", byte);
+  return hex;
+}
+
 std::string Cache::path_of(const std::string& key) const {
-  const std::string digest = digest_of(key);
-  std::string name;
-  for (size_t i = 0; i < 12; ++i) name += format("%02x", static_cast<uint8_t>(digest[i]));
-  return folder_ + "/kernels-" + name;
+  return folder_ + "/kernels-" + digest_of(key).substr(0, 24);
 }
 
 Result<Images> Cache::read(const std::string& key) const {
@@ -134,9 +120,9 @@ Status Cache::write(const std::string& key, const Images& images) const {
   if (failure)
     return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
   std::string temporary = path_of(key) + ".XXXXXX";
-  const File file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.fd() < 0) return system_error(temporary, errno);
-  Status status = write_all(file.fd(), text);
+  const Fd file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return system_error(temporary, errno);
+  Status status = write_all(file.get(), text);
   if (status.ok() && std::rename(temporary.c_str(), path_of(key).c_str()) != 0)
     status = system_error("renaming", errno);
   if (!status.ok()) unlink(temporary.c_str());

@@ -4,11 +4,15 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "device/kernels/kernels.h"
 
 namespace hetccl::device::kernels {
+
+/// SHA-256 in hexadecimal.
+[[nodiscard]] std::string digest_of(std::string_view text);
 
 class Cache {
  public:

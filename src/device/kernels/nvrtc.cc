@@ -50,14 +50,6 @@ void load_builtins(const std::string& path, std::vector<DynLib>& libraries) {
   }
 }
 
-template <typename Signature>
-bool find(const DynLib& library, const char* name, std::function<Signature>& call) {
-  auto* address = reinterpret_cast<Signature*>(library.symbol(name));
-  if (address == nullptr) return false;
-  call = address;
-  return true;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path) {
@@ -70,16 +62,17 @@ Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path) {
   std::function<int(int*, int*)> version;
   std::function<int(void**, const char*, const char*, int, const char* const*, const char* const*)>
       create;
-  const bool complete = find(library, "nvrtcVersion", version) &&
-                        find(library, "nvrtcCreateProgram", create) &&
-                        find(library, "nvrtcCompileProgram", compiler->compile) &&
-                        find(library, "nvrtcGetProgramLogSize", compiler->log_bytes) &&
-                        find(library, "nvrtcGetProgramLog", compiler->log) &&
-                        find(library, "nvrtcGetCUBINSize", compiler->code_bytes) &&
-                        find(library, "nvrtcGetCUBIN", compiler->code) &&
-                        find(library, "nvrtcDestroyProgram", compiler->destroy) &&
-                        find(library, "nvrtcGetErrorString", compiler->error_text);
-  if (!complete) {
+  Symbols symbols(library);
+  symbols.find(version, "nvrtcVersion");
+  symbols.find(create, "nvrtcCreateProgram");
+  symbols.find(compiler->compile, "nvrtcCompileProgram");
+  symbols.find(compiler->log_bytes, "nvrtcGetProgramLogSize");
+  symbols.find(compiler->log, "nvrtcGetProgramLog");
+  symbols.find(compiler->code_bytes, "nvrtcGetCUBINSize");
+  symbols.find(compiler->code, "nvrtcGetCUBIN");
+  symbols.find(compiler->destroy, "nvrtcDestroyProgram");
+  symbols.find(compiler->error_text, "nvrtcGetErrorString");
+  if (!symbols.missing().empty()) {
     return error(Code::Unsupported, "%s is too old, or no NVRTC: hetccl needs 11.2 or newer",
                  compiler->path.c_str());
   }

@@ -44,7 +44,7 @@ bool has_left(int fd) {
 // One stream that is being dialled.
 struct Connector::Dial {
   [[nodiscard]] bool done() const { return wire.valid(); }
-  net::Fd fd;
+  Fd fd;
   std::optional<net::DialHandshake> handshake;
   TimePoint since;
   net::Wire wire;
@@ -78,7 +78,7 @@ struct Connector::Wait {
   Connector& connector;
   const PeerId& id;
   const net::Key key;
-  const net::Fd bell;
+  const Fd bell;
 };
 
 Result<std::vector<net::Wire>> Connector::connect(const PeerId& id, const Endpoint& peer,

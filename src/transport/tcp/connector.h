@@ -50,7 +50,7 @@ class Connector {
   struct Wait;
   // An accepted connection whose other end has not proven itself yet.
   struct Visitor {
-    net::Fd fd;
+    Fd fd;
     net::ListenHandshake handshake;
     TimePoint since;
   };

@@ -20,7 +20,7 @@ class Watched {
 };
 
 struct Poller {
-  net::Fd epoll;
+  Fd epoll;
   /// Held while events are handled: a channel is created or closed by another thread at no other
   /// time.
   std::mutex mutex;

@@ -113,7 +113,7 @@ bool TcpTransport::progress() {
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log) {
   auto poller = std::make_shared<Poller>();
-  poller->epoll = net::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  poller->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!poller->epoll.valid()) return system_error("epoll_create1 for transport tcp", errno);
   return std::unique_ptr<Transport>(std::make_unique<TcpTransport>(config, log, std::move(poller)));
 }
