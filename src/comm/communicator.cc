@@ -194,11 +194,9 @@ void Communicator::stop(Status status) {
   log_.info("communicator failed: %s", cause.c_str());
   cancel_->set(Status(code, cause));
   dump_failure();
-  // Whoever launches has either seen the failure or has finished launching: abort ends what it
-  // launched.
-  std::lock_guard lock(launch_mutex_);
-  if (executor_ == nullptr) return;
+  // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   runtime_.engine().exclusively([&] {
+    if (executor_ == nullptr) return;
     executor_->abort();
     messages_->abort();
   });

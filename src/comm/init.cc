@@ -190,8 +190,7 @@ Status Communicator::open_executor() {
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
-  std::lock_guard lock(launch_mutex_);
-  executor_ = std::move(executor);
+  runtime_.engine().exclusively([&] { executor_ = std::move(executor); });
   runtime_.engine().add(*executor_);
   runtime_.engine().add(*messages_);
   return {};

@@ -125,7 +125,7 @@ bool Executor::post(Lane& lane) {
   if (entry == nullptr) return false;
   Operation& op = at(lane.post.operation);
   const plan::Issue issue = *entry;
-  if (!ready(op, issue)) return false;
+  if (!ready(op, issue) || op.given_up.load(std::memory_order_acquire)) return false;
   // A vendor library that has failed ends its work with whatever is in memory: that must not
   // travel.
   if (lane.send && !options_.ccl->async_error().ok()) return false;
@@ -204,6 +204,8 @@ void Executor::retire(TimePoint now) {
   uint64_t retired = retired_.load(std::memory_order_relaxed);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   while (retired < launched && at(retired).finished().reached(1)) {
+    // Until the abort that is to come, messages may still be under way.
+    if (at(retired).given_up.load(std::memory_order_acquire) && !aborted_) return;
     // The flags of its messages are set by `complete`, so every lane has passed it or stands at its
     // end.
     if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
@@ -288,13 +290,12 @@ void Executor::fault(const Fault& fault) {
 }
 
 void Executor::abort() {
-  if (aborted_) return;
-  aborted_ = true;
+  if (aborted_.exchange(true, std::memory_order_seq_cst)) return;
   for (auto& lane : lanes_) {
     if (lane.channel != nullptr) lane.channel->close();
   }
   options_.ccl->abort();
-  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  const uint64_t launched = launched_.load(std::memory_order_seq_cst);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }

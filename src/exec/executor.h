@@ -60,8 +60,8 @@ class Executor : public Driven {
   void connect(const Peer& peer);
 
   /// Enqueues `call` on `user`. The returned number is for `done`. `program` must outlive the
-  /// operation. Call only while not `full`. After an error, what was enqueued so far still has to
-  /// drain, as an operation in flight that `abort` ends.
+  /// operation. Call only while not `full`. After an error, what was enqueued so far is an
+  /// operation in flight that `abort` ends.
   Result<uint64_t> launch(const Program& program, const plan::Choice& choice, const Call& call,
                           device::Stream& user);
   /// Begins a direct all-reduce whose caller will wait, while `idle`: true where it is complete on
@@ -73,8 +73,8 @@ class Executor : public Driven {
   }
   [[nodiscard]] bool idle() const { return !active(); }
 
-  /// Ends everything in flight: no user memory is touched once `idle`. Call where nobody drives
-  /// (Engine::exclusively). Later launches are the caller's to refuse.
+  /// Ends everything in flight, what is being launched included: no user memory is touched once
+  /// `idle`. Call where nobody drives (Engine::exclusively). Later launches end at once.
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
@@ -121,6 +121,7 @@ class Executor : public Driven {
   // launch.cc
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status enqueue(Operation& op, uint32_t depth, device::Stream& user);
+  Status enqueue_direct(Operation& op, device::Stream& user);
   Status enqueue_issue(Operation& op, plan::Issue issue);
   Status enqueue_wire(Operation& op, plan::Issue issue);
   Status enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue);
@@ -174,7 +175,7 @@ class Executor : public Driven {
   std::optional<Call> abandoned_;
   TimePoint abandoned_since_{};
   bool faulted_ = false;  // engine only
-  bool aborted_ = false;  // engine only
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace hetccl::exec

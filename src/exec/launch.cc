@@ -54,24 +54,32 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   HETCCL_ASSIGN(Operation * op, take());
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
+  if (!direct) op->list_messages(choice.depth);
 
   const uint64_t number = launched_.load(std::memory_order_relaxed);
   ring_[number % kMaxInFlight] = op;
-  if (direct && options_.tracer != nullptr) {
-    HETCCL_TRY(options_.device->write_flag(user, op->started(), 1));
-  }
+  // Before anything is enqueued: that may block this thread until messages have moved, or until
+  // an abort. Either this thread sees the abort, or the abort sees the operation.
+  launched_.store(number + 1, std::memory_order_seq_cst);
   Status status;
-  if (!call.begun) {
-    status = direct ? enqueue_step(*op, {0, 0}, user) : enqueue(*op, choice.depth, user);
+  if (aborted_.load(std::memory_order_seq_cst)) {
+    status = error(Code::Aborted, "the communicator was aborted");
+  } else if (!call.begun) {
+    status = direct ? enqueue_direct(*op, user) : enqueue(*op, choice.depth, user);
   }
   if (!status.ok()) give_up(*op, user);
   Status last = options_.device->write_flag(user, op->finished(), 1);
   if (!last.ok()) op->finished().word.store(1, std::memory_order_release);
   if (status.ok()) status = std::move(last);
-  // In flight even when it failed: what was enqueued so far uses its memory until it has drained.
-  launched_.store(number + 1, std::memory_order_release);
   if (!status.ok()) return status;
   return number;
+}
+
+Status Executor::enqueue_direct(Operation& op, device::Stream& user) {
+  if (options_.tracer != nullptr) {
+    HETCCL_TRY(options_.device->write_flag(user, op.started(), 1));
+  }
+  return enqueue_step(op, {0, 0}, user);
 }
 
 void Executor::note_launch(const Call& call, uint64_t slice_elements, uint32_t slices) {
@@ -100,11 +108,9 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   return done;
 }
 
-// Lets what is enqueued already end by itself: nothing is sent, and no flag is waited for.
+// What is enqueued already goes on until the abort that follows.
 void Executor::give_up(Operation& op, device::Stream& user) {
-  for (auto& list : op.sends) list.clear();
-  for (auto& list : op.recvs) list.clear();
-  op.release_waits();
+  op.given_up.store(true, std::memory_order_release);
   static_cast<void>(join_streams(user));  // of two failures the first is told
 }
 
@@ -161,7 +167,6 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue) {
 Status Executor::enqueue_wire(Operation& op, plan::Issue issue) {
   const StepInfo& info = op.program->steps[issue.step];
   const bool send = info.queue == Queue::Send;
-  (send ? op.sends : op.recvs)[info.lane].push_back(issue);
   if (!staged_) return {};
 
   auto& device = *options_.device;

@@ -1,5 +1,8 @@
-// A launch that fails half-way: what it had enqueued drains before its memory goes.
+// A launch that fails half-way, or that blocks in a library: what it had enqueued drains before its
+// memory goes, messages move meanwhile, and an abort reaches it.
 #include <doctest/doctest.h>
+
+#include <functional>
 
 #include "exec/executor.h"
 #include "exec/testing.h"
@@ -21,11 +24,13 @@ using hetccl::plan::Buffer;
 using hetccl::plan::Step;
 using hetccl::plan::StepKind;
 
-// A vendor's library of one rank, which refuses its call number `refused`.
+// A vendor's library of one rank, which refuses its call number `refused`, and may take its time.
 class Library : public hetccl::ccl::Communicator {
  public:
   int refused = -1;
   int calls = 0;
+  bool aborted = false;
+  std::function<void()> meanwhile;  // in each call
 
   Status all_reduce(const void*, void*, size_t, DataType, const hetccl::Reducer&, void*) override {
     return next();
@@ -37,11 +42,12 @@ class Library : public hetccl::ccl::Communicator {
   Status broadcast(std::span<const hetccl::ccl::Shard>, DataType, void*) override { return next(); }
   Status barrier(void*) override { return next(); }
   [[nodiscard]] Status async_error() const override { return {}; }
-  void abort() override {}
+  void abort() override { aborted = true; }
   [[nodiscard]] hetccl::ShmSource* shm_source() override { return nullptr; }
 
  private:
   Status next() {
+    if (meanwhile) meanwhile();
     if (calls++ == refused) return error(Code::SystemError, "the library refused");
     return {};
   }
@@ -91,46 +97,89 @@ Program program() {
   return std::move(Program::compile(std::move(plan))).value();
 }
 
-}  // namespace
-
-TEST_CASE("a launch that a library refuses half-way stays in flight until it has drained") {
-  for (int refused = 0; refused < 4; ++refused) {
-    CAPTURE(refused);
-    QueueDevice device;
-    Library library;
-    library.refused = refused;
-    Channel channel;
+struct Fixture {
+  Fixture() {
     ExecutorOptions options;
     options.device = &device;
     options.ccl = &library;
     options.n_ranks = 2;
     auto made = Executor::create(std::move(options));
     REQUIRE(made.ok());
-    auto executor = std::move(made).value();
+    executor = std::move(made).value();
     executor->connect({1, &channel});
-    auto user = std::move(device.create_stream()).value();
-
-    std::vector<std::byte> send(1024), recv(1024);
-    Call call;
+    user = std::move(device.create_stream()).value();
     call.send = send.data();
     call.recv = recv.data();
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, send.size()};
-    const Program prog = program();
-    const auto number = executor->launch(prog, {256, 3}, call, *user);
-    CHECK(number.status().message().find("the library refused") != std::string::npos);
-    CHECK(executor->active());
-
+  }
+  // In four slices.
+  auto launch() { return executor->launch(prog, {256, 3}, call, *user); }
+  void drive() {
     const auto now = hetccl::steady_clock().now();
     for (int round = 0; round < 100 && executor->active(); ++round) {
       device.progress();
       executor->poll(now);
     }
+  }
+  void check_drained() {
     CHECK(executor->idle());
-    CHECK(channel.posted == 0);
     for (auto* stream : device.polled) {
       CHECK(static_cast<TaskQueue*>(stream->native())->empty());
     }
     executor.reset();
     CHECK(device.blocks == 0);
   }
+
+  QueueDevice device;
+  Library library;
+  Channel channel;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<hetccl::device::Stream> user;
+  std::vector<std::byte> send = std::vector<std::byte>(1024), recv = send;
+  Call call;
+  const Program prog = program();
+};
+
+}  // namespace
+
+TEST_CASE("a launch that a library refuses half-way stays in flight until the abort") {
+  for (int refused = 0; refused < 4; ++refused) {
+    CAPTURE(refused);
+    Fixture f;
+    f.library.refused = refused;
+    const auto number = f.launch();
+    CHECK(number.status().message().find("the library refused") != std::string::npos);
+    f.drive();
+    CHECK(f.executor->active());
+    CHECK(f.channel.posted == 0);
+    f.executor->abort();
+    f.drive();
+    f.check_drained();
+  }
+}
+
+TEST_CASE("messages move while the launch of their collective blocks") {
+  Fixture f;
+  f.library.meanwhile = [&] { f.drive(); };
+  CHECK(f.launch().ok());
+  CHECK(f.channel.posted > 0);
+  f.executor->abort();
+  f.drive();
+  f.check_drained();
+}
+
+TEST_CASE("an abort reaches a collective whose launch blocks, and ends those that come later") {
+  Fixture f;
+  f.library.meanwhile = [&] {
+    if (!f.library.aborted) f.executor->abort();
+    f.drive();
+  };
+  f.library.refused = 1;  // as a library does once it is aborted
+  CHECK(!f.launch().ok());
+  CHECK(f.library.aborted);
+  f.drive();
+  CHECK(f.executor->idle());
+  CHECK(f.launch().status().code() == Code::Aborted);
+  f.drive();
+  f.check_drained();
 }

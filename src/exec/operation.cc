@@ -21,6 +21,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   slice_elements = new_slice_elements;
   n_slices = slices;
   n_slots = slot_count;
+  given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
 
@@ -31,12 +32,19 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   const size_t n_flags = 2 * n_steps + 2;
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
   for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
+  return {};
+}
 
-  const size_t lanes = new_program.peers.size();
+void Operation::list_messages(uint32_t depth) {
+  const size_t lanes = program->peers.size();
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
   for (auto& list : sends) list.clear();
   for (auto& list : recvs) list.clear();
-  return {};
+  plan::for_each_issue(program->plan, depth, n_slices, [&](plan::Issue issue) {
+    const StepInfo& info = program->steps[issue.step];
+    if (info.queue == Queue::Send) sends[info.lane].push_back(issue);
+    if (info.queue == Queue::Recv) recvs[info.lane].push_back(issue);
+  });
 }
 
 Status Operation::prepare_host_reductions() {

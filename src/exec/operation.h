@@ -55,6 +55,8 @@ struct Operation {
   /// messages go through pinned memory.
   Status prepare(const Program& program, const Call& call, uint64_t slice_elements, uint32_t slices,
                  uint32_t slot_count, bool staged);
+  /// Fills `sends` and `recvs`.
+  void list_messages(uint32_t depth);
   /// Takes memory for its reductions to be done by the host.
   Status prepare_host_reductions();
 
@@ -83,7 +85,8 @@ struct Operation {
   Arena scratch, staging, flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  size_t staging_bytes = 0;  ///< of one (step, slot)
+  size_t staging_bytes = 0;           ///< of one (step, slot)
+  std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;
 

@@ -28,7 +28,7 @@ std::byte* PointToPoint::Transit::wire_memory(uint32_t piece) const {
 }
 
 bool PointToPoint::Batch::ended() {
-  if (streamed) return passed().reached(1);
+  if (streamed || given_up.load(std::memory_order_acquire)) return passed().reached(1);
   const auto drained = [](const Transit& transit) {
     return transit.drained == nullptr || transit.drained->reached(1);
   };
@@ -82,10 +82,12 @@ void PointToPoint::admit() {
     running_.insert(running_.end(), launched_.begin(), launched_.end());
     launched_.clear();
   }
-  if (aborted_) return;
+  if (aborted_) {
+    for (size_t n = known; n < running_.size(); ++n) running_[n]->release_waits();
+    return;
+  }
   for (size_t n = known; n < running_.size(); ++n) {
     Batch& batch = *running_[n];
-    if (batch.given_up) continue;
     for (size_t i = 0; i < batch.transits.size(); ++i) {
       lane_of(batch.transits[i].message).messages.push({&batch, i});
     }
@@ -104,7 +106,7 @@ bool PointToPoint::post(Lane& lane) {
   const Place place = lane.messages[lane.posting];
   Transit& transit = place.batch->transits[place.index];
   const uint32_t piece = transit.posted;
-  if (!place.batch->started().reached(1)) return false;
+  if (!place.batch->started().reached(1) || place.batch->given_up) return false;
   if (transit.staging != nullptr) {
     const bool ready =
         lane.send ? transit.staged->reached(piece + 1)
@@ -155,6 +157,8 @@ bool PointToPoint::retire() {
   const size_t before = running_.size();
   std::erase_if(running_, [this](Batch* batch) {
     if (!batch->ended()) return false;
+    // Until the abort that is to come, messages may still be under way.
+    if (batch->given_up && !aborted_) return false;
     batch->use.fetch_add(1, std::memory_order_release);
     std::lock_guard lock(mutex_);
     free_.push_back(batch);

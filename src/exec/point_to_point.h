@@ -93,7 +93,8 @@ class PointToPoint final : public Driven {
   /// What is under way. Call where nobody drives.
   [[nodiscard]] std::vector<PendingMessage> pending();
 
-  /// Ends everything in flight: no user memory is touched once `idle`. Call where nobody drives.
+  /// Ends everything in flight, what is being launched included: no user memory is touched once
+  /// `idle`. Call where nobody drives.
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
@@ -136,13 +137,13 @@ class PointToPoint final : public Driven {
     /// Ends all waits of device work.
     void release_waits();
 
-    std::atomic<uint64_t> use{0};  ///< grows when it has ended
+    std::atomic<uint64_t> use{0};       ///< grows when it has ended
+    std::atomic<bool> given_up{false};  ///< enqueueing failed half-way
     std::vector<Transit> transits;
     Arena flag_memory, staging;
     TimePoint launched{}, deadline{};
     bool streamed = false;    ///< on a stream of the user
     bool local = false;       ///< has messages to this rank itself
-    bool given_up = false;    ///< enqueueing failed half-way
     uint32_t unfinished = 0;  ///< transits under way; the engine's
   };
   struct Place {
@@ -206,7 +207,7 @@ class PointToPoint final : public Driven {
   std::vector<Batch*> running_;  ///< the rest by the engine alone
   TimePoint next_deadline_check_{};
   bool faulted_ = false;
-  bool aborted_ = false;
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace hetccl::exec

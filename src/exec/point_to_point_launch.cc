@@ -47,15 +47,18 @@ Result<PointToPoint::Ticket> PointToPoint::launch(std::span<const Message> messa
     free_.push_back(&batch);
     return status;
   }
-  status = enqueue(batch, messages, user);
-  if (!status.ok()) give_up(batch, user);
-  // In flight even when it failed: what was enqueued so far uses its memory until it has drained.
+  // First, since enqueueing may block this thread until messages have moved, or until an abort.
   in_flight_.fetch_add(1);
   {
     std::lock_guard lock(mutex_);
     launched_.push_back(&batch);
   }
-  if (!status.ok()) return status;
+  status = aborted_ ? error(Code::Aborted, "the communicator was aborted")
+                    : enqueue(batch, messages, user);
+  if (!status.ok()) {
+    give_up(batch, user);
+    return status;
+  }
   return ticket;
 }
 
@@ -72,7 +75,8 @@ PointToPoint::Batch& PointToPoint::take() {
 
 Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
   batch.transits.clear();
-  batch.local = batch.given_up = false;
+  batch.local = false;
+  batch.given_up.store(false, std::memory_order_relaxed);
   size_t staging = 0;
   for (const Message& message : messages) {
     if (message.peer == options_.rank) {
@@ -184,11 +188,9 @@ Status PointToPoint::join(Batch& batch, device::Stream& user) {
   return {};
 }
 
-// Lets what is enqueued already end by itself: nothing is sent, and no flag is waited for.
+// What is enqueued already goes on until the abort that follows.
 void PointToPoint::give_up(Batch& batch, device::Stream* user) {
-  batch.given_up = true;
-  batch.release_waits();
-  batch.streamed = true;
+  batch.given_up.store(true, std::memory_order_release);
   auto& last = user != nullptr ? *user : *local_stream_;
   const bool drains =
       join(batch, last).ok() && options_.device->write_flag(last, batch.passed(), 1).ok();
