@@ -58,7 +58,7 @@ def sheet(measured: dict[str, Any]) -> Sheet:
         for name, found in operations.items():
             cells = []
             for row in found:
-                taken = row["out_of_place"]["seconds"]
+                taken = row["alone"]
                 ratio = row["predicted"] / taken
                 text = f"{1e3 * row['predicted']:.3g} / {1e3 * taken:.3g} = {ratio:.2f}"
                 cells.append(goal(text, abs(ratio - 1) <= GOAL))

@@ -124,7 +124,7 @@ Predict = Annotated[
     bool,
     typer.Option(
         "--predict",
-        help="Add what one call by itself should take, from the links as measured at init.",
+        help="Add what one call by itself should take, as predicted at init, and what it takes.",
     ),
 ]
 

@@ -147,12 +147,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join(const bootstrap::UniqueId& id);
   Status exchange_cards();
   Status open_cluster();
+  exec::ExecutorOptions executor_options();
+  std::function<void()> on_published();
+  Status reserve_memory();
   Status open_executor();
   Status open_messages();
   // measure.cc
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
-  Status measure_cluster(std::vector<topology::Measurement>& mine);
+  Status measure_calls(std::vector<topology::Measurement>& mine);
+  Result<Duration> time_calls(exec::Executor& executor, const exec::Program& program);
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }

@@ -177,13 +177,40 @@ Status Communicator::open_cluster() {
   return {};
 }
 
-Status Communicator::open_executor() {
+// What every executor of this communicator has in common.
+exec::ExecutorOptions Communicator::executor_options() {
   exec::ExecutorOptions options;
   options.device = device_;
   options.ccl = ccl_.get();
   options.communicator = session_->communicator();
   options.n_ranks = n_ranks();
+  options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
+  return options;
+}
+
+// A launch on a GPU may block until messages have moved, which nobody else would see to.
+std::function<void()> Communicator::on_published() {
+  if ((device_->capabilities() & device::kCooperative) != 0) return {};
+  return [this] { runtime_.engine().notify(); };
+}
+
+// What launches take later is there then, and none of them has to ask a driver, which may wait for
+// the device, and so for ranks that wait for this one.
+Status Communicator::reserve_memory() {
+  constexpr size_t kPinned = size_t{64} << 20U, kOnDevice = size_t{32} << 20U;
+  if (topology().clusters().size() < 2) return {};
+  if ((device_->capabilities() & device::kHostAccessible) != 0) return {};
+  HETCCL_ASSIGN(void* pinned, device_->allocate_pinned(kPinned));
+  device_->free_pinned(pinned);
+  HETCCL_ASSIGN(void* memory, device_->allocate(kOnDevice));
+  device_->free(memory);
+  return {};
+}
+
+Status Communicator::open_executor() {
+  HETCCL_TRY(reserve_memory());
+  exec::ExecutorOptions options = executor_options();
   options.recorder = &recorder_;
   options.tracer = tracer_.get();
   options.departures = &departures_;
@@ -203,6 +230,7 @@ Status Communicator::open_messages() {
   options.rank = rank();
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
+  options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));
   return {};

@@ -69,6 +69,7 @@ class Device {
   [[nodiscard]] virtual std::string bus_id() const { return {}; }
 
   virtual Result<void*> allocate(size_t bytes) = 0;
+  /// No device work uses it any more, or for pinned memory either.
   virtual void free(void* memory) = 0;
   /// Page-locked host memory that the device can read and write; zeroed. Flags live here.
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;

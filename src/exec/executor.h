@@ -34,6 +34,8 @@ struct ExecutorOptions {
   const Departures* departures = nullptr;  ///< may be null
   /// How long after a rank's departure an operation that misses it may still hold up others.
   Duration departure_grace{};
+  /// Called where enqueueing may block, once messages can move that it may wait for. May be empty.
+  std::function<void()> on_published;
   /// Called once, by whoever drives, when a channel, the vendor library or a deadline fails. Must
   /// not block.
   std::function<void(const Fault&)> on_fault;

@@ -61,6 +61,7 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   // Before anything is enqueued: that may block this thread until messages have moved, or until
   // an abort. Either this thread sees the abort, or the abort sees the operation.
   launched_.store(number + 1, std::memory_order_seq_cst);
+  if (!direct && options_.on_published) options_.on_published();
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");

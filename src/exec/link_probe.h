@@ -32,7 +32,7 @@ class LinkProbe : public Driven {
 
  private:
   // Whatever lets a burst pass before it slows down lets less pass than kBurst pieces.
-  static constexpr size_t kPings = 20, kWarm = 6, kPieces = 6, kBurst = 3;
+  static constexpr size_t kPings = 20, kWarm = 6, kPieces = 16, kBurst = 8;
   static constexpr size_t kPieceBytes = size_t{128} << 10U;
   static constexpr size_t kMessages = kPings + kPieces;
 

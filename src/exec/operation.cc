@@ -28,7 +28,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   const size_t slice_bytes = slice_elements * size_of(call.signature.type);
   HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
   staging_bytes = staged ? slice_bytes : 0;
-  if (staged) HETCCL_TRY(staging.reserve(staging_bytes * n_steps * n_slots));
+  if (staged) HETCCL_TRY(staging.reserve(staging_bytes * new_program.n_messages * n_slots));
   const size_t n_flags = 2 * n_steps + 2;
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
   for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
@@ -83,7 +83,8 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
 }
 
 std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {
-  return staging.data() + (step * static_cast<size_t>(n_slots) + k % n_slots) * staging_bytes;
+  const size_t message = program->steps[step].message;
+  return staging.data() + (message * n_slots + k % n_slots) * staging_bytes;
 }
 
 void Operation::release_waits() {

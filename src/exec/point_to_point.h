@@ -50,6 +50,8 @@ struct PointToPointOptions {
   const Departures* departures = nullptr;
   /// How long after a rank's departure what it has sent may still be on its way.
   Duration departure_grace{};
+  /// Called where enqueueing may block, once messages can move that it may wait for. May be empty.
+  std::function<void()> on_published;
   /// Called once, by whoever drives, when a channel or a deadline fails. Must not block.
   std::function<void(const Fault&)> on_fault;
 };

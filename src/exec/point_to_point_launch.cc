@@ -53,6 +53,7 @@ Result<PointToPoint::Ticket> PointToPoint::launch(std::span<const Message> messa
     std::lock_guard lock(mutex_);
     launched_.push_back(&batch);
   }
+  if (options_.on_published) options_.on_published();
   status = aborted_ ? error(Code::Aborted, "the communicator was aborted")
                     : enqueue(batch, messages, user);
   if (!status.ok()) {

@@ -154,6 +154,7 @@ Result<Program> Program::compile(plan::RankPlan plan) {
     }
     if (!is_device(info.queue)) {
       info.needs_start = step.deps.empty();
+      info.message = static_cast<uint16_t>(program.n_messages++);
       const auto peer = std::lower_bound(program.peers.begin(), program.peers.end(), step.peer);
       info.lane = static_cast<uint16_t>(peer - program.peers.begin());
     }

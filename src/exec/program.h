@@ -34,12 +34,14 @@ struct StepInfo {
   bool needs_start = false;    ///< a wire step with no deps: waits for the user's stream itself
   bool joined = false;         ///< a wire step for which only the user's stream waits
   uint16_t lane = 0;           ///< Send, Recv: index into `peers`
+  uint16_t message = 0;        ///< Send, Recv: index among all of these
 };
 
 struct Program {
   plan::RankPlan plan;
   std::vector<StepInfo> steps;  ///< parallel to plan.steps
   std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
+  size_t n_messages = 0;        ///< Send and Recv steps
   bool uses_identity = false;   ///< some region is of Buffer::Identity
   size_t n_reduces = 0;         ///< Reduce steps
   size_t most_sources = 0;      ///< of one of them

@@ -157,9 +157,12 @@ std::string to_json(const std::vector<Measurement>& measured) {
   return Json(encode(measured)).dump();
 }
 
-Result<std::vector<Measurement>> measurements_from_json(std::string_view text) {
+Result<std::vector<Measurement>> measurements_from_json(std::string_view text,
+                                                        const Topology& topology) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a rank's measurements", kMaxInfoBytes));
-  return decode_measurements(json);
+  HETCCL_ASSIGN(auto measured, decode_measurements(json));
+  HETCCL_TRY(topology.check(measured));
+  return measured;
 }
 
 std::string to_json(const RankInfo& info) {

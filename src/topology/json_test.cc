@@ -39,8 +39,8 @@ TEST_CASE("a topology survives JSON") {
 
 TEST_CASE("measurements survive JSON, alone and with their topology") {
   const std::vector<Measurement> measured = {{0, 1, 41'000, 940}, {1, 1, 12'000, 0}};
-  CHECK(measurements_from_json(to_json(measured)).value() == measured);
   const Topology topology = Topology::build({sample(0), sample(1), sample(2)}).value();
+  CHECK(measurements_from_json(to_json(measured), topology).value() == measured);
   const Topology with = topology.with(measured).value();
   CHECK(with.measured() == measured);
   CHECK(Topology::from_json(with.to_json()).value() == with);
@@ -48,8 +48,10 @@ TEST_CASE("measurements survive JSON, alone and with their topology") {
         std::string::npos);
   CHECK_FALSE(topology.with({{1, 0, 1, 1}}).ok());
   for (const char* text :
-       {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])", R"([{"mbps":"x"}])"}) {
-    CHECK_MESSAGE(measurements_from_json(text).status().code() == Code::InvalidArgument, text);
+       {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])", R"([{"mbps":"x"}])",
+        R"([{"a":0,"b":2}])"}) {
+    const Status status = measurements_from_json(text, topology).status();
+    CHECK_MESSAGE(status.code() == Code::InvalidArgument, text);
   }
 }
 

@@ -95,7 +95,7 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
   return topology;
 }
 
-Result<Topology> Topology::with(std::vector<Measurement> measured) const {
+Status Topology::check(const std::vector<Measurement>& measured) const {
   const auto n = static_cast<int>(clusters_.size());
   for (const Measurement& one : measured) {
     if (one.a >= 0 && one.a <= one.b && one.b < n) continue;
@@ -103,6 +103,11 @@ Result<Topology> Topology::with(std::vector<Measurement> measured) const {
                  "a measurement between clusters %d and %d: there are clusters 0 to %d", one.a,
                  one.b, n - 1);
   }
+  return {};
+}
+
+Result<Topology> Topology::with(std::vector<Measurement> measured) const {
+  HETCCL_TRY(check(measured));
   Topology topology = *this;
   topology.measured_ = std::move(measured);
   return topology;

@@ -60,11 +60,12 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// What was measured between two clusters, one rank of each at work, or, where `a` is `b`, inside.
+/// What was measured between two clusters, one rank of each at work, or, where `a` is `b`, by the
+/// first rank of that cluster with all others.
 struct Measurement {
   int a = 0, b = 0;        ///< a <= b
-  int64_t latency_ns = 0;  ///< of a small message, one way; inside: of a vendor's small call
-  int64_t mbps = 0;        ///< each way, both at once; inside: 0
+  int64_t latency_ns = 0;  ///< of a small message, one way; with all: of a call that moves nothing
+  int64_t mbps = 0;        ///< each way, both at once; with all: 0
   bool operator==(const Measurement&) const = default;
 };
 
@@ -84,7 +85,9 @@ class Topology {
   [[nodiscard]] const std::vector<Link>& links() const { return links_; }
   /// What a job has measured, if this was read from its description.
   [[nodiscard]] const std::vector<Measurement>& measured() const { return measured_; }
-  /// The same with these measurements; InvalidArgument for one of no cluster.
+  /// InvalidArgument for a measurement of no cluster.
+  [[nodiscard]] Status check(const std::vector<Measurement>& measured) const;
+  /// The same with these measurements, which are checked.
   [[nodiscard]] Result<Topology> with(std::vector<Measurement> measured) const;
   [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
   /// Position of `rank` in its cluster.
@@ -104,8 +107,9 @@ class Topology {
 
 /// Wire form of what one rank has measured.
 std::string to_json(const std::vector<Measurement>& measured);
-/// Bounded and checked: the bytes come from another process.
-Result<std::vector<Measurement>> measurements_from_json(std::string_view text);
+/// Bounded and checked: the bytes come from another process of the job with that topology.
+Result<std::vector<Measurement>> measurements_from_json(std::string_view text,
+                                                        const Topology& topology);
 
 /// Wire form of one RankInfo for the bootstrap's all-gather.
 std::string to_json(const RankInfo& info);

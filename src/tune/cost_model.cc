@@ -19,7 +19,7 @@ using topology::Topology;
 // Measured on one host and on emulated ones (docs/benchmarks.md): from a post at one end to the
 // completion at the other, the engines awake.
 constexpr double kTcpLatency = 40e-6;
-constexpr double kCall = 10e-6;
+constexpr double kCall = 10e-6;  // of a cluster's library, of which a collective makes two
 constexpr double kShmLatency = 4e-6;
 constexpr double kShmBandwidth = 3e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
@@ -71,19 +71,13 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
   return classes;
 }
 
-/// Calls of its library that a cluster makes one after the other, whatever the plan.
-int calls_of(Collective collective) {
-  if (plan::is_pairwise(collective)) return 0;
-  return collective == Collective::AllGather || collective == Collective::Broadcast ? 1 : 2;
-}
-
 }  // namespace
 
 CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured)
     : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
-    if (cluster.ranks.size() > 1) call_ = kCall;
+    if (cluster.ranks.size() > 1) call_ = 2 * kCall;
   }
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     cluster_of_.push_back(topology.cluster_of(rank));
@@ -104,6 +98,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
     }
   }
   if (topology.links().empty()) slowest_ = {};
+  call_ += slowest_.latency;
   double call = 0;
   for (const Measurement& one : measured) {
     if (one.a == one.b) call = std::max(call, static_cast<double>(one.latency_ns) * 1e-9);
@@ -153,7 +148,6 @@ Load CostModel::load(const Spec& spec) const {
   const bool owners = spec.collective == Collective::AllReduce;
   const int around = owners ? 2 : static_cast<int>(clusters_.size()) - 1;
   load.hops = in_one_hop(spec) ? 1 : around;
-  load.calls = calls_of(spec.collective);
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const double blocks = blocks_of(spec, c);
     const double seconds = blocks / clusters_[c].bandwidth;
@@ -166,8 +160,7 @@ Load CostModel::load(const Spec& spec) const {
 double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) const {
   const double wire = load.seconds_per_byte * static_cast<double>(bytes);
   const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
-  return load.calls * call_ + load.hops * slowest_.latency + wire +
-         std::max(0, load.hops - 1) * filling;
+  return call_ + wire + std::max(0, load.hops - 1) * (slowest_.latency + filling);
 }
 
 }  // namespace hetccl::tune

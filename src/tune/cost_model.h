@@ -1,6 +1,5 @@
-// What a collective will cost: hops, the bytes through the narrowest cluster, and small calls of
-// the clusters' libraries. How long bytes take inside clusters is left out: all plans of one
-// collective share it.
+// What a collective will cost: what every call costs, hops, and the bytes through the narrowest
+// cluster. How long bytes take inside clusters is left out: all plans of one collective share it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,6 @@ struct LinkCost {
 /// What a plan asks of the links, per block of a slice.
 struct Load {
   int hops = 0;
-  int calls = 0;                ///< of a cluster's library, one after the other
   double blocks = 0;            ///< in or out of the cluster that has most to move
   double seconds_per_byte = 0;  ///< of a block: of the cluster that takes longest
 };
@@ -53,7 +51,7 @@ class CostModel {
   std::vector<Cluster> clusters_;
   double n_ranks_ = 0;
   LinkCost slowest_;
-  double call_ = 0;  ///< seconds of a small call of the slowest cluster's library
+  double call_ = 0;  ///< seconds of a call of one hop that moves nothing
   bool in_memory_ = false;
   bool kernels_everywhere_ = true;
   std::vector<int> cluster_of_;  ///< by rank

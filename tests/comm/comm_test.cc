@@ -47,7 +47,7 @@ void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
 
 }  // namespace
 
-TEST_CASE("links and clusters are measured at init, and all ranks know all of it") {
+TEST_CASE("links and calls are measured at init, and all ranks know all of it") {
   for (const bool deterministic : {false, true}) {
     Config config;
     config.deterministic = deterministic;
@@ -56,8 +56,8 @@ TEST_CASE("links and clusters are measured at init, and all ranks know all of it
     const auto known = hetccl::topology::Topology::from_json(ranks[0]->topology_json());
     REQUIRE(known.ok());
     const auto& measured = known.value().measured();
-    // One link for all, since all are of shared memory; and the one cluster with calls.
-    REQUIRE(measured.size() == (deterministic ? 0 : 2));
+    // One link for all, since all are of shared memory; and calls by each cluster's first.
+    REQUIRE(measured.size() == (deterministic ? 0 : 4));
     for (const hetccl::topology::Measurement& one : measured) {
       CHECK(one.latency_ns > 0);
       CHECK((one.mbps > 0) == (one.a != one.b));

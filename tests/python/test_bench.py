@@ -54,10 +54,11 @@ def test_types_and_reductions(dtype, redop):
 def test_a_prediction_is_added_where_it_is_asked_for():
     lines = bench("--ranks", 2, "--clusters", 2, "-b", "1K", "-e", "1M", "-f", 32, "--predict")
     rows = [line.split() for line in lines.splitlines() if not line.startswith("#")]
-    assert [len(row) for row in rows] == [14] * len(rows)
+    assert [len(row) for row in rows] == [15] * len(rows)
     predicted = [float(row[13]) for row in rows]
     assert predicted == sorted(predicted)
     assert predicted[0] > 0
+    assert all(float(row[14]) > 0 for row in rows)
 
 
 @pytest.mark.parametrize("blocking", [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -62,7 +63,9 @@ class Row:
     count: int
     out_of_place: Timing
     in_place: Timing
-    predicted: float | None = None  # seconds, of one call by itself
+    # Of one call by itself, in seconds: as the cost model says, and the slowest rank's median.
+    predicted: float | None = None
+    alone: float | None = None
 
 
 @dataclass
@@ -192,6 +195,24 @@ def _measure(case: _Case, stream: Stream | None) -> Timing:
     return Timing(seconds, algbw, algbw * bus_factor(options.operation, comm.size), wrong)
 
 
+def _measure_alone(case: _Case) -> float:
+    """Seconds of a call that no other follows: of each the slowest rank's, and of these the median.
+
+    Calls by themselves, so that none hides behind another; a median, since few are made.
+    """
+    comm, options = case.comm, case.options
+    case.fill()
+    times = array("d", bytes(8 * options.iterations))
+    for n in range(options.warmups + options.iterations):
+        comm.barrier()
+        start = time.perf_counter()
+        case.call(None)
+        if n >= options.warmups:
+            times[n - options.warmups] = time.perf_counter() - start
+    comm.all_reduce(times, op="max")
+    return statistics.median(times)
+
+
 def predict(graph: str, case: _Case) -> float:
     """What the cost model says of a call, in seconds."""
     options = case.options
@@ -216,9 +237,11 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
             for in_place in (False, True):
                 case = _Case(comm, options, size, in_place)
                 timings.append(_measure(case, stream))
-            wanted = options.predict and comm.rank == 0
-            predicted = predict(graph, case) if wanted else None
-            report.rows.append(Row(case.size, case.count, timings[0], timings[1], predicted))
+            predicted = alone = None
+            if options.predict:
+                predicted, alone = predict(graph, case), _measure_alone(case)
+            row = Row(case.size, case.count, timings[0], timings[1], predicted, alone)
+            report.rows.append(row)
             on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))

@@ -16,7 +16,9 @@ def header(options: Options, ranks: int, labels: list[str]) -> str:
     place = f"{'out-of-place':>28}{'':17}{'in-place':>14}"
     names = f"{'time':>7}  {'algbw':>6}  {'busbw':>6} {'#wrong':>6}"
     units = f"{'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6} {'':6}"
-    predicted = ("  predicted", f"  {'(us)':>9}") if options.predict else ("", "")
+    predicted = ("", "")
+    if options.predict:
+        predicted = (f"  predicted  {'alone':>9}", f"  {'(us)':>9}  {'(us)':>9}")
     left = f"{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}"
     left_units = f"{'(B)':>12}  {'(elements)':>12}  {'':8}  {'':6}  {'':6}"
     return "\n".join(
@@ -45,7 +47,9 @@ def line(options: Options, row: Row) -> str:
     root = options.root if options.operation in ROOTED else -1
     dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
     left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
-    predicted = "" if row.predicted is None else f"  {row.predicted * 1e6:9.1f}"
+    predicted = ""
+    if row.predicted is not None and row.alone is not None:
+        predicted = f"  {row.predicted * 1e6:9.1f}  {row.alone * 1e6:9.1f}"
     return f"{left}  {_columns(row.out_of_place)}  {_columns(row.in_place)}{predicted}"
 
 

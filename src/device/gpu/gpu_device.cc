@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "device/gpu/pool.h"
 #include "device/gpu/program.h"
 #include "device/kernels/build.h"
 
@@ -98,10 +100,15 @@ void* native_of(const Event& event) {
 class TableDevice : public GpuDevice {
  public:
   explicit TableDevice(std::shared_ptr<const Api> api, const GpuOptions& options)
-      : options_(options), api_(*api), context_(std::move(api), options.index) {}
+      : options_(options), api_(*api), context_(std::move(api), options.index) {
+    memory_.emplace(api_.allocate, api_.free);
+    pinned_.emplace(api_.allocate_pinned, api_.free_pinned);
+  }
   ~TableDevice() override {
     const Current current = context_.current();
     program_.reset();
+    memory_.reset();
+    pinned_.reset();
   }
   TableDevice(const TableDevice&) = delete;
   TableDevice& operator=(const TableDevice&) = delete;
@@ -120,25 +127,19 @@ class TableDevice : public GpuDevice {
   Result<void*> allocate(size_t bytes) override {
     const Current current = context_.current();
     void* memory = nullptr;
-    HETCCL_TRY(check(api_, api_.allocate(&memory, std::max(bytes, size_t{1})), "allocating")
+    HETCCL_TRY(check(api_, memory_->allocate(&memory, bytes), "allocating")
                    .with(format("%zu bytes of device memory", bytes)));
     return memory;
   }
-  void free(void* memory) override {
-    const Current current = context_.current();
-    api_.free(memory);
-  }
+  void free(void* memory) override { memory_->free(memory); }
   Result<void*> allocate_pinned(size_t bytes) override {
     const Current current = context_.current();
     void* memory = nullptr;
-    HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, std::max(bytes, size_t{1})), "allocating")
+    HETCCL_TRY(check(api_, pinned_->allocate(&memory, bytes), "allocating")
                    .with(format("%zu bytes of pinned memory", bytes)));
     return std::memset(memory, 0, bytes);
   }
-  void free_pinned(void* memory) override {
-    const Current current = context_.current();
-    api_.free_pinned(memory);
-  }
+  void free_pinned(void* memory) override { pinned_->free(memory); }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
     const Current current = context_.current();
@@ -206,6 +207,7 @@ class TableDevice : public GpuDevice {
   unsigned max_blocks_ = 1;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
   std::unique_ptr<gpu::Program> program_;
+  std::optional<gpu::Pool> memory_, pinned_;
 };
 
 Status TableDevice::open() {
@@ -258,10 +260,12 @@ Status TableDevice::load_kernels() {
 Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
-  HETCCL_ASSIGN(void* memory, allocate_pinned(sizeof(Flag)));
+  void* memory = nullptr;
+  HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, sizeof(Flag)), "allocating a flag"));
+  std::memset(memory, 0, sizeof(Flag));
   stream_words_ = api_.write_word(stream->native(), memory, 1) == 0 &&
                   api_.wait_word(stream->native(), memory, 1) == 0;
-  free_pinned(memory);  // waits for the stream
+  api_.free_pinned(memory);  // waits for the stream
   return {};
 }
 

@@ -28,7 +28,8 @@ class GpuDevice : public Device {
 /// Loads everything that it will ever use, kernels included, so that enqueueing allocates, loads
 /// and synchronises nothing; with a compiler and no cache that takes seconds. Without a compiler it
 /// has no kKernels. Native streams are the vendor's; null is its default stream. Every call works
-/// on any thread and leaves the thread's current device as it was. Freeing may wait for the device.
+/// on any thread and leaves the thread's current device as it was. What is freed is kept for later;
+/// allocating more than that may wait for the device.
 /// InvalidArgument for an index that is none, Unsupported where streams cannot wait for flags.
 Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Api> api,
                                                    const GpuOptions& options);

@@ -1,0 +1,65 @@
+#include "device/gpu/pool.h"
+
+#include <algorithm>
+
+namespace hetccl::device::gpu {
+namespace {
+
+constexpr size_t kAlignment = 512;
+constexpr size_t kChunkBytes = size_t{16} << 20U;  // at least
+
+}  // namespace
+
+Pool::~Pool() {
+  for (std::byte* chunk : chunks_) give_(chunk);
+}
+
+int Pool::grow(size_t bytes) {
+  void* chunk = nullptr;
+  const size_t whole = std::max(bytes, kChunkBytes);
+  if (const int code = take_(&chunk, whole); code != 0) return code;
+  chunks_.insert(static_cast<std::byte*>(chunk));
+  free_.emplace(static_cast<std::byte*>(chunk), whole);
+  return 0;
+}
+
+int Pool::allocate(void** memory, size_t bytes) {
+  const size_t wanted = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  std::lock_guard lock(mutex_);
+  const auto fits = [&](const auto& block) { return block.second >= wanted; };
+  auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (found == free_.end()) {
+    if (const int code = grow(wanted); code != 0) return code;
+    found = std::find_if(free_.begin(), free_.end(), fits);
+  }
+  const auto [begin, size] = *found;
+  free_.erase(found);
+  if (size > wanted) free_.emplace(begin + wanted, size - wanted);
+  used_.emplace(begin, wanted);
+  *memory = begin;
+  return 0;
+}
+
+void Pool::free(void* memory) {
+  std::lock_guard lock(mutex_);
+  const auto used = used_.find(static_cast<std::byte*>(memory));
+  if (used == used_.end()) return;
+  auto [begin, size] = *used;
+  used_.erase(used);
+  const auto after = free_.find(begin + size);
+  if (after != free_.end() && !chunks_.contains(after->first)) {
+    size += after->second;
+    free_.erase(after);
+  }
+  const auto next = free_.upper_bound(begin);
+  if (next != free_.begin() && !chunks_.contains(begin)) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == begin) {
+      before->second += size;
+      return;
+    }
+  }
+  free_.emplace(begin, size);
+}
+
+}  // namespace hetccl::device::gpu
