@@ -55,17 +55,18 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor& output, 
                                                             std::vector<int64_t>& input_splits,
                                                             const c10d::AllToAllOptions& opts) {
   const Where where{"all_to_all_single", rank_};
-  check_tensor(where, "the input", input);
-  check_tensor(where, "the output", output);
-  check_same_type(where, "the output", output, input);
   Operation operation;
+  const at::Tensor from = local(where, operation, input, Use::In);
+  const at::Tensor to = local(where, operation, output, Use::Out);
+  check_tensor(where, "the input", from);
+  check_tensor(where, "the output", to);
+  check_same_type(where, "the output", to, from);
   operation.type = c10d::OpType::ALLTOALL_BASE;
   operation.title = "hetccl:all_to_all_single";
   operation.inputs = {input};
   operation.outputs = {output};
-  add_all_to_all(operation, output,
-                 counts_by_rank(where, "the output", output, output_splits, size_), input,
-                 counts_by_rank(where, "the input", input, input_splits, size_));
+  add_all_to_all(operation, to, counts_by_rank(where, "the output", to, output_splits, size_), from,
+                 counts_by_rank(where, "the input", from, input_splits, size_));
   return submit(std::move(operation), opts);
 }
 
@@ -77,19 +78,20 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors& outputs, Tensors
   TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_), "hetccl: all_to_all on rank ",
                     rank_, ": the lists have ", inputs.size(),
                     " tensors, but must have one per rank: ", size_);
-  check_parts(where, "input", inputs, size_, "its own output", outputs[own]);
-  check_parts(where, "output", outputs, size_, "its own input", inputs[own]);
   Operation operation;
+  const Tensors from = local(where, operation, inputs, Use::In);
+  const Tensors to = local(where, operation, outputs, Use::Out);
+  check_parts(where, "input", from, size_, "its own output", to[own]);
+  check_parts(where, "output", to, size_, "its own input", from[own]);
   operation.type = c10d::OpType::ALLTOALL;
   operation.title = "hetccl:all_to_all";
   operation.inputs = inputs;
   operation.outputs = outputs;
-  const Flat sent(inputs), received(outputs);
-  sent.fill(inputs);
-  operation.staging = {sent.buffer()};
-  received.spread(operation, outputs);
-  add_all_to_all(operation, received.buffer(), counts_of(outputs), sent.buffer(),
-                 counts_of(inputs));
+  const Flat sent(from), received(to);
+  sent.fill(from);
+  operation.staging.push_back(sent.buffer());
+  received.spread(operation, to);
+  add_all_to_all(operation, received.buffer(), counts_of(to), sent.buffer(), counts_of(from));
   return submit(std::move(operation), opts);
 }
 

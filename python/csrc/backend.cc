@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "device_work.h"
+#include "host_work.h"
 #include "parts.h"
 #include "rendezvous.h"
 #include "tensors.h"
@@ -20,33 +22,29 @@ milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
 
 }  // namespace
 
-HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options)
+HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options,
+                             std::optional<c10::Device> preferred_device)
     : Backend(options.group_rank, options.group_size),
       group_(options.group_id),
       options_(c10::make_intrusive<Options>(kName, milliseconds_of(options.timeout))),
+      store_(options.store),
+      preferred_device_(preferred_device),
       timeout_ms_(milliseconds_of(options.timeout).count()) {
   init();
-  TORCH_CHECK_VALUE(options.store != nullptr, "hetccl: process group '", group_,
+  TORCH_CHECK_VALUE(store_ != nullptr, "hetccl: process group '", group_,
                     "' needs a torch Store, through which its ranks meet");
   options_->group_name = options.group_id;
   for (const int64_t rank : options.global_ranks_in_group) {
     options_->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }
-  const milliseconds timeout = options_->timeout;
-  const hetcclUniqueId id = share_unique_id(*options.store, rank_, group_, timeout);
-  Failure failure{};
-  communicator_ = Communicator::join(id, rank_, size_, timeout, failure);
-  forget_unique_id(*options.store, rank_);
-  TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr, "hetccl: rank ", rank_, " of ",
-                   size_, " could not join process group '", group_, "': ", failure.text, " [",
-                   hetcclGetErrorString(failure.result), "]");
-  const std::string_view id_bytes(id.internal, sizeof(id.internal));
-  monitored_barrier_ = std::make_unique<MonitoredBarrier>(options.store, rank_, size_,
-                                                          std::hash<std::string_view>{}(id_bytes));
+  const bool has_gpu = device_count(c10::kCUDA) > 0;
+  if (!any_rank_has_gpu(*store_, rank_, size_, has_gpu, group_, options_->timeout)) {
+    join(c10::kCPU);
+  }
 }
 
 HetcclBackend::~HetcclBackend() {
-  if (communicator_) communicator_->close();
+  shutdown();
 }
 
 void HetcclBackend::setTimeout(milliseconds timeout) {
@@ -57,6 +55,7 @@ void HetcclBackend::setTimeout(milliseconds timeout) {
 }
 
 c10d::ErrorType HetcclBackend::getError() {
+  if (!opened_) return c10d::ErrorType::SUCCESS;
   const auto failure = communicator_->failure();
   if (!failure) return c10d::ErrorType::SUCCESS;
   if (failure->result == hetcclTimeout) return c10d::ErrorType::TIMEOUT;
@@ -65,16 +64,23 @@ c10d::ErrorType HetcclBackend::getError() {
 }
 
 void HetcclBackend::abort() {
-  communicator_->abort("the process group was aborted");
+  ended_ = true;
+  if (opened_) communicator_->abort("the process group was aborted");
 }
 
 void HetcclBackend::shutdown() {
-  communicator_->close();
+  ended_ = true;
+  if (opened_) communicator_->close();
 }
 
 void HetcclBackend::shutdown_within(milliseconds grace) {
-  communicator_->close_within(grace);
+  ended_ = true;
+  if (!opened_) return;
   const auto end = std::chrono::steady_clock::now() + grace;
+  if (streams_ != nullptr && !streams_->drain(grace)) {
+    communicator_->abort("the process exited with operations in flight");
+  }
+  communicator_->close_within(grace);
   const std::lock_guard lock(watchers_mutex_);
   for (const auto& [route, watcher] : watchers_) {
     const auto left =
@@ -83,25 +89,39 @@ void HetcclBackend::shutdown_within(milliseconds grace) {
   }
 }
 
+std::shared_ptr<Communicator> HetcclBackend::joined() const {
+  TORCH_CHECK_WITH(DistBackendError, opened_, "hetccl: process group '", group_,
+                   "' has not joined its communicator yet: that is done by its first collective");
+  return communicator_;
+}
+
 hetcclCommStats_t HetcclBackend::stats() const {
   hetcclCommStats_t stats;
-  const auto failure = communicator_->stats(stats);
+  const auto failure = joined()->stats(stats);
   TORCH_CHECK_WITH(DistBackendError, !failure, "hetccl: no statistics: ", failure->text);
   return stats;
 }
 
 std::string HetcclBackend::topology() const {
   std::string json;
-  const auto failure = communicator_->topology(json);
+  const auto failure = joined()->topology(json);
   TORCH_CHECK_WITH(DistBackendError, !failure, "hetccl: no topology: ", failure->text);
   return json;
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout,
                                                      bool blocking) {
+  open(std::nullopt);
   auto watcher = watcher_of(operation);
-  auto work = c10::make_intrusive<HetcclWork>(rank_, sequence_++, group_, std::move(operation),
-                                              communicator_, std::move(watcher));
+  operation.device = device_;
+  c10::intrusive_ptr<HetcclWork> work;
+  if (streams_ == nullptr) {
+    work = c10::make_intrusive<HostWork>(rank_, sequence_++, group_, std::move(operation),
+                                         communicator_, std::move(watcher));
+  } else {
+    work = c10::make_intrusive<DeviceWork>(rank_, sequence_++, group_, std::move(operation),
+                                           communicator_, std::move(watcher), streams_);
+  }
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_) coalescing_->push_back(work);
@@ -142,6 +162,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
 }
 
 void HetcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  open(std::nullopt);  // which names its ranks
   const milliseconds own(timeout_ms_.load());
   monitored_barrier_->pass(opts.timeout.count() > 0 ? opts.timeout : own, wait_all_ranks);
 }
@@ -170,7 +191,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
       tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
   operation.title = "hetccl:all_reduce";
   operation.inputs = operation.outputs = tensors;
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor& tensor : local(where, operation, tensors, Use::InOut)) {
     check_tensor(where, "tensor", tensor);
     operation.launches.push_back(
         [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp)](
@@ -188,13 +209,14 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
                                                         const c10d::BroadcastOptions& opts) {
   const Where where{"broadcast", rank_};
   check_one(where, tensors.size());
-  check_tensor(where, "tensor", tensors.front());
   check_root(where.operation, opts.rootRank);
   Operation operation;
+  const at::Tensor tensor = local(where, operation, tensors.front(), Use::InOut);
+  check_tensor(where, "tensor", tensor);
   operation.type = c10d::OpType::BROADCAST;
   operation.title = "hetccl:broadcast";
   operation.inputs = operation.outputs = tensors;
-  add_broadcast(operation, tensors.front(), static_cast<int>(opts.rootRank));
+  add_broadcast(operation, tensor, static_cast<int>(opts.rootRank));
   return submit(std::move(operation), opts);
 }
 
@@ -202,10 +224,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
                                                      const c10d::ReduceOptions& opts) {
   const Where where{"reduce", rank_};
   check_one(where, tensors.size());
-  const at::Tensor& tensor = tensors.front();
-  check_tensor(where, "tensor", tensor);
   check_root(where.operation, opts.rootRank);
   Operation operation;
+  const at::Tensor tensor = local(where, operation, tensors.front(), Use::InOut);
+  check_tensor(where, "tensor", tensor);
   operation.type = c10d::OpType::REDUCE;
   operation.title = "hetccl:reduce";
   operation.inputs = operation.outputs = tensors;
@@ -262,7 +284,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output
   operation.title = "hetccl:all_gather_into_tensor";
   operation.inputs = {input};
   operation.outputs = {output};
-  add_all_gather(operation, "all_gather_into_tensor", output, input);
+  constexpr const char* kCall = "all_gather_into_tensor";
+  add_all_gather(operation, kCall, local({kCall, rank_}, operation, output, Use::Out),
+                 local({kCall, rank_}, operation, input, Use::In));
   return submit(std::move(operation), opts);
 }
 
@@ -275,9 +299,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
   operation.title = "hetccl:all_gather_into_tensor_coalesced";
   operation.inputs = inputs;
   operation.outputs = outputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    add_all_gather(operation, kCall, outputs[i], inputs[i]);
-  }
+  const Tensors to = local({kCall, rank_}, operation, outputs, Use::Out);
+  const Tensors from = local({kCall, rank_}, operation, inputs, Use::In);
+  for (size_t i = 0; i < from.size(); ++i) add_all_gather(operation, kCall, to[i], from[i]);
   return submit(std::move(operation), opts);
 }
 
@@ -292,7 +316,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   operation.title = "hetccl:all_gather";
   operation.inputs = inputs;
   operation.outputs = outputs.front();
-  add_all_gather(operation, where.operation, outputs.front(), inputs.front());
+  add_all_gather(operation, where.operation, local(where, operation, outputs.front(), Use::Out),
+                 local(where, operation, inputs.front(), Use::In));
   return submit(std::move(operation), opts);
 }
 
@@ -310,7 +335,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
       check_lists(where, of_rank.size(), inputs.size());
       parts.push_back(of_rank[i]);
     }
-    add_all_gather(operation, where.operation, parts, inputs[i]);
+    add_all_gather(operation, where.operation, local(where, operation, parts, Use::Out),
+                   local(where, operation, inputs[i], Use::In));
     operation.outputs.insert(operation.outputs.end(), parts.begin(), parts.end());
   }
   return submit(std::move(operation), opts);
@@ -341,7 +367,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
   operation.title = "hetccl:reduce_scatter_tensor";
   operation.inputs = {input};
   operation.outputs = {output};
-  add_reduce_scatter(operation, "reduce_scatter_tensor", output, input, opts.reduceOp);
+  constexpr const char* kCall = "reduce_scatter_tensor";
+  add_reduce_scatter(operation, kCall, local({kCall, rank_}, operation, output, Use::Out),
+                     local({kCall, rank_}, operation, input, Use::In), opts.reduceOp);
   return submit(std::move(operation), opts);
 }
 
@@ -354,8 +382,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
   operation.title = "hetccl:reduce_scatter_tensor_coalesced";
   operation.inputs = inputs;
   operation.outputs = outputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    add_reduce_scatter(operation, kCall, outputs[i], inputs[i], opts.reduceOp);
+  const Tensors to = local({kCall, rank_}, operation, outputs, Use::Out);
+  const Tensors from = local({kCall, rank_}, operation, inputs, Use::In);
+  for (size_t i = 0; i < from.size(); ++i) {
+    add_reduce_scatter(operation, kCall, to[i], from[i], opts.reduceOp);
   }
   return submit(std::move(operation), opts);
 }
@@ -365,17 +395,17 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   const Where where{"reduce_scatter", rank_};
   check_one(where, outputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  const at::Tensor& output = outputs.front();
-  const Tensors& parts = inputs.front();
-  check_parts(where, "input", parts, size_, "the output", output);
   Operation operation;
+  const at::Tensor output = local(where, operation, outputs.front(), Use::Out);
+  const Tensors parts = local(where, operation, inputs.front(), Use::In);
+  check_parts(where, "input", parts, size_, "the output", output);
   operation.type = c10d::OpType::REDUCE_SCATTER;
   operation.title = "hetccl:reduce_scatter";
-  operation.inputs = parts;
+  operation.inputs = inputs.front();
   operation.outputs = outputs;
   const Flat flat(parts);
   flat.fill(parts);
-  operation.staging = {flat.buffer()};
+  operation.staging.push_back(flat.buffer());
   if (are_even(parts)) {
     add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
   } else {
@@ -396,6 +426,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   Operation operation;
   operation.type = c10d::OpType::BARRIER;
   operation.title = "hetccl:barrier";
+  open(opts.device);
   operation.launches.push_back(
       [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
   return submit(std::move(operation), opts);

@@ -1,4 +1,4 @@
-/// hetccl as a backend of torch.distributed (c10d), for tensors in host memory.
+/// hetccl as a backend of torch.distributed (c10d), for tensors of the host and of GPUs.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,20 @@
 #include <vector>
 
 #include "communicator.h"
+#include "device_streams.h"
 #include "monitored_barrier.h"
+#include "tensors.h"
 #include "watcher.h"
 #include "work.h"
 
 namespace hetccl::torch_backend {
 
-/// One process group's communicator. Collectives are enqueued on one stream and run in order in
-/// the background; Work::wait drives them. Constructing blocks until all ranks have come.
+/// One process group's communicator. On the host, collectives are enqueued on one stream and run in
+/// order in the background; Work::wait drives them. On a GPU see DeviceWork.
+///
+/// Constructing blocks until all ranks have come. Where no rank has a GPU it joins the
+/// communicator, else the first call does, once it is known what this rank's device is:
+/// `choose_device`.
 ///
 /// torch 2.14 and later add names (all_reduce_single, ...) that forward to these.
 class HetcclBackend final : public c10d::Backend {
@@ -26,7 +32,8 @@ class HetcclBackend final : public c10d::Backend {
   static constexpr const char* kName = "hetccl";
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  explicit HetcclBackend(const c10d::DistributedBackendOptions& options);
+  HetcclBackend(const c10d::DistributedBackendOptions& options,
+                std::optional<c10::Device> preferred_device);
   ~HetcclBackend() override;
 
   const std::string getBackendName() const override { return kName; }
@@ -35,6 +42,7 @@ class HetcclBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
+  /// Does not end the wait of a first call for the other ranks.
   void abort() override;
   void shutdown() override;
   /// Waits at most `grace` for what is in flight: for the end of the process.
@@ -84,12 +92,27 @@ class HetcclBackend final : public c10d::Backend {
   /// Throws: who sends has to be named.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  /// Counters of this rank. Throws after shutdown.
+  /// Counters of this rank. Throws before the communicator is joined and after shutdown.
   [[nodiscard]] hetcclCommStats_t stats() const;
-  /// The topology as JSON. Throws after shutdown.
+  /// The topology as JSON. Throws as `stats`.
   [[nodiscard]] std::string topology() const;
 
  private:
+  /// What a call does with a tensor.
+  enum class Use : uint8_t { In, Out, InOut };
+
+  // device.cc
+  /// Joins the communicator if that is still to do, on the device of which the call's tensor is.
+  void open(std::optional<c10::Device> tensor_device);
+  void join(c10::Device device);
+  [[nodiscard]] c10::Device choose_device(std::optional<c10::Device> tensor_device);
+  [[nodiscard]] bool serves(c10::DeviceType type) const;
+  /// The same tensors, on the communicator's device: those of the host are carried to a GPU and
+  /// back, for objects and other little things. Throws for other devices.
+  Tensors local(const Where& where, Operation& operation, const Tensors& tensors, Use use);
+  at::Tensor local(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
+  [[nodiscard]] std::shared_ptr<Communicator> joined() const;
+
   WorkPtr submit(Operation operation, std::chrono::milliseconds timeout, bool blocking);
   template <typename Options>
   WorkPtr submit(Operation operation, const Options& opts) {
@@ -110,10 +133,19 @@ class HetcclBackend final : public c10d::Backend {
 
   const std::string group_;
   const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::optional<c10::Device> preferred_device_;  ///< the default group's device_id
   std::mutex watchers_mutex_;
   std::map<Route, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its route's order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
-  std::shared_ptr<Communicator> communicator_;
+
+  std::mutex open_mutex_;
+  std::atomic<bool> opened_{false};             ///< what follows is there, and stays
+  std::shared_ptr<Communicator> communicator_;  ///< null before
+  c10::Device device_{c10::kCPU};
+  std::shared_ptr<DeviceStreams> streams_;  ///< null on the host
+  std::atomic<bool> ended_{false};          ///< by abort or shutdown
+
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};
 

@@ -23,9 +23,10 @@ Failure last_failure(hetcclResult_t result) {
 }
 
 std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int rank, int size,
-                                                 Milliseconds timeout, Failure& failure) {
+                                                 const std::string& device, Milliseconds timeout,
+                                                 Failure& failure) {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  config.device = "host";
+  config.device = device.c_str();
   config.timeout_ms = timeout.count();
   config.init_timeout_ms = timeout.count();
   hetcclComm_t comm = nullptr;
@@ -103,6 +104,22 @@ std::optional<Failure> Communicator::launch(const Launch& call, const Route& rou
                                         std::to_string(timeout.count()) + " ms"};
     }
   }
+}
+
+std::optional<Failure> Communicator::enqueue(const Launch& call, hetcclStream_t stream,
+                                             Milliseconds timeout) {
+  if (forked()) return forked_failure();
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto refusal = refusal_locked()) return refusal;
+    if (const auto failure = apply_timeout_locked(timeout)) return failure;
+    comm = comm_;
+  }
+  // Unlocked: it may wait for room, and another thread may abort meanwhile.
+  const hetcclResult_t result = call(comm, stream);
+  if (result != hetcclSuccess) return last_failure(result);
+  return std::nullopt;
 }
 
 bool Communicator::reached(const Ticket& ticket) {

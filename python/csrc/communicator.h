@@ -1,4 +1,4 @@
-/// One hetccl communicator and its host stream, over the C API alone: knows nothing of torch.
+/// One hetccl communicator and its host streams, over the C API alone: knows nothing of torch.
 #pragma once
 
 #include <sys/types.h>
@@ -51,10 +51,11 @@ class Communicator {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// Blocks until all ranks have come. On failure returns nullptr and fills `failure`.
+  /// Blocks until all ranks have come. `device` is this rank's: "host", "cuda:1". On failure
+  /// returns nullptr and fills `failure`.
   [[nodiscard]] static std::shared_ptr<Communicator> join(const hetcclUniqueId& id, int rank,
-                                                          int size, Milliseconds timeout,
-                                                          Failure& failure);
+                                                          int size, const std::string& device,
+                                                          Milliseconds timeout, Failure& failure);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -64,6 +65,9 @@ class Communicator {
   /// flight: it wakes no other thread.
   [[nodiscard]] std::optional<Failure> launch(const Launch& call, const Route& route,
                                               Milliseconds timeout, bool blocking, Ticket& ticket);
+  /// On a GPU: enqueues on `stream`, the vendor's own.
+  [[nodiscard]] std::optional<Failure> enqueue(const Launch& call, hetcclStream_t stream,
+                                               Milliseconds timeout);
   [[nodiscard]] static bool reached(const Ticket& ticket);
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
   [[nodiscard]] static bool wait(const Ticket& ticket, Milliseconds timeout);

@@ -14,8 +14,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
                                                       int tag) {
   const Where where{name, rank_};
   check_one(where, tensors.size());
-  const at::Tensor& tensor = tensors.front();
-  check_tensor(where, "tensor", tensor);
   TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetccl: ", name, " on rank ", rank_, ": ", peer,
                     " is not a rank of a group of ", size_);
   TORCH_CHECK_VALUE(peer != rank_, "hetccl: ", name, " on rank ", rank_,
@@ -23,6 +21,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", name, " on rank ", rank_, ": tag ", tag, " is negative");
   const bool sends = kind == Route::Kind::Send;
   Operation operation;
+  const at::Tensor tensor = local(where, operation, tensors.front(), sends ? Use::In : Use::Out);
+  check_tensor(where, "tensor", tensor);
   operation.type = type;
   operation.title = sends ? "hetccl:send" : "hetccl:recv";
   operation.inputs = operation.outputs = tensors;

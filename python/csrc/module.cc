@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "backend.h"
@@ -16,8 +17,9 @@ using std::chrono::milliseconds;
 /// does. Owned by torch_backend.py.
 class Registry {
  public:
-  c10::intrusive_ptr<HetcclBackend> create(const c10d::DistributedBackendOptions& options) {
-    auto backend = c10::make_intrusive<HetcclBackend>(options);
+  c10::intrusive_ptr<HetcclBackend> create(const c10d::DistributedBackendOptions& options,
+                                           std::optional<c10::Device> preferred) {
+    auto backend = c10::make_intrusive<HetcclBackend>(options, preferred);
     const std::lock_guard lock(mutex_);
     std::erase_if(backends_, [](const auto& weak) { return weak.expired(); });
     backends_.emplace_back(backend);
@@ -72,8 +74,10 @@ PYBIND11_MODULE(_torch, module) {
       .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.");
   py::class_<Registry>(module, "Registry")
       .def(py::init<>())
-      .def("create", &Registry::create, py::arg("options"), NoGil(),
-           "Joins a process group; blocks until all ranks have come.")
+      .def("create", &Registry::create, py::arg("options"), py::arg("device"), NoGil(),
+           "Joins a process group; blocks until all ranks have come. `device` is what it is on "
+           "where "
+           "nothing else tells.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },

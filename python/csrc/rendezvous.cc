@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "communicator.h"
@@ -11,8 +12,22 @@ namespace hetccl::torch_backend {
 namespace {
 
 constexpr const char* kKey = "hetccl/unique_id";
+// Counts the ranks that have come; those with a GPU also count kGpu.
+constexpr const char* kComeKey = "hetccl/come";
+constexpr const char* kGpusKey = "hetccl/gpus";
+constexpr const char* kReadKey = "hetccl/read";
+constexpr int64_t kGpu = int64_t{1} << 32U;
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
+
+/// A later process group under the same prefix must not find what this one left.
+void forget(c10d::Store& store, std::initializer_list<const char*> keys) noexcept {
+  try {
+    for (const char* key : keys) store.deleteKey(key);
+  } catch (const std::exception&) {
+    // A store that cannot delete is not worth failing for.
+  }
+}
 
 hetcclUniqueId publish(c10d::Store& store, const std::string& group) {
   hetcclUniqueId id{};
@@ -48,6 +63,29 @@ std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& grou
 
 }  // namespace
 
+bool any_rank_has_gpu(c10d::Store& store, int rank, int size, bool has_gpu,
+                      const std::string& group, std::chrono::milliseconds timeout) {
+  const int64_t mine = has_gpu ? 1 + kGpu : 1;
+  const int64_t come = store.add(kComeKey, mine);
+  if (come % kGpu == size) {
+    store.set(kGpusKey, std::vector<uint8_t>{static_cast<uint8_t>(come >= kGpu)});
+  }
+  bool any = false;
+  try {
+    store.wait({kGpusKey}, timeout);
+    any = store.get(kGpusKey).at(0) != 0;
+  } catch (const std::exception& error) {
+    store.add(kComeKey, -mine);
+    TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank ", rank, " of process group '", group,
+                     "': not all of its ", size, " ranks have come within ", timeout.count(),
+                     " ms; check that all of them create the same group with backend \"hetccl\". "
+                     "The torch Store says: ",
+                     error.what());
+  }
+  if (store.add(kReadKey, 1) == size) forget(store, {kComeKey, kGpusKey, kReadKey});
+  return any;
+}
+
 hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& group,
                                std::chrono::milliseconds timeout) {
   if (rank == 0) return publish(store, group);
@@ -64,13 +102,7 @@ hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& 
 }
 
 void forget_unique_id(c10d::Store& store, int rank) noexcept {
-  if (rank != 0) return;
-  try {
-    store.deleteKey(kKey);
-  } catch (const std::exception&) {
-    // A store that cannot delete is not worth failing for: the id is only found by a later group
-    // under the same prefix, whose rank 0 overwrites it.
-  }
+  if (rank == 0) forget(store, {kKey});
 }
 
 }  // namespace hetccl::torch_backend

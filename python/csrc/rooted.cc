@@ -35,15 +35,16 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
   operation.type = c10d::OpType::GATHER;
   operation.title = "hetccl:gather";
   operation.inputs = inputs;
-  const at::Tensor& input = inputs.front();
+  const at::Tensor input = local(where, operation, inputs.front(), Use::In);
   check_tensor(where, "the input", input);
   void* to = nullptr;
   if (is_root) {
     operation.outputs = outputs.front();
-    check_parts(where, "output", outputs.front(), size_, "the input", input);
-    check_even(where, "output", outputs.front(), "the input", input);
-    const Flat flat(outputs.front());
-    flat.spread(operation, outputs.front());
+    const Tensors parts = local(where, operation, outputs.front(), Use::Out);
+    check_parts(where, "output", parts, size_, "the input", input);
+    check_even(where, "output", parts, "the input", input);
+    const Flat flat(parts);
+    flat.spread(operation, parts);
     to = flat.buffer().mutable_data_ptr();
   }
   operation.launches.push_back(
@@ -66,17 +67,17 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
   operation.type = c10d::OpType::SCATTER;
   operation.title = "hetccl:scatter";
   operation.outputs = outputs;
-  const at::Tensor& output = outputs.front();
+  const at::Tensor output = local(where, operation, outputs.front(), Use::Out);
   check_tensor(where, "the output", output);
   const void* from = nullptr;
   if (is_root) {
-    const Tensors& parts = inputs.front();
+    const Tensors parts = local(where, operation, inputs.front(), Use::In);
     check_parts(where, "input", parts, size_, "the output", output);
     check_even(where, "input", parts, "the output", output);
-    operation.inputs = parts;
+    operation.inputs = inputs.front();
     const Flat flat(parts);
     flat.fill(parts);
-    operation.staging = {flat.buffer()};
+    operation.staging.push_back(flat.buffer());
     from = flat.buffer().const_data_ptr();
   }
   operation.launches.push_back(

@@ -114,9 +114,6 @@ void check_tensor(const Where& where, const std::string& argument, const at::Ten
   TORCH_CHECK_VALUE(tensor.defined(), at_call(where), argument, " is not a tensor with storage");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, at_call(where), argument,
                     " is sparse; hetccl moves dense tensors only: call .to_dense() first");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), at_call(where), argument, " is on ",
-                    tensor.device().str(),
-                    "; this build of hetccl moves host tensors only: call .cpu() first");
   TORCH_CHECK_VALUE(tensor.is_contiguous(), at_call(where), argument, " is not contiguous (shape ",
                     tensor.sizes(), ", strides ", tensor.strides(), "); pass tensor.contiguous()");
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), at_call(where), argument,

@@ -47,7 +47,7 @@ struct Reduction {
   }
 };
 
-/// Throws unless `tensor` is dense, contiguous and in host memory. `argument` names it.
+/// Throws unless `tensor` is dense and contiguous. `argument` names it.
 void check_tensor(const Where& where, const std::string& argument, const at::Tensor& tensor);
 /// Throws unless both have one dtype.
 void check_same_type(const Where& where, const std::string& argument, const at::Tensor& tensor,

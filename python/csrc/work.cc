@@ -2,20 +2,25 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <optional>
 
 namespace hetccl::torch_backend {
 namespace {
 
-constexpr std::chrono::milliseconds kForever{-1};
-
-using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
-
-void run_copies(const Copies& copies) {
+/// To where results belong; on a GPU on a stream of its own, behind nothing that waits.
+void run_copies(const Operation& operation) {
+  if (operation.copies.empty()) return;
+  std::optional<c10::StreamGuard> on_stream;
+  if (!operation.device.is_cpu()) {
+    const c10::impl::VirtualGuardImpl device(operation.device.type());
+    on_stream.emplace(device.getStreamFromGlobalPool(operation.device));
+  }
   const at::AutoDispatchBelowADInplaceOrView raw;  // outputs may be leaves that require gradients
-  for (const auto& [to, from] : copies) to.copy_(from);
+  for (const auto& [to, from] : operation.copies) to.copy_(from);
 }
 
 }  // namespace
@@ -23,45 +28,20 @@ void run_copies(const Copies& copies) {
 HetcclWork::HetcclWork(int rank, uint64_t sequence, std::string group, Operation operation,
                        std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher)
     : Work(rank, operation.type, operation.title, operation.inputs),
-      rank_in_group_(rank),
-      sequence_(sequence),
-      group_(std::move(group)),
       communicator_(std::move(communicator)),
       watcher_(std::move(watcher)),
-      operation_(std::move(operation)) {}
+      operation_(std::move(operation)),
+      rank_in_group_(rank),
+      sequence_(sequence),
+      group_(std::move(group)) {}
 
-HetcclWork::~HetcclWork() {
-  if (!launched_ || settled_.load(std::memory_order_acquire)) return;
-  // Dropped before completion: the engine still reads and writes these tensors.
+void HetcclWork::leave_behind() {
+  if (!launched_ || settled() || !held_.load(std::memory_order_acquire)) return;
   auto rest = std::make_shared<Operation>(std::move(operation_));
   const auto copy = [rest, communicator = communicator_] {
-    if (!communicator->failure()) run_copies(rest->copies);
+    if (!communicator->failure()) run_copies(*rest);
   };
   watcher_->add({until_reached(), copy});
-}
-
-void HetcclWork::launch(std::chrono::milliseconds timeout, bool blocking) {
-  for (const auto& member : operation_.members) {
-    tickets_.insert(tickets_.end(), member->tickets_.begin(), member->tickets_.end());
-  }
-  launched_ = !operation_.members.empty();
-  Ticket last;
-  for (const Launch& call : operation_.launches) {
-    const auto failure = communicator_->launch(call, operation_.route, timeout, blocking, last);
-    if (!failure) {
-      launched_ = true;
-      continue;
-    }
-    if (last.number != 0) tickets_.push_back(last);
-    const std::exception_ptr error = error_of(*failure);
-    finish(error);
-    std::rethrow_exception(error);
-  }
-  operation_.launches.clear();
-  if (last.number != 0) tickets_.push_back(last);
-  if (blocking && reached()) settle();
-  // The profiler's event ends when the collective does, not when somebody asks.
-  if (recordFunctionEndCallback_) std::ignore = getFuture();
 }
 
 std::string HetcclWork::describe() const {
@@ -80,15 +60,26 @@ std::exception_ptr HetcclWork::error_of(const Failure& failure) const {
   return std::make_exception_ptr(c10::DistBackendError(here, text));
 }
 
-bool HetcclWork::reached() const {
-  return std::all_of(tickets_.begin(), tickets_.end(), Communicator::reached);
+std::exception_ptr HetcclWork::error_of_wait(std::chrono::milliseconds timeout) const {
+  return error_of({hetcclTimeout, c10::str("not complete after the ", timeout.count(),
+                                           " ms that wait() was given; it is still in flight")});
 }
 
-std::function<void()> HetcclWork::until_reached() const {
-  // The communicator owns the streams.
-  return [communicator = communicator_, tickets = tickets_] {
-    std::ignore = Communicator::wait_all(tickets, kForever);
-  };
+Operation HetcclWork::take_held_locked() {
+  Operation taken;
+  taken.inputs.swap(operation_.inputs);
+  taken.staging.swap(operation_.staging);
+  taken.copies.swap(operation_.copies);
+  taken.members.swap(operation_.members);
+  held_.store(false, std::memory_order_release);
+  return taken;
+}
+
+void HetcclWork::let_go() {
+  if (!held_.load(std::memory_order_acquire)) return;
+  Operation done;  // freed outside the lock, as in `settle`
+  const std::lock_guard lock(settle_mutex_);
+  done = take_held_locked();
 }
 
 void HetcclWork::settle() {
@@ -105,10 +96,7 @@ void HetcclWork::settle() {
     } else {
       settle_contents();
     }
-    done.inputs.swap(operation_.inputs);
-    done.staging.swap(operation_.staging);
-    done.copies.swap(operation_.copies);
-    done.members.swap(operation_.members);
+    done = take_held_locked();
     settled_.store(true, std::memory_order_release);
   }
   finish(error_);
@@ -120,7 +108,7 @@ void HetcclWork::settle_contents() {
       member->settle();
       if (member->error_ != nullptr) std::rethrow_exception(member->error_);
     }
-    run_copies(operation_.copies);
+    run_copies(operation_);
   } catch (...) {
     error_ = std::current_exception();
     outcome_ = c10d::WorkResult::UNKNOWN;
@@ -128,32 +116,22 @@ void HetcclWork::settle_contents() {
 }
 
 bool HetcclWork::isCompleted() {
-  if (settled_.load(std::memory_order_acquire)) return true;
+  if (settled()) return true;
   if (!reached()) return false;
   settle();
   return true;
 }
 
 bool HetcclWork::isSuccess() const {
-  return settled_.load(std::memory_order_acquire) && error_ == nullptr;
+  return settled() && error_ == nullptr;
 }
 
 std::exception_ptr HetcclWork::exception() const {
-  return settled_.load(std::memory_order_acquire) ? error_ : nullptr;
+  return settled() ? error_ : nullptr;
 }
 
-bool HetcclWork::wait(std::chrono::milliseconds timeout) {
-  if (!settled_.load(std::memory_order_acquire)) {
-    const bool limited = timeout > kNoTimeout;
-    if (!Communicator::wait_all(tickets_, limited ? timeout : kForever)) {
-      std::rethrow_exception(
-          error_of({hetcclTimeout, c10::str("not complete after the ", timeout.count(),
-                                            " ms that wait() was given; it is still in flight")}));
-    }
-    settle();
-  }
-  if (error_ != nullptr) std::rethrow_exception(error_);
-  return true;
+void HetcclWork::check() const {
+  if (settled() && error_ != nullptr) std::rethrow_exception(error_);
 }
 
 void HetcclWork::synchronize() {

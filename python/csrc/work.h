@@ -1,4 +1,4 @@
-/// One collective in flight, as torch's Work.
+/// One collective in flight, as torch's Work: what is alike on the host and on GPUs.
 #pragma once
 
 #include <array>
@@ -29,45 +29,66 @@ struct Operation {
   Tensors outputs;         ///< Work::result()
   Tensors staging;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from), once complete
+  /// The same, to host tensors that a rank on a GPU was given: for the host, after `copies`.
+  std::vector<std::pair<at::Tensor, at::Tensor>> host_copies;
+  c10::Device device{c10::kCPU};  ///< the communicator's
   Route route;
   std::vector<Launch> launches;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
 
+/// The work of one communicator: on the host (HostWork) or on a GPU (DeviceWork).
 class HetcclWork : public c10d::Work {
  public:
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
   HetcclWork(int rank, uint64_t sequence, std::string group, Operation operation,
              std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher);
-  ~HetcclWork() override;
 
-  /// Enqueues the collective, or, `blocking`, runs it where nothing else is in flight. Throws when
-  /// hetccl refuses it.
-  void launch(std::chrono::milliseconds timeout, bool blocking);
+  /// Enqueues the collective, or, `blocking`, runs it as part of what the caller does anyway.
+  /// Throws when hetccl refuses it.
+  virtual void launch(std::chrono::milliseconds timeout, bool blocking) = 0;
 
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override;
-  void blockCurrentStream() override;  ///< waits: host memory has no stream that could be blocked
+  void blockCurrentStream() override;  ///< host memory has no stream that could be blocked: waits
   void abort() override;
   std::vector<at::Tensor> result() override;
   FuturePtr getFuture() override;        ///< of the outputs; carries the error of failed work
   FuturePtr getFutureResult() override;  ///< of a WorkResult, an integer; never an error
   uint64_t getSequencenumber() const override;
 
- private:
+ protected:
   enum Promise : uint8_t { kOutputs, kOutcome };
 
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::exception_ptr error_of(const Failure& failure) const;
-  [[nodiscard]] bool reached() const;
+  [[nodiscard]] std::exception_ptr error_of_wait(std::chrono::milliseconds timeout) const;
+  /// What was launched is complete, or has failed.
+  [[nodiscard]] virtual bool reached() const = 0;
   /// Blocks until that.
-  [[nodiscard]] std::function<void()> until_reached() const;
-  /// Copies results to where they belong and records success or failure; the tickets are reached.
+  [[nodiscard]] virtual std::function<void()> until_reached() const = 0;
+  [[nodiscard]] bool settled() const { return settled_.load(std::memory_order_acquire); }
+  /// Copies results to where they belong and records success or failure; it is `reached`.
   void settle();
+  /// Throws the error of settled work.
+  void check() const;
+  /// For destructors: what the library still reads and writes stays alive until it is complete.
+  void leave_behind();
+  /// Frees all but the outputs.
+  void let_go();
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<Watcher> watcher_;
+  Operation operation_;
+  bool launched_ = false;
+  std::atomic<bool> held_{true};  ///< until `let_go`
+  std::mutex settle_mutex_;
+
+ private:
+  [[nodiscard]] Operation take_held_locked();
   void settle_contents();  ///< the lock is held
   FuturePtr promise(Promise promise);
   /// Completes what was promised before this work settled.
@@ -77,13 +98,7 @@ class HetcclWork : public c10d::Work {
   const int rank_in_group_;
   const uint64_t sequence_;
   const std::string group_;
-  const std::shared_ptr<Communicator> communicator_;
-  const std::shared_ptr<Watcher> watcher_;
-  Operation operation_;
-  std::vector<Ticket> tickets_;  ///< the last of each route
-  bool launched_ = false;
 
-  std::mutex settle_mutex_;
   std::atomic<bool> settled_{false};
   std::exception_ptr error_;                              ///< written before settled_
   c10d::WorkResult outcome_ = c10d::WorkResult::SUCCESS;  ///< written before settled_

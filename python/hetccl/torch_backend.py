@@ -28,7 +28,7 @@ def register() -> None:
         raise ImportError("this build of torch has no torch.distributed, which hetccl extends")
     if NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def autoload() -> None:
@@ -51,12 +51,17 @@ def autoload() -> None:
 def _create(options: Any, backend_options: Any = None) -> Any:
     """Joins the process group that `options` (DistributedBackendOptions) describes; blocks.
 
-    torch calls it on the group's members only. `backend_options` may carry a timeout.
+    torch calls it on the group's members only. `backend_options` may carry a timeout. Where a rank
+    has a GPU the communicator is joined by the group's first call.
     """
+    import torch.distributed as dist
+
     timeout = getattr(backend_options, "_timeout", None)
     if timeout is not None:
         options.timeout = timeout
-    return _registry().create(options)
+    # torch tells a group its device_id later, and only one that was made with it.
+    default = dist.group.WORLD
+    return _registry().create(options, getattr(default, "bound_device_id", None))
 
 
 @functools.cache

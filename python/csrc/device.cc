@@ -1,0 +1,93 @@
+// Which device a rank of a process group communicates from, and what becomes of tensors elsewhere.
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <string_view>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <utility>
+
+#include "backend.h"
+#include "rendezvous.h"
+
+namespace hetccl::torch_backend {
+
+bool HetcclBackend::serves(c10::DeviceType type) const {
+  try {
+    return c10d::resolve_process_group(group_)->getBackend(type)->getBackendName() == kName;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+c10::Device HetcclBackend::choose_device(std::optional<c10::Device> tensor_device) {
+  if (const auto bound = getBoundDeviceId()) return *bound;
+  if (tensor_device && tensor_device->type() != c10::kCPU) {
+    return tensor_device->has_index() ? *tensor_device : current_device(tensor_device->type());
+  }
+  // A barrier or a tensor of the host, as objects are; but it may be a GPU that this rank works on.
+  if (!serves(c10::kCUDA)) return c10::kCPU;
+  if (preferred_device_) return *preferred_device_;
+  return uses_current_device(c10::kCUDA) ? current_device(c10::kCUDA) : c10::Device(c10::kCPU);
+}
+
+void HetcclBackend::open(std::optional<c10::Device> tensor_device) {
+  if (opened_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(open_mutex_);
+  if (opened_) return;
+  TORCH_CHECK_WITH(DistBackendError, !ended_, "hetccl: process group '", group_,
+                   "' has been destroyed; make a new one");
+  join(choose_device(tensor_device));
+}
+
+void HetcclBackend::join(c10::Device device) {
+  const hetcclUniqueId id = share_unique_id(*store_, rank_, group_, options_->timeout);
+  Failure failure{};
+  communicator_ = Communicator::join(id, rank_, size_, device.is_cpu() ? "host" : device.str(),
+                                     options_->timeout, failure);
+  forget_unique_id(*store_, rank_);
+  TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr, "hetccl: rank ", rank_, " of ",
+                   size_, " could not join process group '", group_, "' from ",
+                   device.is_cpu() ? "host memory" : device.str(), ": ", failure.text, " [",
+                   hetcclGetErrorString(failure.result), "]");
+  const std::string_view id_bytes(id.internal, sizeof(id.internal));
+  monitored_barrier_ = std::make_unique<MonitoredBarrier>(store_, rank_, size_,
+                                                          std::hash<std::string_view>{}(id_bytes));
+  device_ = device;
+  if (!device.is_cpu()) streams_ = std::make_shared<DeviceStreams>(device);
+  opened_.store(true, std::memory_order_release);
+}
+
+at::Tensor HetcclBackend::local(const Where& where, Operation& operation, const at::Tensor& tensor,
+                                Use use) {
+  if (!tensor.defined()) return tensor;  // to be refused by its checks
+  const c10::Device device = tensor.device();
+  open(device);
+  if (device == device_) return tensor;
+  TORCH_CHECK_VALUE(!device_.is_cpu(), "hetccl: ", where.operation, " on rank ", where.rank,
+                    ": a tensor is on ", device.str(), ", but this rank is in process group '",
+                    group_,
+                    "' with its host memory (cpu), as its first call was; pass "
+                    "device_id=torch.device(\"cuda:N\") to init_process_group, or call "
+                    "torch.cuda.set_device(N) before the group's first collective");
+  TORCH_CHECK_VALUE(device.is_cpu(), "hetccl: ", where.operation, " on rank ", where.rank,
+                    ": a tensor is on ", device.str(), ", but this rank is in process group '",
+                    group_, "' with ", device_.str(), "; move it there with .to(\"", device_.str(),
+                    "\")");
+  at::Tensor copy = use == Use::Out ? at::empty(tensor.sizes(), tensor.options().device(device_))
+                                    : tensor.detach().to(device_);
+  operation.staging.push_back(copy);
+  if (use != Use::In) operation.host_copies.emplace_back(tensor, copy);
+  return copy;
+}
+
+Tensors HetcclBackend::local(const Where& where, Operation& operation, const Tensors& tensors,
+                             Use use) {
+  Tensors placed;
+  placed.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    placed.push_back(local(where, operation, tensor, use));
+  }
+  return placed;
+}
+
+}  // namespace hetccl::torch_backend

@@ -1,0 +1,117 @@
+#include "device_streams.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/DeviceGuard.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <tuple>
+
+namespace hetccl::torch_backend {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kSpin(50);
+constexpr std::chrono::microseconds kShortestSleep(20);
+constexpr std::chrono::microseconds kLongestSleep(1000);
+
+}  // namespace
+
+c10::DeviceIndex device_count(c10::DeviceType type) {
+  if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  return c10::impl::getDeviceGuardImpl(type)->deviceCount();
+}
+
+c10::Device current_device(c10::DeviceType type) {
+  return c10::impl::getDeviceGuardImpl(type)->getDevice();
+}
+
+bool uses_current_device(c10::DeviceType type) {
+  if (type != c10::kCUDA || device_count(type) == 0) return false;
+  try {
+    return at::detail::getCUDAHooks().hasPrimaryContext(current_device(type).index());
+  } catch (const std::exception&) {
+    return false;  // torch has not even looked for a device
+  }
+}
+
+bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds timeout) {
+  const auto start = Clock::now();
+  auto sleep = kShortestSleep;
+  while (!done()) {
+    const auto passed = Clock::now() - start;
+    if (timeout.count() >= 0 && passed >= timeout) return done();
+    if (passed < kSpin) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min(2 * sleep, kLongestSleep);
+  }
+  return true;
+}
+
+Mark::Mark(const c10::Stream& stream)
+    : event_(std::make_unique<c10::Event>(stream.device_type())),
+      device_(stream.device()),
+      owner_(getpid()) {
+  event_->record(stream);
+}
+
+Mark::~Mark() {
+  if (getpid() != owner_) {
+    std::ignore = event_.release();  // a forked child cannot use the device
+    return;
+  }
+  try {
+    // Or freeing it would create a context on whatever device this thread stands on.
+    const c10::DeviceGuard guard(device_);
+    event_.reset();
+  } catch (const std::exception&) {
+    event_.reset();
+  }
+}
+
+bool Mark::reached() const noexcept {
+  if (getpid() != owner_) return true;
+  try {
+    return event_->query();
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+void Mark::block(const c10::Stream& stream) const {
+  event_->block(stream);
+}
+
+bool all_reached(const Marks& marks) {
+  return std::all_of(marks.begin(), marks.end(), [](const auto& mark) { return mark->reached(); });
+}
+
+DeviceStreams::DeviceStreams(c10::Device device) : device_(device), impl_(device.type()) {}
+
+c10::Stream DeviceStreams::of(const Route& route) {
+  const std::lock_guard lock(mutex_);
+  const auto known = streams_.find(route);
+  if (known != streams_.end()) return known->second;
+  return streams_.emplace(route, another()).first->second;
+}
+
+void DeviceStreams::note(const c10::Stream& stream, std::shared_ptr<const Mark> mark) {
+  const std::lock_guard lock(mutex_);
+  last_[stream.id()].swap(mark);
+}
+
+bool DeviceStreams::drain(std::chrono::milliseconds timeout) {
+  Marks last;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [stream, mark] : last_) last.push_back(mark);
+  }
+  return poll_until([&] { return all_reached(last); }, timeout);
+}
+
+}  // namespace hetccl::torch_backend

@@ -1,0 +1,78 @@
+/// Streams and events of a GPU by torch's own interface for all vendors: nothing here is CUDA's, so
+/// that one binary serves a torch for GPUs and one without.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "communicator.h"
+
+namespace hetccl::torch_backend {
+
+/// How many GPUs of `type` this process sees; 0 where torch was built without them.
+[[nodiscard]] c10::DeviceIndex device_count(c10::DeviceType type);
+/// True when this process has used its current device of `type`.
+[[nodiscard]] bool uses_current_device(c10::DeviceType type);
+[[nodiscard]] c10::Device current_device(c10::DeviceType type);
+
+/// Calls `done` until it is true, first often and then every millisecond. False when `timeout` has
+/// passed first; no limit when it is negative.
+[[nodiscard]] bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds timeout);
+
+/// A point on a stream. Immutable; may be used and freed by any thread.
+class Mark {
+ public:
+  explicit Mark(const c10::Stream& stream);
+  ~Mark();
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+  /// True also when the device has failed: nothing will change any more.
+  [[nodiscard]] bool reached() const noexcept;
+  /// `stream` waits for it; the host does not.
+  void block(const c10::Stream& stream) const;
+
+ private:
+  std::unique_ptr<c10::Event> event_;
+  const c10::Device device_;
+  const pid_t owner_;
+};
+using Marks = std::vector<std::shared_ptr<const Mark>>;
+
+[[nodiscard]] bool all_reached(const Marks& marks);
+
+/// The streams of one communicator: those it has for itself, and the caller's. Thread-safe.
+class DeviceStreams {
+ public:
+  explicit DeviceStreams(c10::Device device);
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+  /// The one that the calling thread computes on.
+  [[nodiscard]] c10::Stream current() const { return impl_.getStream(device_); }
+  /// Any other, which nobody waits for.
+  [[nodiscard]] c10::Stream another() const { return impl_.getStreamFromGlobalPool(device_); }
+  /// The one of a route.
+  [[nodiscard]] c10::Stream of(const Route& route);
+  /// Remembers where `stream` has got to.
+  void note(const c10::Stream& stream, std::shared_ptr<const Mark> mark);
+  /// Waits until all that was noted is reached. False when `timeout` has passed first.
+  [[nodiscard]] bool drain(std::chrono::milliseconds timeout);
+
+ private:
+  const c10::Device device_;
+  const c10::impl::VirtualGuardImpl impl_;
+  std::mutex mutex_;
+  std::map<Route, c10::Stream> streams_;
+  std::map<c10::StreamId, std::shared_ptr<const Mark>> last_;
+};
+
+}  // namespace hetccl::torch_backend

@@ -1,0 +1,135 @@
+#include "device_work.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+
+#include <tuple>
+
+#include "torch_versions.h"
+
+namespace hetccl::torch_backend {
+namespace {
+
+constexpr std::chrono::milliseconds kForever{-1};
+
+}  // namespace
+
+DeviceWork::DeviceWork(int rank, uint64_t sequence, std::string group, Operation operation,
+                       std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
+                       std::shared_ptr<DeviceStreams> streams)
+    : HetcclWork(rank, sequence, std::move(group), std::move(operation), std::move(communicator),
+                 std::move(watcher)),
+      streams_(std::move(streams)) {}
+
+DeviceWork::~DeviceWork() {
+  leave_behind();
+}
+
+void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
+  // Events are made on the current device.
+  const c10::DeviceGuard guard(streams_->device());
+  for (const auto& member : operation_.members) {
+    const auto& part = static_cast<const DeviceWork&>(*member);
+    marks_.insert(marks_.end(), part.marks_.begin(), part.marks_.end());
+    reaches_host_ = reaches_host_ || part.reaches_host_;
+    launched_ = true;
+  }
+  if (!operation_.launches.empty()) {
+    const c10::Stream current = streams_->current();
+    const c10::Stream stream = blocking ? current : streams_->of(operation_.route);
+    TORCH_CHECK_NOT_IMPLEMENTED(!is_capturing(current), describe(),
+                                ": hetccl cannot be captured in a CUDA graph");
+    if (stream != current) Mark(current).block(stream);
+    enqueue(timeout, stream);
+    // The caller's stream orders what it does next with these tensors.
+    if (stream == current && !reaches_host_) let_go();
+  }
+  if (recordFunctionEndCallback_) {
+    recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
+  }
+}
+
+void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream) {
+  for (const Launch& call : operation_.launches) {
+    const auto failure = communicator_->enqueue(call, stream.native_handle(), timeout);
+    if (!failure) {
+      launched_ = true;
+      continue;
+    }
+    if (launched_) mark(stream);
+    const std::exception_ptr error = error_of(*failure);
+    finish(error);
+    std::rethrow_exception(error);
+  }
+  operation_.launches.clear();
+  if (!operation_.copies.empty()) {
+    const c10::StreamGuard on_stream(stream);
+    const at::AutoDispatchBelowADInplaceOrView raw;  // as for the host's copies
+    for (const auto& [to, from] : operation_.copies) to.copy_(from);
+  }
+  // The host's remain for `settle`.
+  operation_.copies = std::move(operation_.host_copies);
+  reaches_host_ = !operation_.copies.empty();
+  mark(stream);
+}
+
+void DeviceWork::mark(const c10::Stream& stream) {
+  marks_.push_back(std::make_shared<const Mark>(stream));
+  streams_->note(stream, marks_.back());
+}
+
+bool DeviceWork::reached() const {
+  return all_reached(marks_);
+}
+
+std::function<void()> DeviceWork::until_reached() const {
+  return [marks = marks_, device = streams_->device()] {
+    const c10::DeviceGuard guard(device);
+    std::ignore = poll_until([&] { return all_reached(marks); }, kForever);
+  };
+}
+
+bool DeviceWork::wait(std::chrono::milliseconds timeout) {
+  blockCurrentStream();
+  const bool limited = timeout > kNoTimeout;
+  if (limited || reaches_host_ || retrieveOpType() == c10d::OpType::BARRIER) {
+    if (!poll_until([this] { return reached(); }, limited ? timeout : kForever)) {
+      std::rethrow_exception(error_of_wait(timeout));
+    }
+    settle();
+  }
+  check();
+  if (settled()) return true;
+  // What has failed by now is said here; what fails later, by the next call.
+  if (const auto failure = communicator_->failure()) std::rethrow_exception(error_of(*failure));
+  let_go();
+  return true;
+}
+
+void DeviceWork::blockCurrentStream() {
+  const c10::DeviceGuard guard(streams_->device());
+  const c10::Stream current = streams_->current();
+  for (const auto& mark : marks_) mark->block(current);
+}
+
+HetcclWork::FuturePtr DeviceWork::getFuture() {
+  if (reaches_host_) return HetcclWork::getFuture();
+  const c10::DeviceGuard guard(streams_->device());
+  const std::lock_guard lock(settle_mutex_);
+  if (future_) return future_;
+  const c10::TypePtr outputs = c10::ListType::create(c10::TensorType::get());
+  future_ = c10::make_intrusive<c10::ivalue::Future>(outputs,
+                                                     std::vector<c10::Device>{streams_->device()});
+  // A future remembers the current stream's end: a stream's that waits for this work alone.
+  const c10::Stream stream = streams_->another();
+  for (const auto& mark : marks_) mark->block(stream);
+  const c10::StreamGuard on_stream(stream);
+  future_->markCompleted(c10::IValue(operation_.outputs));
+  return future_;
+}
+
+}  // namespace hetccl::torch_backend

@@ -1,0 +1,40 @@
+/// Work on a GPU: enqueued on its streams, in whose order everything else follows.
+#pragma once
+
+#include "device_streams.h"
+#include "work.h"
+
+namespace hetccl::torch_backend {
+
+/// As ProcessGroupNCCL's: a collective runs on a stream of its own, which waits for what the caller
+/// has enqueued; `wait` makes the caller's stream wait for it, and the host goes on. A `blocking`
+/// one runs on the caller's stream itself.
+///
+/// Only these block the host: wait(timeout), the wait of a barrier, and that of work which brings
+/// results into host memory.
+class DeviceWork final : public HetcclWork {
+ public:
+  DeviceWork(int rank, uint64_t sequence, std::string group, Operation operation,
+             std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
+             std::shared_ptr<DeviceStreams> streams);
+  ~DeviceWork() override;
+
+  void launch(std::chrono::milliseconds timeout, bool blocking) override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void blockCurrentStream() override;
+  /// Complete at once: waiting for it, or its callbacks, makes a stream wait.
+  FuturePtr getFuture() override;
+
+ private:
+  [[nodiscard]] bool reached() const override;
+  [[nodiscard]] std::function<void()> until_reached() const override;
+  void enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream);
+  void mark(const c10::Stream& stream);
+
+  const std::shared_ptr<DeviceStreams> streams_;
+  Marks marks_;
+  bool reaches_host_ = false;  ///< it brings results into host memory
+  FuturePtr future_;           ///< guarded by settle_mutex_
+};
+
+}  // namespace hetccl::torch_backend

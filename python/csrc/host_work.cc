@@ -1,0 +1,65 @@
+#include "host_work.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace hetccl::torch_backend {
+namespace {
+
+constexpr std::chrono::milliseconds kForever{-1};
+
+}  // namespace
+
+HostWork::~HostWork() {
+  leave_behind();
+}
+
+void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
+  for (const auto& member : operation_.members) {
+    const auto& tickets = static_cast<const HostWork&>(*member).tickets_;
+    tickets_.insert(tickets_.end(), tickets.begin(), tickets.end());
+  }
+  launched_ = !operation_.members.empty();
+  Ticket last;
+  for (const Launch& call : operation_.launches) {
+    const auto failure = communicator_->launch(call, operation_.route, timeout, blocking, last);
+    if (!failure) {
+      launched_ = true;
+      continue;
+    }
+    if (last.number != 0) tickets_.push_back(last);
+    const std::exception_ptr error = error_of(*failure);
+    finish(error);
+    std::rethrow_exception(error);
+  }
+  operation_.launches.clear();
+  if (last.number != 0) tickets_.push_back(last);
+  if (blocking && reached()) settle();
+  // The profiler's event ends when the collective does, not when somebody asks.
+  if (recordFunctionEndCallback_) std::ignore = getFuture();
+}
+
+bool HostWork::reached() const {
+  return std::all_of(tickets_.begin(), tickets_.end(), Communicator::reached);
+}
+
+std::function<void()> HostWork::until_reached() const {
+  // The communicator owns the streams.
+  return [communicator = communicator_, tickets = tickets_] {
+    std::ignore = Communicator::wait_all(tickets, kForever);
+  };
+}
+
+bool HostWork::wait(std::chrono::milliseconds timeout) {
+  if (!settled()) {
+    const bool limited = timeout > kNoTimeout;
+    if (!Communicator::wait_all(tickets_, limited ? timeout : kForever)) {
+      std::rethrow_exception(error_of_wait(timeout));
+    }
+    settle();
+  }
+  check();
+  return true;
+}
+
+}  // namespace hetccl::torch_backend

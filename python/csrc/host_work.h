@@ -1,0 +1,26 @@
+/// Work in host memory: a thread that waits for it drives it.
+#pragma once
+
+#include <vector>
+
+#include "work.h"
+
+namespace hetccl::torch_backend {
+
+class HostWork final : public HetcclWork {
+ public:
+  using HetcclWork::HetcclWork;
+  ~HostWork() override;
+
+  /// A `blocking` one runs where nothing else of its route is in flight.
+  void launch(std::chrono::milliseconds timeout, bool blocking) override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+
+ private:
+  [[nodiscard]] bool reached() const override;
+  [[nodiscard]] std::function<void()> until_reached() const override;
+
+  std::vector<Ticket> tickets_;  ///< the last of each route
+};
+
+}  // namespace hetccl::torch_backend

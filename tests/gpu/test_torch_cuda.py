@@ -1,0 +1,436 @@
+"""The PyTorch backend on GPUs, and on GPUs and hosts together.
+
+    python tests/gpu/test_torch_cuda.py --list     # the jobs that this machine's GPUs allow
+    python tests/gpu/test_torch_cuda.py JOB...     # each within a deadline
+
+tools/gpu-test runs them all. Without a GPU there is none, and that is said loudly.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, vanish
+from cuda_training import TRAINING, TRAINING_ON_GPUS
+
+COUNTS = (0, 1, 1000, 300_007)
+TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.float64)
+
+
+def total(where: Rank) -> int:
+    return where.size * (where.size + 1) // 2
+
+
+def reductions(where: Rank) -> None:
+    for dtype in TYPES:
+        for count in COUNTS:
+            for later in (False, True):
+                tensor = where.full(where.rank + 1, count, dtype=dtype)
+                work = dist.all_reduce(tensor, async_op=later)
+                if later:
+                    work.wait()
+                assert (tensor == total(where)).all(), (dtype, count)
+                for op, want in ((dist.ReduceOp.MAX, where.size), (dist.ReduceOp.MIN, 1)):
+                    tensor = where.full(where.rank + 1, count, dtype=dtype)
+                    dist.all_reduce(tensor, op)
+                    assert (tensor == want).all(), (dtype, count, op)
+                root = count % where.size
+                tensor = where.full(where.rank + 1, count, dtype=dtype)
+                dist.reduce(tensor, root)
+                assert where.rank != root or (tensor == total(where)).all()
+                out = where.full(0, count, dtype=dtype)
+                parts = [where.full(r + where.rank, count, dtype=dtype) for r in range(where.size)]
+                want = where.rank * where.size + total(where) - where.size
+                dist.reduce_scatter(out, parts)
+                assert (out == want).all(), (dtype, count)
+                out.zero_()
+                dist.reduce_scatter_tensor(out, torch.cat(parts))
+                assert (out == want).all(), (dtype, count)
+    mean = where.full(where.rank, 1001)
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    assert (mean == (where.size - 1) / 2).all()
+    scaled = where.full(where.rank, 1001)
+    dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0))
+    assert (scaled == where.size * (where.size - 1)).all()
+    flags = torch.tensor([where.rank == 0, False], device=where.device)
+    dist.all_reduce(flags)
+    assert flags.tolist() == [True, False]
+
+
+def movements(where: Rank) -> None:
+    for dtype in TYPES:
+        for count in COUNTS:
+            root = count % where.size
+            tensor = where.full(where.rank, count, dtype=dtype)
+            dist.broadcast(tensor, root)
+            assert (tensor == root).all()
+            mine = where.full(where.rank, count, dtype=dtype)
+            every = [where.full(99, count, dtype=dtype) for _ in range(where.size)]
+            dist.all_gather(every, mine)
+            assert all((part == r).all() for r, part in enumerate(every)), (dtype, count)
+            joined = where.full(99, where.size * count, dtype=dtype)
+            dist.all_gather_into_tensor(joined, mine)
+            assert torch.equal(joined, torch.cat(every)), (dtype, count)
+            parts = [torch.zeros_like(mine) for _ in range(where.size)]
+            dist.gather(mine, parts if where.rank == root else None, dst=root)
+            assert where.rank != root or all((p == r).all() for r, p in enumerate(parts))
+            dist.scatter(mine, every if where.rank == root else None, src=root)
+            assert (mine == where.rank).all()
+            sent = [where.full(10 * where.rank + r, count, dtype=dtype) for r in range(where.size)]
+            got = [torch.zeros_like(part) for part in sent]
+            dist.all_to_all(got, sent)
+            assert all((p == 10 * r + where.rank).all() for r, p in enumerate(got)), (dtype, count)
+            row = torch.cat(sent)
+            column = torch.zeros_like(row)
+            dist.all_to_all_single(column, row)
+            assert torch.equal(column, torch.cat(got)), (dtype, count)
+    sizes = [r + 1 for r in range(where.size)]  # from each, to every rank
+    given = where.full(where.rank, where.size * sizes[where.rank])
+    taken = where.full(99, sum(sizes))
+    dist.all_to_all_single(taken, given, sizes, [sizes[where.rank]] * where.size)
+    assert taken.tolist() == [float(r) for r in range(where.size) for _ in range(sizes[r])]
+
+
+def messages(where: Rank) -> None:
+    after, before = (where.rank + 1) % where.size, (where.rank - 1) % where.size
+    if where.size < 2:
+        return
+    for count in (1, 1000, 3_000_001):
+        tensor, got = where.full(where.rank, count), where.full(99, count)
+        works = [dist.isend(tensor, after), dist.irecv(got, before)]
+        for work in works:
+            work.wait()
+        assert (got == before).all()
+        got.fill_(99)
+        where.pass_time()
+        pair = [
+            dist.P2POp(dist.isend, tensor, after),
+            dist.P2POp(dist.irecv, got, before),
+        ]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
+        assert (got == before).all()
+    if where.rank == 0:
+        dist.send(where.full(7, 10), 1)
+    elif where.rank == 1:
+        got = where.full(0, 10)
+        dist.recv(got, 0)
+        assert (got == 7).all()
+
+
+def objects(where: Rank) -> None:
+    """Tensors of the host, where the communicator is a GPU's."""
+    gathered = [None] * where.size
+    dist.all_gather_object(gathered, {"rank": where.rank, "text": "x" * 1000 * where.rank})
+    assert [len(one["text"]) for one in gathered] == [1000 * r for r in range(where.size)]
+    shared = [where.rank, "from"] if where.rank == 0 else [None, None]
+    dist.broadcast_object_list(shared, src=0)
+    assert shared == [0, "from"]
+    tensor = torch.full((1000,), float(where.rank + 1))
+    work = dist.all_reduce(tensor, async_op=True)
+    work.get_future().wait()
+    work.wait()
+    assert (tensor == total(where)).all()
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+
+
+def late_data(where: Rank) -> None:
+    """Every stream waits for the one that it has to wait for, and the host for none."""
+    size = 1_000_000
+    for round in range(3):
+        tensor, other = where.full(0, size), where.full(0, size)
+        started = time.monotonic()
+        where.pass_time(200)
+        tensor.fill_(where.rank + 1)  # comes late
+        work = dist.all_reduce(tensor, async_op=True)
+        other.fill_(round)  # goes on meanwhile
+        work.wait()
+        tensor.mul_(2)
+        if where.all_on_gpus and round > 0:
+            assert time.monotonic() - started < 0.15, "the host has waited"
+        assert (tensor == 2 * total(where)).all()
+        assert (other == round).all()
+        if where.on_gpu:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                where.pass_time()
+                tensor.fill_(where.rank + 1)
+                work = dist.all_reduce(tensor, async_op=True)
+                where.pass_time()
+                work.wait()
+                doubled = tensor * 2
+                dist.all_reduce(doubled)  # on the side stream itself
+            torch.cuda.current_stream().wait_stream(side)
+        else:
+            tensor.fill_(where.rank + 1)
+            dist.all_reduce(tensor)
+            doubled = tensor * 2
+            dist.all_reduce(doubled)
+        assert (doubled == 2 * where.size * total(where)).all()
+
+
+def lifetimes(where: Rank) -> None:
+    """What a collective uses is not handed out again before it has ended."""
+    size, kept = 4_000_000, []
+    for round in range(6):
+        where.pass_time(100)
+        source = where.full(where.rank + round, size)
+        results = [where.full(-1, size) for _ in range(where.size)]
+        work = dist.all_gather(results, source, async_op=True)
+        del source
+        poison = [where.full(float("nan"), size) for _ in range(3)]
+        if round % 2:
+            kept.append((work, results, round))
+        else:
+            del results, work  # nobody waits
+        del poison
+        dist.all_reduce(where.full(1, size), async_op=True)  # nor for this
+        where.full(float("nan"), size)
+    for work, results, round in kept:
+        work.wait()
+        for rank, result in enumerate(results):
+            assert (result == rank + round).all()
+    done = dist.all_reduce(where.full(1, 10), async_op=True)
+    while not done.is_completed():
+        time.sleep(0.001)
+    assert done.is_success()
+    assert done.exception() is None
+
+
+def futures(where: Rank) -> None:
+    tensor = where.full(0, 100_000)
+    where.pass_time(100)
+    tensor.fill_(where.rank + 1)
+    work = dist.all_reduce(tensor, async_op=True)
+    future = work.get_future()
+    if where.all_on_gpus:
+        assert future.done()
+    later = future.then(lambda done: done.value()[0] * 3)
+    tripled = later.then(lambda done: done.value() + 1).wait()
+    assert (tripled == 3 * total(where) + 1).all()
+    again = future.then(
+        lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
+    )
+    assert (again.wait() == total(where) * where.size).all()
+    assert work.get_future_result().wait() == 0
+    late = where.full(1, 10)
+    where.pass_time(400)
+    pending = dist.all_reduce(late, async_op=True)
+    if where.on_gpu:
+        with raises(dist.DistBackendError, "1 ms"):
+            pending.wait(timedelta(milliseconds=1))
+    pending.wait()
+    assert (late == where.size).all()
+    dist.barrier()
+
+
+def coalescing(where: Rank) -> None:
+    where.pass_time()
+    ours = [where.full(where.rank + i, 3 + i) for i in range(4)]
+    with dist._coalescing_manager(device=where.device, async_ops=True) as block:
+        for tensor in ours:
+            dist.all_reduce(tensor)
+    block.wait()
+    base = total(where) - where.size
+    assert [t[0].item() for t in ours] == [base + i * where.size for i in range(4)]
+    lists = [where.full(where.rank, n) for n in (2, 5)]
+    outs = [where.full(9, where.size * n) for n in (2, 5)]
+    with dist._coalescing_manager(device=where.device):
+        for out, tensor in zip(outs, lists, strict=True):
+            dist.all_gather_into_tensor(out, tensor)
+    assert outs[1].tolist() == [float(r) for r in range(where.size) for _ in range(5)]
+
+
+def groups(where: Rank) -> None:
+    """Groups of some ranks, each with a communicator of its own, whose first call is any."""
+    for first in ("barrier", "object", "tensor"):
+        for ranks in ([0], list(range(where.size)), [0, where.size - 1]):
+            group = dist.new_group(sorted(set(ranks)))
+            if where.rank not in ranks:
+                continue
+            if first == "barrier":
+                dist.barrier(group)
+            if first == "object":
+                dist.all_gather_object([None] * dist.get_world_size(group), 1, group=group)
+            tensor = where.full(1, 100)
+            dist.all_reduce(tensor, group=group)
+            assert (tensor == dist.get_world_size(group)).all()
+            dist.destroy_process_group(group)
+
+
+def devices(where: Rank) -> None:
+    """A tensor elsewhere is an error that names both places, and harms nothing."""
+    dist.barrier()
+    dist.all_reduce(where.full(1, 4))
+    if not where.on_gpu:
+        with raises(ValueError, "cuda:0", "cpu", "device_id"):
+            dist.all_reduce(torch.ones(4, device="cuda:0"))
+    elif torch.cuda.device_count() > 1:
+        other = f"cuda:{(where.device.index + 1) % torch.cuda.device_count()}"
+        with raises(ValueError, other, f"with {where.device}"):
+            dist.all_reduce(torch.ones(4, device=other))
+    backend = dist.group.WORLD._get_backend(where.device)
+    assert backend is dist.group.WORLD._get_backend(CPU)
+    assert backend.stats()["operations"] > 0
+    dist.barrier()
+
+
+def profiled(where: Rank) -> None:
+    with torch.profiler.profile() as profile:
+        dist.all_reduce(where.full(1, 1000), async_op=True).wait()
+        dist.barrier()
+    names = {event.name for event in profile.events()}
+    assert {"hetccl:all_reduce", "hetccl:barrier"} <= names, names
+
+
+def lose(where: Rank) -> None:
+    dist.all_reduce(where.full(1, 4))
+    if where.rank == where.size - 1:
+        vanish()
+    start = time.monotonic()
+    with raises(dist.DistBackendError, f"rank {where.size - 1}"):
+        while True:
+            tensor = where.full(1, 100_000)
+            dist.all_reduce(tensor, async_op=True).wait()
+            tensor.sum().item()  # ends though nothing was reduced
+    assert time.monotonic() - start < 20
+    with raises(dist.DistBackendError):
+        dist.all_reduce(where.full(1, 4))
+
+
+def abort(where: Rank) -> None:
+    dist.all_reduce(where.full(1, 4))
+    if where.rank == 0:
+        work = dist.all_reduce(where.full(1, 100_000), async_op=True)
+        dist.group.WORLD.abort()
+        with raises(dist.DistBackendError, "abort"):
+            work.wait()
+            if where.on_gpu:
+                torch.cuda.synchronize()
+            dist.all_reduce(where.full(1, 4))
+        return
+    with raises(dist.DistBackendError):
+        while True:
+            tensor = where.full(1, 100_000)
+            dist.all_reduce(tensor)
+            tensor.sum().item()
+
+
+def miss(where: Rank) -> None:
+    """A rank that does not come: the operation's deadline ends the others' wait."""
+    dist.all_reduce(where.full(1, 4))
+    backend = dist.group.WORLD._get_backend(where.device)
+    backend._set_default_timeout(timedelta(seconds=2))
+    if where.rank == where.size - 1:
+        time.sleep(8)
+        return
+    with raises(dist.DistBackendError, "timed out"):
+        dist.barrier()
+
+
+COLLECTIVES = [reductions, movements, messages, objects, coalescing]
+ORDER = [late_data, lifetimes, futures, groups, devices, profiled]
+LEAVES = """
+import sys, torch, torch.distributed as dist, hetccl
+rank, size, path, device = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.cuda.set_device(device)
+dist.init_process_group("hetccl", init_method=f"file://{path}", rank=rank, world_size=size)
+held = torch.ones(1_000_000, device=device)
+dist.all_reduce(held)
+torch.cuda._sleep(int(1e9))
+work = dist.all_reduce(held, async_op=True)
+dist.all_reduce(held, async_op=True)
+work.get_future().then(lambda done: done.value()[0] + 1)
+work.get_future_result()
+if rank + 1 == size:
+    dist.isend(held, 0)  # which nobody receives
+"""
+
+
+def leave(devices: list[str], labels: str) -> list[str]:
+    """Processes that end as they are, with work under way."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [str(len(devices)), f"{folder}/store"]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", LEAVES, str(rank), *arguments, device],
+                env={**os.environ, "HETCCL_CLUSTER": labels[rank : rank + 1]},
+            )
+            for rank, device in enumerate(devices)
+        ]
+        try:
+            codes = [rank.wait(60) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+    return [] if not any(codes) else [f"ended with {codes}"]
+
+
+def jobs() -> dict[str, Callable[[], list[str]]]:
+    count = torch.cuda.device_count()
+    made: dict[str, Callable[[], list[str]]] = {}
+
+    def add(name: str, devices: list[str], labels: str = "", bind: bool = False) -> None:
+        training = TRAINING + (TRAINING_ON_GPUS if "cpu" not in devices else [])
+        lost = [len(devices) - 1]
+        made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
+        made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
+        made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
+        if len(devices) > 1:
+            made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)
+            made[f"{name}-abort"] = lambda: run([abort], devices, labels, bind)
+            made[f"{name}-missing"] = lambda: run([miss], devices, labels, bind)
+        if "cpu" not in devices:
+            made[f"{name}-exit"] = lambda: leave(devices, labels)
+
+    gpus = [f"cuda:{i}" for i in range(count)]
+    if count > 0:
+        add("one", gpus[:1])
+        add("shared", ["cuda:0", "cuda:0"], "ab", bind=True)
+        add("mixed", ["cuda:0", "cpu", "cpu"])
+    if count > 1:
+        add("two", gpus[:2])
+        add("apart", gpus[:2], "ab", bind=True)
+        add("mixed-two", ["cpu", "cuda:0", "cpu", "cuda:1"], bind=True)
+    if count > 3:
+        add("four", gpus[:4], bind=True)
+        add("two-clusters", gpus[:4], "aabb")
+        add("crossed", gpus[:4], "abab")
+    return made
+
+
+def main() -> int:
+    names = sys.argv[1:]
+    if not torch.cuda.is_available():
+        print("test_torch_cuda: SKIPPED, NO GPU HERE (as torch sees it)", file=sys.stderr)
+        return 0
+    known = jobs()
+    if names == ["--list"]:
+        print(*known, sep="\n")
+        return 0
+    refuse_without_settings()
+    failed = []
+    for name in names or list(known):
+        started = time.monotonic()
+        print(f"-- {name}", flush=True)
+        failures = known[name]()
+        outcome = "FAILED" if failures else "passed"
+        print(*failures, f"{outcome}  {name}, {time.monotonic() - started:.1f} s", sep="\n")
+        failed += [name] if failures else []
+    if failed:
+        print("test_torch_cuda: FAILED:", *failed)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Which device a rank communicates from, as far as that can be seen without a GPU."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from torch_ranks import TIMEOUT, run
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+
+CPU = torch.device("cpu")
+SOMEBODY_HAS_A_GPU = 1 << 32  # in what the ranks count as they come
+
+
+def elsewhere(rank, size):
+    for call in (
+        lambda tensor: dist.all_reduce(tensor),
+        lambda tensor: dist.all_gather([torch.ones(4)] * size, tensor),
+        lambda tensor: dist.send(tensor, 1 - rank),
+    ):
+        with pytest.raises(ValueError, match=r"a tensor is on meta, but .* \(cpu\)"):
+            call(torch.ones(4, device="meta"))
+    dist.barrier()
+
+
+def test_tensors_elsewhere(tmp_path):
+    run(2, elsewhere, folder=tmp_path)
+
+
+def both(rank, size, folder):
+    dist.destroy_process_group()
+    for names in ("cpu:hetccl,cuda:hetccl", "cpu:hetccl"):
+        where = f"file://{folder}/{len(names)}"
+        dist.init_process_group(names, init_method=where, rank=rank, world_size=size)
+        devices = [torch.device(name.split(":")[0]) for name in names.split(",")]
+        backends = {dist.group.WORLD._get_backend(device) for device in devices}
+        assert len(backends) == 1
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor)
+        assert (tensor == size).all()
+        dist.destroy_process_group()
+
+
+def test_registered_for_both(tmp_path):
+    assert dist.Backend.backend_capability["hetccl"] == ["cpu", "cuda"]
+    run(2, both, str(tmp_path), folder=tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(tmp_path):
+    with pytest.raises((ValueError, RuntimeError), match="device"):
+        dist.init_process_group(
+            "hetccl", store=dist.HashStore(), rank=0, world_size=1,
+            device_id=torch.device("cuda:0"),
+        )  # fmt: skip
+    assert not dist.is_initialized()
+
+
+def backend_of(store, rank, size, timeout=TIMEOUT):
+    from hetccl import torch_backend
+
+    options = dist.distributed_c10d._DistributedBackendOptions()
+    options.store, options.group_rank, options.group_size = store, rank, size
+    options.timeout, options.group_id = timeout, "later"
+    return torch_backend._create(options)
+
+
+def as_threads(size, body):
+    """`body(rank)` on each; a group's ranks may be threads where nothing else of torch is used."""
+    errors = []
+
+    def guarded(rank):
+        try:
+            body(rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("first", ["all_reduce", "barrier"])
+def test_joins_with_the_first_call_where_a_rank_has_a_gpu(first):
+    store = dist.HashStore()
+    for _ in range(2):  # the second finds nothing that the first has left
+        store.add("hetccl/come", SOMEBODY_HAS_A_GPU)
+
+        def body(rank):
+            backend = backend_of(store, rank, 3)
+            with pytest.raises(dist.DistBackendError, match="has not joined"):
+                backend.stats()
+            if first == "barrier":
+                backend.barrier().wait()
+            tensor = torch.full((100,), float(rank))
+            backend.allreduce(tensor).wait()
+            assert (tensor == 3).all()
+            assert backend.stats()["operations"] == 1 + (first == "barrier")
+            backend.shutdown()
+
+        as_threads(3, body)
+
+
+def test_ends_without_a_first_call():
+    store = dist.HashStore()
+    store.add("hetccl/come", SOMEBODY_HAS_A_GPU)
+
+    def body(rank):
+        backend = backend_of(store, rank, 2)
+        backend.abort()
+        with pytest.raises(dist.DistBackendError, match="has been destroyed"):
+            backend.allreduce(torch.ones(4))
+
+    as_threads(2, body)
+
+
+def test_ranks_that_do_not_come():
+    store = dist.HashStore()
+    with pytest.raises(dist.DistBackendError, match="not all of its 2 ranks have come"):
+        backend_of(store, 0, 2, timedelta(milliseconds=300))
+
+    def body(rank):
+        backend = backend_of(store, rank, 2)
+        backend.allreduce(torch.ones(4)).wait()
+        backend.shutdown()
+
+    as_threads(2, body)  # who went is not counted
