@@ -1,7 +1,5 @@
 """Training over hetccl on GPUs, mixed with hosts or not: what one process computes."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from cuda_ranks import Rank
@@ -54,7 +52,9 @@ def check(where: Rank, got: torch.Tensor, want: torch.Tensor, tolerance: float) 
     assert error < tolerance, error
     every = [torch.empty_like(got) for _ in range(where.size)]
     dist.all_gather(every, got)
-    assert all(torch.equal(other, got) for other in every)
+    # The optimiser's own arithmetic is each device's.
+    same = torch.equal if len({device[:4] for device in where.devices}) == 1 else torch.allclose
+    assert all(same(other, got) for other in every)
 
 
 def data_parallel(where: Rank) -> None:
@@ -65,7 +65,7 @@ def data_parallel(where: Rank) -> None:
         check(where, flat(model), want, 1e-9)
 
 
-def halving(_: object, bucket: dist.GradBucket) -> torch.futures.Future:
+def halving(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     half = bucket.buffer().bfloat16().div_(dist.get_world_size())
     future = dist.all_reduce(half, async_op=True).get_future()
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))

@@ -253,19 +253,23 @@ def coalescing(where: Rank) -> None:
 
 def groups(where: Rank) -> None:
     """Groups of some ranks, each with a communicator of its own, whose first call is any."""
-    for first in ("barrier", "object", "tensor"):
-        for ranks in ([0], list(range(where.size)), [0, where.size - 1]):
-            group = dist.new_group(sorted(set(ranks)))
-            if where.rank not in ranks:
-                continue
-            if first == "barrier":
-                dist.barrier(group)
-            if first == "object":
-                dist.all_gather_object([None] * dist.get_world_size(group), 1, group=group)
-            tensor = where.full(1, 100)
-            dist.all_reduce(tensor, group=group)
-            assert (tensor == dist.get_world_size(group)).all()
-            dist.destroy_process_group(group)
+    everybody = list(range(where.size))
+    for first, ranks in (
+        ("barrier", everybody),
+        ("object", sorted({0, where.size - 1})),
+        ("tensor", [0]),
+    ):
+        group = dist.new_group(ranks)
+        if where.rank not in ranks:
+            continue
+        if first == "barrier":
+            dist.barrier(group)
+        if first == "object":
+            dist.all_gather_object([None] * len(ranks), 1, group=group)
+        tensor = where.full(1, 100)
+        dist.all_reduce(tensor, group=group)
+        assert (tensor == len(ranks)).all()
+        dist.destroy_process_group(group)
 
 
 def devices(where: Rank) -> None:
@@ -286,7 +290,7 @@ def devices(where: Rank) -> None:
 
 
 def profiled(where: Rank) -> None:
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         dist.all_reduce(where.full(1, 1000), async_op=True).wait()
         dist.barrier()
     names = {event.name for event in profile.events()}
@@ -296,6 +300,7 @@ def profiled(where: Rank) -> None:
 def lose(where: Rank) -> None:
     dist.all_reduce(where.full(1, 4))
     if where.rank == where.size - 1:
+        time.sleep(1)  # the others have that one
         vanish()
     start = time.monotonic()
     with raises(dist.DistBackendError, f"rank {where.size - 1}"):
@@ -311,6 +316,7 @@ def lose(where: Rank) -> None:
 def abort(where: Rank) -> None:
     dist.all_reduce(where.full(1, 4))
     if where.rank == 0:
+        time.sleep(1)  # the others have that one
         work = dist.all_reduce(where.full(1, 100_000), async_op=True)
         dist.group.WORLD.abort()
         with raises(dist.DistBackendError, "abort"):
@@ -352,7 +358,7 @@ work = dist.all_reduce(held, async_op=True)
 dist.all_reduce(held, async_op=True)
 work.get_future().then(lambda done: done.value()[0] + 1)
 work.get_future_result()
-if rank + 1 == size:
+if 0 < rank == size - 1:
     dist.isend(held, 0)  # which nobody receives
 """
 
