@@ -47,9 +47,8 @@ TEST_CASE("measurements survive JSON, alone and with their topology") {
   CHECK(topology.with({{0, 2, 1, 1}}).status().message().find("clusters 0 to 1") !=
         std::string::npos);
   CHECK_FALSE(topology.with({{1, 0, 1, 1}}).ok());
-  for (const char* text :
-       {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])", R"([{"mbps":"x"}])",
-        R"([{"a":0,"b":2}])"}) {
+  for (const char* text : {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])",
+                           R"([{"mbps":"x"}])", R"([{"a":0,"b":2}])"}) {
     const Status status = measurements_from_json(text, topology).status();
     CHECK_MESSAGE(status.code() == Code::InvalidArgument, text);
   }
