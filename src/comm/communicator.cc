@@ -22,6 +22,7 @@ Communicator::~Communicator() {
     runtime_.engine().remove(*messages_);
   }
   runtime_.engine().exclusively([&] {
+    windows_.clear();
     channels_.clear();
     message_channels_.clear();
     ccl_.reset();

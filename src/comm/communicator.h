@@ -199,8 +199,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status meet(std::span<const exec::Message> messages);
   void connect_later(std::vector<int> peers, bool for_messages);
   Status connect(int peer, bool for_messages);
-  Result<std::unique_ptr<transport::Channel>> make_channel(uint64_t communicator, int peer,
+  struct Wanted {
+    uint64_t communicator = 0;
+    int peer = -1;
+    size_t window = 0;
+  };
+  Result<std::unique_ptr<transport::Channel>> make_channel(const Wanted& wanted,
                                                            const WaitLimit& limit);
+  [[nodiscard]] size_t window_with(int peer) const;
   void forget_visitors();
   [[nodiscard]] uint64_t messages_number() const;
   // communicator.cc
@@ -241,6 +247,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<ccl::Communicator> ccl_;
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
+  std::vector<std::unique_ptr<exec::Window>> windows_;  // of `channels_`
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<exec::PointToPoint> messages_;
 

@@ -21,9 +21,18 @@ uint64_t Communicator::messages_number() const {
   return session_->communicator() ^ kMessagesMark;
 }
 
-Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(uint64_t communicator,
-                                                                       int peer,
+// Devices of one host whose memory is their own meet in memory that both reach. Only with ranks
+// that are connected at init: pinning may wait for the device.
+size_t Communicator::window_with(int peer) const {
+  const auto own = [&](int who) {
+    return !topology().infos()[static_cast<size_t>(who)].host_access;
+  };
+  return topology().same_host(rank(), peer) && own(rank()) && own(peer) ? exec::Window::kBytes : 0;
+}
+
+Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const Wanted& wanted,
                                                                        const WaitLimit& limit) {
+  const int peer = wanted.peer;
   const bool near = topology().same_host(rank(), peer);
   auto* transport = near ? runtime_.transport("shm") : nullptr;
   if (transport == nullptr) transport = runtime_.transport("tcp");
@@ -33,8 +42,8 @@ Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(uint64_t 
     return error(Code::RemoteError, "rank %d offers no %s transport", peer,
                  transport->name().c_str());
   }
-  return transport->connect({communicator, rank(), peer}, address->second, session_->secret(),
-                            limit);
+  return transport->connect({wanted.communicator, rank(), peer, wanted.window}, address->second,
+                            session_->secret(), limit);
 }
 
 // All ranks make the channels of one collective in ascending order: of all that wait, the two of
@@ -95,7 +104,7 @@ void Communicator::forget_visitors() {
 
 Status Communicator::connect(int peer, bool for_messages) {
   const uint64_t number = for_messages ? messages_number() : session_->communicator();
-  HETCCL_ASSIGN(auto made, make_channel(number, peer, {kPatienceMs, cancel_.get()}));
+  HETCCL_ASSIGN(auto made, make_channel({number, peer}, {kPatienceMs, cancel_.get()}));
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];

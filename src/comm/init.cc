@@ -82,7 +82,7 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
   for (const int peer : plan::peers(rank(), topology())) {
-    auto channel = make_channel(session_->communicator(), peer, init_limit());
+    auto channel = make_channel({session_->communicator(), peer, window_with(peer)}, init_limit());
     if (!channel.ok()) return channel.status().with("connecting to other clusters");
     channels_[peer] = std::move(channel).value();
     reached_.insert(peer);
@@ -91,7 +91,12 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(open_executor());
   HETCCL_TRY(measure());  // nobody is through with it before all have come
   for (const auto& [peer, channel] : channels_) {
-    executor_->connect({peer, channel.get(), crosses(peer)});
+    exec::Window* window = nullptr;
+    if (!channel->window().empty()) {
+      HETCCL_ASSIGN(auto opened, exec::Window::open(*device_, channel->window(), rank() < peer));
+      window = windows_.emplace_back(std::move(opened)).get();
+    }
+    executor_->connect({peer, channel.get(), crosses(peer), window});
   }
   return {};
 }

@@ -48,6 +48,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.model = device.model();
   info.architecture = device.architecture();
   info.kernels = (device.capabilities() & device::kKernels) != 0;
+  info.host_access = (device.capabilities() & device::kHostAccessible) != 0;
   info.bus_id = device.bus_id();
   info.library = library.name();
   info.library_version = library.version();

@@ -75,6 +75,11 @@ class Device {
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* memory) = 0;
 
+  /// Pins memory that the process has mapped, so that it is as allocate_pinned's, until `unpin`.
+  /// Both may wait for the device. `bytes` are whole pages.
+  virtual Status pin(void* memory, size_t bytes) = 0;
+  virtual void unpin(void* memory) = 0;
+
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
   /// A Stream for the user's own native stream (not owned). Null is InvalidArgument without
   /// kDefaultStream.

@@ -29,6 +29,7 @@ void Executor::connect(const Peer& peer) {
     lane.use(peer.channel);
     known = true;
   }
+  if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window});
   if (known) return;
   lanes_.emplace_back(peer, true);
   lanes_.emplace_back(peer, false);
@@ -74,6 +75,10 @@ bool Executor::poll(TimePoint now) {
     for (uint64_t n = before; n < launched; ++n) options_.tracer->look(n, at(n), now);
   }
   retire(now);
+  // After that: what a retired operation has read, its sender must learn while somebody polls.
+  if (!aborted_) {
+    for (const Shared& shared : windows_) moved |= shared.window->exchange();
+  }
   const bool retired = retired_.load(std::memory_order_relaxed) != before;
   // What a failed library ends looks complete: say so before anybody believes it.
   if (retired && !aborted_ && !faulted_) check_library();
@@ -109,7 +114,9 @@ bool Executor::ready(Operation& op, plan::Issue issue) const {
   const bool reuses = k >= op.n_slots;
   const uint32_t reused = k - op.n_slots + 1;  // slices done that free this slot
   if (staged_) {
-    if (info.queue == Queue::Send) return op.staged_of(issue.step).reached(k + 1);
+    const bool send = info.queue == Queue::Send;
+    if (op.windows[info.lane] != nullptr) return !send || op.done_of(issue.step).reached(k + 1);
+    if (send) return op.staged_of(issue.step).reached(k + 1);
     return !reuses || op.done_of(issue.step).reached(reused);
   }
   if (info.needs_start && !op.started().reached(1)) return false;
@@ -132,8 +139,11 @@ bool Executor::post(Lane& lane) {
   const plan::Step& step = op.program->plan.steps[issue.step];
   const Span span = op.resolve(lane.send ? step.srcs[0] : step.dst, issue.slice);
   transport::Transfer transfer;
-  transfer.data = staged_ ? op.staging_of(issue.step, issue.slice) : span.data;
-  transfer.bytes = span.count * size_of(op.call.signature.type);
+  const bool header_alone = op.windows[op.program->steps[issue.step].lane] != nullptr;
+  transfer.data = header_alone ? nullptr
+                  : staged_    ? op.staging_of(issue.step, issue.slice)
+                               : span.data;
+  transfer.bytes = header_alone ? 0 : span.count * size_of(op.call.signature.type);
   transfer.info = {options_.communicator, op.call.sequence, issue.slice, step.message,
                    op.call.signature};
   if (options_.tracer != nullptr) {
@@ -153,8 +163,11 @@ bool Executor::complete(Lane& lane) {
     if (entry == nullptr) break;  // cannot be: only what was posted completes
     Operation& op = at(lane.complete.operation);
     const bool arrived = staged_ && !lane.send;
-    auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
-    flag.word.store(entry->slice + 1, std::memory_order_release);
+    const bool by_device = op.windows[op.program->steps[entry->step].lane] != nullptr && lane.send;
+    if (!by_device) {
+      auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
+      flag.word.store(entry->slice + 1, std::memory_order_release);
+    }
     if (options_.tracer != nullptr) {
       options_.tracer->complete(lane.complete.operation, op, *entry, track_of(lane), polled_at_);
     }
@@ -299,6 +312,7 @@ void Executor::abort() {
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }
+  for (const Shared& shared : windows_) shared.window->release_waits();
 }
 
 }  // namespace hetccl::exec

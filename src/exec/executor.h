@@ -19,6 +19,7 @@
 #include "exec/operation.h"
 #include "exec/recorder.h"
 #include "exec/tracer.h"
+#include "exec/window.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
@@ -46,6 +47,7 @@ struct Peer {
   int rank = -1;
   transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
   bool crosses = true;                    ///< into another cluster
+  Window* window = nullptr;  ///< what this rank's device shares with it, or null; outlives all use
 };
 
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
@@ -114,6 +116,11 @@ class Executor : public Driven {
     Cursor post, complete;   // the next to post, the next to complete
     uint64_t completed = 0;  // of the channel's counter
   };
+  // Of a rank that shares a window.
+  struct Shared {
+    int peer = -1;
+    Window* window = nullptr;
+  };
   // Events of one step of the program being launched, by slot.
   using Slots = std::vector<std::unique_ptr<device::Event>>;
 
@@ -126,6 +133,9 @@ class Executor : public Driven {
   Status enqueue_direct(Operation& op, device::Stream& user);
   Status enqueue_issue(Operation& op, plan::Issue issue);
   Status enqueue_wire(Operation& op, plan::Issue issue);
+  Status enqueue_copy_out(Operation& op, plan::Issue issue);
+  Status enqueue_copy_in(Operation& op, plan::Issue issue);
+  [[nodiscard]] bool find_windows(Operation& op, const Program& program, size_t slice_bytes) const;
   Status enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue);
   Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
   Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
@@ -163,6 +173,7 @@ class Executor : public Driven {
   std::vector<Slots> events_;  // by step; shared by all programs
   std::vector<ccl::Shard> shards_;
   std::vector<Lane> lanes_;
+  std::vector<Shared> windows_;  // few
 
   std::vector<std::unique_ptr<Operation>> operations_;  // owns them
   std::mutex free_mutex_;

@@ -52,7 +52,9 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
   note_launch(call, length, slices);
   HETCCL_ASSIGN(Operation * op, take());
-  HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct));
+  op->windows.assign(program.peers.size(), nullptr);
+  const bool all_shared = find_windows(*op, program, length * size_of(signature.type));
+  HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct && !all_shared));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
   if (!direct) op->list_messages(choice.depth);
 
@@ -170,24 +172,64 @@ Status Executor::enqueue_wire(Operation& op, plan::Issue issue) {
   const bool send = info.queue == Queue::Send;
   if (!staged_) return {};
 
+  HETCCL_TRY(enqueue_waits(op, send ? *out_stream_ : *in_stream_, issue));
+  return send ? enqueue_copy_out(op, issue) : enqueue_copy_in(op, issue);
+}
+
+// From the device to where the other rank's device, or the transport, takes it.
+Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
   auto& device = *options_.device;
-  const plan::Step& step = op.program->plan.steps[issue.step];
-  const uint32_t k = issue.slice;
-  const Span span = op.resolve(send ? step.srcs[0] : step.dst, k);
+  auto& stream = *out_stream_;
+  const auto [step, k] = std::pair(issue.step, issue.slice);
+  const Span span = op.resolve(op.program->plan.steps[step].srcs[0], k);
   const size_t bytes = span.count * size_of(op.call.signature.type);
-  std::byte* staging = op.staging_of(issue.step, k);
-  auto& done = op.done_of(issue.step);
-  auto& staged = op.staged_of(issue.step);
-  auto& stream = send ? *out_stream_ : *in_stream_;
-  HETCCL_TRY(enqueue_waits(op, stream, issue));
-  if (send) {
-    if (k >= op.n_slots) HETCCL_TRY(device.wait_flag(stream, done, k - op.n_slots + 1));
-    if (bytes > 0) HETCCL_TRY(device.copy(stream, staging, span.data, bytes));
-    return device.write_flag(stream, staged, k + 1);
+  std::byte* place = op.staging_of(step, k);
+  Window* window = op.windows[op.program->steps[step].lane];
+  if (window != nullptr) {
+    const auto out = window->out.place(bytes);
+    if (out.waits) HETCCL_TRY(device.wait_flag(stream, window->read_there(), out.needed));
+    place = out.data;
+  } else if (k >= op.n_slots) {
+    HETCCL_TRY(device.wait_flag(stream, op.done_of(step), k - op.n_slots + 1));
   }
-  HETCCL_TRY(device.wait_flag(stream, staged, k + 1));
-  if (bytes > 0) HETCCL_TRY(device.copy(stream, span.data, staging, bytes));
-  return device.write_flag(stream, done, k + 1);
+  if (bytes > 0) HETCCL_TRY(device.copy(stream, place, span.data, bytes));
+  return device.write_flag(stream, window != nullptr ? op.done_of(step) : op.staged_of(step),
+                           k + 1);
+}
+
+Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
+  auto& device = *options_.device;
+  auto& stream = *in_stream_;
+  const auto [step, k] = std::pair(issue.step, issue.slice);
+  const Span span = op.resolve(op.program->plan.steps[step].dst, k);
+  const size_t bytes = span.count * size_of(op.call.signature.type);
+  std::byte* place = op.staging_of(step, k);
+  Window* window = op.windows[op.program->steps[step].lane];
+  uint32_t number = 0;
+  if (window != nullptr) {
+    const auto in = window->in.place(bytes);
+    place = in.data;
+    number = in.number;
+  }
+  HETCCL_TRY(device.wait_flag(stream, op.staged_of(step), k + 1));
+  if (bytes > 0) HETCCL_TRY(device.copy(stream, span.data, place, bytes));
+  if (window != nullptr) HETCCL_TRY(device.write_flag(stream, window->read_here(), number));
+  return device.write_flag(stream, op.done_of(step), k + 1);
+}
+
+// Whether all of the program's messages go through windows: as both ends see it, from the length of
+// a slice.
+bool Executor::find_windows(Operation& op, const Program& program, size_t slice_bytes) const {
+  bool all = true;
+  for (size_t lane = 0; lane < program.peers.size(); ++lane) {
+    const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Shared& shared) {
+      return shared.peer == program.peers[lane];
+    });
+    const bool shared = found != windows_.end() && found->window->out.fits(slice_bytes);
+    if (shared) op.windows[lane] = found->window;
+    all = all && shared;
+  }
+  return all;
 }
 
 Status Executor::enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue) {

@@ -14,6 +14,7 @@
 #include "exec/arena.h"
 #include "exec/host_arithmetic.h"
 #include "exec/program.h"
+#include "exec/window.h"
 #include "plan/schedule.h"
 
 namespace hetccl::exec {
@@ -85,7 +86,9 @@ struct Operation {
   Arena scratch, staging, flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  size_t staging_bytes = 0;           ///< of one (step, slot)
+  size_t staging_bytes = 0;  ///< of one (step, slot)
+  /// By lane: through which messages go, or null.
+  std::vector<Window*> windows;
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;

@@ -49,6 +49,8 @@ class QueueDevice : public device::Device {
   }
   Result<void*> allocate_pinned(size_t bytes) override { return allocate(bytes); }
   void free_pinned(void* memory) override { free(memory); }
+  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }
+  void unpin(void* /*memory*/) override {}
 
   Result<std::unique_ptr<device::Stream>> create_stream() override {
     auto stream = std::make_unique<QueueStream>();

@@ -38,6 +38,7 @@ Json encode(const RankInfo& info) {
           {"library_version", info.library_version},
           {"label", info.label},
           {"kernels", info.kernels},
+          {"host_access", info.host_access},
           {"nics", std::move(nics)}};
 }
 
@@ -127,6 +128,7 @@ Result<RankInfo> decode(const Json& object) {
                                                         {"label", &info.label}};
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
+  HETCCL_TRY(read(object, "host_access", info.host_access));
   HETCCL_TRY(decode_nics(object, info.nics));
   return info;
 }

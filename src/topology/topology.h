@@ -32,8 +32,9 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;    ///< HETCCL_CLUSTER
-  bool kernels = true;  ///< the device can reduce by itself, outside the vendor's library
+  std::string label;        ///< HETCCL_CLUSTER
+  bool kernels = true;      ///< the device can reduce by itself, outside the vendor's library
+  bool host_access = true;  ///< hosts and transports can touch the device's memory
   std::vector<Nic> nics;
   bool operator==(const RankInfo&) const = default;
 };

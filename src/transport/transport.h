@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,16 +57,21 @@ class Channel {
   [[nodiscard]] virtual const Status& status() const = 0;
   /// No byte of user memory is touched after this returns.
   virtual void close() = 0;
+  /// The memory that both ends have mapped because both asked for it (PeerId::window), page-aligned
+  /// and zeroed at first; empty where the transport has none. Lives as long as the channel.
+  [[nodiscard]] virtual std::span<std::byte> window() { return {}; }
 };
 
 /// What a peer needs in order to connect: opaque bytes, carried by the bootstrap.
 using Address = std::vector<uint8_t>;
 
-/// Who connects with whom. Both ends pass the same communicator and each other's rank.
+/// Who connects with whom. Both ends pass the same communicator, each other's rank, and the same
+/// window.
 struct PeerId {
   uint64_t communicator = 0;
   int self = 0;
   int peer = 0;
+  size_t window = 0;  ///< bytes of memory for both ends to share, where the transport can
 };
 
 /// One transport of one Runtime: its listener and its channels. `connect` is called by both ends

@@ -117,6 +117,8 @@ class FakeDeviceImpl : public FakeDevice {
     return std::memset(std::aligned_alloc(64, rounded), 0, rounded);
   }
   void free_pinned(void* memory) override { std::free(memory); }
+  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }
+  void unpin(void* /*memory*/) override {}
 
   Result<std::unique_ptr<Stream>> create_stream() override {
     uint64_t seed = 0;

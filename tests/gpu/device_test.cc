@@ -41,6 +41,8 @@ struct Counting {
     count("free", api->free, real->free);
     count("allocate_pinned", api->allocate_pinned, real->allocate_pinned);
     count("free_pinned", api->free_pinned, real->free_pinned);
+    count("pin", api->pin, real->pin);
+    count("unpin", api->unpin, real->unpin);
     count("create_stream", api->create_stream, real->create_stream);
     count("destroy_stream", api->destroy_stream, real->destroy_stream);
     count("create_event", api->create_event, real->create_event);

@@ -37,6 +37,9 @@ struct Api {
   /// Page-locked, mapped into every device under its host address.
   std::function<int(void** memory, size_t bytes)> allocate_pinned;
   std::function<int(void* memory)> free_pinned;
+  /// What the process has mapped becomes as if it were that, until `unpin`.
+  std::function<int(void* memory, size_t bytes)> pin;
+  std::function<int(void* memory)> unpin;
   std::function<int(void** stream)> create_stream;  ///< independent of the default stream
   std::function<int(void* stream)> destroy_stream;  ///< its work goes on
   std::function<int(void** event)> create_event;    ///< without a time

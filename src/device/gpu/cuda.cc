@@ -23,6 +23,7 @@ struct Driver {
   std::function<int(int, const char**)> error_text;
   std::function<int(int*, int, int)> attribute;
   std::function<int(void**, size_t, unsigned)> allocate_pinned;
+  std::function<int(void*, size_t, unsigned)> pin;
   std::function<int(void**, unsigned)> create_stream, create_event;
   std::function<int(void*, void*, unsigned)> wait;
   std::function<int(void*, void*, uint32_t, unsigned)> wait_word, write_word;
@@ -39,6 +40,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   symbols.find(driver.error_text, "cuGetErrorString");
   symbols.find(driver.attribute, "cuDeviceGetAttribute");
   symbols.find(driver.allocate_pinned, "cuMemHostAlloc");
+  symbols.find(driver.pin, "cuMemHostRegister_v2");
   symbols.find(driver.create_stream, "cuStreamCreate");
   symbols.find(driver.create_event, "cuEventCreate");
   symbols.find(driver.wait, "cuStreamWaitEvent");
@@ -60,6 +62,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   symbols.find(api.allocate, "cuMemAlloc_v2");
   symbols.find(api.free, "cuMemFree_v2");
   symbols.find(api.free_pinned, "cuMemFreeHost");
+  symbols.find(api.unpin, "cuMemHostUnregister");
   symbols.find(api.destroy_stream, "cuStreamDestroy_v2");
   symbols.find(api.destroy_event, "cuEventDestroy_v2");
   symbols.find(api.record, "cuEventRecord");
@@ -88,6 +91,9 @@ void adapt_devices(const Driver& driver, Api& api) {
 
 void adapt_work(const Driver& driver, Api& api) {
   api.allocate_pinned = [call = driver.allocate_pinned](void** memory, size_t bytes) {
+    return call(memory, bytes, kHostPortable | kHostDeviceMap);
+  };
+  api.pin = [call = driver.pin](void* memory, size_t bytes) {
     return call(memory, bytes, kHostPortable | kHostDeviceMap);
   };
   api.create_stream = [call = driver.create_stream](void** stream) {

@@ -140,6 +140,14 @@ class TableDevice : public GpuDevice {
     return std::memset(memory, 0, bytes);
   }
   void free_pinned(void* memory) override { pinned_->free(memory); }
+  Status pin(void* memory, size_t bytes) override {
+    const Current current = context_.current();
+    return check(api_, api_.pin(memory, bytes), "pinning shared memory");
+  }
+  void unpin(void* memory) override {
+    const Current current = context_.current();
+    api_.unpin(memory);
+  }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
     const Current current = context_.current();

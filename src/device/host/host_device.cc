@@ -150,6 +150,8 @@ class HostDevice : public Device {
     return std::memset(memory, 0, bytes);
   }
   void free_pinned(void* memory) override { std::free(memory); }
+  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }  // all memory is alike
+  void unpin(void* /*memory*/) override {}
 
   Result<std::unique_ptr<Stream>> create_stream() override {
     return std::unique_ptr<Stream>(

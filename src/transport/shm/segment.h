@@ -40,4 +40,11 @@ struct Segment {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
+/// A window begins on a page behind the segment, and ends with the memory.
+inline constexpr size_t kWindowBegin = (sizeof(Segment) + 4095) / 4096 * 4096;
+inline constexpr size_t kMaxWindow = size_t{1} << 30U;
+constexpr size_t bytes_with(size_t window) {
+  return window == 0 ? sizeof(Segment) : kWindowBegin + window;
+}
+
 }  // namespace hetccl::transport::shm

@@ -10,6 +10,7 @@
 #include "base/shared_memory.h"
 #include "transport/message.h"
 #include "transport/shm/pipe.h"
+#include "transport/shm/segment.h"
 
 namespace hetccl::transport::shm {
 
@@ -35,6 +36,10 @@ class ShmChannel final : public Channel {
   [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
   [[nodiscard]] const Status& status() const override { return status_; }
   void close() override;
+  [[nodiscard]] std::span<std::byte> window() override {
+    if (memory_.bytes() <= kWindowBegin) return {};
+    return {memory_.data() + kWindowBegin, memory_.bytes() - kWindowBegin};
+  }
 
   /// Moves at most `*budget` bytes, which it reduces. True when anything moved.
   bool progress(size_t* budget);

@@ -91,7 +91,7 @@ class ShmTransport final : public Transport, public ShmSource {
     const WaitLimit& limit;
   };
 
-  Result<SharedMemory> make_segment() const;
+  Result<SharedMemory> make_segment(size_t window) const;
   Result<std::unique_ptr<Channel>> offer(const Wait& wait, const SharedMemoryAddress& peer,
                                          TimePoint deadline);
   Result<std::unique_ptr<Channel>> await(const Wait& wait, TimePoint deadline);
@@ -138,9 +138,11 @@ Result<std::unique_ptr<Channel>> ShmTransport::connect(const PeerId& id, const A
   std::list<Wait>::iterator wait;
   {
     std::lock_guard lock(mutex_);
-    if (!mailbox_ || id.self == id.peer || secret.empty())
-      return error(Code::InvalidArgument, "%s: needs listen() before, another rank, and a secret",
-                   what.c_str());
+    if (!mailbox_ || id.self == id.peer || secret.empty() || id.window > shm::kMaxWindow)
+      return error(Code::InvalidArgument,
+                   "%s: needs listen() before, another rank, a secret, and a window of at most %zu "
+                   "bytes",
+                   what.c_str(), shm::kMaxWindow);
     wait = waits_.insert(waits_.end(), {id, secret, limit});
   }
   const auto peer = decode(address);
@@ -157,8 +159,8 @@ Result<std::unique_ptr<Channel>> ShmTransport::connect(const PeerId& id, const A
   return channel;
 }
 
-Result<SharedMemory> ShmTransport::make_segment() const {
-  HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(sizeof(Segment)));
+Result<SharedMemory> ShmTransport::make_segment(size_t window) const {
+  HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(shm::bytes_with(window)));
   auto* segment = new (memory.data()) Segment;
   segment->sides[0].waker = waker_ != nullptr ? waker_->address() : WakerAddress{};
   return memory;
@@ -168,7 +170,7 @@ Result<std::unique_ptr<Channel>> ShmTransport::offer(const Wait& wait,
                                                      const SharedMemoryAddress& peer,
                                                      TimePoint deadline) {
   HETCCL_ASSIGN(Mailbox box, Mailbox::attach(peer));
-  HETCCL_ASSIGN(SharedMemory memory, make_segment());
+  HETCCL_ASSIGN(SharedMemory memory, make_segment(wait.id.window));
   auto& segment = *reinterpret_cast<Segment*>(memory.data());
   Offer offer{wait.id.communicator, wait.id.self, wait.id.peer, memory.address(), {}, {}};
   net::random_bytes(offer.nonce, sizeof offer.nonce);
@@ -213,6 +215,8 @@ Result<std::unique_ptr<Channel>> ShmTransport::await(const Wait& wait, TimePoint
 Result<std::unique_ptr<Channel>> ShmTransport::open(const PeerId& id, int side,
                                                     SharedMemory memory) {
   const auto& segment = *reinterpret_cast<const Segment*>(memory.data());
+  if (memory.bytes() != shm::bytes_with(id.window))
+    return error(Code::RemoteError, "the other end runs another version of hetccl");
   RemoteWaker waker;
   const WakerAddress address = segment.sides[1 - side].waker;
   if (address.fd >= 0) {
@@ -245,8 +249,11 @@ bool ShmTransport::accept(const Offer& offer) {
 Status ShmTransport::attach(const Offer& offer, const Wait& wait) {
   if (!net::same(offer.proof, shm::prove_offer(offer, wait.secret)))
     return error(Code::RemoteError, "it does not know this job's secret");
-  if (offer.segment.bytes != sizeof(Segment))
-    return error(Code::RemoteError, "it runs another version of hetccl");
+  // How long the window is to be, who takes the segment knows (open()).
+  const bool plausible = offer.segment.bytes == sizeof(Segment) ||
+                         (offer.segment.bytes > shm::kWindowBegin &&
+                          offer.segment.bytes <= shm::bytes_with(shm::kMaxWindow));
+  if (!plausible) return error(Code::RemoteError, "it runs another version of hetccl");
   HETCCL_ASSIGN(SharedMemory memory, SharedMemory::attach(offer.segment));
   auto& segment = *reinterpret_cast<Segment*>(memory.data());
   segment.sides[1].waker = waker_ != nullptr ? waker_->address() : WakerAddress{};

@@ -1,0 +1,86 @@
+#include "exec/window.h"
+
+#include <new>
+
+namespace hetccl::exec {
+namespace {
+
+constexpr size_t kHead = 4096;     // of a window: how many messages of each ring have been read
+constexpr size_t kGrain = 512;     // messages begin at multiples of it
+constexpr size_t kWordBytes = 64;  // apart, since each end writes one of them
+
+std::span<std::byte> ring_of(std::span<std::byte> memory, bool first) {
+  const size_t bytes = (memory.size() - kHead) / 2 / kGrain * kGrain;
+  return memory.subspan(kHead + (first ? 0 : bytes), bytes);
+}
+
+}  // namespace
+
+WindowRing::Place WindowRing::place(size_t bytes) {
+  const uint64_t room = memory_.size();
+  const uint64_t length = (bytes + kGrain - 1) / kGrain * kGrain;
+  uint64_t begin = end_;
+  // A message lies in one piece.
+  if (begin % room + length > room) begin += room - begin % room;
+  end_ = begin + length;
+  const uint32_t before = needed_;
+  while (!messages_.empty() && messages_.front().begin + room < end_) {
+    needed_ = messages_.front().number;
+    messages_.pop();
+  }
+  messages_.push({++number_, begin});
+  return {memory_.data() + begin % room, number_, needed_, needed_ != before};
+}
+
+Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)
+    : out(ring_of(memory, lower)),
+      in(ring_of(memory, !lower)),
+      device_(device),
+      memory_(memory),
+      lower_(lower),
+      flag_memory_(device, Arena::Kind::Pinned) {}
+
+Result<std::unique_ptr<Window>> Window::open(device::Device& device, std::span<std::byte> memory,
+                                             bool lower) {
+  std::unique_ptr<Window> window(new Window(device, memory, lower));
+  HETCCL_TRY(window->flag_memory_.reserve(2 * sizeof(device::Flag)));
+  for (size_t i = 0; i < 2; ++i) new (window->flags() + i) device::Flag();
+  HETCCL_TRY(device.pin(memory.data(), memory.size()));
+  window->pinned_ = true;
+  return window;
+}
+
+Window::~Window() {
+  if (pinned_) device_.unpin(memory_.data());
+}
+
+Window::Word& Window::word(size_t ring) const {
+  static_assert(Word::is_always_lock_free && sizeof(Word) == 4);
+  return *reinterpret_cast<Word*>(memory_.data() + ring * kWordBytes);
+}
+
+bool Window::exchange() {
+  Word& ours = word(lower_ ? 0 : 1);    // of `out`: the other end writes it
+  Word& theirs = word(lower_ ? 1 : 0);  // of `in`
+  bool moved = false;
+  const uint32_t here = read_here().word.load(std::memory_order_acquire);
+  if (theirs.load(std::memory_order_relaxed) != here) {
+    theirs.store(here, std::memory_order_release);
+    moved = true;
+  }
+  const uint32_t there = ours.load(std::memory_order_acquire);
+  // Counts only grow, whatever the other process writes.
+  if (!read_there().reached(there)) {
+    read_there().word.store(there, std::memory_order_release);
+    moved = true;
+  }
+  return moved;
+}
+
+void Window::release_waits() {
+  auto& word = read_there().word;
+  word.store(word.load(std::memory_order_relaxed) + device::kFlagAborted,
+             std::memory_order_release);
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,87 @@
+// Memory that the devices of two ranks of one host both reach: what one copies out of its device
+// the other copies into its own, and no host touches it. Messages still travel through the channel,
+// with headers alone. Each direction is a ring in which both ends place messages alike, since both
+// send and receive them in the static order.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/fifo.h"
+#include "device/device.h"
+#include "exec/arena.h"
+
+namespace hetccl::exec {
+
+/// One direction. By the launching thread alone.
+class WindowRing {
+ public:
+  /// Where a message lies.
+  struct Place {
+    std::byte* data = nullptr;
+    uint32_t number = 0;  ///< of messages so far, this one included
+    uint32_t needed = 0;  ///< so many must have been read before this one may be written
+    bool waits = false;   ///< more than before the message before
+  };
+
+  explicit WindowRing(std::span<std::byte> memory) : memory_(memory) {}
+  /// Whether messages of at most `bytes` may lie here: several at once.
+  [[nodiscard]] bool fits(size_t bytes) const { return bytes <= memory_.size() / 2; }
+  /// The next message's place.
+  Place place(size_t bytes);
+
+ private:
+  struct Message {
+    uint32_t number = 0;
+    uint64_t begin = 0;
+  };
+  std::span<std::byte> memory_;
+  uint64_t end_ = 0;  // of all messages, as if the ring had no end
+  uint32_t number_ = 0, needed_ = 0;
+  Fifo<Message> messages_;  // that may still be unread
+};
+
+/// Both directions, to one other rank. Made and destroyed while nothing is in flight.
+class Window {
+ public:
+  /// What a channel has to offer as a window.
+  static constexpr size_t kBytes = (size_t{32} << 20U) + 4096;
+
+  /// `memory` is the channel's window; the `lower` of both ranks writes the first ring. It must
+  /// outlive what is made.
+  static Result<std::unique_ptr<Window>> open(device::Device& device, std::span<std::byte> memory,
+                                              bool lower);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  WindowRing out, in;  ///< of the launching thread
+
+  /// Counts messages of `out` that the other end's device has read.
+  [[nodiscard]] device::Flag& read_there() { return flags()[0]; }
+  /// Counts messages of `in` that this end's device has read: it writes this.
+  [[nodiscard]] device::Flag& read_here() { return flags()[1]; }
+  /// The engine's: carries the counts from end to end. True when one has changed.
+  bool exchange();
+  /// Ends all waits of device work.
+  void release_waits();
+
+ private:
+  using Word = std::atomic<uint32_t>;
+  Window(device::Device& device, std::span<std::byte> memory, bool lower);
+  [[nodiscard]] device::Flag* flags() const {
+    return reinterpret_cast<device::Flag*>(flag_memory_.data());
+  }
+  [[nodiscard]] Word& word(size_t ring) const;
+
+  device::Device& device_;
+  const std::span<std::byte> memory_;
+  const bool lower_;
+  bool pinned_ = false;
+  Arena flag_memory_;
+};
+
+}  // namespace hetccl::exec

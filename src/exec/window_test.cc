@@ -1,0 +1,77 @@
+#include "exec/window.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "exec/testing.h"
+
+namespace hetccl::exec {
+namespace {
+
+struct Message {
+  std::byte* data;
+  size_t bytes;
+  uint32_t number;
+};
+
+bool overlap(const Message& a, const Message& b) {
+  return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+}
+
+}  // namespace
+
+TEST_CASE("both ends place messages alike, and none over one that may be unread") {
+  std::vector<std::byte> memory(64 << 10);
+  std::mt19937_64 random(3);
+  for (const size_t most : {600, 5000, 32 << 10}) {
+    WindowRing writer(memory), reader(memory);
+    std::vector<Message> unread;
+    uint32_t needed = 0;
+    for (uint32_t n = 1; n <= 5000; ++n) {
+      const size_t bytes = random() % 10 == 0 ? 0 : random() % (most + 1);
+      REQUIRE(writer.fits(bytes));
+      const WindowRing::Place here = writer.place(bytes), there = reader.place(bytes);
+      REQUIRE(here.data == there.data);
+      REQUIRE(here.number == n);
+      REQUIRE(here.needed < n);
+      CHECK(here.waits == (here.needed != needed));
+      REQUIRE(here.needed >= needed);
+      needed = here.needed;
+      std::erase_if(unread, [&](const Message& one) { return one.number <= needed; });
+      const Message message{here.data, bytes, n};
+      REQUIRE(here.data + bytes <= memory.data() + memory.size());
+      CHECK(std::none_of(unread.begin(), unread.end(),
+                         [&](const Message& one) { return overlap(one, message); }));
+      unread.push_back(message);
+    }
+  }
+  CHECK_FALSE(WindowRing(memory).fits((32 << 10) + 1));
+}
+
+TEST_CASE("a window carries counts from end to end, and lets go of waits") {
+  testing::QueueDevice device;
+  std::vector<std::byte> memory(1 << 20);
+  {
+    const auto low = std::move(Window::open(device, memory, true)).value();
+    const auto high = std::move(Window::open(device, memory, false)).value();
+    CHECK(low->out.place(100).data == high->in.place(100).data);
+    CHECK(low->in.place(100).data == high->out.place(100).data);
+    CHECK(low->out.place(1).data != low->in.place(1).data);
+    CHECK_FALSE(low->exchange());
+    high->read_here().word.store(5);
+    CHECK(high->exchange());
+    CHECK(low->exchange());
+    CHECK(low->read_there().word.load() == 5);
+    CHECK(high->read_there().word.load() == 0);
+    CHECK_FALSE(low->exchange());
+    low->release_waits();
+    CHECK(low->read_there().reached(5 + device::kFlagAborted));
+    CHECK_FALSE(high->read_there().reached(1));
+  }
+  CHECK(device.blocks == 0);
+}
+
+}  // namespace hetccl::exec
