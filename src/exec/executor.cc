@@ -115,7 +115,7 @@ bool Executor::ready(Operation& op, plan::Issue issue) const {
   const uint32_t reused = k - op.n_slots + 1;  // slices done that free this slot
   if (staged_) {
     const bool send = info.queue == Queue::Send;
-    if (op.windows[info.lane] != nullptr) return !send || op.done_of(issue.step).reached(k + 1);
+    if (op.window_of(issue.step) != nullptr) return !send || op.done_of(issue.step).reached(k + 1);
     if (send) return op.staged_of(issue.step).reached(k + 1);
     return !reuses || op.done_of(issue.step).reached(reused);
   }
@@ -137,9 +137,9 @@ bool Executor::post(Lane& lane) {
   // travel.
   if (lane.send && !options_.ccl->async_error().ok()) return false;
   const plan::Step& step = op.program->plan.steps[issue.step];
-  const Span span = op.resolve(lane.send ? step.srcs[0] : step.dst, issue.slice);
+  const Span span = op.wire_span(issue);
+  const bool header_alone = op.window_of(issue.step) != nullptr;
   transport::Transfer transfer;
-  const bool header_alone = op.windows[op.program->steps[issue.step].lane] != nullptr;
   transfer.data = header_alone ? nullptr
                   : staged_    ? op.staging_of(issue.step, issue.slice)
                                : span.data;
@@ -163,8 +163,9 @@ bool Executor::complete(Lane& lane) {
     if (entry == nullptr) break;  // cannot be: only what was posted completes
     Operation& op = at(lane.complete.operation);
     const bool arrived = staged_ && !lane.send;
-    const bool by_device = op.windows[op.program->steps[entry->step].lane] != nullptr && lane.send;
-    if (!by_device) {
+    if (lane.send && op.window_of(entry->step) != nullptr) {
+      --op.headers;
+    } else {
       auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
       flag.word.store(entry->slice + 1, std::memory_order_release);
     }
@@ -172,9 +173,7 @@ bool Executor::complete(Lane& lane) {
       options_.tracer->complete(lane.complete.operation, op, *entry, track_of(lane), polled_at_);
     }
     if (lane.send) {
-      const auto& region = op.program->plan.steps[entry->step].srcs[0];
-      const uint64_t bytes =
-          op.resolve(region, entry->slice).count * size_of(op.call.signature.type);
+      const uint64_t bytes = op.wire_span(*entry).count * size_of(op.call.signature.type);
       if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
       if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
     }
@@ -219,8 +218,10 @@ void Executor::retire(TimePoint now) {
   while (retired < launched && at(retired).finished().reached(1)) {
     // Until the abort that is to come, messages may still be under way.
     if (at(retired).given_up.load(std::memory_order_acquire) && !aborted_) return;
-    // The flags of its messages are set by `complete`, so every lane has passed it or stands at its
-    // end.
+    // The device is done with what it sends, but nobody has said so to those who receive it.
+    if (at(retired).headers > 0 && !aborted_) return;
+    // The flags of other messages are set by `complete`, so every lane has passed it or stands at
+    // its end.
     if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
     if (options_.recorder != nullptr) note_end(retired, now);
     std::lock_guard lock(free_mutex_);

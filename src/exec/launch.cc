@@ -181,10 +181,10 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
   auto& device = *options_.device;
   auto& stream = *out_stream_;
   const auto [step, k] = std::pair(issue.step, issue.slice);
-  const Span span = op.resolve(op.program->plan.steps[step].srcs[0], k);
+  const Span span = op.wire_span(issue);
   const size_t bytes = span.count * size_of(op.call.signature.type);
   std::byte* place = op.staging_of(step, k);
-  Window* window = op.windows[op.program->steps[step].lane];
+  Window* window = op.window_of(step);
   if (window != nullptr) {
     const auto out = window->out.place(bytes);
     if (out.waits) HETCCL_TRY(device.wait_flag(stream, window->read_there(), out.needed));
@@ -201,10 +201,10 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
   auto& device = *options_.device;
   auto& stream = *in_stream_;
   const auto [step, k] = std::pair(issue.step, issue.slice);
-  const Span span = op.resolve(op.program->plan.steps[step].dst, k);
+  const Span span = op.wire_span(issue);
   const size_t bytes = span.count * size_of(op.call.signature.type);
   std::byte* place = op.staging_of(step, k);
-  Window* window = op.windows[op.program->steps[step].lane];
+  Window* window = op.window_of(step);
   uint32_t number = 0;
   if (window != nullptr) {
     const auto in = window->in.place(bytes);
@@ -217,17 +217,15 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
   return device.write_flag(stream, op.done_of(step), k + 1);
 }
 
-// Whether all of the program's messages go through windows: as both ends see it, from the length of
-// a slice.
+// Whether all of the program's messages go through windows.
 bool Executor::find_windows(Operation& op, const Program& program, size_t slice_bytes) const {
   bool all = true;
   for (size_t lane = 0; lane < program.peers.size(); ++lane) {
     const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Shared& shared) {
       return shared.peer == program.peers[lane];
     });
-    const bool shared = found != windows_.end() && found->window->out.fits(slice_bytes);
-    if (shared) op.windows[lane] = found->window;
-    all = all && shared;
+    if (found != windows_.end()) op.windows[lane] = found->window;
+    all = all && found != windows_.end() && found->window->out.fits(slice_bytes);
   }
   return all;
 }

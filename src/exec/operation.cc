@@ -40,9 +40,13 @@ void Operation::list_messages(uint32_t depth) {
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
   for (auto& list : sends) list.clear();
   for (auto& list : recvs) list.clear();
+  headers = 0;
   plan::for_each_issue(program->plan, depth, n_slices, [&](plan::Issue issue) {
     const StepInfo& info = program->steps[issue.step];
-    if (info.queue == Queue::Send) sends[info.lane].push_back(issue);
+    if (info.queue == Queue::Send) {
+      sends[info.lane].push_back(issue);
+      if (window_of(issue.step) != nullptr) ++headers;
+    }
     if (info.queue == Queue::Recv) recvs[info.lane].push_back(issue);
   });
 }
@@ -80,6 +84,19 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
   }
   if (base == nullptr) return {nullptr, end - begin};
   return {base + (offset + begin) * size_of(call.signature.type), end - begin};
+}
+
+Span Operation::wire_span(plan::Issue issue) const {
+  const plan::Step& step = program->plan.steps[issue.step];
+  const bool send = program->steps[issue.step].queue == Queue::Send;
+  return resolve(send ? step.srcs[0] : step.dst, issue.slice);
+}
+
+Window* Operation::window_of(uint16_t step) const {
+  Window* window = windows[program->steps[step].lane];
+  if (window == nullptr) return nullptr;
+  const size_t bytes = wire_span({0, step}).count * size_of(call.signature.type);
+  return window->out.fits(bytes) ? window : nullptr;
 }
 
 std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {

@@ -65,6 +65,11 @@ struct Operation {
   [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
   /// The staging memory of wire step `step` in slice `k`.
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
+  /// What the message of a wire step goes from or to.
+  [[nodiscard]] Span wire_span(plan::Issue issue) const;
+  /// Through which the messages of wire step `step` go, or null: as both ends see it, by the length
+  /// of the first, which is the longest.
+  [[nodiscard]] Window* window_of(uint16_t step) const;
   [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
   /// Counts slices whose staging memory is filled (Send) or read (Recv) by the device.
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
@@ -87,8 +92,10 @@ struct Operation {
   HostReductions host_reductions;
   IdentityArray identities;
   size_t staging_bytes = 0;  ///< of one (step, slot)
-  /// By lane: through which messages go, or null.
+  /// By lane: what this rank's device shares with the other's, or null.
   std::vector<Window*> windows;
+  /// Headers of messages through windows that are still to be sent; the engine's once launched.
+  size_t headers = 0;
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;

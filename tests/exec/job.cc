@@ -91,9 +91,15 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   HETCCL_ASSIGN(executor_, Executor::create(std::move(options)));
   for (int peer = 0; peer < topology_.n_ranks(); ++peer) {
     if (peer == rank_) continue;
-    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer}, {}, {}, 10'000));
+    HETCCL_ASSIGN(auto channel,
+                  transport_->connect({1, rank_, peer, options_.window}, {}, {}, 10'000));
+    Window* window = nullptr;
+    if (!channel->window().empty()) {
+      HETCCL_ASSIGN(auto opened, Window::open(*device_, channel->window(), rank_ < peer));
+      window = windows_.emplace_back(std::move(opened)).get();
+    }
     executor_->connect(
-        {peer, channel.get(), topology_.cluster_of(peer) != topology_.cluster_of(rank_)});
+        {peer, channel.get(), topology_.cluster_of(peer) != topology_.cluster_of(rank_), window});
     channels_.push_back(std::move(channel));
   }
   HETCCL_ASSIGN(stream_, device_->create_stream());

@@ -26,6 +26,7 @@ struct JobOptions {
   std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
+  size_t window = 0;  ///< that fake devices share
   plan::Shape shape = plan::Shape::Bandwidth;
   Duration deadline = std::chrono::seconds(60);
 };
@@ -72,6 +73,7 @@ class JobRank {
   std::unique_ptr<ccl::Library> library_;
   std::unique_ptr<ccl::Communicator> ccl_;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
+  std::vector<std::unique_ptr<Window>> windows_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::unique_ptr<Program>> programs_;

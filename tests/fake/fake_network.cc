@@ -85,8 +85,8 @@ namespace {
 
 class NetworkChannel : public Channel {
  public:
-  NetworkChannel(std::shared_ptr<Wire> out, std::shared_ptr<Wire> in)
-      : out_(std::move(out)), in_(std::move(in)) {}
+  NetworkChannel(std::shared_ptr<Wire> out, std::shared_ptr<Wire> in, std::span<std::byte> window)
+      : out_(std::move(out)), in_(std::move(in)), window_(window) {}
   void post_send(const Transfer& transfer) override { out_->post(true, transfer); }
   void post_recv(const Transfer& transfer) override { in_->post(false, transfer); }
   uint64_t sends_completed() const override { return out_->completed(true); }
@@ -100,9 +100,11 @@ class NetworkChannel : public Channel {
     out_->fail(error(Code::RemoteError, "fake: closed"));
     in_->fail(error(Code::RemoteError, "fake: closed"));
   }
+  std::span<std::byte> window() override { return window_; }
 
  private:
   std::shared_ptr<Wire> out_, in_;
+  std::span<std::byte> window_;
   mutable Status status_;
 };
 
@@ -120,7 +122,8 @@ class NetworkTransport : public Transport {
     std::lock_guard lock(mutex_);
     wires_.push_back(out);
     wires_.push_back(in);
-    return std::unique_ptr<Channel>(new NetworkChannel(out, in));
+    const auto window = network_.window(rank_, id.peer, id.window);
+    return std::unique_ptr<Channel>(new NetworkChannel(out, in, window));
   }
   bool progress() override {
     bool moved = false;
@@ -150,6 +153,13 @@ std::shared_ptr<Wire> Network::wire(int from, int to) {
   const auto number = static_cast<uint64_t>(from * 1000 + to);
   if (wire == nullptr) wire = std::make_shared<Wire>(seed_ ^ number);
   return wire;
+}
+
+std::span<std::byte> Network::window(int rank, int peer, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  auto& window = windows_[std::minmax(rank, peer)];
+  if (window.empty()) window.resize(bytes);
+  return window;
 }
 
 void Network::sever(int rank) {

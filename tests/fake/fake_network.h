@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "transport/transport.h"
@@ -28,9 +29,11 @@ class Network {
  private:
   friend class NetworkTransport;
   std::shared_ptr<Wire> wire(int from, int to);
+  std::span<std::byte> window(int rank, int peer, size_t bytes);
   std::mutex mutex_;
   uint64_t seed_;
-  std::map<std::pair<int, int>, std::shared_ptr<Wire>> wires_;  // by (from, to)
+  std::map<std::pair<int, int>, std::shared_ptr<Wire>> wires_;     // by (from, to)
+  std::map<std::pair<int, int>, std::vector<std::byte>> windows_;  // by (lower, higher)
 };
 
 }  // namespace hetccl::fake

@@ -34,19 +34,23 @@ std::string wheel() {
   return "";
 }
 
-// Pinned memory of the calling thread, kept for good: freeing it waits for all GPUs, of which one
-// may run a collective that waits for this thread's.
-void* staging(Device& device, size_t bytes) {
-  thread_local void* memory = nullptr;
-  thread_local size_t room = 0;
-  if (bytes > room) {
-    room = std::max(2 * bytes, size_t{1} << 20);
-    auto made = device.allocate_pinned(room);
+// Pinned memory of the device's pool.
+class Staging {
+ public:
+  Staging(Device& device, size_t bytes) : device_(device) {
+    auto made = device.allocate_pinned(bytes);
     REQUIRE(made.ok());
-    memory = made.value();
+    memory_ = made.value();
   }
-  return memory;
-}
+  ~Staging() { device_.free_pinned(memory_); }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  [[nodiscard]] void* memory() const { return memory_; }
+
+ private:
+  Device& device_;
+  void* memory_ = nullptr;
+};
 
 void copy_and_wait(Device& device, void* dst, const void* src, size_t bytes) {
   auto stream = device.create_stream();
@@ -66,7 +70,7 @@ std::shared_ptr<const gpu::Api> runtime() {
     auto api = gpu::load_cuda();
     int devices = 0;
     if (api.ok()) api.value()->device_count(&devices);
-    // What threads keep outlives the devices that a test opens.
+    // So that contexts are not made anew for every device that a test opens.
     void* context = nullptr;
     for (int i = 0; i < devices; ++i) api.value()->retain_context(&context, i);
     return api;
@@ -109,32 +113,30 @@ std::unique_ptr<GpuDevice> open(int index, std::shared_ptr<const gpu::Api> api, 
 
 void upload(Device& device, void* memory, const void* host, size_t bytes) {
   if (bytes == 0) return;
-  void* pinned = staging(device, bytes);
-  std::memcpy(pinned, host, bytes);
-  copy_and_wait(device, memory, pinned, bytes);
+  const Staging pinned(device, bytes);
+  std::memcpy(pinned.memory(), host, bytes);
+  copy_and_wait(device, memory, pinned.memory(), bytes);
 }
 
 void download(Device& device, void* host, const void* memory, size_t bytes) {
   if (bytes == 0) return;
-  void* pinned = staging(device, bytes);
-  copy_and_wait(device, pinned, memory, bytes);
-  std::memcpy(host, pinned, bytes);
+  const Staging pinned(device, bytes);
+  copy_and_wait(device, pinned.memory(), memory, bytes);
+  std::memcpy(host, pinned.memory(), bytes);
 }
 
+// A stream that does not drain keeps the flag: it may yet be written.
 bool drain(Device& device, Stream& stream) {
-  thread_local Flag* flag = nullptr;
-  thread_local uint32_t turn = 0;
-  if (flag == nullptr) {
-    auto made = device.allocate_pinned(sizeof(Flag));
-    if (!made.ok()) return false;
-    flag = static_cast<Flag*>(made.value());
-  }
-  if (!device.write_flag(stream, *flag, ++turn).ok()) return false;
+  auto made = device.allocate_pinned(sizeof(Flag));
+  if (!made.ok()) return false;
+  auto* flag = static_cast<Flag*>(made.value());
+  if (!device.write_flag(stream, *flag, 1).ok()) return false;
   const TimePoint end = steady_clock().now() + kDeadline;
-  while (!flag->reached(turn)) {
+  while (!flag->reached(1)) {
     if (steady_clock().now() > end) return false;
     std::this_thread::yield();
   }
+  device.free_pinned(flag);
   return true;
 }
 
