@@ -21,14 +21,21 @@ Communicator::~Communicator() {
     runtime_.engine().remove(*executor_);
     runtime_.engine().remove(*messages_);
   }
+  std::unique_ptr<exec::Executor> executor;
+  std::unique_ptr<exec::PointToPoint> messages;
   runtime_.engine().exclusively([&] {
-    windows_.clear();
+    executor = std::move(executor_);
+    messages = std::move(messages_);
+  });
+  // Calls to drivers and libraries wait for work that others drive. Channels are driven by them.
+  executor.reset();
+  messages.reset();
+  windows_.clear();
+  runtime_.engine().exclusively([&] {
     channels_.clear();
     message_channels_.clear();
-    ccl_.reset();
-    executor_.reset();
-    messages_.reset();
   });
+  ccl_.reset();
 }
 
 Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
@@ -197,6 +204,7 @@ void Communicator::stop(Status status) {
   dump_failure();
   // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   runtime_.engine().exclusively([&] {
+    if (measuring_ != nullptr) measuring_->abort();
     if (executor_ == nullptr) return;
     executor_->abort();
     messages_->abort();

@@ -149,7 +149,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open_cluster();
   exec::ExecutorOptions executor_options();
   std::function<void()> on_published();
-  Status reserve_memory();
   Status open_executor();
   Status open_messages();
   // measure.cc
@@ -199,12 +198,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status meet(std::span<const exec::Message> messages);
   void connect_later(std::vector<int> peers, bool for_messages);
   Status connect(int peer, bool for_messages);
-  struct Wanted {
-    uint64_t communicator = 0;
-    int peer = -1;
-    size_t window = 0;
-  };
-  Result<std::unique_ptr<transport::Channel>> make_channel(const Wanted& wanted,
+  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
                                                            const WaitLimit& limit);
   [[nodiscard]] size_t window_with(int peer) const;
   void forget_visitors();
@@ -247,8 +241,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<ccl::Communicator> ccl_;
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
-  std::vector<std::unique_ptr<exec::Window>> windows_;  // of `channels_`
+  std::map<int, std::unique_ptr<exec::Window>> windows_;  // of `channels_`
   std::unique_ptr<exec::Executor> executor_;
+  exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
   std::unique_ptr<exec::PointToPoint> messages_;
 
   // Guards launching: what follows, and the caller's side of both executors.

@@ -30,9 +30,9 @@ size_t Communicator::window_with(int peer) const {
   return topology().same_host(rank(), peer) && own(rank()) && own(peer) ? exec::Window::kBytes : 0;
 }
 
-Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const Wanted& wanted,
+Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const transport::PeerId& id,
                                                                        const WaitLimit& limit) {
-  const int peer = wanted.peer;
+  const int peer = id.peer;
   const bool near = topology().same_host(rank(), peer);
   auto* transport = near ? runtime_.transport("shm") : nullptr;
   if (transport == nullptr) transport = runtime_.transport("tcp");
@@ -42,8 +42,7 @@ Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const Wan
     return error(Code::RemoteError, "rank %d offers no %s transport", peer,
                  transport->name().c_str());
   }
-  return transport->connect({wanted.communicator, rank(), peer, wanted.window}, address->second,
-                            session_->secret(), limit);
+  return transport->connect(id, address->second, session_->secret(), limit);
 }
 
 // All ranks make the channels of one collective in ascending order: of all that wait, the two of
@@ -104,7 +103,7 @@ void Communicator::forget_visitors() {
 
 Status Communicator::connect(int peer, bool for_messages) {
   const uint64_t number = for_messages ? messages_number() : session_->communicator();
-  HETCCL_ASSIGN(auto made, make_channel({number, peer}, {kPatienceMs, cancel_.get()}));
+  HETCCL_ASSIGN(auto made, make_channel({number, rank(), peer}, {kPatienceMs, cancel_.get()}));
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];

@@ -82,22 +82,25 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
   for (const int peer : plan::peers(rank(), topology())) {
-    auto channel = make_channel({session_->communicator(), peer, window_with(peer)}, init_limit());
+    auto channel =
+        make_channel({session_->communicator(), rank(), peer, window_with(peer)}, init_limit());
     if (!channel.ok()) return channel.status().with("connecting to other clusters");
     channels_[peer] = std::move(channel).value();
     reached_.insert(peer);
+    const auto window = channels_[peer]->window();
+    if (window.empty()) continue;
+    HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, window, rank() < peer));
   }
   HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
   HETCCL_TRY(measure());  // nobody is through with it before all have come
-  for (const auto& [peer, channel] : channels_) {
-    exec::Window* window = nullptr;
-    if (!channel->window().empty()) {
-      HETCCL_ASSIGN(auto opened, exec::Window::open(*device_, channel->window(), rank() < peer));
-      window = windows_.emplace_back(std::move(opened)).get();
+  runtime_.engine().exclusively([&] {
+    for (const auto& [peer, channel] : channels_) {
+      const auto window = windows_.find(peer);
+      executor_->connect({peer, channel.get(), crosses(peer),
+                          window != windows_.end() ? window->second.get() : nullptr});
     }
-    executor_->connect({peer, channel.get(), crosses(peer), window});
-  }
+  });
   return {};
 }
 
@@ -200,21 +203,12 @@ std::function<void()> Communicator::on_published() {
   return [this] { runtime_.engine().notify(); };
 }
 
-// What launches take later is there then, and none of them has to ask a driver, which may wait for
-// the device, and so for ranks that wait for this one.
-Status Communicator::reserve_memory() {
-  constexpr size_t kPinned = size_t{64} << 20U, kOnDevice = size_t{32} << 20U;
-  if (topology().clusters().size() < 2) return {};
-  if ((device_->capabilities() & device::kHostAccessible) != 0) return {};
-  HETCCL_ASSIGN(void* pinned, device_->allocate_pinned(kPinned));
-  device_->free_pinned(pinned);
-  HETCCL_ASSIGN(void* memory, device_->allocate(kOnDevice));
-  device_->free(memory);
-  return {};
-}
-
 Status Communicator::open_executor() {
-  HETCCL_TRY(reserve_memory());
+  // Most launches find what they need there, and ask no driver, which may wait for the device, and
+  // so for ranks that wait for this one.
+  if (topology().clusters().size() > 1) {
+    HETCCL_TRY(device_->reserve(size_t{64} << 20U, size_t{32} << 20U));
+  }
   exec::ExecutorOptions options = executor_options();
   options.recorder = &recorder_;
   options.tracer = tracer_.get();

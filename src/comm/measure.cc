@@ -77,6 +77,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     for (const auto& [peer, channel] : channels_) executor->connect({peer, channel.get(), true});
+    measuring_ = executor.get();
   });
   engine.add(*executor);
   const auto median = time_calls(*executor, program);
@@ -85,6 +86,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
     engine.exclusively([&] { executor->abort(); });
     engine.wait([&] { return executor->idle(); }, TimePoint::max());
   }
+  engine.exclusively([&] { measuring_ = nullptr; });
   engine.remove(*executor);
   if (!median.ok()) return median.status();
   const int self = topology().cluster_of(rank());
@@ -97,6 +99,7 @@ Result<Duration> Communicator::time_calls(exec::Executor& executor, const exec::
   auto& engine = runtime_.engine();
   std::array<Duration, kCalls> times{};
   for (uint64_t n = 0; n < kCalls; ++n) {
+    if (cancel_->is_set()) return cancel_->reason();  // or else `stop` ends what is launched
     exec::Call call;
     call.signature = {.collective = Collective::Barrier};
     call.sequence = n;

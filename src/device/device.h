@@ -75,6 +75,12 @@ class Device {
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* memory) = 0;
 
+  /// Has so much memory at hand, pinned and of the device, of which later allocations take without
+  /// waiting for anything. It may itself wait for the device.
+  virtual Status reserve(size_t pinned_bytes, size_t device_bytes) {
+    static_cast<void>(pinned_bytes), static_cast<void>(device_bytes);
+    return {};
+  }
   /// Pins memory that the process has mapped, so that it is as allocate_pinned's, until `unpin`.
   /// Both may wait for the device. `bytes` are whole pages.
   virtual Status pin(void* memory, size_t bytes) = 0;

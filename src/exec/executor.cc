@@ -143,9 +143,10 @@ bool Executor::post(Lane& lane) {
   transfer.data = header_alone ? nullptr
                   : staged_    ? op.staging_of(issue.step, issue.slice)
                                : span.data;
-  transfer.bytes = header_alone ? 0 : span.count * size_of(op.call.signature.type);
-  transfer.info = {options_.communicator, op.call.sequence, issue.slice, step.message,
-                   op.call.signature};
+  const size_t bytes = span.count * size_of(op.call.signature.type);
+  transfer.bytes = header_alone ? 0 : bytes;
+  transfer.info = {options_.communicator, op.call.sequence,  issue.slice,
+                   step.message,          op.call.signature, header_alone ? bytes : 0};
   if (options_.tracer != nullptr) {
     options_.tracer->post(lane.post.operation, op, issue, polled_at_);
   }
@@ -216,6 +217,7 @@ void Executor::retire(TimePoint now) {
   uint64_t retired = retired_.load(std::memory_order_relaxed);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   while (retired < launched && at(retired).finished().reached(1)) {
+    if (!aborted_ && abandoned()) return;
     // Until the abort that is to come, messages may still be under way.
     if (at(retired).given_up.load(std::memory_order_acquire) && !aborted_) return;
     // The device is done with what it sends, but nobody has said so to those who receive it.
@@ -230,6 +232,17 @@ void Executor::retire(TimePoint now) {
   }
 }
 
+// Who has aborted may have written over what this rank's device had yet to read.
+bool Executor::abandoned() {
+  const auto left = std::find_if(windows_.begin(), windows_.end(),
+                                 [](const Shared& shared) { return shared.window->abandoned(); });
+  if (left == windows_.end()) return false;
+  const Status status =
+      error(Code::RemoteError, "rank %d has given the communicator up", left->peer);
+  if (!faulted_) fault({status, left->peer, {}});
+  return true;
+}
+
 void Executor::check(TimePoint now) {
   for (auto& lane : lanes_) {
     if (lane.channel == nullptr || lane.channel->status().ok()) continue;
@@ -242,7 +255,7 @@ void Executor::check(TimePoint now) {
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     Operation& op = at(n);
-    if (now < op.call.deadline || op.finished().reached(1)) continue;
+    if (now < op.call.deadline || (op.finished().reached(1) && op.headers == 0)) continue;
     const auto given =
         std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
     return stall(Code::Timeout, op.call,
@@ -266,7 +279,7 @@ bool Executor::check_departures(TimePoint now) {
   const uint64_t oldest = retired_.load(std::memory_order_relaxed);
   if (oldest == launched_.load(std::memory_order_acquire)) return true;
   Operation& op = at(oldest);
-  if (op.call.sequence < first || op.finished().reached(1)) return true;
+  if (op.call.sequence < first || (op.finished().reached(1) && op.headers == 0)) return true;
   if (!abandoned_ || abandoned_->sequence != op.call.sequence) {
     abandoned_ = op.call;
     abandoned_since_ = now;
@@ -313,7 +326,7 @@ void Executor::abort() {
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }
-  for (const Shared& shared : windows_) shared.window->release_waits();
+  for (const Shared& shared : windows_) shared.window->abandon();
 }
 
 }  // namespace hetccl::exec

@@ -155,6 +155,7 @@ class Executor : public Driven {
   const plan::Issue* entry_at(const Lane& lane, Cursor& cursor);
   [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
   void retire(TimePoint now);
+  bool abandoned();
   [[nodiscard]] uint16_t track_of(const Lane& lane) const;
   void note_starts(TimePoint now);
   void note_end(uint64_t number, TimePoint now);

@@ -72,7 +72,10 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   }
   if (!status.ok()) give_up(*op, user);
   Status last = options_.device->write_flag(user, op->finished(), 1);
-  if (!last.ok()) op->finished().word.store(1, std::memory_order_release);
+  if (!last.ok()) {
+    op->given_up.store(true, std::memory_order_release);
+    op->finished().word.store(1, std::memory_order_release);
+  }
   if (status.ok()) status = std::move(last);
   if (!status.ok()) return status;
   return number;

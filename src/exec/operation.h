@@ -68,10 +68,10 @@ struct Operation {
   /// What the message of a wire step goes from or to.
   [[nodiscard]] Span wire_span(plan::Issue issue) const;
   /// Through which the messages of wire step `step` go, or null: as both ends see it, by the length
-  /// of the first, which is the longest.
+  /// of the first.
   [[nodiscard]] Window* window_of(uint16_t step) const;
   [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
-  /// Counts slices whose staging memory is filled (Send) or read (Recv) by the device.
+  /// Counts slices whose staging memory is filled: by the device (Send), or from the wire (Recv).
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
   /// The user's stream has reached the collective.
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }

@@ -5,7 +5,7 @@
 namespace hetccl::exec {
 namespace {
 
-constexpr size_t kHead = 4096;     // of a window: how many messages of each ring have been read
+constexpr size_t kHead = 4096;     // of a window: how much of each ring has been read, who gave up
 constexpr size_t kGrain = 512;     // messages begin at multiples of it
 constexpr size_t kWordBytes = 64;  // apart, since each end writes one of them
 
@@ -28,8 +28,10 @@ WindowRing::Place WindowRing::place(size_t bytes) {
     needed_ = messages_.front().number;
     messages_.pop();
   }
-  messages_.push({++number_, begin});
-  return {memory_.data() + begin % room, number_, needed_, needed_ != before};
+  const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
+  number_.store(number, std::memory_order_relaxed);
+  if (length > 0) messages_.push({number, begin});
+  return {memory_.data() + begin % room, number, needed_, needed_ != before};
 }
 
 Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)
@@ -54,9 +56,9 @@ Window::~Window() {
   if (pinned_) device_.unpin(memory_.data());
 }
 
-Window::Word& Window::word(size_t ring) const {
+Window::Word& Window::word(size_t index) const {
   static_assert(Word::is_always_lock_free && sizeof(Word) == 4);
-  return *reinterpret_cast<Word*>(memory_.data() + ring * kWordBytes);
+  return *reinterpret_cast<Word*>(memory_.data() + index * kWordBytes);
 }
 
 bool Window::exchange() {
@@ -69,15 +71,21 @@ bool Window::exchange() {
     moved = true;
   }
   const uint32_t there = ours.load(std::memory_order_acquire);
-  // Counts only grow, whatever the other process writes.
-  if (!read_there().reached(there)) {
+  const uint32_t known = read_there().word.load(std::memory_order_relaxed);
+  // Whatever the other process writes: it has read no more than there is.
+  if (there != known && there - known <= out.number() - known) {
     read_there().word.store(there, std::memory_order_release);
     moved = true;
   }
   return moved;
 }
 
-void Window::release_waits() {
+bool Window::abandoned() const {
+  return word(lower_ ? 3 : 2).load(std::memory_order_acquire) != 0;
+}
+
+void Window::abandon() {
+  this->word(lower_ ? 2 : 3).store(1, std::memory_order_seq_cst);
   auto& word = read_there().word;
   word.store(word.load(std::memory_order_relaxed) + device::kFlagAborted,
              std::memory_order_release);

@@ -16,7 +16,7 @@
 
 namespace hetccl::exec {
 
-/// One direction. By the launching thread alone.
+/// One direction. `place` by the launching thread alone.
 class WindowRing {
  public:
   /// Where a message lies.
@@ -32,6 +32,8 @@ class WindowRing {
   [[nodiscard]] bool fits(size_t bytes) const { return bytes <= memory_.size() / 2; }
   /// The next message's place.
   Place place(size_t bytes);
+  /// Messages so far.
+  [[nodiscard]] uint32_t number() const { return number_.load(std::memory_order_relaxed); }
 
  private:
   struct Message {
@@ -40,8 +42,9 @@ class WindowRing {
   };
   std::span<std::byte> memory_;
   uint64_t end_ = 0;  // of all messages, as if the ring had no end
-  uint32_t number_ = 0, needed_ = 0;
-  Fifo<Message> messages_;  // that may still be unread
+  std::atomic<uint32_t> number_{0};
+  uint32_t needed_ = 0;
+  Fifo<Message> messages_;  // of some length, that may still be unread
 };
 
 /// Both directions, to one other rank. Made and destroyed while nothing is in flight.
@@ -66,8 +69,10 @@ class Window {
   [[nodiscard]] device::Flag& read_here() { return flags()[1]; }
   /// The engine's: carries the counts from end to end. True when one has changed.
   bool exchange();
-  /// Ends all waits of device work.
-  void release_waits();
+  /// Ends all waits of device work, and tells the other end.
+  void abandon();
+  /// Whether the other end has.
+  [[nodiscard]] bool abandoned() const;
 
  private:
   using Word = std::atomic<uint32_t>;
@@ -75,7 +80,7 @@ class Window {
   [[nodiscard]] device::Flag* flags() const {
     return reinterpret_cast<device::Flag*>(flag_memory_.data());
   }
-  [[nodiscard]] Word& word(size_t ring) const;
+  [[nodiscard]] Word& word(size_t index) const;
 
   device::Device& device_;
   const std::span<std::byte> memory_;

@@ -6,7 +6,7 @@ namespace hetccl::transport {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x314d6c6363746568;  // "hetcclM1"
+constexpr uint64_t kMagic = 0x324d6c6363746568;  // "hetcclM2"
 
 // Walks the fields of a header in their one order on the wire.
 class Writer {
@@ -36,7 +36,7 @@ class Reader {
   const uint8_t* in_;
 };
 
-// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 + 1 = 80 bytes.
+// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 + 8 + 1 = 88 bytes.
 template <typename Visitor, typename AnyHeader, typename Magic, typename Flag>
 void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(magic);
@@ -53,6 +53,7 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(header.info.signature.op);
   visitor(header.info.signature.root);
   visitor(header.info.signature.count);
+  visitor(header.info.beside);
   visitor(uneven);
 }
 
@@ -99,7 +100,7 @@ Status check(const Header& header, const Transfer& posted, int peer) {
   const MessageInfo& ours = posted.info;
   if (theirs.communicator == ours.communicator && theirs.sequence == ours.sequence &&
       theirs.slice == ours.slice && theirs.step == ours.step && header.total == posted.bytes &&
-      theirs.signature == ours.signature) [[likely]]
+      theirs.beside == ours.beside && theirs.signature == ours.signature) [[likely]]
     return {};
   const std::string their_call = describe(theirs.signature);
   const std::string our_call = describe(ours.signature);
@@ -119,11 +120,12 @@ Status check(const Header& header, const Transfer& posted, int peer) {
         "rank %d called %s as collective %" PRIu64 ", this rank called %s as collective %" PRIu64
         "; all ranks must make the same calls in the same order",
         peer, their_call.c_str(), theirs.sequence, our_call.c_str(), ours.sequence));
-  return differ(format("in %s, rank %d sent slice %u, step %u, %" PRIu64
-                       " bytes; this rank expected slice %u, step %u, %zu bytes; do all ranks run "
-                       "the same hetccl with the same HETCCL_* settings?",
-                       our_call.c_str(), peer, theirs.slice, theirs.step, header.total, ours.slice,
-                       ours.step, posted.bytes));
+  return differ(
+      format("in %s, rank %d sent slice %u, step %u, %" PRIu64
+             " bytes; this rank expected slice %u, step %u, %" PRIu64 " bytes; do all ranks run "
+             "the same hetccl with the same HETCCL_* settings?",
+             our_call.c_str(), peer, theirs.slice, theirs.step, header.total + theirs.beside,
+             ours.slice, ours.step, posted.bytes + ours.beside));
 }
 
 }  // namespace hetccl::transport

@@ -13,8 +13,12 @@ Header sample() {
   header.offset = 1 << 20;
   header.bytes = 4096;
   header.total = 3ULL << 32;
-  header.info = {
-      0x1122334455667788, 9, 3, 5, {Collective::AllReduce, DataType::Float32, RedOp::Sum, -1, 10}};
+  header.info = {0x1122334455667788,
+                 9,
+                 3,
+                 5,
+                 {Collective::AllReduce, DataType::Float32, RedOp::Sum, -1, 10},
+                 77};
   return header;
 }
 
@@ -35,6 +39,7 @@ TEST_CASE("a header survives the wire, in little endian") {
   CHECK(back->offset == 1 << 20);
   CHECK(back->bytes == 4096);
   CHECK(back->total == 3ULL << 32);
+  CHECK(back->info.beside == 77);
   CHECK(check(*back, posting(sample()), 1).ok());
 }
 
@@ -66,13 +71,14 @@ TEST_CASE("differences are explained with both calls") {
   CHECK(status.message().find("this rank called all_reduce (12 float32, sum)") !=
         std::string::npos);
 
-  for (int field = 0; field < 5; ++field) {
+  for (int field = 0; field < 6; ++field) {
     posted = posting(header);
     if (field == 0) posted.bytes -= 1;
     if (field == 1) posted.info.communicator += 1;
     if (field == 2) posted.info.sequence += 1;
     if (field == 3) posted.info.slice += 1;
     if (field == 4) posted.info.step += 1;
+    if (field == 5) posted.info.beside += 1;
     status = check(header, posted, 1);
     CHECK(status.code() == Code::InvalidUsage);
     CHECK(status.message().find("rank 1") != std::string::npos);

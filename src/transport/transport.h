@@ -31,6 +31,7 @@ struct MessageInfo {
   uint32_t slice = 0;
   uint32_t step = 0;    ///< the plan's number of this message, or its tag; equal at both ends
   Signature signature;  ///< of the call, so that a mismatch can be explained
+  uint64_t beside = 0;  ///< bytes of data that lie in the channel's window, and do not travel
 };
 
 /// A posted transfer: `bytes` at `data`, which stays valid until the transfer has completed or the

@@ -70,7 +70,8 @@ class Wire {
   static bool same(const Transfer& a, const Transfer& b) {
     return a.bytes == b.bytes && a.info.communicator == b.info.communicator &&
            a.info.sequence == b.info.sequence && a.info.slice == b.info.slice &&
-           a.info.step == b.info.step && a.info.signature == b.info.signature;
+           a.info.step == b.info.step && a.info.beside == b.info.beside &&
+           a.info.signature == b.info.signature;
   }
 
   std::mutex mutex_;

@@ -40,7 +40,9 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
   const bool drained = status.ok() && workspace_.drain(stream_, stop);
   if (status.ok()) status = communicator.async_error();
   if (status.ok() && !drained) status = nobody_waits();
-  if (!status.ok()) communicator.abort();
+  if (status.ok()) return status;
+  communicator.abort();
+  memory_ = nullptr;  // what has not drained may write it until the abort is through
   return status;
 }
 

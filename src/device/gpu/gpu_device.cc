@@ -140,6 +140,11 @@ class TableDevice : public GpuDevice {
     return std::memset(memory, 0, bytes);
   }
   void free_pinned(void* memory) override { pinned_->free(memory); }
+  Status reserve(size_t pinned_bytes, size_t device_bytes) override {
+    const Current current = context_.current();
+    HETCCL_TRY(check(api_, pinned_->reserve(pinned_bytes), "reserving pinned memory"));
+    return check(api_, memory_->reserve(device_bytes), "reserving device memory");
+  }
   Status pin(void* memory, size_t bytes) override {
     const Current current = context_.current();
     return check(api_, api_.pin(memory, bytes), "pinning shared memory");

@@ -18,26 +18,40 @@ int Pool::grow(size_t bytes) {
   void* chunk = nullptr;
   const size_t whole = std::max(bytes, kChunkBytes);
   if (const int code = take_(&chunk, whole); code != 0) return code;
+  std::lock_guard lock(mutex_);
   chunks_.insert(static_cast<std::byte*>(chunk));
   free_.emplace(static_cast<std::byte*>(chunk), whole);
+  bytes_ += whole;
   return 0;
+}
+
+int Pool::reserve(size_t bytes) {
+  size_t known = 0;
+  {
+    std::lock_guard lock(mutex_);
+    known = bytes_;
+  }
+  return known < bytes ? grow(bytes - known) : 0;
 }
 
 int Pool::allocate(void** memory, size_t bytes) {
   const size_t wanted = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  std::lock_guard lock(mutex_);
-  const auto fits = [&](const auto& block) { return block.second >= wanted; };
-  auto found = std::find_if(free_.begin(), free_.end(), fits);
-  if (found == free_.end()) {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = std::find_if(free_.begin(), free_.end(),
+                                      [&](const auto& block) { return block.second >= wanted; });
+      if (found != free_.end()) {
+        const auto [begin, size] = *found;
+        free_.erase(found);
+        if (size > wanted) free_.emplace(begin + wanted, size - wanted);
+        used_.emplace(begin, wanted);
+        *memory = begin;
+        return 0;
+      }
+    }
     if (const int code = grow(wanted); code != 0) return code;
-    found = std::find_if(free_.begin(), free_.end(), fits);
   }
-  const auto [begin, size] = *found;
-  free_.erase(found);
-  if (size > wanted) free_.emplace(begin + wanted, size - wanted);
-  used_.emplace(begin, wanted);
-  *memory = begin;
-  return 0;
 }
 
 void Pool::free(void* memory) {

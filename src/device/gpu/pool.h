@@ -23,17 +23,21 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
+  /// Grows until it has been given so many bytes in all. 0, or the vendor's error.
+  int reserve(size_t bytes);
   /// 0, or the vendor's error where the pool has no room and could not grow. Aligned to 512 bytes.
   int allocate(void** memory, size_t bytes);
   void free(void* memory);
 
  private:
+  /// Without the lock: the vendor may wait for work whose end takes the pool.
   int grow(size_t bytes);
 
   const Take take_;
   const Give give_;
   std::mutex mutex_;                   // guards what follows
   std::set<std::byte*> chunks_;        // as the vendor gave them
+  size_t bytes_ = 0;                   // of them
   std::map<std::byte*, size_t> free_;  // blocks, no two of one chunk side by side
   std::map<std::byte*, size_t> used_;
 };

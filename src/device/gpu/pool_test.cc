@@ -96,6 +96,11 @@ TEST_CASE("what the vendor refuses is its error, and smaller blocks are still to
   void* other = nullptr;
   REQUIRE(pool.allocate(&other, 0) == 0);
   CHECK(other != memory);
+  const size_t calls = vendor.calls;
+  CHECK(pool.reserve(36 * kMib) == 0);
+  CHECK(vendor.calls == calls);
+  CHECK(pool.reserve(37 * kMib) == 0);
+  CHECK(vendor.calls == calls + 1);
   pool.free(nullptr);
   pool.free(memory);
   void* again = nullptr;
