@@ -69,7 +69,7 @@ TEST_CASE("a window carries counts from end to end, and lets go of waits") {
     CHECK(high->read_there().word.load() == 0);
     CHECK_FALSE(low->exchange());
     // More than there is, or less than was: nobody's count.
-    for (const uint32_t hostile : {6U, 4U, 0x80000004U, 0xffffffffU}) {
+    for (const uint32_t hostile : {7U, 4U, 0x80000004U, 0xffffffffU}) {
       high->read_here().word.store(hostile);
       CHECK(high->exchange());
       CHECK_FALSE(low->exchange());
