@@ -63,8 +63,19 @@ void Handle::end(bool by_force) {
   if (comm_ == nullptr && word_ == nullptr) return;
   workspace_->make_current();
   if (comm_ != nullptr) by_force ? api_->abort(comm_) : api_->destroy(comm_);
-  if (word_ != nullptr) workspace_->free(word_);
-  comm_ = word_ = nullptr;
+  for (void* memory : {word_, adopted_}) {
+    if (memory != nullptr) workspace_->free(memory);
+  }
+  comm_ = word_ = adopted_ = nullptr;
+}
+
+void Handle::adopt(void* memory) {
+  std::unique_lock lock(mutex_);
+  if (comm_ != nullptr) {
+    adopted_ = memory;
+  } else if (memory != nullptr) {
+    workspace_->free(memory);
+  }
 }
 
 // Only a communicator that NCCL_COMM_BLOCKING=0 made so goes on in the background.

@@ -38,6 +38,8 @@ class Handle {
   Status check(int outcome, const char* call);
   /// First call: ends it, in order or by force. Blocks as long as NCCL does.
   void end(bool by_force);
+  /// Frees memory of the workspace with the communicator's end.
+  void adopt(void* memory);
   void announce_end() { ending_.store(true, std::memory_order_release); }
 
  private:
@@ -45,6 +47,7 @@ class Handle {
   const std::shared_ptr<Workspace> workspace_;
   void* comm_ = nullptr;
   void* word_ = nullptr;
+  void* adopted_ = nullptr;
   std::shared_mutex mutex_;
   std::atomic<bool> ending_{false};
 };
@@ -67,6 +70,8 @@ class NcclCommunicator : public Communicator {
   [[nodiscard]] Status async_error() const override;
   void abort() override;
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+  /// At most once: memory that goes with the communicator.
+  void adopt(void* memory) { handle_->adopt(memory); }
 
  private:
   // Where NCCL's calls go.

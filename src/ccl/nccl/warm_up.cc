@@ -1,6 +1,7 @@
 #include "ccl/nccl/warm_up.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace hetccl::ccl::nccl {
@@ -41,8 +42,9 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
   if (status.ok()) status = communicator.async_error();
   if (status.ok() && !drained) status = nobody_waits();
   if (status.ok()) return status;
+  // What has not drained may write it until the abort is through.
+  communicator.adopt(std::exchange(memory_, nullptr));
   communicator.abort();
-  memory_ = nullptr;  // what has not drained may write it until the abort is through
   return status;
 }
 

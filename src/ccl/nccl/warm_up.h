@@ -19,7 +19,7 @@ class WarmUp {
   /// where other ranks' calls wait for this one.
   Status reserve(int n_ranks);
   /// Collective; waits until all calls are done. Once `give_up` says so, or a call has failed, it
-  /// aborts the communicator, and leaves the memory to what has not drained.
+  /// aborts the communicator, and leaves it the memory, which what has not drained may use.
   Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
 
  private:
