@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import places
 from mpis import MPIS, Mpi
-from places import Place, finish, place_of
+from places import Place, place_of
 
 import hetccl
 
@@ -67,22 +68,11 @@ def run_ranks(
 ) -> Numbers:
     """Starts a rank of a program on each of `hosts`: what rank 0 printed."""
     ranks = list(hosts)
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryDirectory() as meet:
-        workers = []
-        for rank, host in enumerate(ranks):
-            env = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(ranks)),
-                "MEET": f"{meet}/id",
-                "ADDRESS": place.address,
-                "PORT": PORT,
-                "HETCCL_SOCKET_IFNAME": f"={place.interface}",
-            }
-            command = bound(argv, rank, len(ranks)) if bind else argv
-            workers.append(place.start(host, command, env, out if rank == 0 else None))
-        finish(workers, " ".join(argv), timeout)
-        out.seek(0)
-        return dict(json.loads(out.read().splitlines()[-1]))
+    argvs = [bound(argv, rank, len(ranks)) if bind else argv for rank in range(len(ranks))]
+    with tempfile.TemporaryDirectory() as meet:
+        env = {"MEET": f"{meet}/id", "ADDRESS": place.address, "PORT": PORT}
+        said = places.run_ranks(place, argvs, ranks, env, timeout, " ".join(argv))
+    return dict(json.loads(said.splitlines()[-1]))
 
 
 def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers | str:

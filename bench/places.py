@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,31 @@ def place_of(hosts: int, rate: str | None) -> Iterator[Place]:
             emulated.address(0),
             INTERFACE,
         )
+
+
+def run_ranks(
+    place: Place,
+    argvs: Sequence[list[str]],
+    hosts: Sequence[int],
+    env: Mapping[str, str],
+    timeout: float,
+    what: str,
+) -> str:
+    """Starts a rank on each of `hosts`, with its own command: what rank 0 printed."""
+    with tempfile.TemporaryFile("w+") as out:
+        workers = []
+        for rank, (host, argv) in enumerate(zip(hosts, argvs, strict=True)):
+            mine = {
+                **env,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(hosts)),
+                "LOCAL_RANK": str(list(hosts[:rank]).count(host)),
+                "HETCCL_SOCKET_IFNAME": f"={place.interface}",
+            }
+            workers.append(place.start(host, argv, mine, out if rank == 0 else None))
+        finish(workers, what, timeout)
+        out.seek(0)
+        return out.read()
 
 
 def finish(workers: list[subprocess.Popen[str]], what: str, timeout: float) -> None:

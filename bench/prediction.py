@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from typing import Any
 
-from places import finish, place_of
+from places import place_of, run_ranks
 from report import Scene, Sheet, goal
 
 NAME = "prediction"
@@ -24,22 +23,17 @@ def run(scene: Scene, operation: str, rate: str, timeout: float) -> list[dict[st
     """`hetccl bench --predict` across hosts: its rows."""
     argv = [sys.executable, "-m", "hetccl", "bench", operation, *SIZES, *CALLS]
     argv += ["--predict", "--json"]
-    with tempfile.TemporaryFile("w+") as out, place_of(scene.hosts, rate) as place:
-        workers = []
-        for rank, host in enumerate(scene.host_of_rank):
-            env = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(scene.host_of_rank)),
-                "MASTER_ADDR": place.address,
-                "MASTER_PORT": str(PORT),
-                "TORCH_CPP_LOG_LEVEL": "ERROR",
-                "HETCCL_SOCKET_IFNAME": f"={place.interface}",
-            }
-            workers.append(place.start(host, argv, env, out if rank == 0 else None))
-        finish(workers, f"{scene.name}, {operation}, predicted", timeout)
-        out.seek(0)
-        rows: list[dict[str, Any]] = json.loads(out.read())["rows"]
-        return rows
+    with place_of(scene.hosts, rate) as place:
+        env = {
+            "MASTER_ADDR": place.address,
+            "MASTER_PORT": str(PORT),
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }
+        hosts = scene.host_of_rank
+        what = f"{scene.name}, {operation}, predicted"
+        said = run_ranks(place, [argv] * len(hosts), hosts, env, timeout, what)
+    rows: list[dict[str, Any]] = json.loads(said)["rows"]
+    return rows
 
 
 def measure(options: argparse.Namespace, rate: str) -> dict[str, Any]:

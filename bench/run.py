@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import native
 import native_report
 import prediction
-from places import finish, place_of
+from places import place_of, run_ranks
 from report import Measured, Scene, large_sheet, markdown, show, small_sheet
 from rich.console import Console
 
@@ -47,26 +46,20 @@ def measure(scene: Scene, backend: str, options: argparse.Namespace) -> dict[str
     argv += ["--small-repeats", str(options.small_repeats)]
     if scene.hosts > 1:
         argv += ["--interface", INTERFACE]
-    with tempfile.TemporaryFile("w+") as out, place_of(scene.hosts, RATE) as place:
-        workers = []
-        for rank, host in enumerate(scene.host_of_rank):
-            env = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(scene.host_of_rank)),
-                "LOCAL_RANK": str(scene.host_of_rank[:rank].count(host)),
-                "MASTER_ADDR": place.address,
-                "MASTER_PORT": str(PORT),
-                "OMP_NUM_THREADS": "1",
-                "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names
-                "PYTHONWARNINGS": "ignore::FutureWarning",
-                "GLOO_SOCKET_IFNAME": place.interface,
-                "HETCCL_SOCKET_IFNAME": f"={place.interface}",
-            }
-            workers.append(place.start(host, argv, env, out if rank == 0 else None))
-        finish(workers, f"{scene.name}, {backend}", options.timeout)
-        out.seek(0)
-        result: dict[str, Any] = json.loads(out.read().splitlines()[-1])
-        return result
+    with place_of(scene.hosts, RATE) as place:
+        env = {
+            "MASTER_ADDR": place.address,
+            "MASTER_PORT": str(PORT),
+            "OMP_NUM_THREADS": "1",
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names
+            "PYTHONWARNINGS": "ignore::FutureWarning",
+            "GLOO_SOCKET_IFNAME": place.interface,
+        }
+        hosts = scene.host_of_rank
+        what = f"{scene.name}, {backend}"
+        said = run_ranks(place, [argv] * len(hosts), hosts, env, options.timeout, what)
+    result: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return result
 
 
 def arguments() -> argparse.Namespace:
