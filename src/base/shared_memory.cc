@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/fd.h"
+
 namespace hetccl {
 
 namespace {
@@ -19,16 +21,6 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxBytes = size_t{1} << 40;
 // Nobody can shrink a segment under its readers, which would turn into SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-
-struct Descriptor {
-  explicit Descriptor(int fd) : value(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value >= 0) close(value);
-  }
-  int value;
-};
 
 Result<std::byte*> map(int fd, size_t bytes) {
   void* memory =
@@ -53,19 +45,19 @@ Status allocate(int fd, size_t bytes) {
 Result<SharedMemory> SharedMemory::create(size_t bytes) {
   if (bytes == 0 || bytes > kMaxBytes)
     return error(Code::InvalidArgument, "cannot share %zu bytes of memory", bytes);
-  Descriptor fd(memfd_create("hetccl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd.value < 0) return system_error("memfd_create for shared memory", errno);
-  HETCCL_TRY(allocate(fd.value, bytes));
-  if (fcntl(fd.value, F_ADD_SEALS, kSeals) != 0)
+  Fd fd(memfd_create("hetccl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd.get() < 0) return system_error("memfd_create for shared memory", errno);
+  HETCCL_TRY(allocate(fd.get(), bytes));
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
     return system_error("cannot seal the size of shared memory", errno);
 
   SharedMemoryAddress address;
   if (getrandom(address.token, sizeof address.token, 0) != sizeof address.token)
     return system_error("getrandom for the token of shared memory", errno);
-  HETCCL_ASSIGN(std::byte * base, map(fd.value, bytes));
+  HETCCL_ASSIGN(std::byte * base, map(fd.get(), bytes));
   std::memcpy(base, address.token, sizeof address.token);
   address.pid = getpid();
-  address.fd = std::exchange(fd.value, -1);
+  address.fd = fd.release();
   address.bytes = bytes;
 
   SharedMemory memory;
@@ -80,22 +72,22 @@ Result<SharedMemory> SharedMemory::attach(const SharedMemoryAddress& address) {
     return error(Code::InvalidArgument, "a shared memory address of %llu bytes is not valid",
                  static_cast<unsigned long long>(address.bytes));
   const std::string path = format("/proc/%d/fd/%d", address.pid, address.fd);
-  Descriptor fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  if (fd.value < 0)
+  Fd fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (fd.get() < 0)
     return system_error("cannot open shared memory " + path +
                             " (its process must live in this PID namespace under the same user)",
                         errno);
   struct stat info{};
-  if (fstat(fd.value, &info) != 0) return system_error("fstat of " + path, errno);
+  if (fstat(fd.get(), &info) != 0) return system_error("fstat of " + path, errno);
   const bool is_segment = S_ISREG(info.st_mode) &&
                           info.st_size == static_cast<off_t>(kHeaderBytes + address.bytes) &&
-                          (fcntl(fd.value, F_GET_SEALS) & kSeals) == kSeals;
+                          (fcntl(fd.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!is_segment)
     return error(Code::InvalidArgument,
                  "%s is not a shared memory segment of %llu bytes: process %d has closed it or is "
                  "another process now",
                  path.c_str(), static_cast<unsigned long long>(address.bytes), address.pid);
-  HETCCL_ASSIGN(std::byte * base, map(fd.value, address.bytes));
+  HETCCL_ASSIGN(std::byte * base, map(fd.get(), address.bytes));
   SharedMemory memory;
   memory.data_ = base + kHeaderBytes;
   memory.bytes_ = address.bytes;
