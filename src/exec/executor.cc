@@ -137,13 +137,10 @@ bool Executor::post(Lane& lane) {
   // travel.
   if (lane.send && !options_.ccl->async_error().ok()) return false;
   const plan::Step& step = op.program->plan.steps[issue.step];
-  const Span span = op.wire_span(issue);
+  const auto [data, bytes] = op.payload(issue);
   const bool header_alone = op.window_of(issue.step) != nullptr;
   transport::Transfer transfer;
-  transfer.data = header_alone ? nullptr
-                  : staged_    ? op.staging_of(issue.step, issue.slice)
-                               : span.data;
-  const size_t bytes = span.count * size_of(op.call.signature.type);
+  transfer.data = header_alone ? nullptr : staged_ ? op.staging_of(issue.step, issue.slice) : data;
   transfer.bytes = header_alone ? 0 : bytes;
   transfer.info = {options_.communicator, op.call.sequence,  issue.slice,
                    step.message,          op.call.signature, header_alone ? bytes : 0};
@@ -174,7 +171,7 @@ bool Executor::complete(Lane& lane) {
       options_.tracer->complete(lane.complete.operation, op, *entry, track_of(lane), polled_at_);
     }
     if (lane.send) {
-      const uint64_t bytes = op.wire_span(*entry).count * size_of(op.call.signature.type);
+      const uint64_t bytes = op.payload(*entry).bytes;
       if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
       if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
     }
@@ -220,8 +217,7 @@ void Executor::retire(TimePoint now) {
     if (!aborted_ && abandoned()) return;
     // Until the abort that is to come, messages may still be under way.
     if (at(retired).given_up.load(std::memory_order_acquire) && !aborted_) return;
-    // The device is done with what it sends, but nobody has said so to those who receive it.
-    if (at(retired).headers > 0 && !aborted_) return;
+    if (!at(retired).ended() && !aborted_) return;
     // The flags of other messages are set by `complete`, so every lane has passed it or stands at
     // its end.
     if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
@@ -255,7 +251,7 @@ void Executor::check(TimePoint now) {
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     Operation& op = at(n);
-    if (now < op.call.deadline || (op.finished().reached(1) && op.headers == 0)) continue;
+    if (now < op.call.deadline || op.ended()) continue;
     const auto given =
         std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
     return stall(Code::Timeout, op.call,
@@ -279,7 +275,7 @@ bool Executor::check_departures(TimePoint now) {
   const uint64_t oldest = retired_.load(std::memory_order_relaxed);
   if (oldest == launched_.load(std::memory_order_acquire)) return true;
   Operation& op = at(oldest);
-  if (op.call.sequence < first || (op.finished().reached(1) && op.headers == 0)) return true;
+  if (op.call.sequence < first || op.ended()) return true;
   if (!abandoned_ || abandoned_->sequence != op.call.sequence) {
     abandoned_ = op.call;
     abandoned_since_ = now;

@@ -135,7 +135,7 @@ class Executor : public Driven {
   Status enqueue_wire(Operation& op, plan::Issue issue);
   Status enqueue_copy_out(Operation& op, plan::Issue issue);
   Status enqueue_copy_in(Operation& op, plan::Issue issue);
-  [[nodiscard]] bool find_windows(Operation& op, const Program& program, size_t slice_bytes) const;
+  void find_windows(const Program& program);
   Status enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue);
   Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
   Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
@@ -173,6 +173,7 @@ class Executor : public Driven {
   std::unique_ptr<device::Event> started_, joined_;
   std::vector<Slots> events_;  // by step; shared by all programs
   std::vector<ccl::Shard> shards_;
+  std::vector<Window*> lane_windows_;  // of the program being launched
   std::vector<Lane> lanes_;
   std::vector<Shared> windows_;  // few
 

@@ -52,9 +52,8 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
   note_launch(call, length, slices);
   HETCCL_ASSIGN(Operation * op, take());
-  op->windows.assign(program.peers.size(), nullptr);
-  const bool all_shared = find_windows(*op, program, length * size_of(signature.type));
-  HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct && !all_shared));
+  find_windows(program);
+  HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct, lane_windows_));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
   if (!direct) op->list_messages(choice.depth);
 
@@ -184,8 +183,7 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
   auto& device = *options_.device;
   auto& stream = *out_stream_;
   const auto [step, k] = std::pair(issue.step, issue.slice);
-  const Span span = op.wire_span(issue);
-  const size_t bytes = span.count * size_of(op.call.signature.type);
+  const auto [data, bytes] = op.payload(issue);
   std::byte* place = op.staging_of(step, k);
   Window* window = op.window_of(step);
   if (window != nullptr) {
@@ -195,7 +193,7 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
   } else if (k >= op.n_slots) {
     HETCCL_TRY(device.wait_flag(stream, op.done_of(step), k - op.n_slots + 1));
   }
-  if (bytes > 0) HETCCL_TRY(device.copy(stream, place, span.data, bytes));
+  if (bytes > 0) HETCCL_TRY(device.copy(stream, place, data, bytes));
   return device.write_flag(stream, window != nullptr ? op.done_of(step) : op.staged_of(step),
                            k + 1);
 }
@@ -204,8 +202,7 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
   auto& device = *options_.device;
   auto& stream = *in_stream_;
   const auto [step, k] = std::pair(issue.step, issue.slice);
-  const Span span = op.wire_span(issue);
-  const size_t bytes = span.count * size_of(op.call.signature.type);
+  const auto [data, bytes] = op.payload(issue);
   std::byte* place = op.staging_of(step, k);
   Window* window = op.window_of(step);
   uint32_t number = 0;
@@ -215,22 +212,18 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
     number = in.number;
   }
   HETCCL_TRY(device.wait_flag(stream, op.staged_of(step), k + 1));
-  if (bytes > 0) HETCCL_TRY(device.copy(stream, span.data, place, bytes));
+  if (bytes > 0) HETCCL_TRY(device.copy(stream, data, place, bytes));
   if (window != nullptr) HETCCL_TRY(device.write_flag(stream, window->read_here(), number));
   return device.write_flag(stream, op.done_of(step), k + 1);
 }
 
-// Whether all of the program's messages go through windows.
-bool Executor::find_windows(Operation& op, const Program& program, size_t slice_bytes) const {
-  bool all = true;
-  for (size_t lane = 0; lane < program.peers.size(); ++lane) {
-    const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Shared& shared) {
-      return shared.peer == program.peers[lane];
-    });
-    if (found != windows_.end()) op.windows[lane] = found->window;
-    all = all && found != windows_.end() && found->window->out.fits(slice_bytes);
+void Executor::find_windows(const Program& program) {
+  lane_windows_.clear();
+  for (const int peer : program.peers) {
+    const auto found = std::find_if(windows_.begin(), windows_.end(),
+                                    [&](const Shared& shared) { return shared.peer == peer; });
+    lane_windows_.push_back(found != windows_.end() ? found->window : nullptr);
   }
-  return all;
 }
 
 Status Executor::enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue) {

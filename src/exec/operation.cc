@@ -12,7 +12,7 @@ void Operation::Extents::set(const Layout& layout) {
 
 Status Operation::prepare(const Program& new_program, const Call& new_call,
                           uint64_t new_slice_elements, uint32_t slices, uint32_t slot_count,
-                          bool staged) {
+                          bool staged, std::span<Window* const> shared) {
   program = &new_program;
   call = new_call;
   input_.set(call.input);
@@ -21,18 +21,34 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   slice_elements = new_slice_elements;
   n_slices = slices;
   n_slots = slot_count;
+  headers = 0;
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
 
   const size_t slice_bytes = slice_elements * size_of(call.signature.type);
   HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
-  staging_bytes = staged ? slice_bytes : 0;
-  if (staged) HETCCL_TRY(staging.reserve(staging_bytes * new_program.n_messages * n_slots));
+  const bool all_shared = find_windows(shared);
+  staging_bytes = staged && !all_shared ? slice_bytes : 0;
+  HETCCL_TRY(staging.reserve(staging_bytes * new_program.n_messages * n_slots));
   const size_t n_flags = 2 * n_steps + 2;
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
   for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
   return {};
+}
+
+// True where there is one for every message.
+bool Operation::find_windows(std::span<Window* const> shared) {
+  windows.assign(n_steps, nullptr);
+  bool all = true;
+  for (uint16_t step = 0; step < n_steps; ++step) {
+    const StepInfo& info = program->steps[step];
+    if (info.queue != Queue::Send && info.queue != Queue::Recv) continue;
+    Window* window = shared.empty() ? nullptr : shared[info.lane];
+    if (window != nullptr && window->out.fits(payload({0, step}).bytes)) windows[step] = window;
+    all = all && windows[step] != nullptr;
+  }
+  return all;
 }
 
 void Operation::list_messages(uint32_t depth) {
@@ -40,7 +56,6 @@ void Operation::list_messages(uint32_t depth) {
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
   for (auto& list : sends) list.clear();
   for (auto& list : recvs) list.clear();
-  headers = 0;
   plan::for_each_issue(program->plan, depth, n_slices, [&](plan::Issue issue) {
     const StepInfo& info = program->steps[issue.step];
     if (info.queue == Queue::Send) {
@@ -86,17 +101,11 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
   return {base + (offset + begin) * size_of(call.signature.type), end - begin};
 }
 
-Span Operation::wire_span(plan::Issue issue) const {
+Payload Operation::payload(plan::Issue issue) const {
   const plan::Step& step = program->plan.steps[issue.step];
   const bool send = program->steps[issue.step].queue == Queue::Send;
-  return resolve(send ? step.srcs[0] : step.dst, issue.slice);
-}
-
-Window* Operation::window_of(uint16_t step) const {
-  Window* window = windows[program->steps[step].lane];
-  if (window == nullptr) return nullptr;
-  const size_t bytes = wire_span({0, step}).count * size_of(call.signature.type);
-  return window->out.fits(bytes) ? window : nullptr;
+  const Span span = resolve(send ? step.srcs[0] : step.dst, issue.slice);
+  return {span.data, span.count * size_of(call.signature.type)};
 }
 
 std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {

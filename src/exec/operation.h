@@ -38,6 +38,12 @@ struct Call {
   bool begun = false;        ///< by `Executor::all_reduce_at_once`
 };
 
+/// What a message carries.
+struct Payload {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
 /// A piece of memory that a region of a slice denotes.
 struct Span {
   std::byte* data = nullptr;
@@ -53,9 +59,10 @@ struct Operation {
         identities(device) {}
 
   /// Takes memory for `program` with the given geometry, and resets flags and lists. `staged`:
-  /// messages go through pinned memory.
+  /// messages go through pinned memory; `shared`: by lane, what this rank's device shares with the
+  /// other's, or null. Empty: nothing.
   Status prepare(const Program& program, const Call& call, uint64_t slice_elements, uint32_t slices,
-                 uint32_t slot_count, bool staged);
+                 uint32_t slot_count, bool staged, std::span<Window* const> shared = {});
   /// Fills `sends` and `recvs`.
   void list_messages(uint32_t depth);
   /// Takes memory for its reductions to be done by the host.
@@ -66,10 +73,10 @@ struct Operation {
   /// The staging memory of wire step `step` in slice `k`.
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
   /// What the message of a wire step goes from or to.
-  [[nodiscard]] Span wire_span(plan::Issue issue) const;
+  [[nodiscard]] Payload payload(plan::Issue issue) const;
   /// Through which the messages of wire step `step` go, or null: as both ends see it, by the length
   /// of the first.
-  [[nodiscard]] Window* window_of(uint16_t step) const;
+  [[nodiscard]] Window* window_of(uint16_t step) const { return windows[step]; }
   [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
   /// Counts slices whose staging memory is filled: by the device (Send), or from the wire (Recv).
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
@@ -77,6 +84,8 @@ struct Operation {
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
   /// Everything is complete, the user's stream has been joined.
   [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
+  /// The device is done with it, and whoever receives through windows has been told.
+  [[nodiscard]] bool ended() { return finished().reached(1) && headers == 0; }
   /// Ends all waits of device work on this operation.
   void release_waits();
 
@@ -91,9 +100,8 @@ struct Operation {
   Arena scratch, staging, flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  size_t staging_bytes = 0;  ///< of one (step, slot)
-  /// By lane: what this rank's device shares with the other's, or null.
-  std::vector<Window*> windows;
+  size_t staging_bytes = 0;      ///< of one (step, slot)
+  std::vector<Window*> windows;  ///< by step: see `window_of`
   /// Headers of messages through windows that are still to be sent; the engine's once launched.
   size_t headers = 0;
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
@@ -113,6 +121,8 @@ struct Operation {
     void set(const Layout& layout);
   };
   Extents input_, output_;
+
+  bool find_windows(std::span<Window* const> shared);
 
   [[nodiscard]] device::Flag* flags() const {
     return reinterpret_cast<device::Flag*>(flag_memory.data());

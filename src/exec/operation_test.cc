@@ -44,7 +44,6 @@ struct Fixture {
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, count};
     call.send = input;
     call.recv = output;
-    op.windows = {nullptr};
     REQUIRE(op.prepare(prog, call, slice, slices, slots, true).ok());
   }
   std::byte input[1], output[1];  // addresses alone matter

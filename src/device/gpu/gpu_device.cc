@@ -100,10 +100,7 @@ void* native_of(const Event& event) {
 class TableDevice : public GpuDevice {
  public:
   explicit TableDevice(std::shared_ptr<const Api> api, const GpuOptions& options)
-      : options_(options), api_(*api), context_(std::move(api), options.index) {
-    memory_.emplace(api_.allocate, api_.free);
-    pinned_.emplace(api_.allocate_pinned, api_.free_pinned);
-  }
+      : options_(options), api_(*api), context_(std::move(api), options.index) {}
   ~TableDevice() override {
     const Current current = context_.current();
     program_.reset();
@@ -220,7 +217,9 @@ class TableDevice : public GpuDevice {
   unsigned max_blocks_ = 1;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
   std::unique_ptr<gpu::Program> program_;
-  std::optional<gpu::Pool> memory_, pinned_;
+  // Optional, so that they end in the device's context.
+  std::optional<gpu::Pool> memory_{std::in_place, api_.allocate, api_.free};
+  std::optional<gpu::Pool> pinned_{std::in_place, api_.allocate_pinned, api_.free_pinned};
 };
 
 Status TableDevice::open() {
