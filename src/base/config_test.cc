@@ -44,10 +44,10 @@ TEST_CASE("values are parsed by type; other programs' variables are not looked a
 
 TEST_CASE("a bad value names the variable and what it takes") {
   CHECK(refusal("HETCCL_TCP_STREAMS=abc") ==
-        "HETCCL_TCP_STREAMS=abc: takes an integer from 1 to 64");
-  CHECK(refusal("HETCCL_TCP_STREAMS=0") == "HETCCL_TCP_STREAMS=0: takes an integer from 1 to 64");
-  CHECK(refusal("HETCCL_TCP_STREAMS=2x").ends_with("takes an integer from 1 to 64"));
-  CHECK(refusal("HETCCL_TCP_STREAMS=99999999999999999999").ends_with("from 1 to 64"));
+        "HETCCL_TCP_STREAMS=abc: takes an integer from 0 to 32");
+  CHECK(refusal("HETCCL_TCP_STREAMS=-1") == "HETCCL_TCP_STREAMS=-1: takes an integer from 0 to 32");
+  CHECK(refusal("HETCCL_TCP_STREAMS=2x").ends_with("takes an integer from 0 to 32"));
+  CHECK(refusal("HETCCL_TCP_STREAMS=99999999999999999999").ends_with("from 0 to 32"));
   CHECK(refusal("HETCCL_SHM=yes") == "HETCCL_SHM=yes: takes 0 or 1");
   CHECK(refusal("HETCCL_DEBUG=loud") == "HETCCL_DEBUG=loud: takes one of error, warn, info, debug");
   CHECK(refusal("HETCCL_SOCKET_FAMILY=ipx") == "HETCCL_SOCKET_FAMILY=ipx: takes inet or inet6");

@@ -60,6 +60,7 @@ Config config_of(bool shm) {
   Config config;
   config.transport_shm = shm;
   config.slice_bytes = 4096;  // many slices of many collectives
+  config.tcp_threads = 2;
   return config;
 }
 

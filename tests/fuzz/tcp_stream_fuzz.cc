@@ -1,5 +1,4 @@
 // A channel of transport/tcp whose peer knows the secret and says anything, in any pieces.
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -42,20 +41,13 @@ fuzz::Bytes piece(uint64_t number, uint64_t offset, uint64_t bytes, uint64_t tot
   return out;
 }
 
-// Handles what epoll reports, as TcpTransport does.
-void progress(tcp::Poller& poller) {
-  std::lock_guard lock(poller.mutex);
-  for (int round = 0; round < 100; ++round) {
-    epoll_event event{};
-    if (::epoll_wait(poller.epoll.get(), &event, 1, 0) <= 0) return;
-    size_t budget = 1 << 20;
-    static_cast<tcp::Watched*>(event.data.ptr)->on_events(event.events, &budget);
+void progress(tcp::Movers& movers) {
+  for (int round = 0; round < 100 && movers.engine().progress(); ++round) {
   }
 }
 
 struct Peer {
   Peer() {
-    poller->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
     std::vector<net::Wire> wires;
     for (Fd& end : far) {
       int fds[2];
@@ -63,7 +55,7 @@ struct Peer {
       wires.emplace_back(Fd(fds[0]));
       end = Fd(fds[1]);
     }
-    channel = tcp::TcpChannel::create(0, std::move(wires), poller).value();
+    channel = tcp::TcpChannel::create(0, std::move(wires), movers).value();
     for (const size_t bytes : kPosted) memory.emplace_back(bytes);
   }
   void post() {
@@ -72,7 +64,7 @@ struct Peer {
     channel->post_recv({into.data(), into.size(), info(posted)});
     ++posted;
   }
-  std::shared_ptr<tcp::Poller> poller = std::make_shared<tcp::Poller>();
+  std::shared_ptr<tcp::Movers> movers = tcp::Movers::create(0).value();
   Fd far[kStreams];
   std::unique_ptr<tcp::TcpChannel> channel;
   std::vector<fuzz::Bytes> memory;
@@ -105,13 +97,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if ((what & 2U) != 0) peer.post();
     (void)::send(peer.far[what % kStreams].get(), bytes.data(), bytes.size(),
                  MSG_NOSIGNAL | MSG_DONTWAIT);
-    progress(*peer.poller);
+    progress(*peer.movers);
     fuzz::require(peer.channel->recvs_completed() <= peer.posted, "only what was posted completes");
   }
   for (Fd& end : peer.far) end.reset();
-  progress(*peer.poller);
+  progress(*peer.movers);
   peer.post();
-  progress(*peer.poller);
+  progress(*peer.movers);
   const bool failed = !peer.channel->status().ok();
   peer.channel->close();
   fuzz::require(!peer.channel->status().ok(), "a closed channel says so");

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "net/wire.h"
 #include "transport/message.h"
@@ -59,12 +61,30 @@ class PieceReader {
 
 class TcpChannel;
 
+struct Stream;
+
+/// The streams of a channel that one thread moves.
+struct Share final : Kicked {
+  Share(TcpChannel& owner, Poller& its_poller) : channel(owner), poller(its_poller) {}
+  bool on_kick(size_t* budget) override;
+
+  TcpChannel& channel;
+  Poller& poller;
+  std::vector<std::unique_ptr<Stream>> streams;
+  size_t next = 0;          // the stream whose turn it is to write
+  bool unfinished = false;  // when it last wrote, more was left to assign
+
+  // Guarded by the channel's mutex; who changes them from true kicks.
+  bool idle = true;      // has written all there was
+  bool waiting = false;  // read a header whose receive has not been posted
+};
+
 struct Stream final : Watched {
-  Stream(net::Wire its_wire, TcpChannel& owner) : wire(std::move(its_wire)), channel(owner) {}
+  Stream(net::Wire its_wire, Share& its_share) : wire(std::move(its_wire)), share(its_share) {}
   bool on_events(uint32_t events, size_t* budget) override;
 
   net::Wire wire;
-  TcpChannel& channel;
+  Share& share;
   PieceWriter writer;
   PieceReader reader;
   uint64_t reading = 0;          // the message that payload belongs to

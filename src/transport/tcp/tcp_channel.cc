@@ -27,22 +27,33 @@ void spend(size_t* budget, size_t bytes) {
 }  // namespace
 
 bool Stream::on_events(uint32_t events, size_t* budget) {
-  return channel.on_events(*this, events, budget);
+  return share.channel.on_events(*this, events, budget);
 }
 
-TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Poller> poller)
-    : peer_(peer), poller_(std::move(poller)) {
-  for (net::Wire& wire : wires)
-    streams_.push_back(std::make_unique<Stream>(std::move(wire), *this));
+bool Share::on_kick(size_t* budget) {
+  return channel.on_kick(*this, budget);
+}
+
+TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers)
+    : peer_(peer), movers_(std::move(movers)), streams_left_(static_cast<int>(wires.size())) {
+  const size_t n = std::min(movers_->count(), wires.size());
+  for (size_t i = 0; i < n; ++i)
+    shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i)));
+  for (size_t i = 0; i < wires.size(); ++i) {
+    Share& share = *shares_[i % n];
+    share.streams.push_back(std::make_unique<Stream>(std::move(wires[i]), share));
+  }
 }
 
 Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net::Wire> wires,
-                                                       std::shared_ptr<Poller> poller) {
-  std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(wires), std::move(poller)));
-  std::unique_lock lock(channel->poller_->mutex);
-  channel->watch_all();
-  lock.unlock();
-  if (!channel->status_.ok()) return channel->status_;
+                                                       std::shared_ptr<Movers> movers) {
+  HETCCL_TRY(movers->start());
+  std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(wires), std::move(movers)));
+  for (const auto& share : channel->shares_) {
+    std::lock_guard lock(share->poller.mutex());
+    channel->watch_all(*share);
+  }
+  if (channel->failed()) return channel->status_;
   return channel;
 }
 
@@ -51,24 +62,45 @@ TcpChannel::~TcpChannel() {
 }
 
 void TcpChannel::close() {
-  std::lock_guard lock(poller_->mutex);
-  if (status_.ok())
-    status_ = error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_);
-  for (const auto& stream : streams_) forget(*stream);
-  streams_.clear();
+  record(error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_));
+  for (const auto& share : shares_) {
+    std::lock_guard lock(share->poller.mutex());
+    share->poller.forget(*share);
+    forget(*share);
+  }
+  shares_.clear();
   sends_.clear();
   recvs_.clear();
 }
 
 void TcpChannel::post_send(const Transfer& transfer) {
-  if (!status_.ok()) return;
+  if (failed()) return;
+  std::unique_lock lock(mutex_);
   const bool idle = !has_unassigned();
   sends_.push({transfer});
-  size_t budget = kPostBudget;
-  if (idle) write_all(&budget);
+  share_out(transfer.bytes, idle);
+  lock.unlock();
+  size_t budget = shares_.size() > 1 ? kPieceBytes : kPostBudget;
+  if (idle) write_all(*shares_.front(), &budget);
+}
+
+// Kicks a mover for each piece that the driver does not write at once.
+void TcpChannel::share_out(size_t bytes, bool idle) {
+  size_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  if (idle) pieces -= std::min<size_t>(pieces, 1);
+  const size_t others = shares_.size() - 1;
+  for (size_t i = 0; i < others && pieces > 0; ++i) {
+    Share& share = *shares_[1 + next_share_];
+    next_share_ = (next_share_ + 1) % others;
+    if (!share.idle) continue;
+    share.idle = false;
+    share.poller.kick(share);
+    --pieces;
+  }
 }
 
 bool TcpChannel::assign(Stream& stream) {
+  std::lock_guard lock(mutex_);
   if (!has_unassigned()) return false;
   Sending& sending = sends_[unassigned_];
   const Transfer& transfer = sending.transfer;
@@ -84,14 +116,15 @@ bool TcpChannel::assign(Stream& stream) {
   return true;
 }
 
-// Writes to the streams in turn until nothing is left, all are full, or the budget is spent.
-bool TcpChannel::write_all(size_t* budget) {
+// Writes to the share's streams in turn until nothing is left, all are full, or the budget is
+// spent.
+bool TcpChannel::write_all(Share& share, size_t* budget) {
   bool moved = false;
   size_t refused = 0;  // streams in a row that took nothing
-  while (refused < streams_.size() && *budget > 0 && status_.ok()) {
-    Stream& stream = *streams_[next_stream_];
+  while (refused < share.streams.size() && *budget > 0 && !failed()) {
+    Stream& stream = *share.streams[share.next];
     if (stream.full || (!stream.writer.active() && !assign(stream))) {
-      next_stream_ = (next_stream_ + 1) % streams_.size();
+      share.next = (share.next + 1) % share.streams.size();
       ++refused;
       continue;
     }
@@ -100,9 +133,14 @@ bool TcpChannel::write_all(size_t* budget) {
     moved |= *budget < before;
     refused = 0;
     if (before - *budget >= kTurnBytes || stream.full)
-      next_stream_ = (next_stream_ + 1) % streams_.size();
+      share.next = (share.next + 1) % share.streams.size();
   }
-  if (status_.ok()) watch_all();
+  {
+    std::lock_guard lock(mutex_);
+    share.unfinished = has_unassigned();
+    share.idle = !share.unfinished;
+  }
+  watch_all(share);
   return moved;
 }
 
@@ -112,35 +150,67 @@ Io TcpChannel::write(Stream& stream, size_t* budget) {
   const size_t header_left = stream.writer.header_left();
   const Io result = stream.writer.write(stream.wire, &written);
   if (result == Io::Failed) {
-    fail(closed(stream.wire.failure()));
+    fail(stream.share, closed(stream.wire.failure()));
     return result;
   }
   stream.full = result == Io::Blocked;
   spend(budget, written);
-  poller_->bytes_sent.fetch_add(written, std::memory_order_relaxed);
-  Sending& sending = sends_[message - sends_completed_];
+  movers_->bytes_sent.fetch_add(written, std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  uint64_t completed = sends_completed_.load(std::memory_order_relaxed);
+  Sending& sending = sends_[message - completed];
   sending.written += written - std::min(written, header_left);
   sending.last_written |= result == Io::Moved;
-  while (!sends_.empty() && sends_.front().last_written &&
-         sends_.front().written == sends_.front().transfer.bytes) {
+  const uint64_t before = completed;
+  for (; !sends_.empty() && sends_.front().last_written &&
+         sends_.front().written == sends_.front().transfer.bytes;
+       ++completed) {
     sends_.pop();
-    ++sends_completed_;
     --unassigned_;
   }
+  if (completed == before) return result;
+  sends_completed_.store(completed, std::memory_order_release);
+  lock.unlock();
+  tell_engine(stream.share);
   return result;
 }
 
 void TcpChannel::post_recv(const Transfer& transfer) {
-  if (!status_.ok()) return;
-  recvs_.push({transfer});
-  size_t budget = kPostBudget;
-  for (size_t i = 0; i < streams_.size() && status_.ok(); ++i) {
-    Stream& stream = *streams_[i];
-    if (!stream.parked) continue;
-    read(stream, &budget, false);
-    const bool waits = stream.reader.in_payload() || stream.wire.pending();
-    if (status_.ok() && waits && !stream.parked) read(stream, &budget, true);
+  if (failed()) return;
+  {
+    std::lock_guard lock(mutex_);
+    recvs_.push({transfer});
+    for (size_t i = 1; i < shares_.size(); ++i) {
+      Share& share = *shares_[i];
+      if (!share.waiting) continue;
+      share.waiting = false;
+      share.poller.kick(share);
+    }
   }
+  size_t budget = kPostBudget;
+  resume(*shares_.front(), &budget);
+}
+
+// Goes on with streams whose next message had not been posted.
+bool TcpChannel::resume(Share& share, size_t* budget) {
+  bool moved = false;
+  for (size_t i = 0; i < share.streams.size() && !failed(); ++i) {
+    Stream& stream = *share.streams[i];
+    if (!stream.parked) continue;
+    moved |= read(stream, budget, false);
+    const bool waits = stream.reader.in_payload() || stream.wire.pending();
+    if (!failed() && waits && !stream.parked) moved |= read(stream, budget, true);
+  }
+  return moved;
+}
+
+bool TcpChannel::on_kick(Share& share, size_t* budget) {
+  if (!failed()) {
+    const bool moved = resume(share, budget);
+    return write_all(share, budget) || moved;
+  }
+  forget(share);
+  return false;
 }
 
 // Takes what has been read ahead, then (`from_socket`) reads until the socket is empty, the next
@@ -148,10 +218,10 @@ void TcpChannel::post_recv(const Transfer& transfer) {
 bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
   bool moved = false;
   bool more = from_socket;
-  while (status_.ok()) {
+  while (!failed()) {
     while (!stream.reader.in_payload() && stream.reader.has_header()) {
       if (!begin_message(stream)) {
-        if (status_.ok()) watch(stream);
+        if (!failed()) watch(stream);
         return moved;
       }
       moved = true;
@@ -164,15 +234,18 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
     if (result == Io::Blocked) break;
     moved = true;
     if (result == Io::Failed) {
-      fail(closed(stream.wire.failure()));
+      fail(stream.share, closed(stream.wire.failure()));
     } else if (result == Io::Closed) {
       end_stream(stream);
     } else {
       spend(budget, payload + 1);
-      if (payload > 0) count_payload(stream.reading, payload);
+      std::unique_lock lock(mutex_);
+      const bool complete = payload > 0 && count_payload(stream.reading, payload);
+      lock.unlock();
+      if (complete) tell_engine(stream.share);
     }
   }
-  if (status_.ok()) watch(stream);
+  if (!failed()) watch(stream);
   return moved;
 }
 
@@ -181,58 +254,72 @@ bool TcpChannel::begin_message(Stream& stream) {
   if (!stream.parked) {
     auto header = decode(stream.reader.header());
     if (!header.ok()) {
-      fail(header.status().with(format("from rank %d", peer_)));
+      fail(stream.share, header.status().with(format("from rank %d", peer_)));
       return false;
     }
     stream.parked = std::move(header).value();
   }
   const Header& header = *stream.parked;
-  if (header.number - recvs_completed_ >= recvs_.size()) {
-    if (header.number >= recvs_completed_) return false;
-    fail(error(Code::RemoteError, "rank %d sent a message twice", peer_));
+  std::unique_lock lock(mutex_);
+  const uint64_t completed = recvs_completed_.load(std::memory_order_relaxed);
+  if (header.number >= completed && header.number - completed >= recvs_.size()) {
+    stream.share.waiting = true;
     return false;
   }
-  Receiving& receiving = recvs_[header.number - recvs_completed_];
-  Status agreed = check(header, receiving.transfer, peer_);
-  if (agreed.ok() && receiving.received + receiving.expected + header.bytes > header.total)
-    agreed = error(Code::RemoteError, "rank %d sent a piece of a message twice", peer_);
-  if (!agreed.ok()) {
-    fail(std::move(agreed));
+  auto buffered = header.number < completed
+                      ? error(Code::RemoteError, "rank %d sent a message twice", peer_)
+                      : begin_payload(stream, header);
+  const bool complete = buffered.ok() && count_payload(header.number, *buffered);
+  lock.unlock();
+  if (!buffered.ok()) {
+    fail(stream.share, buffered.status());
     return false;
   }
+  if (complete) tell_engine(stream.share);
+  stream.parked.reset();
+  stream.stalled = false;
+  return true;
+}
+
+Result<size_t> TcpChannel::begin_payload(Stream& stream, const Header& header) {
+  Receiving& receiving = recvs_[header.number - recvs_completed_.load(std::memory_order_relaxed)];
+  HETCCL_TRY(check(header, receiving.transfer, peer_));
+  if (receiving.received + receiving.expected + header.bytes > header.total)
+    return error(Code::RemoteError, "rank %d sent a piece of a message twice", peer_);
   stream.reading = header.number;
   receiving.header_seen = true;
   receiving.expected += header.bytes;
   auto* target = static_cast<std::byte*>(receiving.transfer.data) + header.offset;
-  const size_t buffered = stream.reader.begin_payload(target, header.bytes);
-  stream.parked.reset();
-  stream.stalled = false;
-  count_payload(stream.reading, buffered);
-  return true;
+  return stream.reader.begin_payload(target, header.bytes);
 }
 
-void TcpChannel::count_payload(uint64_t message, size_t bytes) {
-  Receiving& receiving = recvs_[message - recvs_completed_];
+bool TcpChannel::count_payload(uint64_t message, size_t bytes) {
+  const uint64_t before = recvs_completed_.load(std::memory_order_relaxed);
+  Receiving& receiving = recvs_[message - before];
   receiving.received += bytes;
   receiving.expected -= bytes;
-  while (!recvs_.empty() && recvs_.front().header_seen &&
-         recvs_.front().received == recvs_.front().transfer.bytes) {
+  uint64_t completed = before;
+  for (; !recvs_.empty() && recvs_.front().header_seen &&
+         recvs_.front().received == recvs_.front().transfer.bytes;
+       ++completed)
     recvs_.pop();
-    ++recvs_completed_;
-  }
+  recvs_completed_.store(completed, std::memory_order_release);
+  return completed != before;
 }
 
 // The peer has closed this stream. What it sent over the others before may still be on its way, so
 // the channel ends with the last of them, or at once where a message was cut.
 void TcpChannel::end_stream(Stream& stream) {
   stream.ended = true;
-  const bool all =
-      std::all_of(streams_.begin(), streams_.end(), [](const auto& one) { return one->ended; });
-  if (all || !stream.reader.empty()) fail(closed("by that rank, or it is gone"));
+  const bool last = streams_left_.fetch_sub(1) == 1;
+  if (last || !stream.reader.empty()) fail(stream.share, closed("by that rank, or it is gone"));
 }
 
 bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
-  if (!status_.ok()) return false;
+  if (failed()) {  // by another thread's doing
+    forget(stream.share);
+    return false;
+  }
   bool moved = false;
   if ((events & (EPOLLIN | kGone)) != 0) {
     moved = read(stream, budget, true);
@@ -240,11 +327,11 @@ bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
     stream.stalled = stream.parked && !moved;
     stream.ending = stream.stalled && (events & kGone) != 0;
   }
-  if ((events & EPOLLOUT) != 0 && status_.ok()) {
+  if ((events & EPOLLOUT) != 0 && !failed()) {
     stream.full = false;
-    moved |= write_all(budget);
+    moved |= write_all(stream.share, budget);
   }
-  if (status_.ok()) watch(stream);
+  if (!failed()) watch(stream);
   return moved;
 }
 
@@ -252,43 +339,54 @@ bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
 void TcpChannel::watch(Stream& stream) {
   uint32_t wanted = EPOLLRDHUP;
   if (!stream.stalled) wanted |= EPOLLIN;
-  if (stream.writer.active() || has_unassigned()) wanted |= EPOLLOUT;
+  if (stream.writer.active() || stream.share.unfinished) wanted |= EPOLLOUT;
   // Epoll reports a closed connection without end. With nothing to read from it, or nowhere to put
   // that, it is not watched.
   if (stream.ended || (stream.ending && stream.stalled)) wanted = 0;
   if (wanted == stream.watched) return;
-  epoll_event event{};
-  event.events = wanted;
-  event.data.ptr = static_cast<Watched*>(&stream);
-  const int operation = wanted == 0           ? EPOLL_CTL_DEL
-                        : stream.watched == 0 ? EPOLL_CTL_ADD
-                                              : EPOLL_CTL_MOD;
-  if (::epoll_ctl(poller_->epoll.get(), operation, stream.wire.fd(), &event) != 0)
-    return fail(system_error(format("watching the connection to rank %d", peer_), errno));
-  poller_->watched.fetch_add((wanted != 0 ? 1 : 0) - (stream.watched != 0 ? 1 : 0));
+  if (!stream.share.poller.watch(stream.wire.fd(), stream.watched, wanted, stream)) {
+    const int why = errno;
+    return fail(stream.share,
+                system_error(format("watching the connection to rank %d", peer_), why));
+  }
   stream.watched = wanted;
 }
 
-void TcpChannel::watch_all() {
-  for (size_t i = 0; i < streams_.size() && status_.ok(); ++i) watch(*streams_[i]);
+void TcpChannel::watch_all(Share& share) {
+  for (size_t i = 0; i < share.streams.size() && !failed(); ++i) watch(*share.streams[i]);
+}
+
+// The engine may sleep, and looks at what the movers have done only when told.
+void TcpChannel::tell_engine(const Share& share) {
+  if (&share != shares_.front().get()) movers_->engine().ring();
 }
 
 Status TcpChannel::closed(const std::string& why) const {
   return error(Code::RemoteError, "connection to rank %d closed (%s)", peer_, why.c_str());
 }
 
-// Keeps the first failure. A broken channel is not watched, or it would wake the engine without
-// end.
-void TcpChannel::fail(Status status) {
-  if (status_.ok()) status_ = std::move(status);
-  for (const auto& stream : streams_) forget(*stream);
+// Keeps the first failure.
+void TcpChannel::record(Status status) {
+  std::lock_guard lock(mutex_);
+  if (failed()) return;
+  status_ = std::move(status);
+  failed_.store(true, std::memory_order_release);
 }
 
-void TcpChannel::forget(Stream& stream) {
-  if (stream.watched == 0) return;
-  ::epoll_ctl(poller_->epoll.get(), EPOLL_CTL_DEL, stream.wire.fd(), nullptr);
-  poller_->watched.fetch_sub(1);
-  stream.watched = 0;
+// A broken channel is not watched, or it would wake its threads without end: others than this one
+// notice at the next event.
+void TcpChannel::fail(Share& share, Status status) {
+  record(std::move(status));
+  forget(share);
+  tell_engine(share);
+}
+
+void TcpChannel::forget(Share& share) {
+  for (const auto& stream : share.streams) {
+    if (stream->watched == 0) continue;
+    share.poller.watch(stream->wire.fd(), stream->watched, 0, *stream);
+    stream->watched = 0;
+  }
 }
 
 }  // namespace hetccl::transport::tcp

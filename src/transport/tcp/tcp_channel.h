@@ -2,12 +2,19 @@
 // piece carries it, and its header says where it belongs. Nothing is copied on the way but what the
 // read-ahead caught, and a message that has not been posted stays in the kernel: TCP holds the
 // sender back.
+//
+// The streams are shared out among the engine's driver, which posts, and the transport's movers. A
+// stream belongs to one of them for ever; what all of them touch is the two lists of messages. The
+// driver writes what is small by itself, and kicks movers for more.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/fifo.h"
+#include "transport/tcp/movers.h"
 #include "transport/tcp/stream.h"
 
 namespace hetccl::transport::tcp {
@@ -16,17 +23,23 @@ class TcpChannel final : public Channel {
  public:
   /// `wires` are connected and authenticated; they are watched from now on.
   static Result<std::unique_ptr<TcpChannel>> create(int peer, std::vector<net::Wire> wires,
-                                                    std::shared_ptr<Poller> poller);
+                                                    std::shared_ptr<Movers> movers);
   ~TcpChannel() override;
 
   void post_send(const Transfer& transfer) override;
   void post_recv(const Transfer& transfer) override;
-  [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
-  [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
-  [[nodiscard]] const Status& status() const override { return status_; }
+  [[nodiscard]] uint64_t sends_completed() const override {
+    return sends_completed_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] uint64_t recvs_completed() const override {
+    return recvs_completed_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
 
+  // Called by the thread that the share or stream belongs to.
   bool on_events(Stream& stream, uint32_t events, size_t* budget);
+  bool on_kick(Share& share, size_t* budget);
 
  private:
   struct Sending {
@@ -42,34 +55,45 @@ class TcpChannel final : public Channel {
     bool header_seen = false;
   };
 
-  TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Poller> poller);
+  TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers);
   // Sending.
-  bool write_all(size_t* budget);
+  void share_out(size_t bytes, bool idle);  // with mutex_ held
+  bool write_all(Share& share, size_t* budget);
   bool assign(Stream& stream);
   Io write(Stream& stream, size_t* budget);
-  [[nodiscard]] bool has_unassigned() const { return unassigned_ < sends_.size(); }
+  [[nodiscard]] bool has_unassigned() { return unassigned_ < sends_.size(); }
   // Receiving.
+  bool resume(Share& share, size_t* budget);
   bool read(Stream& stream, size_t* budget, bool from_socket);
   bool begin_message(Stream& stream);
-  void count_payload(uint64_t message, size_t bytes);
+  // With mutex_ held: how much of the piece was buffered; whether messages are complete.
+  Result<size_t> begin_payload(Stream& stream, const Header& header);
+  bool count_payload(uint64_t message, size_t bytes);
   void end_stream(Stream& stream);
   // Both.
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+  void tell_engine(const Share& share);
   void watch(Stream& stream);
-  void watch_all();
-  void fail(Status status);
-  void forget(Stream& stream);  // no longer watched
+  void watch_all(Share& share);
+  void fail(Share& share, Status status);
+  void record(Status status);
+  void forget(Share& share);  // its streams are no longer watched
   [[nodiscard]] Status closed(const std::string& why) const;
 
   const int peer_;
-  const std::shared_ptr<Poller> poller_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  Status status_;
+  const std::shared_ptr<Movers> movers_;
+  std::vector<std::unique_ptr<Share>> shares_;  // the engine's is the first
+  const Status fine_;
+  Status status_;  // written once, before failed_
+  std::atomic<bool> failed_{false};
+  std::atomic<int> streams_left_{0};  // not read to the end
+  std::atomic<uint64_t> sends_completed_{0}, recvs_completed_{0};
+
+  std::mutex mutex_;       // guards what follows, and who writes the above
   Fifo<Sending> sends_;    // not complete, in order
   size_t unassigned_ = 0;  // index in sends_ of the first with pieces left to assign
-  size_t next_stream_ = 0;
-  uint64_t sends_completed_ = 0;
+  size_t next_share_ = 0;  // of the movers', whose turn it is to be kicked
   Fifo<Receiving> recvs_;
-  uint64_t recvs_completed_ = 0;
 };
 
 }  // namespace hetccl::transport::tcp

@@ -1,12 +1,9 @@
 #include "transport/tcp/tcp_transport.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <optional>
+#include <thread>
 
 #include "transport/tcp/connector.h"
 #include "transport/tcp/tcp_channel.h"
@@ -17,16 +14,25 @@ namespace {
 
 using tcp::Connector;
 using tcp::Endpoint;
-using tcp::Poller;
+using tcp::Movers;
 using tcp::TcpChannel;
 
-// What one call of progress() may move: one thread drives many ranks.
-constexpr size_t kProgressBudget = 1 << 20;
+// By default an eighth of the cores, which are shared with other ranks and the user's threads.
+size_t threads_of(const Config& config) {
+  if (config.tcp_threads >= 0) return static_cast<size_t>(config.tcp_threads);
+  return std::min<size_t>(std::thread::hardware_concurrency() / 8, 4);
+}
+
+// Every thread that moves streams, the engine's too, needs one.
+uint32_t streams_of(const Config& config) {
+  if (config.tcp_streams > 0) return static_cast<uint32_t>(config.tcp_streams);
+  return std::max(2U, static_cast<uint32_t>(threads_of(config)) + 1);
+}
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(const Config& config, const Log& log, std::shared_ptr<Poller> poller)
-      : config_(config), log_(log), poller_(std::move(poller)) {}
+  TcpTransport(const Config& config, const Log& log, std::shared_ptr<Movers> movers)
+      : config_(config), log_(log), movers_(std::move(movers)) {}
 
   [[nodiscard]] std::string name() const override { return "tcp"; }
   Result<Address> listen() override;
@@ -36,27 +42,25 @@ class TcpTransport final : public Transport {
   void forget(uint64_t communicator, int self) override {
     if (connector_) connector_->forget(communicator, self);
   }
-  bool progress() override;
-  [[nodiscard]] int poll_fd() const override { return poller_->epoll.get(); }
+  bool progress() override { return movers_->engine().progress(); }
+  [[nodiscard]] int poll_fd() const override { return movers_->engine().fd(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   [[nodiscard]] uint64_t bytes_sent() const override {
-    return poller_->bytes_sent.load(std::memory_order_relaxed);
+    return movers_->bytes_sent.load(std::memory_order_relaxed);
   }
 
  private:
   const Config config_;
   const Log log_;
-  const std::shared_ptr<Poller> poller_;
+  const std::shared_ptr<Movers> movers_;
   std::optional<Connector> connector_;
   Address address_;
-  size_t turn_ = 0;
 };
 
 Result<Address> TcpTransport::listen() {
   if (connector_) return address_;
   Endpoint endpoint;
-  endpoint.streams =
-      static_cast<uint32_t>(std::clamp<int64_t>(config_.tcp_streams, 1, tcp::kMaxStreams));
+  endpoint.streams = streams_of(config_);
   HETCCL_ASSIGN(net::Listener listener, net::listen(config_));
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config_));
   for (const net::Interface& interface : interfaces)
@@ -84,38 +88,16 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
   if (!wires.ok())
     return wires.status().with(
         what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
-  auto channel = TcpChannel::create(id.peer, std::move(wires).value(), poller_);
+  auto channel = TcpChannel::create(id.peer, std::move(wires).value(), movers_);
   if (!channel.ok()) return channel.status().with(what);
   return std::unique_ptr<Channel>(std::move(channel).value());
-}
-
-bool TcpTransport::progress() {
-  if (poller_->watched.load(std::memory_order_acquire) == 0) return false;
-  std::lock_guard lock(poller_->mutex);
-  std::array<epoll_event, 64> events;
-  const int ready =
-      ::epoll_wait(poller_->epoll.get(), events.data(), static_cast<int>(events.size()), 0);
-  if (ready <= 0) return false;
-  size_t budget = kProgressBudget;
-  bool moved = false;
-  // Starts elsewhere each time, so that a busy stream cannot spend the budget of all others for
-  // ever.
-  const auto count = static_cast<size_t>(ready);
-  const size_t first = turn_++ % count;
-  for (size_t i = 0; i < count && budget > 0; ++i) {
-    const epoll_event& event = events[(first + i) % count];
-    moved |= static_cast<tcp::Watched*>(event.data.ptr)->on_events(event.events, &budget);
-  }
-  return moved;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log) {
-  auto poller = std::make_shared<Poller>();
-  poller->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!poller->epoll.valid()) return system_error("epoll_create1 for transport tcp", errno);
-  return std::unique_ptr<Transport>(std::make_unique<TcpTransport>(config, log, std::move(poller)));
+  HETCCL_ASSIGN(auto movers, Movers::create(threads_of(config)));
+  return std::unique_ptr<Transport>(std::make_unique<TcpTransport>(config, log, std::move(movers)));
 }
 
 }  // namespace hetccl::transport

@@ -9,8 +9,8 @@
 
 namespace hetccl::transport {
 
-/// Uses HETCCL_SOCKET_IFNAME, HETCCL_SOCKET_FAMILY, HETCCL_PORT_RANGE, HETCCL_TCP_STREAMS and
-/// HETCCL_ENCRYPT.
+/// Uses HETCCL_SOCKET_IFNAME, HETCCL_SOCKET_FAMILY, HETCCL_PORT_RANGE, HETCCL_TCP_STREAMS,
+/// HETCCL_TCP_THREADS and HETCCL_ENCRYPT.
 Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log);
 
 }  // namespace hetccl::transport

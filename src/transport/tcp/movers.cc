@@ -1,0 +1,63 @@
+#include "transport/tcp/movers.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+
+#include <system_error>
+
+#include "base/clock.h"
+
+namespace hetccl::transport::tcp {
+
+namespace {
+
+// How long to look again before sleeping: about what waking up costs.
+constexpr auto kSpin = std::chrono::microseconds(20);
+
+}  // namespace
+
+Result<std::shared_ptr<Movers>> Movers::create(size_t threads) {
+  std::vector<std::unique_ptr<Poller>> pollers;
+  for (size_t i = 0; i <= threads; ++i) {
+    HETCCL_ASSIGN(auto poller, Poller::create());
+    pollers.push_back(std::move(poller));
+  }
+  return std::shared_ptr<Movers>(new Movers(std::move(pollers)));
+}
+
+Movers::~Movers() {
+  stop_.store(true, std::memory_order_seq_cst);
+  for (const auto& poller : pollers_) poller->ring();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status Movers::start() {
+  std::lock_guard lock(mutex_);
+  while (threads_.size() + 1 < pollers_.size()) {
+    Poller& poller = *pollers_[threads_.size() + 1];
+    try {
+      threads_.emplace_back([this, &poller] { run(poller); });
+    } catch (const std::system_error& failure) {
+      return system_error("starting a thread of transport tcp", failure.code().value());
+    }
+  }
+  return {};
+}
+
+void Movers::run(Poller& poller) const {
+  prctl(PR_SET_NAME, "hetccl-tcp");
+  TimePoint idle_since = TimePoint::max();
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    if (poller.progress()) {
+      idle_since = TimePoint::max();
+      continue;
+    }
+    const TimePoint now = steady_clock().now();
+    idle_since = std::min(idle_since, now);
+    if (now - idle_since < kSpin) continue;
+    pollfd readable{poller.fd(), POLLIN, 0};
+    ::poll(&readable, 1, -1);
+  }
+}
+
+}  // namespace hetccl::transport::tcp

@@ -1,0 +1,95 @@
+#include "transport/tcp/poller.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace hetccl::transport::tcp {
+
+namespace {
+
+// What one call of progress() may move: the engine drives other things too.
+constexpr size_t kProgressBudget = 1 << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<Poller>> Poller::create() {
+  Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (!epoll.valid() || !bell.valid() ||
+      ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, bell.get(), &event) != 0)
+    return system_error("epoll for transport tcp", errno);
+  return std::unique_ptr<Poller>(new Poller(std::move(epoll), std::move(bell)));
+}
+
+bool Poller::progress() {
+  const bool rung = rung_.load(std::memory_order_acquire);
+  if (!rung && watched_.load(std::memory_order_acquire) == 0) return false;
+  std::lock_guard lock(mutex_);
+  size_t budget = kProgressBudget;
+  bool moved = rung && answer(&budget);
+  std::array<epoll_event, 64> events;
+  const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  if (ready <= 0) return moved;
+  // Starts elsewhere each time, so that a busy stream cannot spend the budget of all others for
+  // ever.
+  const auto count = static_cast<size_t>(ready);
+  const size_t first = turn_++ % count;
+  for (size_t i = 0; i < count && budget > 0; ++i) {
+    const epoll_event& event = events[(first + i) % count];
+    if (event.data.ptr == nullptr) continue;  // the bell, for the next call
+    moved |= static_cast<Watched*>(event.data.ptr)->on_events(event.events, &budget);
+  }
+  return moved;
+}
+
+// Who rings sees `rung_` false only after the bell was emptied, and so fills it again.
+bool Poller::answer(size_t* budget) {
+  uint64_t count = 0;
+  (void)!::read(bell_.get(), &count, sizeof count);
+  rung_.store(false, std::memory_order_seq_cst);
+  {
+    std::lock_guard lock(kicks_mutex_);
+    std::swap(kicks_, taken_);
+  }
+  for (Kicked* kicked : taken_) kicked->on_kick(budget);
+  taken_.clear();
+  return true;
+}
+
+bool Poller::watch(int fd, uint32_t before, uint32_t events, Watched& watched) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &watched;
+  const int operation = events == 0 ? EPOLL_CTL_DEL : before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) != 0) return false;
+  watched_.fetch_add((events != 0 ? 1 : 0) - (before != 0 ? 1 : 0));
+  return true;
+}
+
+void Poller::kick(Kicked& kicked) {
+  {
+    std::lock_guard lock(kicks_mutex_);
+    kicks_.push_back(&kicked);
+  }
+  ring();
+}
+
+void Poller::forget(const Kicked& kicked) {
+  std::lock_guard lock(kicks_mutex_);
+  std::erase(kicks_, &kicked);
+}
+
+void Poller::ring() {
+  if (rung_.exchange(true, std::memory_order_seq_cst)) return;
+  const uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof one);
+}
+
+}  // namespace hetccl::transport::tcp
