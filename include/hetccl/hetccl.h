@@ -306,6 +306,13 @@ HETCCL_API hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t 
 HETCCL_API hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket,
                                                int64_t timeout_ms);
 
+/** Whether what is called with `stream` becomes part of a graph that the stream records, and runs
+ * whenever the graph does. A graph can hold collectives of a communicator of one cluster; others,
+ * and messages (of which gather, scatter and all-to-all consist), answer hetcclInvalidUsage there
+ * and do no harm. */
+HETCCL_API hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream,
+                                                int* capturing);
+
 /** Counters of one communicator on this rank, since init. */
 typedef struct {
   size_t size;                /**< set to sizeof(hetcclCommStats_t) before the call */

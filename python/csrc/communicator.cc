@@ -122,6 +122,14 @@ std::optional<Failure> Communicator::enqueue(const Launch& call, hetcclStream_t 
   return std::nullopt;
 }
 
+bool Communicator::is_capturing(hetcclStream_t stream) {
+  if (forked()) return false;
+  const std::lock_guard lock(mutex_);
+  int capturing = 0;
+  return comm_ != nullptr && hetcclCommIsCapturing(comm_, stream, &capturing) == hetcclSuccess &&
+         capturing != 0;
+}
+
 bool Communicator::reached(const Ticket& ticket) {
   return ticket.number == 0 ||
          hetcclHostStreamQuery(ticket.stream, ticket.number) != hetcclInProgress;

@@ -68,6 +68,8 @@ class Communicator {
   /// On a GPU: enqueues on `stream`, the vendor's own.
   [[nodiscard]] std::optional<Failure> enqueue(const Launch& call, hetcclStream_t stream,
                                                Milliseconds timeout);
+  /// Whether `stream` records a graph: what is enqueued there runs whenever the graph does.
+  [[nodiscard]] bool is_capturing(hetcclStream_t stream);
   [[nodiscard]] static bool reached(const Ticket& ticket);
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
   [[nodiscard]] static bool wait(const Ticket& ticket, Milliseconds timeout);

@@ -8,8 +8,6 @@
 
 #include <tuple>
 
-#include "torch_versions.h"
-
 namespace hetccl::torch_backend {
 namespace {
 
@@ -40,12 +38,14 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
   if (!operation_.launches.empty()) {
     const c10::Stream current = streams_->current();
     const c10::Stream stream = blocking ? current : streams_->of(operation_.route);
-    TORCH_CHECK_NOT_IMPLEMENTED(!is_capturing(current), describe(),
-                                ": hetccl cannot be captured in a CUDA graph");
+    captured_ = communicator_->is_capturing(current.native_handle());
+    TORCH_CHECK_VALUE(!captured_ || operation_.host_copies.empty(), describe(),
+                      ": a tensor of host memory cannot be part of a CUDA graph");
     if (stream != current) Mark(current).block(stream);
     enqueue(timeout, stream);
-    // The caller's stream orders what it does next with these tensors.
-    if (stream == current && !reaches_host_) let_go();
+    // The caller's stream orders what it does next with these tensors; those of a graph are its
+    // own.
+    if ((stream == current && !reaches_host_) || captured_) let_go();
   }
   if (recordFunctionEndCallback_) {
     recordFunctionEndCallback_();
@@ -79,14 +79,15 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
 
 void DeviceWork::mark(const c10::Stream& stream) {
   marks_.push_back(std::make_shared<const Mark>(stream));
-  streams_->note(stream, marks_.back());
+  if (!captured_) streams_->note(stream, marks_.back());
 }
 
 bool DeviceWork::reached() const {
-  return all_reached(marks_);
+  return captured_ || all_reached(marks_);
 }
 
 std::function<void()> DeviceWork::until_reached() const {
+  if (captured_) return [] {};
   return [marks = marks_, device = streams_->device()] {
     const c10::DeviceGuard guard(device);
     std::ignore = poll_until([&] { return all_reached(marks); }, kForever);

@@ -34,6 +34,7 @@ class DeviceWork final : public HetcclWork {
   const std::shared_ptr<DeviceStreams> streams_;
   Marks marks_;
   bool reaches_host_ = false;  ///< it brings results into host memory
+  bool captured_ = false;      ///< part of a graph, which decides when it runs: nothing to wait for
   FuturePtr future_;           ///< guarded by settle_mutex_
 };
 

@@ -1,8 +1,6 @@
 /// What differs between the versions of torch that hetccl is built for: all of it is here.
 #pragma once
 
-#include <c10/core/Stream.h>
-
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace hetccl::torch_backend {
@@ -14,16 +12,6 @@ constexpr OpType reduce_scatter_coalesced_type() {
     return OpType::REDUCE_SCATTER_TENSOR_COALESCED;
   } else {
     return OpType::COALESCED;
-  }
-}
-
-/// Whether `stream` records a graph, which torch 2.11 does not tell.
-template <typename Stream = c10::Stream>
-bool is_capturing(const Stream& stream) {
-  if constexpr (requires { stream.is_capturing(); }) {
-    return stream.is_capturing();
-  } else {
-    return false;
   }
 }
 

@@ -407,6 +407,15 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
   });
 }
 
+hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream, int* capturing) {
+  return with(comm, [&](Communicator& self) -> Status {
+    if (capturing == nullptr) return null("capturing");
+    HETCCL_ASSIGN(const bool is, self.is_capturing(stream));
+    *capturing = is ? 1 : 0;
+    return {};
+  });
+}
+
 hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
   return with(comm, [&](Communicator& self) -> Status {
     if (stats == nullptr) return null("stats");

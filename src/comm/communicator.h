@@ -92,6 +92,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return waits(native_stream) ? complete(ticket) : Status();
   }
 
+  /// Whether what is enqueued on that stream becomes part of a graph.
+  Result<bool> is_capturing(void* native_stream);
+
   /// Makes an operator for collectives of `type` on this communicator, which frees what is left.
   /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
   Result<int> create_pre_mul_sum(DataType type, const void* scalar, bool on_device);
@@ -177,6 +180,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   struct Work {
     const CollectiveArguments* collective = nullptr;
     std::span<const exec::Message> messages{};
+    bool captured = false;  ///< it becomes part of a graph
     [[nodiscard]] std::string text() const;
   };
   struct Times {
@@ -185,10 +189,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // launch.cc
   Result<Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
-  Result<Ticket> launch(const Work& work, void* native_stream);
+  Result<Ticket> launch(Work work, void* native_stream);
+  Result<bool> is_captured(const Work& work, void* native_stream);
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
-  Result<Ticket> enqueue_collective(const CollectiveArguments& arguments, void* native_stream,
-                                    const Times& times);
+  Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
   [[nodiscard]] bool is_small(const Program& program, const Signature& signature) const;
   Result<Ticket> enqueue_messages(std::span<const exec::Message> messages, void* native_stream,
                                   const Times& times);

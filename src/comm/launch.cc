@@ -57,13 +57,38 @@ Status Communicator::complete(const Ticket& ticket) {
   return failure();
 }
 
-Result<Communicator::Ticket> Communicator::launch(const Work& work, void* native_stream) {
+Result<bool> Communicator::is_capturing(void* native_stream) {
+  HETCCL_TRY(check_ready());
+  std::lock_guard lock(launch_mutex_);
+  if (waits(native_stream)) return false;
+  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  return device_->is_capturing(*stream);
+}
+
+// With launch_mutex_ held. What a graph cannot hold is refused before any rank counts on it: it
+// would run later, or again, without the messages that the progress engine moves.
+Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
+  if (waits(native_stream)) return false;
+  auto stream = stream_for(native_stream);
+  // What is wrong with a stream is for enqueueing to say: other ranks count on this one.
+  if (!stream.ok() || !device_->is_capturing(**stream)) return false;
+  if (work.collective != nullptr && topology().clusters().size() == 1) return true;
+  return error(
+      Code::InvalidUsage,
+      "rank %d: %s: its stream records a graph, which can only hold collectives (not "
+      "messages, of which gather, scatter and all-to-all consist) of a communicator of one "
+      "cluster; call it outside the graph",
+      rank(), work.text().c_str());
+}
+
+Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream) {
   auto& engine = runtime_.engine();
   const TimePoint now = engine.clock().now();
   const Times times{now, now + milliseconds(timeout_ms_.load())};
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(work, lock, times.deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream));
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {
@@ -85,13 +110,13 @@ Result<Communicator::Ticket> Communicator::launch(const Work& work, void* native
 Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* native_stream,
                                                    const Times& times) {
   ++statistics_.operations;
-  return work.collective != nullptr ? enqueue_collective(*work.collective, native_stream, times)
+  return work.collective != nullptr ? enqueue_collective(work, native_stream, times)
                                     : enqueue_messages(work.messages, native_stream, times);
 }
 
-Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveArguments& arguments,
-                                                              void* native_stream,
+Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, void* native_stream,
                                                               const Times& times) {
+  const CollectiveArguments& arguments = *work.collective;
   const Signature& signature = arguments.signature;
   plan::Spec spec = plan::spec_of(signature);
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
@@ -116,6 +141,10 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const CollectiveAr
                   .launched = times.now,
                   .input = arguments.input,
                   .output = arguments.output};
+  if (work.captured) {
+    HETCCL_TRY(executor_->capture(program->exec, call, *stream));
+    return Ticket(kComplete);
+  }
   if (waits(native_stream) && is_small(*program, signature)) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
     if (done) return Ticket(kComplete);

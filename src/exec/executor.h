@@ -71,6 +71,9 @@ class Executor : public Driven {
   /// Begins a direct all-reduce whose caller will wait, while `idle`: true where it is complete on
   /// return, unknown to this executor; else `launch` it, as begun.
   Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
+  /// Has a stream that records a graph take up the `program` of one cluster, which then runs
+  /// whenever the graph does, unknown to this executor.
+  Status capture(const Program& program, const Call& call, device::Stream& user);
   [[nodiscard]] bool full() const;
   [[nodiscard]] bool done(uint64_t number) const {
     return retired_.load(std::memory_order_acquire) > number;

@@ -113,6 +113,17 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   return done;
 }
 
+Status Executor::capture(const Program& program, const Call& call, device::Stream& user) {
+  HETCCL_ASSIGN(Operation * op, take());
+  const uint64_t length = std::max<uint64_t>(longest_block(call), 1);
+  Status status = op->prepare(program, call, length, 1, 1, false);
+  for (uint16_t step = 0; step < program.steps.size() && status.ok(); ++step)
+    status = enqueue_step(*op, {0, step}, user);
+  std::lock_guard lock(free_mutex_);
+  free_.push_back(op);
+  return status;
+}
+
 // What is enqueued already goes on until the abort that follows.
 void Executor::give_up(Operation& op, device::Stream& user) {
   op.given_up.store(true, std::memory_order_release);

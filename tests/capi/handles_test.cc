@@ -54,6 +54,7 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
       {"SetTimeout", hetcclCommSetTimeout(comm, 1000)},
       {"GetAsyncError", hetcclCommGetAsyncError(comm, &result)},
       {"GetStats", hetcclCommGetStats(comm, &stats)},
+      {"IsCapturing", hetcclCommIsCapturing(comm, nullptr, &number)},
       {"GetTopology", hetcclCommGetTopology(comm, &text)},
       {"Split", hetcclCommSplit(comm, 0, 0, &part, nullptr)},
       {"Finalize", hetcclCommFinalize(comm)},
@@ -102,6 +103,7 @@ TEST_CASE("null arguments are named") {
   refused(hetcclCommUserRank(comm, nullptr), "rank");
   refused(hetcclCommGetAsyncError(comm, nullptr), "async_error");
   refused(hetcclCommGetStats(comm, nullptr), "stats");
+  refused(hetcclCommIsCapturing(comm, nullptr, nullptr), "capturing");
   refused(hetcclCommGetTopology(comm, nullptr), "json");
   refused(hetcclCommSplit(comm, 0, 0, nullptr, nullptr), "newcomm");
   refused(hetcclCommDump(comm, nullptr), "json");

@@ -177,6 +177,63 @@ TEST_CASE("a scalar in memory that the host cannot read is refused") {
   CHECK(create(false) == Code::Ok);
 }
 
+TEST_CASE("a graph takes up collectives of one cluster, and refuses others harmlessly") {
+  constexpr int kRanks = 2;
+  constexpr size_t kBytes = 1000 * sizeof(float);
+  for (const bool apart : {false, true}) {
+    CAPTURE(apart);
+    std::vector<std::unique_ptr<Runtime>> runtimes;
+    std::vector<hetccl::fake::FakeDevice*> devices;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      auto device = std::move(hetccl::fake::FakeDevice::create()).value();
+      devices.push_back(device.get());
+      Config config;
+      config.cluster = apart && rank > 0 ? "B" : "A";
+      runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
+    }
+    const auto id = runtimes[0]->service().unique_id().value();
+    on_all_ranks(kRanks, [&](int r) {
+      auto& device = *devices[static_cast<size_t>(r)];
+      CommunicatorOptions options;
+      options.rank = r;
+      options.n_ranks = kRanks;
+      const auto made = Communicator::create(*runtimes[static_cast<size_t>(r)], id, options);
+      REQUIRE_MESSAGE(made.ok(), made.status().message());
+      Communicator& comm = *made.value();
+      const auto stream = device.create_stream().value();
+      void* memory = device.allocate(kBytes).value();
+      const auto sum = [&](float value) {
+        const std::vector<float> data(1000, value);
+        device.upload(memory, data.data(), kBytes);
+        const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
+        return comm.start({all, memory, memory}, stream->native());
+      };
+      const auto result = [&] {
+        std::vector<float> data(1000);
+        CHECK(device.synchronize(std::chrono::seconds(20)));
+        device.download(data.data(), memory, kBytes);
+        return data[999];
+      };
+      CHECK(sum(1).ok());
+      CHECK(result() == 2);
+      device.set_capturing(true);
+      CHECK(comm.is_capturing(stream->native()).value());
+      const auto captured = sum(2);
+      CHECK(captured.ok() == !apart);
+      if (apart) CHECK(captured.status().message().find("outside the graph") != std::string::npos);
+      if (!apart) CHECK(result() == 4);
+      const hetccl::exec::Message message{.send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
+      CHECK(comm.start({&message, 1}, stream->native()).status().code() == Code::InvalidUsage);
+      device.set_capturing(false);
+      CHECK(sum(3).ok());
+      CHECK(result() == 6);
+      CHECK(comm.statistics().operations == (apart ? 2 : 3));
+      CHECK(comm.finish().ok());
+      device.free(memory);
+    });
+  }
+}
+
 TEST_CASE("a reduction reads every rank's buffer and writes the root's alone") {
   Ranks ranks({"A", "B", "A"}, {}, false);
   std::vector<Status> statuses(3);

@@ -168,6 +168,8 @@ class FakeDeviceImpl : public FakeDevice {
     return {};
   }
   bool progress() override { return false; }
+  bool is_capturing(Stream& /*stream*/) override { return capturing_.load(); }
+  void set_capturing(bool capturing) override { capturing_.store(capturing); }
 
   void upload(void* device_memory, const void* host, size_t bytes) override {
     if (bytes > 0) std::memcpy(memory_.alias(device_memory), host, bytes);
@@ -206,6 +208,7 @@ class FakeDeviceImpl : public FakeDevice {
     return queue;
   }
 
+  std::atomic<bool> capturing_{false};
   const FakeOptions options_;
   DeviceMemory memory_;
   StreamSet streams_;

@@ -39,6 +39,7 @@ class Rank:
     rank: int
     size: int
     devices: tuple[str, ...]  # of all ranks
+    labels: str  # of clusters, one letter a rank; or none
     folder: str
 
     @property
@@ -52,6 +53,10 @@ class Rank:
     @property
     def all_on_gpus(self) -> bool:
         return all(device != "cpu" for device in self.devices)
+
+    @property
+    def in_one_cluster(self) -> bool:
+        return self.all_on_gpus and len(set(self.labels)) < 2
 
     def pass_time(self, milliseconds: float = 50) -> None:
         """Has the current stream be late."""
@@ -140,7 +145,7 @@ def run(
         for rank in range(len(devices)):
             mine, theirs = _CONTEXT.Pipe()
             env = {"HETCCL_CLUSTER": labels[rank]} if labels else {}
-            where = Rank(rank, len(devices), tuple(devices), folder)
+            where = Rank(rank, len(devices), tuple(devices), labels, folder)
             arguments = (bodies, where, bind, env, theirs)
             processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
             processes[-1].start()

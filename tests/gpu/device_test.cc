@@ -45,6 +45,7 @@ struct Counting {
     count("unpin", api->unpin, real->unpin);
     count("create_stream", api->create_stream, real->create_stream);
     count("destroy_stream", api->destroy_stream, real->destroy_stream);
+    count("is_capturing", api->is_capturing, real->is_capturing);
     count("create_event", api->create_event, real->create_event);
     count("destroy_event", api->destroy_event, real->destroy_event);
     count("record", api->record, real->record);

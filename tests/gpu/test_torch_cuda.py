@@ -288,6 +288,34 @@ def devices(where: Rank) -> None:
     dist.barrier()
 
 
+def graphs(where: Rank) -> None:
+    def together(tensor: torch.Tensor, joined: torch.Tensor) -> None:
+        dist.all_reduce(tensor)
+        work = dist.all_gather_into_tensor(joined, tensor, async_op=True)
+        assert work is not None
+        work.wait()
+        joined += 1
+
+    tensor, joined = where.full(1, 1000), where.full(0, 1000 * where.size)
+    together(tensor, joined)
+    assert (joined == where.size + 1).all()
+    if where.in_one_cluster:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            together(tensor, joined)
+        for value in (3, 5, 7):
+            tensor.fill_(value + where.rank)
+            graph.replay()
+            want = where.size * value + total(where) - where.size
+            assert (tensor == want).all() and (joined == want + 1).all()
+    elif where.on_gpu:
+        with raises(RuntimeError, "outside the graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            dist.all_reduce(tensor)
+    tensor.fill_(1)
+    dist.all_reduce(tensor)
+    assert (tensor == where.size).all()
+
+
 def profiled(where: Rank) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         dist.all_reduce(where.full(1, 1000), async_op=True).wait()
@@ -344,7 +372,7 @@ def miss(where: Rank) -> None:
 
 
 COLLECTIVES = [reductions, movements, messages, objects, coalescing]
-ORDER = [late_data, lifetimes, futures, groups, devices, profiled]
+ORDER = [late_data, lifetimes, futures, groups, devices, graphs, profiled]
 LEAVES = """
 import sys, torch, torch.distributed as dist, hetccl
 rank, size, path, device = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]

@@ -42,7 +42,9 @@ struct Api {
   std::function<int(void* memory)> unpin;
   std::function<int(void** stream)> create_stream;  ///< independent of the default stream
   std::function<int(void* stream)> destroy_stream;  ///< its work goes on
-  std::function<int(void** event)> create_event;    ///< without a time
+  /// Not 0: what is enqueued becomes part of a graph instead.
+  std::function<int(void* stream, int* capturing)> is_capturing;
+  std::function<int(void** event)> create_event;  ///< without a time
   std::function<int(void* event)> destroy_event;
   std::function<int(void* event, void* stream)> record;
   std::function<int(void* stream, void* event)> wait;

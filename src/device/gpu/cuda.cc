@@ -64,6 +64,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   symbols.find(api.free_pinned, "cuMemFreeHost");
   symbols.find(api.unpin, "cuMemHostUnregister");
   symbols.find(api.destroy_stream, "cuStreamDestroy_v2");
+  symbols.find(api.is_capturing, "cuStreamIsCapturing");
   symbols.find(api.destroy_event, "cuEventDestroy_v2");
   symbols.find(api.record, "cuEventRecord");
   symbols.find(api.copy, "cuMemcpyAsync");
