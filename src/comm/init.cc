@@ -200,7 +200,7 @@ exec::ExecutorOptions Communicator::executor_options() {
 // A launch on a GPU may block until messages have moved, which nobody else would see to.
 std::function<void()> Communicator::on_published() {
   if ((device_->capabilities() & device::kCooperative) != 0) return {};
-  return [this] { runtime_.engine().notify(); };
+  return [this] { runtime_.engine().notify(true); };
 }
 
 Status Communicator::open_executor() {

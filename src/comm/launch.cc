@@ -92,7 +92,9 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {
-    if (!waits(native_stream)) engine.notify();
+    // Who calls on a device's stream leaves all else to the engine.
+    const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
+    if (!waits(native_stream)) engine.notify(on_device);
     return ticket;
   }
   // The others may have called it, and wait for this rank.

@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // How long to look again before sleeping: about what a futex or poll wake-up costs.
 constexpr auto kSpin = microseconds(20);
+// The same of a device that announces nothing: about what a small collective takes there.
+constexpr auto kSilentSpin = microseconds(100);
 // Before that, how long to look without letting others run, which may take them milliseconds.
 constexpr auto kEager = microseconds(2);
 // A device that writes flags silently (a GPU, the tests' fake) is looked at this often.
@@ -62,7 +64,8 @@ void Engine::remove(Driven& driven) {
   exclusively([&] { std::erase(driven_, &driven); });
 }
 
-void Engine::notify() {
+void Engine::notify(bool at_once) {
+  if (at_once) hurried_.store(true, std::memory_order_seq_cst);
   work_.fetch_add(1, std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
   wake_thread();
@@ -158,7 +161,7 @@ void Engine::drive(Check done, void* context, TimePoint deadline) {
     }
     if (now_ >= deadline) return;
     idle_since = std::min(idle_since, now_);
-    if (now_ - idle_since < kSpin) {
+    if (now_ - idle_since < (poll_only_ ? kSilentSpin : kSpin)) {
       if (now_ - idle_since >= kEager) sched_yield();
       continue;
     }
@@ -242,7 +245,8 @@ void Engine::run() {
     };
     idle_.wait(lock, called);
     waits_.store(false, std::memory_order_relaxed);
-    idle_.wait_for(lock, kGrace, [&] { return !wanted() || stop_.load(); });
+    idle_.wait_for(lock, kGrace,
+                   [&] { return !wanted() || stop_.load() || hurried_.exchange(false); });
     idle_.wait(lock, called);
     waits_.store(false, std::memory_order_relaxed);
   }

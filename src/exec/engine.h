@@ -48,8 +48,8 @@ class Engine {
   void add(Driven& driven);
   void remove(Driven& driven);
 
-  /// New work may be there: call after enqueueing.
-  void notify();
+  /// New work may be there: call after enqueueing. `at_once`: nobody will come to wait for it.
+  void notify(bool at_once = false);
   /// Runs `change` while nobody drives, e.g. to close a channel. Must not wait for progress.
   void exclusively(const std::function<void()>& change);
 
@@ -95,6 +95,7 @@ class Engine {
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> waits_{false};     // the engine's thread does, for somebody to notify it
+  std::atomic<bool> hurried_{false};   // by such a notice
   std::atomic<uint64_t> work_{0};      // counts notify calls
   std::atomic<uint64_t> released_{0};  // counts how often the wheel was given up
   std::atomic<bool> stop_{false};

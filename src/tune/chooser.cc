@@ -16,6 +16,10 @@ constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alo
 constexpr uint64_t kMaxSlices = 64;                    // of one collective
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
+// On devices a slice costs the host so much to enqueue, and a pipeline of so many stages (out, over
+// and in, twice) waits for its first and last.
+constexpr double kEnqueueSeconds = 30e-6;
+constexpr double kStages = 4;
 
 uint64_t ceil_div(uint64_t a, uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
@@ -36,17 +40,27 @@ bool Chooser::has_shapes(Collective collective) const {
          collective == Collective::Broadcast || collective == Collective::Reduce;
 }
 
+uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
+  if (model_.n_clusters() < 2) return 1;
+  const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
+  const bool in_caches = model_.in_memory() && !model_.on_devices();
+  const uint64_t crossing = in_caches ? kShmCrossing : std::min(kMaxCrossing, in_time);
+  const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
+  const uint64_t slice = std::max(kMinSlice, crossing / blocks);
+  uint64_t n = ceil_div(bytes, slice);
+  if (model_.on_devices()) {
+    // More slices fill the pipeline faster, and cost more: where both together cost least.
+    const double wire = load.seconds_per_byte * static_cast<double>(bytes);
+    n = std::max(ceil_div(bytes, std::max(kMinSlice, kMaxCrossing / blocks)),
+                 static_cast<uint64_t>(std::sqrt(kStages * wire / kEnqueueSeconds)));
+  }
+  return std::clamp<uint64_t>(n, 1, kMaxSlices);
+}
+
 Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
   spec.shape = shape;
   const Load load = model_.load(spec);
-  uint64_t n_slices = 1;
-  if (model_.n_clusters() > 1) {
-    const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
-    const uint64_t crossing = model_.in_memory() ? kShmCrossing : std::min(kMaxCrossing, in_time);
-    const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
-    const uint64_t slice = std::max(kMinSlice, crossing / blocks);
-    n_slices = std::clamp<uint64_t>(ceil_div(bytes, slice), 1, kMaxSlices);
-  }
+  const uint64_t n_slices = slices(load, bytes);
   // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
   const uint64_t slice = ceil_div(bytes, n_slices);
   Candidate candidate;

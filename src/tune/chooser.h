@@ -31,6 +31,7 @@ class Chooser {
 
  private:
   [[nodiscard]] bool has_shapes(Collective collective) const;
+  [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
   [[nodiscard]] Candidate candidate(plan::Spec spec, plan::Shape shape, uint64_t bytes) const;
 
   CostModel model_;

@@ -32,6 +32,30 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
   }
 }
 
+TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pipeline's filling") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
+  for (auto& info : infos) {
+    info.host = "one";
+    info.label = std::to_string(info.rank);
+    info.host_access = false;
+  }
+  const topology::Topology topology = topology::Topology::build(infos).value();
+  REQUIRE(topology.links().size() == 1);
+  const std::vector<topology::Measurement> probed = {{0, 1, 4000, 8000}};  // of the hosts' copies
+  const auto slices = [&](uint64_t bytes) {
+    const Spec all_reduce{Collective::AllReduce};
+    const Choice choice =
+        Chooser(topology, probed).choose(all_reduce, bytes, DataType::Int8).choice;
+    return (bytes + choice.slice_bytes - 1) / choice.slice_bytes;
+  };
+  const uint64_t mib = uint64_t{1} << 20U;
+  CHECK(slices(4096) == 1);
+  CHECK(slices(mib) == 1);
+  CHECK(slices(16 * mib) == 7);
+  CHECK(slices(64 * mib) == 16);
+  CHECK(slices(256 * mib) == 64);
+}
+
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {
   const topology::Topology topology = test::layout_topology("AABC");
   const Chooser chooser(topology, {});

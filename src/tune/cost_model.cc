@@ -22,6 +22,9 @@ constexpr double kTcpLatency = 40e-6;
 constexpr double kCall = 10e-6;  // of a cluster's library, of which a collective makes two
 constexpr double kShmLatency = 4e-6;
 constexpr double kShmBandwidth = 3e9;
+// Of devices that copy to and from memory which both have pinned: their bus, which no probe of
+// channels sees.
+constexpr double kWindowBandwidth = 40e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
 
 using topology::Measurement;
@@ -53,6 +56,15 @@ LinkCost cost_of(const topology::Link& link, const Measurement& measured,
   return cost;
 }
 
+/// No host touches what the clusters' devices say to each other.
+bool is_window(const topology::Link& link, const Topology& topology) {
+  const auto on_device = [&](int cluster) {
+    const auto& ranks = topology.clusters()[static_cast<size_t>(cluster)].ranks;
+    return !topology.infos()[static_cast<size_t>(ranks.front())].host_access;
+  };
+  return link.kind == "shm" && on_device(link.a) && on_device(link.b);
+}
+
 /// What links of each class cost: of several measurements the worst.
 std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
                                                const std::vector<Measurement>& measured) {
@@ -82,12 +94,14 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     cluster_of_.push_back(topology.cluster_of(rank));
   }
+  for (const auto& info : topology.infos()) on_devices_ = on_devices_ || !info.host_access;
   const auto classes = measured_classes(topology, measured);
   slowest_.bandwidth = std::numeric_limits<double>::max();
   in_memory_ = !topology.links().empty();
   for (const auto& link : topology.links()) {
     const auto known = classes.find({link.kind, link.mbps});
-    const LinkCost cost = known != classes.end() ? known->second : guess_of(link);
+    LinkCost cost = known != classes.end() ? known->second : guess_of(link);
+    if (is_window(link, topology)) cost.bandwidth = kWindowBandwidth;
     slowest_.latency = std::max(slowest_.latency, cost.latency);
     slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
     in_memory_ = in_memory_ && link.kind == "shm";
