@@ -1,0 +1,325 @@
+"""One process of bench/gpu.py: it does what its parent asks, one line of JSON after the other.
+
+Its role is a backend of torch.distributed, whose rank it is then (RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT are in the environment), or one of two probes. Between two commands it blocks in reading
+its pipe. Needs torch and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import socket
+import statistics
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+PATIENCE = timedelta(seconds=60)
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+STREAMS = 4
+CHUNK = 1 << 20
+LONGEST_ERROR = 1500  # an answer goes through the pipe in one piece
+
+Answer = dict[str, Any]
+
+
+def wait_until(moment: float) -> None:
+    """Returns when the clock that all processes of the host share shows it."""
+    time.sleep(max(0.0, moment - time.monotonic() - 5e-4))
+    while time.monotonic() < moment:
+        pass
+
+
+class Collectives:
+    """A rank of a backend. `bytes` is the larger buffer of a collective: the whole one."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.device = torch.device(options.device)
+        self.on_gpu = self.device.type == "cuda"
+        if self.on_gpu:
+            torch.cuda.set_device(self.device)
+        if options.role == "hetccl":
+            import hetccl  # noqa: F401
+        bound: dict[str, Any] = {"device_id": self.device} if options.role == "nccl" else {}
+        dist.init_process_group(options.role, timeout=PATIENCE, **bound)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        # All sizes are views of these, so that no call is the first on its memory.
+        self.whole = torch.zeros(options.bytes // 4, device=self.device)
+        self.share = torch.zeros(options.bytes // 4 // self.world, device=self.device)
+        self.synchronize()
+
+    def ready(self) -> Answer:
+        """What the parent prints about the machine."""
+        facts = {"torch": torch.__version__, "device": "cpu"}
+        if self.on_gpu:
+            facts["device"] = torch.cuda.get_device_name(self.device)
+            facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        return facts
+
+    def synchronize(self) -> None:
+        """Waits for the GPU. Without one every call has waited."""
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+    def buffers(self, size: int) -> tuple[Tensor, Tensor]:
+        """The whole buffer and a rank's share of it."""
+        share = size // 4 // self.world
+        return self.whole[: share * self.world], self.share[:share]
+
+    def call(self, collective: str, size: int) -> Callable[[], object]:
+        """The collective, ready to be called often."""
+        whole, share = self.buffers(size)
+        if collective == "all_gather_into_tensor":
+            return lambda: dist.all_gather_into_tensor(whole, share)
+        if collective == "reduce_scatter_tensor":
+            return lambda: dist.reduce_scatter_tensor(share, whole)
+        if collective == "broadcast":
+            return lambda: dist.broadcast(whole, 0)
+        return lambda: dist.all_reduce(whole)
+
+    def check(self, collective: str, bytes: int) -> Answer:
+        """One call with values that float32 holds exactly, also their sums in any order."""
+        whole, share = self.buffers(bytes)
+        parts = [slice(r * len(share), (r + 1) * len(share)) for r in range(self.world)]
+        # Counted as integers: float32 cannot count to 2^26.
+        pattern = torch.arange(len(whole), dtype=torch.int32, device=self.device)
+        pattern = pattern.remainder_(1021).float()
+        torch.add(pattern, self.rank, out=whole)
+        share.fill_(-1)
+        if collective == "all_gather_into_tensor":
+            share.copy_(whole[parts[self.rank]])
+            whole.fill_(-1)
+        self.call(collective, bytes)()
+        total = pattern * self.world + self.world * (self.world - 1) // 2
+        if collective == "all_reduce":
+            right = torch.equal(whole, total)
+        elif collective == "all_gather_into_tensor":
+            right = all(torch.equal(whole[p], pattern[p] + r) for r, p in enumerate(parts))
+        elif collective == "reduce_scatter_tensor":
+            right = torch.equal(share, total[parts[self.rank]])
+        else:
+            right = torch.equal(whole, pattern)
+        whole.zero_()  # sums of sums would end as infinities
+        share.zero_()
+        self.synchronize()
+        return {"right": right}
+
+    def measure(self, collective: str, bytes: int, times: int, at: float, each: bool) -> Answer:
+        """So many calls in a row from the moment `at`; with `each`, as many one at a time too.
+
+        Seconds per call: until all have ended, until the calls have returned (host), of all
+        threads' CPU, and from a call to its end (alone).
+        """
+        call = self.call(collective, bytes)
+        self.synchronize()
+        wait_until(at)
+        cpu = time.process_time()
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        returned = time.perf_counter()
+        # torch.cuda.synchronize spins in this thread, which no backend can help.
+        spun = time.thread_time()
+        self.synchronize()
+        spun = time.thread_time() - spun
+        end = time.perf_counter()
+        cpu = time.process_time() - cpu - spun
+        answer = {
+            "seconds": (end - start) / times,
+            "host": (returned - start) / times,
+            "cpu": cpu / times,
+        }
+        if each:
+            spans = []
+            for _ in range(times):
+                start = time.perf_counter()
+                call()
+                self.synchronize()
+                spans.append(time.perf_counter() - start)
+            answer["alone"] = statistics.median(spans)
+        return answer
+
+    def end(self) -> Answer:
+        """Leaves the process group."""
+        dist.destroy_process_group()
+        return {}
+
+
+class Copies:
+    """A GPU that copies to and from pinned memory at once."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        device = torch.device(options.device)
+        torch.cuda.set_device(device)
+        on_gpu = [torch.zeros(options.bytes, dtype=torch.uint8, device=device) for _ in range(2)]
+        on_host = [torch.zeros(options.bytes, dtype=torch.uint8).pin_memory() for _ in range(2)]
+        self.pairs = ((on_host[0], on_gpu[0]), (on_gpu[1], on_host[1]))
+        self.streams = (torch.cuda.Stream(), torch.cuda.Stream())
+        torch.cuda.synchronize()
+
+    def ready(self) -> Answer:
+        """There is nothing to tell."""
+        return {}
+
+    def measure(self, times: int, at: float) -> Answer:
+        """Seconds for the copies, one each way."""
+        wait_until(at)
+        start = time.perf_counter()
+        for _ in range(times):
+            for (target, source), stream in zip(self.pairs, self.streams, strict=True):
+                with torch.cuda.stream(stream):
+                    target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+        return {"seconds": (time.perf_counter() - start) / times}
+
+    def end(self) -> Answer:
+        """There is nothing to do."""
+        return {}
+
+
+class Loopback:
+    """One of two processes that exchange data over TCP on the loopback interface."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        self.first = os.environ["RANK"] == "0"
+        if self.first:
+            with socket.create_server(address) as server:
+                self.sockets = [server.accept()[0] for _ in range(STREAMS)]
+        else:
+            self.sockets = [self.connect(address) for _ in range(STREAMS)]
+        for each in self.sockets:
+            each.setblocking(True)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @staticmethod
+    def connect(address: tuple[str, int]) -> socket.socket:
+        """Connects as soon as the other process listens."""
+        deadline = time.monotonic() + PATIENCE.total_seconds()
+        while True:
+            try:
+                return socket.create_connection(address)
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def ready(self) -> Answer:
+        """There is nothing to tell."""
+        return {}
+
+    def measure(self, streams: int, bytes: int, at: float) -> Answer:
+        """Seconds until `bytes` have gone each way, over so many sockets."""
+        chunks = bytes // streams // CHUNK
+        threads = []
+        for each in self.sockets[:streams]:
+            threads.append(threading.Thread(target=self.send, args=(each, chunks)))
+            threads.append(threading.Thread(target=self.receive, args=(each, chunks)))
+        wait_until(at)
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {"seconds": time.perf_counter() - start}
+
+    @staticmethod
+    def send(to: socket.socket, chunks: int) -> None:
+        """Sends so many chunks; the interpreter's lock is free meanwhile."""
+        data = memoryview(bytearray(CHUNK))
+        for _ in range(chunks):
+            to.sendall(data)
+
+    @staticmethod
+    def receive(source: socket.socket, chunks: int) -> None:
+        """Takes so many chunks."""
+        data = memoryview(bytearray(CHUNK))
+        left = chunks * CHUNK
+        while left > 0:
+            got = source.recv_into(data, min(left, CHUNK), socket.MSG_WAITALL)
+            if got == 0:
+                return  # the parent learns of it from the other end
+            left -= got
+
+    def round_trip(self, times: int, at: float) -> Answer:
+        """Seconds that a byte takes there and back, where both ends poll."""
+        wait_until(at)
+        start = time.perf_counter()
+        for _ in range(times):
+            if self.first:
+                self.sockets[0].send(b"x")
+            self.poll_byte()
+            if not self.first:
+                self.sockets[0].send(b"x")
+        return {"seconds": (time.perf_counter() - start) / times}
+
+    def poll_byte(self) -> None:
+        """Takes one byte without ever sleeping."""
+        while True:
+            try:
+                if not self.sockets[0].recv(1, socket.MSG_DONTWAIT):
+                    raise ConnectionError("the other end has closed the connection")
+                return
+            except BlockingIOError:
+                continue
+
+    def end(self) -> Answer:
+        """Closes the connections."""
+        for each in self.sockets:
+            each.close()
+        return {}
+
+
+def private_stdout() -> int:
+    """A descriptor for answers alone: what libraries print goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    return answers
+
+
+def main() -> int:
+    """Serves the parent until it says "end" or is gone."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    backends = ("hetccl", "nccl", "gloo")
+    parser.add_argument("--role", choices=(*backends, "copies", "loopback"), required=True)
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
+    parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
+    options = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a hang ends with the parent
+    answers = private_stdout()
+
+    def say(answer: Answer) -> None:
+        os.write(answers, json.dumps(answer).encode() + b"\n")
+
+    torch.set_num_threads(1)
+    roles: dict[str, Callable[[argparse.Namespace], Any]] = {"copies": Copies, "loopback": Loopback}
+    try:
+        role = roles.get(options.role, Collectives)(options)
+        say(role.ready())
+        for line in sys.stdin:
+            command = json.loads(line)
+            do = command.pop("do")
+            say(getattr(role, do)(**command))
+            if do == "end":
+                break
+    except Exception:
+        say({"error": traceback.format_exc()[-LONGEST_ERROR:]})
+        # At once: others may be waiting in a collective that this process will not join.
+        os._exit(1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
