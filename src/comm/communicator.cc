@@ -31,6 +31,7 @@ Communicator::~Communicator() {
   executor.reset();
   messages.reset();
   windows_.clear();
+  window_share_.keep(0);
   runtime_.engine().exclusively([&] {
     channels_.clear();
     message_channels_.clear();

@@ -149,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open_parts(const bootstrap::UniqueId& id);
   Status join(const bootstrap::UniqueId& id);
   Status exchange_cards();
+  Status connect_clusters();
   Status open_cluster();
   exec::ExecutorOptions executor_options();
   std::function<void()> on_published();
@@ -204,7 +205,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status connect(int peer, bool for_messages);
   Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
                                                            const WaitLimit& limit);
-  [[nodiscard]] size_t window_with(int peer) const;
   void forget_visitors();
   [[nodiscard]] uint64_t messages_number() const;
   // communicator.cc
@@ -245,6 +245,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<ccl::Communicator> ccl_;
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
+  WindowBudget::Share window_share_;
   std::map<int, std::unique_ptr<exec::Window>> windows_;  // of `channels_`
   std::unique_ptr<exec::Executor> executor_;
   exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives

@@ -21,15 +21,6 @@ uint64_t Communicator::messages_number() const {
   return session_->communicator() ^ kMessagesMark;
 }
 
-// Devices of one host whose memory is their own meet in memory that both reach. Only with ranks
-// that are connected at init: pinning may wait for the device.
-size_t Communicator::window_with(int peer) const {
-  const auto own = [&](int who) {
-    return !topology().infos()[static_cast<size_t>(who)].host_access;
-  };
-  return topology().same_host(rank(), peer) && own(rank()) && own(peer) ? exec::Window::kBytes : 0;
-}
-
 Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const transport::PeerId& id,
                                                                        const WaitLimit& limit) {
   const int peer = id.peer;

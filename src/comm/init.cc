@@ -81,16 +81,7 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-  for (const int peer : plan::peers(rank(), topology())) {
-    auto channel =
-        make_channel({session_->communicator(), rank(), peer, window_with(peer)}, init_limit());
-    if (!channel.ok()) return channel.status().with("connecting to other clusters");
-    channels_[peer] = std::move(channel).value();
-    reached_.insert(peer);
-    const auto window = channels_[peer]->window();
-    if (window.empty()) continue;
-    HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, window, rank() < peer));
-  }
+  HETCCL_TRY(connect_clusters().with("connecting to other clusters"));
   HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
   HETCCL_TRY(measure());  // nobody is through with it before all have come
@@ -152,11 +143,31 @@ Status Communicator::exchange_cards() {
   HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
   HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
                                  options_.cluster));
+  if (runtime_.transport("shm") != nullptr) window_share_ = runtime_.windows().take(*device_);
+  mine.info.window_bytes = static_cast<int64_t>(window_share_.bytes());
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
   HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
+  return {};
+}
+
+// Devices of one host whose memory is their own meet in memory that both reach: now, since pinning
+// may wait for the device.
+Status Communicator::connect_clusters() {
+  size_t pinned = 0;
+  for (const int peer : plan::peers(rank(), topology())) {
+    const auto wanted = static_cast<size_t>(topology().window(rank(), peer));
+    HETCCL_ASSIGN(channels_[peer],
+                  make_channel({session_->communicator(), rank(), peer, wanted}, init_limit()));
+    reached_.insert(peer);
+    const auto window = channels_[peer]->window();
+    if (window.empty()) continue;
+    HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, window, rank() < peer));
+    pinned += window.size();
+  }
+  window_share_.keep(pinned);
   return {};
 }
 

@@ -17,6 +17,7 @@
 #include "ccl/ccl.h"
 #include "comm/gpus.h"
 #include "comm/introduction.h"
+#include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/engine.h"
 #include "transport/transport.h"
@@ -51,6 +52,7 @@ class Runtime {
     transport::Address address;
   };
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
+  [[nodiscard]] WindowBudget& windows() { return windows_; }
   /// Counts the operators that users of all communicators have made.
   std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }
   /// A stream of the host device for the user; the handle is what collectives take.
@@ -82,6 +84,7 @@ class Runtime {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<bootstrap::Service> service_;
   Introductions introductions_;
+  WindowBudget windows_;
   std::atomic<uint32_t> red_op_numbers_{0};
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;

@@ -50,9 +50,6 @@ class WindowRing {
 /// Both directions, to one other rank. Made and destroyed while nothing is in flight.
 class Window {
  public:
-  /// What a channel has to offer as a window.
-  static constexpr size_t kBytes = (size_t{32} << 20U) + 4096;
-
   /// `memory` is the channel's window; the `lower` of both ranks writes the first ring. It must
   /// outlive what is made.
   static Result<std::unique_ptr<Window>> open(device::Device& device, std::span<std::byte> memory,

@@ -15,6 +15,7 @@ constexpr size_t kMaxString = 4096;
 constexpr size_t kMaxNics = 256;
 constexpr int64_t kMaxRanks = 65'536;
 constexpr int64_t kMaxMbps = 1'000'000'000;
+constexpr int64_t kMaxWindowBytes = int64_t{1} << 30U;
 constexpr int64_t kMaxLatencyNs = 60'000'000'000;
 constexpr size_t kMaxMeasurements = 65'536;
 
@@ -39,6 +40,7 @@ Json encode(const RankInfo& info) {
           {"label", info.label},
           {"kernels", info.kernels},
           {"host_access", info.host_access},
+          {"window_bytes", info.window_bytes},
           {"nics", std::move(nics)}};
 }
 
@@ -129,6 +131,7 @@ Result<RankInfo> decode(const Json& object) {
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
   HETCCL_TRY(read(object, "host_access", info.host_access));
+  HETCCL_TRY(read(object, "window_bytes", kMaxWindowBytes, info.window_bytes));
   HETCCL_TRY(decode_nics(object, info.nics));
   return info;
 }

@@ -57,6 +57,7 @@ TEST_CASE("measurements survive JSON, alone and with their topology") {
 TEST_CASE("a device without kernels, whose memory is its own, survives JSON") {
   RankInfo info = sample(0);
   info.kernels = info.host_access = false;
+  info.window_bytes = 1 << 20;
   CHECK(rank_info_from_json(to_json(info)).value() == info);
   CHECK_FALSE(Topology::build({info}).value().kernels_everywhere());
   const std::string text = R"({"rank":0,"host":"a","vendor":"host","kernels":1})";

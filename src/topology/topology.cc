@@ -11,6 +11,7 @@ namespace hetccl::topology {
 namespace {
 
 // Every pair of clusters has a Link, so their number is bounded.
+constexpr int64_t kPage = 4096;
 constexpr size_t kMaxClusters = 1024;
 constexpr size_t kMaxRanks = 65'536;
 
@@ -53,6 +54,26 @@ std::vector<Link> links_between(const std::vector<Cluster>& clusters,
   return links;
 }
 
+/// Of each rank the part of its pinned memory that is for one of the others on its host which are
+/// in other clusters, and pin memory too.
+std::vector<int64_t> window_shares(const std::vector<RankInfo>& infos,
+                                   const std::vector<int>& cluster_of) {
+  std::map<std::string, int64_t> on_host;
+  std::map<std::pair<std::string, int>, int64_t> in_cluster;
+  for (size_t r = 0; r < infos.size(); ++r) {
+    if (infos[r].window_bytes == 0) continue;
+    ++on_host[infos[r].host];
+    ++in_cluster[{infos[r].host, cluster_of[r]}];
+  }
+  std::vector<int64_t> shares(infos.size());
+  for (size_t r = 0; r < infos.size(); ++r) {
+    if (infos[r].window_bytes == 0) continue;
+    const int64_t others = on_host[infos[r].host] - in_cluster[{infos[r].host, cluster_of[r]}];
+    if (others > 0) shares[r] = infos[r].window_bytes / others / kPage * kPage;
+  }
+  return shares;
+}
+
 }  // namespace
 
 Result<Topology> Topology::build(std::vector<RankInfo> infos) {
@@ -91,6 +112,7 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
   }
   for (Cluster& cluster : topology.clusters_) find_border(cluster, infos);
   topology.links_ = links_between(topology.clusters_, infos);
+  topology.window_shares_ = window_shares(infos, topology.cluster_of_);
   topology.infos_ = std::move(infos);
   return topology;
 }
@@ -120,6 +142,12 @@ bool Topology::kernels_everywhere() const {
 
 bool Topology::same_host(int rank_a, int rank_b) const {
   return infos_[static_cast<size_t>(rank_a)].host == infos_[static_cast<size_t>(rank_b)].host;
+}
+
+int64_t Topology::window(int rank_a, int rank_b) const {
+  if (!same_host(rank_a, rank_b) || cluster_of(rank_a) == cluster_of(rank_b)) return 0;
+  return std::min(window_shares_[static_cast<size_t>(rank_a)],
+                  window_shares_[static_cast<size_t>(rank_b)]);
 }
 
 }  // namespace hetccl::topology

@@ -32,9 +32,10 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;        ///< HETCCL_CLUSTER
-  bool kernels = true;      ///< the device can reduce by itself, outside the vendor's library
-  bool host_access = true;  ///< hosts and transports can touch the device's memory
+  std::string label;         ///< HETCCL_CLUSTER
+  bool kernels = true;       ///< the device can reduce by itself, outside the vendor's library
+  bool host_access = true;   ///< hosts and transports can touch the device's memory
+  int64_t window_bytes = 0;  ///< pinned for ranks of its host in other clusters, all together
   std::vector<Nic> nics;
   bool operator==(const RankInfo&) const = default;
 };
@@ -96,6 +97,9 @@ class Topology {
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
+  /// Bytes of the memory that the devices of both ranks reach: an equal part of what each of them
+  /// pins, or 0 where they have none.
+  [[nodiscard]] int64_t window(int rank_a, int rank_b) const;
   bool operator==(const Topology&) const = default;
 
  private:
@@ -104,6 +108,7 @@ class Topology {
   std::vector<Link> links_;
   std::vector<Measurement> measured_;
   std::vector<int> cluster_of_, local_rank_;
+  std::vector<int64_t> window_shares_;  // of each rank for another, by rank
 };
 
 /// Wire form of what one rank has measured.

@@ -20,6 +20,7 @@ constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's 
 // and in, twice) waits for its first and last.
 constexpr double kEnqueueSeconds = 30e-6;
 constexpr double kStages = 4;
+constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
 
 uint64_t ceil_div(uint64_t a, uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
@@ -43,16 +44,19 @@ bool Chooser::has_shapes(Collective collective) const {
 uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   if (model_.n_clusters() < 2) return 1;
   const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
-  const bool in_caches = model_.in_memory() && !model_.on_devices();
-  const uint64_t crossing = in_caches ? kShmCrossing : std::min(kMaxCrossing, in_time);
   const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
-  const uint64_t slice = std::max(kMinSlice, crossing / blocks);
-  uint64_t n = ceil_div(bytes, slice);
+  const auto of = [&](uint64_t crossing) {
+    return ceil_div(bytes, std::max(kMinSlice, crossing / blocks));
+  };
+  uint64_t n = 0;
   if (model_.on_devices()) {
     // More slices fill the pipeline faster, and cost more: where both together cost least.
     const double wire = load.seconds_per_byte * static_cast<double>(bytes);
-    n = std::max(ceil_div(bytes, std::max(kMinSlice, kMaxCrossing / blocks)),
+    n = std::max(of(model_.window() == 0 ? kMaxCrossing
+                                         : std::min(kMaxCrossing, model_.window() / kOfWindow)),
                  static_cast<uint64_t>(std::sqrt(kStages * wire / kEnqueueSeconds)));
+  } else {
+    n = of(model_.in_memory() ? kShmCrossing : std::min(kMaxCrossing, in_time));
   }
   return std::clamp<uint64_t>(n, 1, kMaxSlices);
 }

@@ -38,8 +38,9 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
     info.host = "one";
     info.label = std::to_string(info.rank);
     info.host_access = false;
+    info.window_bytes = int64_t{32} << 20U;
   }
-  const topology::Topology topology = topology::Topology::build(infos).value();
+  topology::Topology topology = topology::Topology::build(infos).value();
   REQUIRE(topology.links().size() == 1);
   const std::vector<topology::Measurement> probed = {{0, 1, 4000, 8000}};  // of the hosts' copies
   const auto slices = [&](uint64_t bytes) {
@@ -54,6 +55,10 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   CHECK(slices(16 * mib) == 7);
   CHECK(slices(64 * mib) == 16);
   CHECK(slices(256 * mib) == 64);
+  // Messages fit into a quarter of the window.
+  for (auto& info : infos) info.window_bytes = 5 * static_cast<int64_t>(mib);
+  topology = topology::Topology::build(infos).value();
+  CHECK(slices(16 * mib) == 16);
 }
 
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {

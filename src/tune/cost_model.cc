@@ -56,13 +56,12 @@ LinkCost cost_of(const topology::Link& link, const Measurement& measured,
   return cost;
 }
 
-/// No host touches what the clusters' devices say to each other.
-bool is_window(const topology::Link& link, const Topology& topology) {
-  const auto on_device = [&](int cluster) {
-    const auto& ranks = topology.clusters()[static_cast<size_t>(cluster)].ranks;
-    return !topology.infos()[static_cast<size_t>(ranks.front())].host_access;
+/// Bytes of the memory that the clusters' devices share, pair by pair; 0: they go through hosts.
+int64_t window_of(const topology::Link& link, const Topology& topology) {
+  const auto first = [&](int cluster) {
+    return topology.clusters()[static_cast<size_t>(cluster)].ranks.front();
   };
-  return link.kind == "shm" && on_device(link.a) && on_device(link.b);
+  return topology.window(first(link.a), first(link.b));
 }
 
 /// What links of each class cost: of several measurements the worst.
@@ -101,7 +100,11 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   for (const auto& link : topology.links()) {
     const auto known = classes.find({link.kind, link.mbps});
     LinkCost cost = known != classes.end() ? known->second : guess_of(link);
-    if (is_window(link, topology)) cost.bandwidth = kWindowBandwidth;
+    if (const int64_t window = window_of(link, topology); window > 0) {
+      cost.bandwidth = kWindowBandwidth;
+      const auto bytes = static_cast<uint64_t>(window);
+      window_ = window_ == 0 ? bytes : std::min(window_, bytes);
+    }
     slowest_.latency = std::max(slowest_.latency, cost.latency);
     slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
     in_memory_ = in_memory_ && link.kind == "shm";

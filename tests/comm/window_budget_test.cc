@@ -1,0 +1,45 @@
+#include "comm/window_budget.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "device/host/host_device.h"
+#include "fake/fake_device.h"
+
+namespace hetccl::comm {
+
+TEST_CASE("communicators share a device's budget: many have something, and it comes back") {
+  const auto device = std::move(fake::FakeDevice::create()).value();
+  const size_t budget = size_t{192} << 20U;
+  WindowBudget windows;
+  {
+    std::vector<WindowBudget::Share> shares;
+    size_t all = 0;
+    for (int i = 0; i < 100; ++i) {
+      shares.push_back(windows.take(*device));
+      const size_t bytes = shares.back().bytes();
+      CHECK((i == 0 || bytes <= shares[shares.size() - 2].bytes()));
+      CHECK((i > 20 || bytes > 0));
+      all += bytes;
+    }
+    CHECK(shares[0].bytes() == budget / 6);
+    CHECK(all <= budget);
+    CHECK(shares.back().bytes() == 0);
+    // Another's device has its own.
+    const auto other = std::move(fake::FakeDevice::create()).value();
+    CHECK(windows.take(*other).bytes() == budget / 6);
+  }
+  auto first = windows.take(*device);
+  CHECK(first.bytes() == budget / 6);
+  first.keep(0);
+  first.keep(100);
+  CHECK(windows.take(*device).bytes() == budget / 6);
+}
+
+TEST_CASE("hosts have no windows") {
+  WindowBudget windows;
+  CHECK(windows.take(*device::make_host_device()).bytes() == 0);
+}
+
+}  // namespace hetccl::comm
