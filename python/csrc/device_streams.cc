@@ -2,6 +2,7 @@
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,30 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kShortestSleep(20);
 constexpr std::chrono::microseconds kLongestSleep(1000);
+
+/// Says that what this thread asks of the device has nothing to do with the graph that another one
+/// may be recording, which the driver would break otherwise.
+class ApartFromGraphs {
+ public:
+  ApartFromGraphs() { exchange(); }
+  ~ApartFromGraphs() { exchange(); }
+  ApartFromGraphs(const ApartFromGraphs&) = delete;
+  ApartFromGraphs& operator=(const ApartFromGraphs&) = delete;
+
+ private:
+  using Exchange = int (*)(int* mode);
+  void exchange() {
+    // Whoever has a GPU has loaded its driver; HIP's call is another.
+    static const auto call = [] {
+      void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+      return driver == nullptr
+                 ? nullptr
+                 : reinterpret_cast<Exchange>(dlsym(driver, "cuThreadExchangeStreamCaptureMode"));
+    }();
+    if (call != nullptr) call(&mode_);
+  }
+  int mode_ = 2;  // relaxed
+};
 
 }  // namespace
 
@@ -68,6 +93,7 @@ Mark::~Mark() {
   try {
     // Or freeing it would create a context on whatever device this thread stands on.
     const c10::DeviceGuard guard(device_);
+    const ApartFromGraphs apart;
     event_.reset();
   } catch (const std::exception&) {
     event_.reset();
@@ -77,6 +103,7 @@ Mark::~Mark() {
 bool Mark::reached() const noexcept {
   if (getpid() != owner_) return true;
   try {
+    const ApartFromGraphs apart;
     return event_->query();
   } catch (const std::exception&) {
     return true;

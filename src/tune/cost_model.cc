@@ -93,7 +93,6 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     cluster_of_.push_back(topology.cluster_of(rank));
   }
-  for (const auto& info : topology.infos()) on_devices_ = on_devices_ || !info.host_access;
   const auto classes = measured_classes(topology, measured);
   slowest_.bandwidth = std::numeric_limits<double>::max();
   in_memory_ = !topology.links().empty();

@@ -36,8 +36,6 @@ class CostModel {
   [[nodiscard]] const LinkCost& slowest() const { return slowest_; }
   /// Whether all clusters share one host's memory.
   [[nodiscard]] bool in_memory() const { return in_memory_; }
-  /// Whether some rank's memory is no host's: what it sends is enqueued on streams first.
-  [[nodiscard]] bool on_devices() const { return on_devices_; }
   /// Of the memory that two devices share, the least; 0 where they share none.
   [[nodiscard]] uint64_t window() const { return window_; }
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
@@ -56,7 +54,7 @@ class CostModel {
   double n_ranks_ = 0;
   LinkCost slowest_;
   double call_ = 0;  ///< seconds of a call of one hop that moves nothing
-  bool in_memory_ = false, on_devices_ = false;
+  bool in_memory_ = false;
   uint64_t window_ = 0;
   bool kernels_everywhere_ = true;
   std::vector<int> cluster_of_;  ///< by rank

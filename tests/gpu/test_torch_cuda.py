@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from cuda_load import GROUPS, HOSTILE
 from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, vanish
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -325,43 +325,6 @@ def profiled(where: Rank) -> None:
     assert {"hetccl:all_reduce", "hetccl:barrier"} <= names, names
 
 
-def own_threads() -> list[str]:
-    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-    return sorted(name for name in names if name.startswith("hetccl"))
-
-
-def shared_bytes() -> int:
-    """Of the memory that this process shares with others through descriptors."""
-    spans = [
-        line.split()[0].split("-")
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "/memfd:hetccl" in line
-    ]
-    return sum(int(end, 16) - int(begin, 16) for begin, end in spans)
-
-
-def many_groups(where: Rank) -> None:
-    groups, threads = [], []
-    for _ in range(64):
-        groups.append(dist.new_group())
-        tensor = where.full(where.rank + 1, 100_000)
-        dist.all_reduce(tensor, group=groups[-1])
-        assert (tensor == total(where)).all()
-        threads.append(own_threads())
-    assert threads[-1] == threads[1], (threads[1], threads[-1])
-    # And 64 MiB of the device's pool are 256.
-    assert shared_bytes() < 192 << 20, shared_bytes() >> 20
-    tensors = [where.full(where.rank + 1, 300_000) for _ in groups]
-    works = [
-        dist.all_reduce(tensor, group=group, async_op=True)
-        for tensor, group in zip(tensors, groups, strict=True)
-    ]
-    for work, tensor in zip(works, tensors, strict=True):
-        assert work is not None
-        work.wait()
-        assert (tensor == total(where)).all()
-
-
 def lose(where: Rank) -> None:
     dist.all_reduce(where.full(1, 4))
     if where.rank == where.size - 1:
@@ -456,7 +419,8 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         lost = [len(devices) - 1]
         made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
-        made[f"{name}-groups"] = lambda: run([many_groups], devices, labels, bind)
+        made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
+        made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
         if len(devices) > 1:
             made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)

@@ -11,6 +11,7 @@ namespace {
 constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
+constexpr int kCaptureModeRelaxed = 2;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 
 // Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
@@ -29,6 +30,7 @@ struct Driver {
   std::function<int(void*, void*, uint32_t, unsigned)> wait_word, write_word;
   std::function<int(void**, void*, const char*)> get_function;
   std::function<int(void*)> load_function;
+  std::function<int(int* mode)> exchange_capture_mode;
   std::function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                     void*, void**, void**)>
       launch;
@@ -46,6 +48,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   symbols.find(driver.wait, "cuStreamWaitEvent");
   symbols.find(driver.get_function, "cuModuleGetFunction");
   symbols.find(driver.launch, "cuLaunchKernel");
+  symbols.find(driver.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   symbols.optional(driver.load_function, "cuFuncLoad");
   symbols.optional(driver.wait_word, "cuStreamWaitValue32_v2");
   if (!driver.wait_word) symbols.optional(driver.wait_word, "cuStreamWaitValue32");
@@ -124,6 +127,35 @@ void adapt_work(const Driver& driver, Api& api) {
   };
 }
 
+// While any thread records a graph in the usual mode, the driver refuses what waits for the device,
+// and breaks that graph, unless the calling thread says that it has nothing to do with it.
+template <typename... Arguments>
+void set_apart(const Driver& driver, std::function<int(Arguments...)>& call) {
+  call = [exchange = driver.exchange_capture_mode,
+          inner = std::move(call)](Arguments... arguments) {
+    int mode = kCaptureModeRelaxed;
+    exchange(&mode);
+    const int code = inner(arguments...);
+    exchange(&mode);
+    return code;
+  };
+}
+
+void set_apart_from_graphs(const Driver& driver, Api& api) {
+  set_apart(driver, api.allocate);
+  set_apart(driver, api.free);
+  set_apart(driver, api.allocate_pinned);
+  set_apart(driver, api.free_pinned);
+  set_apart(driver, api.pin);
+  set_apart(driver, api.unpin);
+  set_apart(driver, api.create_stream);
+  set_apart(driver, api.destroy_stream);
+  set_apart(driver, api.create_event);
+  set_apart(driver, api.destroy_event);
+  set_apart(driver, api.load_module);
+  set_apart(driver, api.unload_module);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Api>> load_cuda() {
@@ -142,6 +174,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   }
   adapt_devices(driver, *api);
   adapt_work(driver, *api);
+  set_apart_from_graphs(driver, *api);
   api->vendor = "cuda";
   api->path = library->path();
   const auto failed = [&](const char* what, int code) {

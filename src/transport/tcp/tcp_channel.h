@@ -5,7 +5,7 @@
 //
 // The streams are shared out among the engine's driver, which posts, and the transport's movers. A
 // stream belongs to one of them for ever; what all of them touch is the two lists of messages. The
-// driver writes what is small by itself, and kicks movers for more.
+// driver writes the first piece by itself, and kicks movers for the others.
 #pragma once
 
 #include <atomic>

@@ -1,0 +1,155 @@
+"""What a rank on a GPU must stand: threads beside it that make the driver wait, graphs that others
+record, many groups."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from cuda_ranks import Rank
+
+SCALE = int(os.environ.get("HETCCL_TEST_SCALE", "1"))
+
+
+def disturb(where: Rank, stop: threading.Event) -> list[threading.Thread]:
+    """Threads that do what makes drivers wait for the device."""
+    calls = [torch.sin, torch.exp, torch.sigmoid, torch.erf, torch.lgamma, torch.log1p, torch.tan]
+
+    def allocate() -> None:
+        while not stop.is_set():
+            torch.empty(random.randrange(1, 64 << 20), dtype=torch.uint8, device=where.device)
+            torch.cuda.empty_cache()
+
+    def register() -> None:
+        memory = torch.empty(16 << 20, dtype=torch.uint8)
+        while not stop.is_set():
+            assert not torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), len(memory), 0)
+            assert not torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+
+    def load_kernels() -> None:
+        for call, dtype in itertools.product(calls, (torch.float32, torch.float16, torch.float64)):
+            if stop.wait(0.02):
+                return
+            call(torch.ones(1000, dtype=dtype, device=where.device))
+
+    return [threading.Thread(target=body) for body in (allocate, register, load_kernels)]
+
+
+def record_graphs(where: Rank, stop: threading.Event) -> list[threading.Thread]:
+    """A thread that records graphs in the mode which forbids others most."""
+
+    def record() -> None:
+        torch.cuda.set_device(where.device)
+        data = torch.zeros(1000, device=where.device)
+        while not stop.is_set():
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="global"):
+                for _ in range(50):
+                    data += 1
+            graph.replay()
+            torch.cuda.current_stream().synchronize()
+
+    return [threading.Thread(target=record)]
+
+
+def collectives_under(
+    where: Rank, threads: Callable[[Rank, threading.Event], list[threading.Thread]], times: int
+) -> None:
+    """Many of all kinds, with random delays, beside such threads; without an allocation here."""
+    shared, own = random.Random(7), random.Random(where.rank)
+    n = where.size
+    data, parts, out = (
+        where.full(0, 300_000),
+        where.full(0, 300_000 * n),
+        where.full(0, 300_000 * n),
+    )
+    wrong = torch.zeros((), dtype=torch.int64, device=where.device)
+    stop = threading.Event()
+    started = threads(where, stop) if where.on_gpu else []
+    for thread in started:
+        thread.start()
+    try:
+        for value in range(1, times + 1):
+            count = shared.choice((1, 1000, 65_536, 300_000))
+            kind, later = shared.randrange(4), shared.random() < 0.5
+            one, all_of_it, joined = data[:count], parts[: count * n], out[: count * n]
+            one.fill_(value + where.rank)
+            all_of_it.fill_(value + where.rank)
+            want: float = n * value + n * (n - 1) // 2
+            time.sleep(own.choice((0, 0, 0, 0.001)))
+            if kind == 0:
+                work, result = dist.all_reduce(one, async_op=later), one
+            elif kind == 1:
+                work, result = dist.reduce_scatter_tensor(one, all_of_it, async_op=later), one
+            elif kind == 2:
+                work = dist.all_gather_into_tensor(joined, one, async_op=later)
+                result, want = joined[(n - 1) * count :], value + n - 1
+            else:
+                work = dist.all_to_all_single(joined, all_of_it, async_op=later)
+                result, want = joined[:count], value
+            if work is not None:
+                work.wait()
+            wrong.add_(result[-1] != want)
+    finally:
+        stop.set()
+        for thread in started:
+            thread.join()
+    assert int(wrong) == 0, int(wrong)
+
+
+def disturbed(where: Rank) -> None:
+    collectives_under(where, disturb, 400 * SCALE)
+
+
+def beside_graphs(where: Rank) -> None:
+    collectives_under(where, lambda *_: [], 40)  # kernels are loaded before
+    collectives_under(where, record_graphs, 400 * SCALE)
+
+
+def own_threads() -> list[str]:
+    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    return sorted(name for name in names if name.startswith("hetccl"))
+
+
+def window_bytes() -> int:
+    """Of the windows that this process has pinned with others."""
+    channel = 1100 << 10  # of the same memory, for the channel itself
+    spans = [
+        line.split()[0].split("-")
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/memfd:hetccl" in line
+    ]
+    return sum(max(0, int(end, 16) - int(begin, 16) - channel) for begin, end in spans)
+
+
+def many_groups(where: Rank) -> None:
+    groups, threads = [], []
+    for _ in range(64):
+        groups.append(dist.new_group())
+        tensor = where.full(where.rank + 1, 100_000)
+        dist.all_reduce(tensor, group=groups[-1])
+        assert (tensor == where.size * (where.size + 1) // 2).all()
+        threads.append(own_threads())
+    assert threads[-1] == threads[1], (threads[1], threads[-1])
+    # And 64 MiB of the device's pool are 256.
+    assert window_bytes() < 192 << 20, window_bytes() >> 20
+    tensors = [where.full(where.rank + 1, 300_000) for _ in groups]
+    works = [
+        dist.all_reduce(tensor, group=group, async_op=True)
+        for tensor, group in zip(tensors, groups, strict=True)
+    ]
+    for work, tensor in zip(works, tensors, strict=True):
+        assert work is not None
+        work.wait()
+        assert (tensor == where.size * (where.size + 1) // 2).all()
+
+
+HOSTILE = [disturbed, beside_graphs]
+GROUPS = [many_groups]
