@@ -124,9 +124,13 @@ std::optional<Failure> Communicator::enqueue(const Launch& call, hetcclStream_t 
 
 bool Communicator::is_capturing(hetcclStream_t stream) {
   if (forked()) return false;
-  const std::lock_guard lock(mutex_);
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    comm = comm_;
+  }
   int capturing = 0;
-  return comm_ != nullptr && hetcclCommIsCapturing(comm_, stream, &capturing) == hetcclSuccess &&
+  return comm != nullptr && hetcclCommIsCapturing(comm, stream, &capturing) == hetcclSuccess &&
          capturing != 0;
 }
 

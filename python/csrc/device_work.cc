@@ -33,6 +33,7 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     const auto& part = static_cast<const DeviceWork&>(*member);
     marks_.insert(marks_.end(), part.marks_.begin(), part.marks_.end());
     reaches_host_ = reaches_host_ || part.reaches_host_;
+    captured_ = captured_ || part.captured_;
     launched_ = true;
   }
   if (!operation_.launches.empty()) {
@@ -43,8 +44,9 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
                       ": a tensor of host memory cannot be part of a CUDA graph");
     if (stream != current) Mark(current).block(stream);
     enqueue(timeout, stream);
-    // The caller's stream orders what it does next with these tensors; those of a graph are its
-    // own.
+    // The caller's stream orders what it does next with these tensors. Those of a graph are held by
+    // whoever allocates for it: nobody waits for what has run.
+    if (captured_ && stream != current) keep_for(stream);
     if ((stream == current && !reaches_host_) || captured_) let_go();
   }
   if (recordFunctionEndCallback_) {
@@ -61,6 +63,8 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
       continue;
     }
     if (launched_) mark(stream);
+    // A graph ends with all streams joined that it has taken up.
+    if (captured_) Mark(stream).block(streams_->current());
     const std::exception_ptr error = error_of(*failure);
     finish(error);
     std::rethrow_exception(error);
@@ -75,6 +79,14 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
   operation_.copies = std::move(operation_.host_copies);
   reaches_host_ = !operation_.copies.empty();
   mark(stream);
+}
+
+void DeviceWork::keep_for(const c10::Stream& stream) const {
+  for (const Tensors* tensors : {&operation_.inputs, &operation_.outputs, &operation_.staging}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.defined() && tensor.numel() > 0) tensor.record_stream(stream);
+    }
+  }
 }
 
 void DeviceWork::mark(const c10::Stream& stream) {

@@ -30,6 +30,8 @@ class DeviceWork final : public HetcclWork {
   [[nodiscard]] std::function<void()> until_reached() const override;
   void enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream);
   void mark(const c10::Stream& stream);
+  /// Their memory is not given to others before `stream` has come to this point.
+  void keep_for(const c10::Stream& stream) const;
 
   const std::shared_ptr<DeviceStreams> streams_;
   Marks marks_;

@@ -192,6 +192,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work, void* native_stream);
   Result<bool> is_captured(const Work& work, void* native_stream);
+  [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
   [[nodiscard]] bool is_small(const Program& program, const Signature& signature) const;

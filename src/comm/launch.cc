@@ -59,9 +59,9 @@ Status Communicator::complete(const Ticket& ticket) {
 
 Result<bool> Communicator::is_capturing(void* native_stream) {
   HETCCL_TRY(check_ready());
-  std::lock_guard lock(launch_mutex_);
   if (waits(native_stream)) return false;
-  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  // Not `stream_for`'s: a launch that blocks has its lock.
+  HETCCL_ASSIGN(const auto stream, device_->wrap_stream(native_stream));
   return device_->is_capturing(*stream);
 }
 
@@ -72,13 +72,20 @@ Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
   auto stream = stream_for(native_stream);
   // What is wrong with a stream is for enqueueing to say: other ranks count on this one.
   if (!stream.ok() || !device_->is_capturing(**stream)) return false;
-  if (work.collective != nullptr && topology().clusters().size() == 1) return true;
+  if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;
   return error(
       Code::InvalidUsage,
       "rank %d: %s: its stream records a graph, which can only hold collectives (not "
       "messages, of which gather, scatter and all-to-all consist) of a communicator of one "
       "cluster; call it outside the graph",
       rank(), work.text().c_str());
+}
+
+bool Communicator::is_device_work_alone(const Signature& signature) const {
+  if (topology().clusters().size() > 1 || plan::is_pairwise(signature.collective)) return false;
+  // Without kernels the host multiplies what a rank alone has.
+  const bool kernels = (device_->capabilities() & device::kKernels) != 0;
+  return n_ranks() > 1 || kernels || signature.op != RedOp::PreMulSum;
 }
 
 Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream) {

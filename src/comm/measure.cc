@@ -36,7 +36,7 @@ Status Communicator::measure() {
     measured.insert(measured.end(), list.value().begin(), list.value().end());
   }
   measured_ = std::move(measured);
-  chooser_.emplace(topology(), measured_);
+  chooser_.emplace(topology(), measured_, runtime_.config().deterministic);
   return {};
 }
 

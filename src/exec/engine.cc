@@ -69,6 +69,11 @@ void Engine::notify(bool at_once) {
   work_.fetch_add(1, std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
   wake_thread();
+  if (!at_once || !lingers_.load(std::memory_order_seq_cst)) return;
+  {
+    std::lock_guard lock(mutex_);
+  }
+  idle_.notify_one();
 }
 
 void Engine::exclusively(const std::function<void()>& change) {
@@ -132,6 +137,12 @@ void Engine::arm(bool on) {
   for (auto* driven : driven_) set(driven->shm_source());
 }
 
+bool Engine::silent() const {
+  return poll_only_ || std::any_of(driven_.begin(), driven_.end(), [](Driven* driven) {
+           return driven->active() && driven->silent();
+         });
+}
+
 void Engine::sleep(TimePoint deadline) {
   pollfd fds[8];
   nfds_t n = 0;
@@ -141,10 +152,7 @@ void Engine::sleep(TimePoint deadline) {
       fds[n++] = {transport->poll_fd(), POLLIN, 0};
   }
   auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
-  const bool silent = std::any_of(driven_.begin(), driven_.end(), [](Driven* driven) {
-    return driven->active() && driven->silent();
-  });
-  if (poll_only_ || silent) time = std::min<Duration>(time, kPollOnlySleep);
+  if (silent()) time = std::min<Duration>(time, kPollOnlySleep);
   const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};
   if (ppoll(fds, n, &timeout, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) waker_->drain();
 }
@@ -161,7 +169,7 @@ void Engine::drive(Check done, void* context, TimePoint deadline) {
     }
     if (now_ >= deadline) return;
     idle_since = std::min(idle_since, now_);
-    if (now_ - idle_since < (poll_only_ ? kSilentSpin : kSpin)) {
+    if (now_ - idle_since < (silent() ? kSilentSpin : kSpin)) {
       if (now_ - idle_since >= kEager) sched_yield();
       continue;
     }
@@ -245,8 +253,10 @@ void Engine::run() {
     };
     idle_.wait(lock, called);
     waits_.store(false, std::memory_order_relaxed);
+    lingers_.store(true, std::memory_order_seq_cst);
     idle_.wait_for(lock, kGrace,
                    [&] { return !wanted() || stop_.load() || hurried_.exchange(false); });
+    lingers_.store(false, std::memory_order_relaxed);
     idle_.wait(lock, called);
     waits_.store(false, std::memory_order_relaxed);
   }

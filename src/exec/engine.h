@@ -76,6 +76,7 @@ class Engine {
   void wake_thread();  // unless a caller drives
   void wake_queued();
   [[nodiscard]] bool active();
+  [[nodiscard]] bool silent() const;
 
   const Clock& clock_;
   TimePoint now_{};  // of the last drive_once
@@ -95,7 +96,8 @@ class Engine {
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> waits_{false};     // the engine's thread does, for somebody to notify it
-  std::atomic<bool> hurried_{false};   // by such a notice
+  std::atomic<bool> lingers_{false};   // it does, for a caller to take the wheel
+  std::atomic<bool> hurried_{false};   // by a notice that nobody comes
   std::atomic<uint64_t> work_{0};      // counts notify calls
   std::atomic<uint64_t> released_{0};  // counts how often the wheel was given up
   std::atomic<bool> stop_{false};

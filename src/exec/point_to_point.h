@@ -104,7 +104,9 @@ class PointToPoint final : public Driven {
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override { return in_flight_.load() > 0; }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
-  [[nodiscard]] bool silent() const override { return false; }
+  [[nodiscard]] bool silent() const override {
+    return (options_.device->capabilities() & device::kCooperative) == 0;
+  }
 
  private:
   // One message on its way, in pieces: of each the device copies what transports cannot reach.

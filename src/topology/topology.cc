@@ -12,6 +12,7 @@ namespace {
 
 // Every pair of clusters has a Link, so their number is bounded.
 constexpr int64_t kPage = 4096;
+constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
 constexpr size_t kMaxClusters = 1024;
 constexpr size_t kMaxRanks = 65'536;
 
@@ -146,8 +147,9 @@ bool Topology::same_host(int rank_a, int rank_b) const {
 
 int64_t Topology::window(int rank_a, int rank_b) const {
   if (!same_host(rank_a, rank_b) || cluster_of(rank_a) == cluster_of(rank_b)) return 0;
-  return std::min(window_shares_[static_cast<size_t>(rank_a)],
-                  window_shares_[static_cast<size_t>(rank_b)]);
+  const int64_t bytes = std::min(window_shares_[static_cast<size_t>(rank_a)],
+                                 window_shares_[static_cast<size_t>(rank_b)]);
+  return bytes < kLeastWindow ? 0 : bytes;
 }
 
 }  // namespace hetccl::topology

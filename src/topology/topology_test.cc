@@ -114,16 +114,18 @@ TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
 TEST_CASE("ranks of one host share equal parts of what they pin with those of other clusters") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "y"),
                                  info(3, "b", "y"), info(4, "a", "x"), info(5, "a", "z")};
-  for (auto& one : infos) one.window_bytes = 1'000'000;
-  infos[1].window_bytes = 600'000;
+  for (auto& one : infos) one.window_bytes = 10'000'000;
+  infos[1].window_bytes = 6'000'000;
   infos[5].window_bytes = 0;  // of memory that hosts reach
   const Topology topology = built(infos);
-  CHECK(topology.window(0, 1) == 299'008);  // whole pages
-  CHECK(topology.window(1, 0) == 299'008);
-  CHECK(topology.window(0, 2) == 499'712);
+  CHECK(topology.window(0, 1) == 2'998'272);  // whole pages
+  CHECK(topology.window(1, 0) == 2'998'272);
+  CHECK(topology.window(0, 2) == 4'997'120);
   CHECK(topology.window(0, 4) == 0);  // one cluster
   CHECK(topology.window(0, 3) == 0);  // two hosts
   CHECK(topology.window(0, 5) == 0);
+  infos[1].window_bytes = 2'000'000;  // two halves, of no use
+  CHECK(built(infos).window(0, 1) == 0);
 }
 
 TEST_CASE("ranks that are not their own place are named") {

@@ -20,8 +20,10 @@ struct Candidate {
 /// Immutable; `choose` costs a few additions for each cluster, and allocates nothing.
 class Chooser {
  public:
-  Chooser(const topology::Topology& topology, const std::vector<topology::Measurement>& measured)
-      : model_(topology, measured) {}
+  /// As CostModel.
+  Chooser(const topology::Topology& topology, const std::vector<topology::Measurement>& measured,
+          bool deterministic = false)
+      : model_(topology, measured, deterministic) {}
 
   /// How a call with blocks of `count` elements is to go; `spec.shape` is not looked at.
   [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type) const;

@@ -55,6 +55,11 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   CHECK(slices(16 * mib) == 7);
   CHECK(slices(64 * mib) == 16);
   CHECK(slices(256 * mib) == 64);
+  const Chooser deterministic(topology, {}, true);
+  const auto fixed = [&] {
+    return deterministic.choose({Collective::AllReduce}, 16 * mib, DataType::Int8).choice;
+  };
+  CHECK(fixed().slice_bytes == mib);  // as of hosts
   // Messages fit into a quarter of the window.
   for (auto& info : infos) info.window_bytes = 5 * static_cast<int64_t>(mib);
   topology = topology::Topology::build(infos).value();

@@ -58,6 +58,7 @@ LinkCost cost_of(const topology::Link& link, const Measurement& measured,
 
 /// Bytes of the memory that the clusters' devices share, pair by pair; 0: they go through hosts.
 int64_t window_of(const topology::Link& link, const Topology& topology) {
+  if (link.kind != "shm") return 0;
   const auto first = [&](int cluster) {
     return topology.clusters()[static_cast<size_t>(cluster)].ranks.front();
   };
@@ -84,7 +85,8 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
 
 }  // namespace
 
-CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured)
+CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured,
+                     bool deterministic)
     : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
@@ -99,7 +101,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   for (const auto& link : topology.links()) {
     const auto known = classes.find({link.kind, link.mbps});
     LinkCost cost = known != classes.end() ? known->second : guess_of(link);
-    if (const int64_t window = window_of(link, topology); window > 0) {
+    if (const int64_t window = window_of(link, topology); window > 0 && !deterministic) {
       cost.bandwidth = kWindowBandwidth;
       const auto bytes = static_cast<uint64_t>(window);
       window_ = window_ == 0 ? bytes : std::min(window_, bytes);

@@ -27,7 +27,9 @@ struct Load {
 class CostModel {
  public:
   /// `measured` may be empty: then constants, and the bandwidths that ranks have published.
-  CostModel(const topology::Topology& topology, const std::vector<topology::Measurement>& measured);
+  /// `deterministic`: windows do not count, of which one communicator has more than the next.
+  CostModel(const topology::Topology& topology, const std::vector<topology::Measurement>& measured,
+            bool deterministic);
 
   [[nodiscard]] Load load(const plan::Spec& spec) const;
   /// Seconds for blocks of `bytes` in `slices` pieces that follow each other from hop to hop.

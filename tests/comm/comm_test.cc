@@ -222,8 +222,13 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       CHECK(captured.ok() == !apart);
       if (apart) CHECK(captured.status().message().find("outside the graph") != std::string::npos);
       if (!apart) CHECK(result() == 4);
-      const hetccl::exec::Message message{.send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
+      const hetccl::exec::Message message{
+          .send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
       CHECK(comm.start({&message, 1}, stream->native()).status().code() == Code::InvalidUsage);
+      const hetccl::Signature all{Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 100};
+      CHECK(comm.start({all, memory, static_cast<float*>(memory) + 500}, stream->native())
+                .status()
+                .code() == Code::InvalidUsage);
       device.set_capturing(false);
       CHECK(sum(3).ok());
       CHECK(result() == 6);

@@ -48,13 +48,16 @@ def record_graphs(where: Rank, stop: threading.Event) -> list[threading.Thread]:
     def record() -> None:
         torch.cuda.set_device(where.device)
         data = torch.zeros(1000, device=where.device)
-        while not stop.is_set():
+        recorded = 0
+        while not stop.is_set() or recorded == 0:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="global"):
                 for _ in range(50):
                     data += 1
             graph.replay()
             torch.cuda.current_stream().synchronize()
+            recorded += 1
+        assert (data == 50 * recorded).all()
 
     return [threading.Thread(target=record)]
 
@@ -72,6 +75,8 @@ def collectives_under(
     )
     wrong = torch.zeros((), dtype=torch.int64, device=where.device)
     stop = threading.Event()
+    failures: list[BaseException] = []
+    threading.excepthook = lambda what: failures.append(what.exc_value or SystemExit())
     started = threads(where, stop) if where.on_gpu else []
     for thread in started:
         thread.start()
@@ -101,6 +106,8 @@ def collectives_under(
         stop.set()
         for thread in started:
             thread.join()
+    if failures:
+        raise failures[0]
     assert int(wrong) == 0, int(wrong)
 
 

@@ -292,10 +292,13 @@ def devices(where: Rank) -> None:
 def graphs(where: Rank) -> None:
     def together(tensor: torch.Tensor, joined: torch.Tensor) -> None:
         dist.all_reduce(tensor)
-        work = dist.all_gather_into_tensor(joined, tensor, async_op=True)
+        parts = [torch.empty_like(tensor) for _ in range(where.size)]
+        work = dist.all_gather(parts, tensor + 0, async_op=True)  # what it reads, nobody else has
+        other = torch.full_like(tensor, 99)
         assert work is not None
         work.wait()
-        joined += 1
+        torch.cat(parts, out=joined)
+        joined += 1 + 0 * other[0]
 
     tensor, joined = where.full(1, 1000), where.full(0, 1000 * where.size)
     together(tensor, joined)
@@ -312,6 +315,17 @@ def graphs(where: Rank) -> None:
     elif where.on_gpu:
         with raises(RuntimeError, "outside the graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             dist.all_reduce(tensor)
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            with raises(RuntimeError, "outside the graph"):
+                dist.all_reduce(tensor, async_op=True)
+            tensor.add_(1)
+    if where.on_gpu:
+        out = where.full(0, where.size)
+        every = where.full(1, where.size)
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            with raises(RuntimeError, "outside the graph"):
+                dist.all_to_all_single(out, every)
+            tensor.add_(1)
     tensor.fill_(1)
     dist.all_reduce(tensor)
     assert (tensor == where.size).all()

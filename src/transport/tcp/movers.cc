@@ -54,7 +54,10 @@ void Movers::run(Poller& poller) const {
     }
     const TimePoint now = steady_clock().now();
     idle_since = std::min(idle_since, now);
-    if (now - idle_since < kSpin) continue;
+    if (now - idle_since < kSpin) {
+      std::this_thread::yield();
+      continue;
+    }
     pollfd readable{poller.fd(), POLLIN, 0};
     ::poll(&readable, 1, -1);
   }

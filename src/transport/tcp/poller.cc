@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <thread>
 
 namespace hetccl::transport::tcp {
 
@@ -31,6 +32,8 @@ Result<std::unique_ptr<Poller>> Poller::create() {
 bool Poller::progress() {
   const bool rung = rung_.load(std::memory_order_acquire);
   if (!rung && watched_.load(std::memory_order_acquire) == 0) return false;
+  // Mutexes are not fair, and who asks without end would have it always.
+  if (pauses_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   std::lock_guard lock(mutex_);
   size_t budget = kProgressBudget;
   bool moved = rung && answer(&budget);
@@ -49,13 +52,12 @@ bool Poller::progress() {
   return moved;
 }
 
-// Who rings sees `rung_` false only after the bell was emptied, and so fills it again.
 bool Poller::answer(size_t* budget) {
-  uint64_t count = 0;
-  (void)!::read(bell_.get(), &count, sizeof count);
-  rung_.store(false, std::memory_order_seq_cst);
   {
-    std::lock_guard lock(kicks_mutex_);
+    std::lock_guard lock(bell_mutex_);
+    uint64_t count = 0;
+    (void)!::read(bell_.get(), &count, sizeof count);
+    rung_.store(false, std::memory_order_seq_cst);
     std::swap(kicks_, taken_);
   }
   for (Kicked* kicked : taken_) kicked->on_kick(budget);
@@ -74,19 +76,22 @@ bool Poller::watch(int fd, uint32_t before, uint32_t events, Watched& watched) {
 }
 
 void Poller::kick(Kicked& kicked) {
-  {
-    std::lock_guard lock(kicks_mutex_);
-    kicks_.push_back(&kicked);
-  }
-  ring();
+  std::lock_guard lock(bell_mutex_);
+  kicks_.push_back(&kicked);
+  ring_locked();
 }
 
 void Poller::forget(const Kicked& kicked) {
-  std::lock_guard lock(kicks_mutex_);
+  std::lock_guard lock(bell_mutex_);
   std::erase(kicks_, &kicked);
 }
 
 void Poller::ring() {
+  std::lock_guard lock(bell_mutex_);
+  ring_locked();
+}
+
+void Poller::ring_locked() {
   if (rung_.exchange(true, std::memory_order_seq_cst)) return;
   const uint64_t one = 1;
   (void)!::write(bell_.get(), &one, sizeof one);

@@ -36,9 +36,23 @@ class Poller {
   bool progress();
   /// Polls readable when `progress` has something to do.
   [[nodiscard]] int fd() const { return epoll_.get(); }
-  /// Held while events and kicks are handled: a channel is created or closed by another thread at
-  /// no other time.
-  std::mutex& mutex() { return mutex_; }
+  /// Held where a channel is created or closed: no events or kicks are handled meanwhile.
+  class Pause {
+   public:
+    explicit Pause(Poller& poller) : poller_(poller) {
+      poller_.pauses_.fetch_add(1, std::memory_order_seq_cst);
+      poller_.mutex_.lock();
+    }
+    ~Pause() {
+      poller_.pauses_.fetch_sub(1, std::memory_order_seq_cst);
+      poller_.mutex_.unlock();
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Poller& poller_;
+  };
 
   /// Has epoll tell `watched` of `events` of `fd`, which it told of `before`; 0: of none. A system
   /// error in errno where that fails.
@@ -46,7 +60,7 @@ class Poller {
 
   /// Its thread calls `kicked.on_kick` soon. Thread-safe, as is `ring`.
   void kick(Kicked& kicked);
-  /// No longer. With the mutex held.
+  /// No longer. During a pause.
   void forget(const Kicked& kicked);
   /// Its thread looks at what it waits for.
   void ring();
@@ -55,12 +69,15 @@ class Poller {
   Poller(Fd epoll, Fd bell) : epoll_(std::move(epoll)), bell_(std::move(bell)) {}
   bool answer(size_t* budget);
 
+  void ring_locked();
+
   const Fd epoll_, bell_;
-  std::mutex mutex_;
+  std::mutex mutex_;             // held while events and kicks are handled
+  std::atomic<int> pauses_{0};   // threads that want it, or have it, for a pause
   std::atomic<int> watched_{0};  // descriptors: asking about none takes no system call
-  std::atomic<bool> rung_{false};
   size_t turn_ = 0;
-  std::mutex kicks_mutex_;
+  std::mutex bell_mutex_;          // of what follows, and of what the bell holds
+  std::atomic<bool> rung_{false};  // as the bell is
   std::vector<Kicked*> kicks_, taken_;
 };
 

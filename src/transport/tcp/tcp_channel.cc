@@ -50,7 +50,7 @@ Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net
   HETCCL_TRY(movers->start());
   std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(wires), std::move(movers)));
   for (const auto& share : channel->shares_) {
-    std::lock_guard lock(share->poller.mutex());
+    const Poller::Pause pause(share->poller);
     channel->watch_all(*share);
   }
   if (channel->failed()) return channel->status_;
@@ -64,7 +64,7 @@ TcpChannel::~TcpChannel() {
 void TcpChannel::close() {
   record(error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_));
   for (const auto& share : shares_) {
-    std::lock_guard lock(share->poller.mutex());
+    const Poller::Pause pause(share->poller);
     share->poller.forget(*share);
     forget(*share);
   }

@@ -5,7 +5,7 @@
 //
 // The streams are shared out among the engine's driver, which posts, and the transport's movers. A
 // stream belongs to one of them for ever; what all of them touch is the two lists of messages. The
-// driver writes the first piece by itself, and kicks movers for the others.
+// driver begins to write at once, and kicks movers where there is more than a piece.
 #pragma once
 
 #include <atomic>
