@@ -30,8 +30,8 @@ def disturb(where: Rank, stop: threading.Event) -> list[threading.Thread]:
     def register() -> None:
         memory = torch.empty(16 << 20, dtype=torch.uint8)
         while not stop.is_set():
-            assert not torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), len(memory), 0)
-            assert not torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+            assert int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), len(memory), 0)) == 0
+            assert int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())) == 0
 
     def load_kernels() -> None:
         for call, dtype in itertools.product(calls, (torch.float32, torch.float16, torch.float64)):
