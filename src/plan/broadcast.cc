@@ -1,6 +1,9 @@
 // Broadcast over clusters, (C-1)S across them. `chain` passes from cluster to cluster, from the
 // root's: border ranks forward what they received themselves, before their own cluster has it.
 // `star` goes from the root to all clusters in one hop.
+#include <algorithm>
+#include <utility>
+
 #include "plan/collectives.h"
 #include "plan/path.h"
 
@@ -23,14 +26,48 @@ Deps broadcast_from_root(Builder& b) {
                  .shards = {{b.local_rank(root), {send}, {Buffer::Output}}}})};
 }
 
+/// Whether one flow fills the cluster's way to others.
+bool has_single_flow(const Builder& b, int c) {
+  const auto& links = b.topology().links();
+  return b.cluster(c).single_flow &&
+         std::none_of(links.begin(), links.end(), [&](const topology::Link& link) {
+           return link.kind == "shm" && (link.a == c || link.b == c);
+         });
+}
+
+/// Who carries which part in each cluster of a chain. A card does not serve its flows evenly for
+/// long, and a cluster in the middle can pass on a slice only when all of it is there: so where one
+/// flow fills every card, there is one, from the root through ranks that exchange data anyway.
+std::vector<Cut> cuts_of_chain(const Builder& b, std::span<const int> chain) {
+  std::vector<Cut> cuts;
+  for (const int c : chain) cuts.push_back(cut_line(kWholeLine, b.cluster(c).shares));
+  const auto& border = b.cluster(chain.front()).border;
+  const auto root = std::find(border.begin(), border.end(), b.local_rank(b.spec().root));
+  if (chain.size() < 3 || root == border.end() ||
+      !std::all_of(chain.begin(), chain.end(), [&](int c) { return has_single_flow(b, c); }))
+    return cuts;
+  auto holder = static_cast<uint32_t>(root - border.begin());
+  for (size_t hop = 0; hop < chain.size(); ++hop) {
+    const Cut all = std::exchange(cuts[hop], {{holder, {}}});
+    if (hop + 1 == chain.size()) break;
+    for (const Overlap& o : overlay(all, cuts[hop + 1])) {
+      if (all[o.a_index].holder != holder) continue;
+      holder = cuts[hop + 1][o.b_index].holder;
+      break;
+    }
+  }
+  return cuts;
+}
+
 }  // namespace
 
 RankPlan plan_broadcast_chain(Builder b) {
   const std::vector<int> chain = b.chain();
+  const std::vector<Cut> cuts = cuts_of_chain(b, chain);
   const Deps inside = broadcast_from_root(b);
   const bool is_root = b.rank() == b.spec().root;
   const Buffer source = is_root ? Buffer::Input : Buffer::Output;
-  pass_along(b, chain, kWholeLine, is_root ? Deps{} : inside,
+  pass_along(b, chain, cuts, is_root ? Deps{} : inside,
              [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
                b.send(message, to, stage, region_of(source, piece), ready);
              });

@@ -35,6 +35,7 @@ class Builder {
   [[nodiscard]] int cluster() const { return cluster_; }
   [[nodiscard]] int n_ranks() const { return topology_.n_ranks(); }
   [[nodiscard]] int n_clusters() const { return static_cast<int>(topology_.clusters().size()); }
+  [[nodiscard]] const topology::Topology& topology() const { return topology_; }
   [[nodiscard]] const topology::Cluster& cluster(int c) const {
     return topology_.clusters()[static_cast<size_t>(c)];
   }

@@ -2,14 +2,14 @@
 
 namespace hetccl::plan {
 
-void pass_along(Builder& b, std::span<const int> path, std::span<const uint32_t> line,
-                const Deps& ready, const SendPiece& send) {
-  Cut held = cut_line(line, b.cluster(path.front()).shares);
+void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts, const Deps& ready,
+                const SendPiece& send) {
+  Cut held = cuts.front();
   std::vector<Deps> arrived(held.size(), ready);  // per entry of `held`, where this rank holds it
   for (size_t hop = 0; hop + 1 < path.size(); ++hop) {
     const auto stage = static_cast<uint16_t>(hop);
     const int c = path[hop], d = path[hop + 1];
-    Cut next = cut_line(line, b.cluster(d).shares);
+    Cut next = cuts[hop + 1];
     std::vector<Deps> arriving(next.size());
     for (const Overlap& o : overlay(held, next)) {
       const uint32_t message = b.next_message();

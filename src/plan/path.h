@@ -12,10 +12,10 @@ namespace hetccl::plan {
 using SendPiece = std::function<void(uint32_t message, int to, uint16_t stage, const Piece& piece,
                                      const Deps& ready)>;
 
-/// Passes the blocks of `line` along the clusters of `path`, a stage for each hop: border ranks
-/// send on what they received themselves, and broadcast it inside. In the first cluster, whose own
-/// ranks have it, it is complete after `ready`.
-void pass_along(Builder& b, std::span<const int> path, std::span<const uint32_t> line,
-                const Deps& ready, const SendPiece& send);
+/// Passes a line along the clusters of `path`, of each of which `cuts` says who carries what, a
+/// stage for each hop: who carries a piece sends on what it received itself, and broadcasts it
+/// inside. In the first cluster, whose own ranks have it, it is complete after `ready`.
+void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts, const Deps& ready,
+                const SendPiece& send);
 
 }  // namespace hetccl::plan

@@ -12,6 +12,7 @@ namespace hetccl::topology {
 namespace {
 
 constexpr uint32_t kMaxShare = 16;
+constexpr int64_t kSingleFlowMbps = 10'000;
 // Weights are scaled to at most this, so that the comparisons below fit into 64 bits.
 constexpr uint64_t kScale = 1024;
 
@@ -63,6 +64,40 @@ uint32_t rounded(uint64_t weight, uint64_t scale, uint64_t largest) {
   return static_cast<uint32_t>((2 * weight * scale + largest) / (2 * largest));
 }
 
+/// Whether one flow fills what all border ranks have: one core moves more than such a card.
+bool is_single_flow(const Cluster& cluster, const std::vector<RankInfo>& infos) {
+  const auto users = users_of_nics(cluster, infos);
+  const int64_t mbps = card_mbps(info_of(cluster, cluster.border.front(), infos));
+  return users.size() == 1 && users.begin()->second == cluster.border.size() && mbps > 0 &&
+         mbps <= kSingleFlowMbps;
+}
+
+/// The ranks nearest to a NIC, and their shares.
+void find_carriers(Cluster& cluster, const std::vector<RankInfo>& infos) {
+  std::vector<int> distances;
+  for (size_t p = 0; p < cluster.ranks.size(); ++p) {
+    const Nic* nic = best_nic(info_of(cluster, static_cast<int>(p), infos));
+    distances.push_back(nic == nullptr ? INT_MAX : nic->distance);
+  }
+  const int nearest = *std::min_element(distances.begin(), distances.end());
+  for (size_t p = 0; p < distances.size(); ++p) {
+    if (distances[p] == nearest) cluster.border.push_back(static_cast<int>(p));
+  }
+  const std::vector<uint64_t> weights = bandwidths(cluster, infos);
+  if (weights.empty()) {
+    cluster.shares.assign(cluster.border.size(), 1);
+    return;
+  }
+  const std::vector<uint32_t> shares = small_shares(weights);
+  std::vector<int> carriers;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i] == 0) continue;
+    carriers.push_back(cluster.border[i]);
+    cluster.shares.push_back(shares[i]);
+  }
+  cluster.border = std::move(carriers);
+}
+
 }  // namespace
 
 int64_t card_mbps(const RankInfo& info) {
@@ -98,28 +133,8 @@ std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights) {
 }
 
 void find_border(Cluster& cluster, const std::vector<RankInfo>& infos) {
-  std::vector<int> distances;
-  for (size_t p = 0; p < cluster.ranks.size(); ++p) {
-    const Nic* nic = best_nic(info_of(cluster, static_cast<int>(p), infos));
-    distances.push_back(nic == nullptr ? INT_MAX : nic->distance);
-  }
-  const int nearest = *std::min_element(distances.begin(), distances.end());
-  for (size_t p = 0; p < distances.size(); ++p) {
-    if (distances[p] == nearest) cluster.border.push_back(static_cast<int>(p));
-  }
-  const std::vector<uint64_t> weights = bandwidths(cluster, infos);
-  if (weights.empty()) {
-    cluster.shares.assign(cluster.border.size(), 1);
-    return;
-  }
-  const std::vector<uint32_t> shares = small_shares(weights);
-  std::vector<int> carriers;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    if (shares[i] == 0) continue;
-    carriers.push_back(cluster.border[i]);
-    cluster.shares.push_back(shares[i]);
-  }
-  cluster.border = std::move(carriers);
+  find_carriers(cluster, infos);
+  cluster.single_flow = is_single_flow(cluster, infos);
 }
 
 int64_t border_mbps(const Cluster& cluster, const std::vector<RankInfo>& infos) {

@@ -7,7 +7,7 @@
 
 namespace hetccl::topology {
 
-/// Fills in `border` and `shares` of a cluster whose `ranks` are known.
+/// Fills in `border`, `shares` and `single_flow` of a cluster whose `ranks` are known.
 void find_border(Cluster& cluster, const std::vector<RankInfo>& infos);
 
 /// The sum over the NICs that the border ranks use, each NIC once; 0 when one is unknown.

@@ -50,7 +50,8 @@ struct Cluster {
       border;  ///< positions in `ranks` of those nearest to a NIC, ascending; never empty
   std::vector<uint32_t>
       shares;  ///< per border rank, its part of the cluster's bandwidth (small integers, gcd 1)
-  bool kernels = true;  ///< of all ranks
+  bool kernels = true;       ///< of all ranks
+  bool single_flow = false;  ///< its border ranks share one card, which one flow fills
   bool operator==(const Cluster&) const = default;
 };
 

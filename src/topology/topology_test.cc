@@ -111,6 +111,20 @@ TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
   CHECK(topology.links()[2] == Link{1, 2, "tcp", 1000});
 }
 
+TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "b")};
+  CHECK(built(infos).clusters()[0].single_flow);
+  infos[1].nics = {{"eth1", "", 1000, 0}};  // two cards
+  CHECK_FALSE(built(infos).clusters()[0].single_flow);
+  infos[0].nics = infos[1].nics = {{"eth0", "", 25'000, 0}};
+  CHECK_FALSE(built(infos).clusters()[0].single_flow);
+  infos[0].nics = infos[1].nics = {{"eth0", "", 0, 0}};  // unknown
+  CHECK_FALSE(built(infos).clusters()[0].single_flow);
+  infos[0].nics = infos[1].nics = {};
+  CHECK_FALSE(built(infos).clusters()[0].single_flow);
+  CHECK(built(infos).clusters()[1].single_flow);
+}
+
 TEST_CASE("ranks of one host share equal parts of what they pin with those of other clusters") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "y"),
                                  info(3, "b", "y"), info(4, "a", "x"), info(5, "a", "z")};

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <barrier>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -24,7 +23,6 @@ struct Job::Rank {
   std::shared_ptr<comm::Communicator> communicator;
   device::Device* device = nullptr;
   std::unique_ptr<device::Stream> stream;
-  std::vector<void*> memory;
 
   [[nodiscard]] bool on_gpu() const { return place.device != "host"; }
   [[nodiscard]] void* native() const { return on_gpu() ? stream->native() : nullptr; }
@@ -117,7 +115,6 @@ Job::~Job() {
       [](Rank& rank) {
         const Status status = rank.communicator == nullptr ? Status() : rank.communicator->finish();
         rank.communicator.reset();
-        for (void* memory : rank.memory) rank.device->free(memory);
         return status.message();
       },
       wrong);
@@ -143,35 +140,6 @@ std::string Job::run(const Case& test) {
   std::string wrong;
   on_all([&](Rank& rank) { return rank.run(test, inputs); }, wrong);
   return wrong.empty() ? "" : test.text() + ": " + wrong;
-}
-
-double Job::time(const std::vector<CollectiveArguments>& calls, int times) {
-  std::barrier together(n());
-  std::vector<double> seconds(ranks_.size());
-  std::string wrong;
-  on_all(
-      [&](Rank& rank) {
-        const auto index = static_cast<size_t>(rank.number);
-        together.arrive_and_wait();
-        const TimePoint start = steady_clock().now();
-        Status status;
-        for (int i = 0; i < times && status.ok(); ++i) {
-          status = rank.communicator->call(calls[index], rank.native());
-        }
-        if (status.ok()) status = rank.wait();
-        const auto took = std::chrono::duration<double>(steady_clock().now() - start);
-        seconds[index] = took.count() / times;
-        return status.message();
-      },
-      wrong);
-  REQUIRE(wrong == "");
-  return *std::max_element(seconds.begin(), seconds.end());
-}
-
-void* Job::allocate(int rank, size_t bytes) {
-  Rank& owner = *ranks_[static_cast<size_t>(rank)];
-  owner.memory.push_back(owner.device->allocate(bytes).value());
-  return owner.memory.back();
 }
 
 }  // namespace hetccl::gpu_tests

@@ -27,11 +27,6 @@ class Job {
   [[nodiscard]] int n() const { return static_cast<int>(ranks_.size()); }
   /// Runs `test` on all ranks, each in its device's memory; "" or what was wrong.
   std::string run(const fake::Case& test);
-  /// All ranks at once; each enqueues `call` (by rank, with its memory) `times`, then waits.
-  /// Returns the slowest rank's seconds for one.
-  double time(const std::vector<comm::CollectiveArguments>& calls, int times);
-  /// Memory of the rank's device, freed with the job.
-  void* allocate(int rank, size_t bytes);
 
  private:
   struct Rank;

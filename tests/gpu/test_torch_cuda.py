@@ -433,12 +433,15 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         lost = [len(devices) - 1]
         made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
-        made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
-        made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
+        if name in ("two", "apart", "mixed"):
+            made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
+        if name == "apart":
+            made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
         if len(devices) > 1:
             made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)
             made[f"{name}-abort"] = lambda: run([abort], devices, labels, bind)
+        if name in ("shared", "apart", "mixed"):  # they wait for a deadline
             made[f"{name}-missing"] = lambda: run([miss], devices, labels, bind)
         if "cpu" not in devices:
             made[f"{name}-exit"] = lambda: leave(devices, labels)
