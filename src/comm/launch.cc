@@ -59,19 +59,13 @@ Status Communicator::complete(const Ticket& ticket) {
 
 Result<bool> Communicator::is_capturing(void* native_stream) {
   HETCCL_TRY(check_ready());
-  if (waits(native_stream)) return false;
-  // Not `stream_for`'s: a launch that blocks has its lock.
-  HETCCL_ASSIGN(const auto stream, device_->wrap_stream(native_stream));
-  return device_->is_capturing(*stream);
+  return !waits(native_stream) && device_->is_capturing(native_stream);
 }
 
-// With launch_mutex_ held. What a graph cannot hold is refused before any rank counts on it: it
+// What a graph cannot hold is refused before any rank counts on it: it
 // would run later, or again, without the messages that the progress engine moves.
 Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
-  if (waits(native_stream)) return false;
-  auto stream = stream_for(native_stream);
-  // What is wrong with a stream is for enqueueing to say: other ranks count on this one.
-  if (!stream.ok() || !device_->is_capturing(**stream)) return false;
+  if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
   if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;
   return error(
       Code::InvalidUsage,

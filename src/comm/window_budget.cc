@@ -1,7 +1,5 @@
 #include "comm/window_budget.h"
 
-#include <algorithm>
-
 namespace hetccl::comm {
 namespace {
 

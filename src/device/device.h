@@ -90,9 +90,10 @@ class Device {
   /// A Stream for the user's own native stream (not owned). Null is InvalidArgument without
   /// kDefaultStream.
   virtual Result<std::unique_ptr<Stream>> wrap_stream(void* native) = 0;
-  /// Whether what is enqueued on it becomes part of a graph, to run later or more than once.
-  virtual bool is_capturing(Stream& stream) {
-    static_cast<void>(stream);
+  /// Whether what is enqueued on a native stream becomes part of a graph, to run later or more than
+  /// once.
+  virtual bool is_capturing(void* native) {
+    static_cast<void>(native);
     return false;
   }
   virtual Result<std::unique_ptr<Event>> create_event() = 0;

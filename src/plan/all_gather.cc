@@ -68,9 +68,7 @@ RankPlan plan_all_gather_ring(Builder b) {
   for (int origin = 0; origin < n_clusters; ++origin) {
     std::vector<int> path;
     for (int hop = 0; hop < n_clusters; ++hop) path.push_back((origin + hop) % n_clusters);
-    std::vector<Cut> cuts;
-    for (const int c : path) cuts.push_back(cut_line(b.line_of(origin), b.cluster(c).shares));
-    pass_along(b, path, cuts, inside,
+    pass_along(b, path, cuts_by_shares(b, path, b.line_of(origin)), inside,
                [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
                     const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
   }

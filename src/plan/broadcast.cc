@@ -39,8 +39,7 @@ bool has_single_flow(const Builder& b, int c) {
 /// long, and a cluster in the middle can pass on a slice only when all of it is there: so where one
 /// flow fills every card, there is one, from the root through ranks that exchange data anyway.
 std::vector<Cut> cuts_of_chain(const Builder& b, std::span<const int> chain) {
-  std::vector<Cut> cuts;
-  for (const int c : chain) cuts.push_back(cut_line(kWholeLine, b.cluster(c).shares));
+  std::vector<Cut> cuts = cuts_by_shares(b, chain, kWholeLine);
   const auto& border = b.cluster(chain.front()).border;
   const auto root = std::find(border.begin(), border.end(), b.local_rank(b.spec().root));
   if (chain.size() < 3 || root == border.end() ||
@@ -63,11 +62,10 @@ std::vector<Cut> cuts_of_chain(const Builder& b, std::span<const int> chain) {
 
 RankPlan plan_broadcast_chain(Builder b) {
   const std::vector<int> chain = b.chain();
-  const std::vector<Cut> cuts = cuts_of_chain(b, chain);
   const Deps inside = broadcast_from_root(b);
   const bool is_root = b.rank() == b.spec().root;
   const Buffer source = is_root ? Buffer::Input : Buffer::Output;
-  pass_along(b, chain, cuts, is_root ? Deps{} : inside,
+  pass_along(b, chain, cuts_of_chain(b, chain), is_root ? Deps{} : inside,
              [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
                b.send(message, to, stage, region_of(source, piece), ready);
              });

@@ -168,7 +168,7 @@ class FakeDeviceImpl : public FakeDevice {
     return {};
   }
   bool progress() override { return false; }
-  bool is_capturing(Stream& /*stream*/) override { return capturing_.load(); }
+  bool is_capturing(void* /*native*/) override { return capturing_.load(); }
   void set_capturing(bool capturing) override { capturing_.store(capturing); }
 
   void upload(void* device_memory, const void* host, size_t bytes) override {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from cuda_ranks import Rank
+from cuda_ranks import Rank, total
 
 SCALE = int(os.environ.get("HETCCL_TEST_SCALE", "1"))
 
@@ -142,7 +142,7 @@ def many_groups(where: Rank) -> None:
         groups.append(dist.new_group())
         tensor = where.full(where.rank + 1, 100_000)
         dist.all_reduce(tensor, group=groups[-1])
-        assert (tensor == where.size * (where.size + 1) // 2).all()
+        assert (tensor == total(where)).all()
         threads.append(own_threads())
     assert threads[-1] == threads[1], (threads[1], threads[-1])
     # And 64 MiB of the device's pool are 256.
@@ -155,7 +155,7 @@ def many_groups(where: Rank) -> None:
     for work, tensor in zip(works, tensors, strict=True):
         assert work is not None
         work.wait()
-        assert (tensor == where.size * (where.size + 1) // 2).all()
+        assert (tensor == total(where)).all()
 
 
 HOSTILE = [disturbed, beside_graphs]

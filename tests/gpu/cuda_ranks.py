@@ -67,6 +67,11 @@ class Rank:
         return torch.full(shape, value, dtype=dtype, device=self.device)
 
 
+def total(where: Rank) -> int:
+    """The sum of all ranks, counted from 1."""
+    return where.size * (where.size + 1) // 2
+
+
 def join(where: Rank, name: str, bind: bool) -> None:
     """Makes the default process group. `bind`: with device_id on ranks that have a GPU."""
     import hetccl  # noqa: F401

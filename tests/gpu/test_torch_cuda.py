@@ -19,15 +19,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from cuda_load import GROUPS, HOSTILE
-from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, vanish
+from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total, vanish
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
 COUNTS = (0, 1, 1000, 300_007)
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.float64)
-
-
-def total(where: Rank) -> int:
-    return where.size * (where.size + 1) // 2
 
 
 def reductions(where: Rank) -> None:

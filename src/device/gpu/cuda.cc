@@ -142,18 +142,10 @@ void set_apart(const Driver& driver, std::function<int(Arguments...)>& call) {
 }
 
 void set_apart_from_graphs(const Driver& driver, Api& api) {
-  set_apart(driver, api.allocate);
-  set_apart(driver, api.free);
-  set_apart(driver, api.allocate_pinned);
-  set_apart(driver, api.free_pinned);
-  set_apart(driver, api.pin);
-  set_apart(driver, api.unpin);
-  set_apart(driver, api.create_stream);
-  set_apart(driver, api.destroy_stream);
-  set_apart(driver, api.create_event);
-  set_apart(driver, api.destroy_event);
-  set_apart(driver, api.load_module);
-  set_apart(driver, api.unload_module);
+  const auto all = [&](auto&... calls) { (set_apart(driver, calls), ...); };
+  all(api.allocate, api.free, api.allocate_pinned, api.free_pinned, api.pin, api.unpin,
+      api.create_stream, api.destroy_stream, api.create_event, api.destroy_event, api.load_module,
+      api.unload_module);
 }
 
 }  // namespace

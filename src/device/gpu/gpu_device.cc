@@ -160,10 +160,10 @@ class TableDevice : public GpuDevice {
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
     return std::unique_ptr<Stream>(std::make_unique<GpuStream>(context_, native, false));
   }
-  bool is_capturing(Stream& stream) override {
+  bool is_capturing(void* native) override {
     const Current current = context_.current();
     int capturing = 0;
-    return api_.is_capturing(stream.native(), &capturing) == 0 && capturing != 0;
+    return api_.is_capturing(native, &capturing) == 0 && capturing != 0;
   }
   Result<std::unique_ptr<Event>> create_event() override {
     const Current current = context_.current();

@@ -36,7 +36,8 @@ bool Poller::progress() {
   if (pauses_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   std::lock_guard lock(mutex_);
   size_t budget = kProgressBudget;
-  bool moved = rung && answer(&budget);
+  if (rung) answer(&budget);
+  bool moved = rung;
   std::array<epoll_event, 64> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   if (ready <= 0) return moved;
@@ -52,7 +53,7 @@ bool Poller::progress() {
   return moved;
 }
 
-bool Poller::answer(size_t* budget) {
+void Poller::answer(size_t* budget) {
   {
     std::lock_guard lock(bell_mutex_);
     uint64_t count = 0;
@@ -62,7 +63,6 @@ bool Poller::answer(size_t* budget) {
   }
   for (Kicked* kicked : taken_) kicked->on_kick(budget);
   taken_.clear();
-  return true;
 }
 
 bool Poller::watch(int fd, uint32_t before, uint32_t events, Watched& watched) {

@@ -67,7 +67,7 @@ class Poller {
 
  private:
   Poller(Fd epoll, Fd bell) : epoll_(std::move(epoll)), bell_(std::move(bell)) {}
-  bool answer(size_t* budget);
+  void answer(size_t* budget);
 
   void ring_locked();
 
