@@ -12,88 +12,44 @@ a value is wrong, not when hetccl is slow. Needs torch and the hetccl package, n
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
-import select
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from gpu_contender import (
+    NCCL_SHARED_MEMORY,
+    NCCL_SOCKETS,
+    Answer,
+    Contender,
+    ContenderError,
+    Job,
+    halves,
+    job,
+    print_table,
+    ratio,
+    refuse_without_settings,
+    slowest,
+    text,
+)
 
 WORKER = Path(__file__).parent / "gpu_worker.py"
 COLLECTIVES = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
 SIZES = ("4K", "64K", "1M", "16M", "64M", "256M")
 WARM_UPS = 2
 LONGEST = 0.15  # seconds of calls in a row: there are fewer of what is slow
-ANSWER_SECONDS = 20.0
-END_SECONDS = 10.0
-GRACE_SECONDS = 3.0  # for what other ranks say of one that failed
-LEAD_SECONDS = 0.003  # from a command to the moment when all ranks start
 PROBE_BYTES = 256 << 20
 PROBE_ROUNDS = 5
 COPIES = 5
 STREAMS = (1, 4)
 ROUND_TRIPS = 2000
-
-SAFETY = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
-EVERYBODY = {
-    "MASTER_ADDR": "127.0.0.1",
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "HETCCL_SOCKET_IFNAME": "=lo",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-}
-NCCL_SHARED_MEMORY = {"NCCL_P2P_DISABLE": "1"}
-NCCL_SOCKETS = {
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_MNNVL_ENABLE": "0",  # NVLink between hosts
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_NTHREADS": "4",
-    "NCCL_NSOCKS_PERTHREAD": "4",
-}
-# What tells layouts apart is not taken from the environment.
-OWN = {"HETCCL_CLUSTER", "HETCCL_SHM", "NCCL_HOSTID", *NCCL_SHARED_MEMORY, *NCCL_SOCKETS}
-
-Answer = dict[str, Any]
 Cell = tuple[str, int]  # a collective and its bytes
-
-
-class ContenderError(Exception):
-    """A contender cannot go on."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A set of processes that share a role: a device each, and each one's environment."""
-
-    role: str
-    devices: tuple[str, ...]
-    env: tuple[dict[str, str], ...]
-
-
-def job(
-    role: str,
-    devices: Sequence[str],
-    env: dict[str, str] | None = None,
-    label: str = "",
-    labels: str = "",
-) -> Job:
-    """With `env` for all, and the variable `label` set to each one's letter of `labels`."""
-    own = [{label: letter} for letter in labels] if label else [{}] * len(devices)
-    return Job(role, tuple(devices), tuple({**(env or {}), **mine} for mine in own))
 
 
 @dataclass(frozen=True)
@@ -139,148 +95,19 @@ def two_clusters(devices: Sequence[str]) -> list[Layout]:
     ]
 
 
-def halves(count: int) -> str:
-    """A label for each rank: A in the first half, B in the second."""
-    return "A" * (count // 2) + "B" * (count - count // 2)
-
-
-PORTS = itertools.count(29500)
-
-
-def free_port() -> int:
-    """One that nobody has, and that no other call returns."""
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError
-
-
 @dataclass
-class Contender:
-    """A job's processes, a pipe to and from each, and what they measured."""
+class Measuring(Contender):
+    """A contender and what it measured."""
 
-    layout: str
-    job: Job
-    failure: str = ""
     cells: dict[Cell, list[Answer]] = field(default_factory=dict)
-    facts: Answer = field(default_factory=dict)
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-    logs: list[Any] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """Who it is, in messages."""
-        return f"{self.layout}: {self.job.role}"
-
-    def start(self, most_bytes: int) -> None:
-        """Starts the processes; each answers once when it is ready."""
-        kept = {name: value for name, value in os.environ.items() if name not in OWN}
-        port, size = str(free_port()), str(len(self.job.devices))
-        for rank, (device, own) in enumerate(zip(self.job.devices, self.job.env, strict=True)):
-            argv = [sys.executable, str(WORKER), "--role", self.job.role, "--device", device]
-            argv += ["--bytes", str(most_bytes)]
-            env = {"MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": size}
-            env["LOCAL_RANK"] = env["RANK"]
-            env = {**kept, **EVERYBODY, **env, **own}
-            log = tempfile.TemporaryFile("w+")  # noqa: SIM115
-            pipe = subprocess.PIPE
-            self.processes.append(
-                subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, stderr=log, text=True)
-            )
-            self.logs.append(log)
-
-    def ask(self, seconds: float = ANSWER_SECONDS, **command: Any) -> list[Answer]:
-        """What each process answers to a command. Raises ContenderError."""
-        line = json.dumps(command) + "\n"
-        for process in self.processes:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it has died: its answer is the pipe's end
-                process.stdin.write(line)
-                process.stdin.flush()
-        return self.answers(command["do"], seconds)
-
-    def answers(self, what: str, seconds: float) -> list[Answer]:
-        """One answer of each process, all within so many seconds. Raises ContenderError."""
-        deadline = time.monotonic() + seconds
-        pending: dict[Any, int] = {each.stdout: rank for rank, each in enumerate(self.processes)}
-        got: dict[int, Answer] = {}
-        errors: list[str] = []
-        while pending and (left := deadline - time.monotonic()) > 0:
-            for pipe in select.select(list(pending), [], [], left)[0]:
-                rank = pending.pop(pipe)
-                line = pipe.readline()
-                got[rank] = json.loads(line) if line else {"error": f"died.\n{self.log(rank)}"}
-                if "error" in got[rank]:
-                    errors.append(f"rank {rank}: {got[rank]['error'].strip()}")
-                    deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-        late = "while another failed" if errors else f"within {seconds:.0f} s"
-        errors += [f"rank {rank}: no answer {late}" for rank in pending.values()]
-        if errors:
-            raise ContenderError("\n  ".join([f"{what}:", *errors]))
-        return [answer for _, answer in sorted(got.items())]
-
-    def log(self, rank: int) -> str:
-        """The end of what a process has printed."""
-        self.logs[rank].seek(0)
-        return "".join(self.logs[rank].readlines()[-15:])
-
-    def fail(self, why: str) -> None:
-        """Says so, once, and ends it."""
-        self.failure = why
-        print(f"FAILED  {self.name}: {why}", flush=True)
-        self.kill()
-
-    def attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """What `step` returns; None where it, or something before it, failed."""
-        if self.failure:
-            return None
-        try:
-            return step(*arguments)
-        except ContenderError as error:
-            self.fail(str(error))
-            return None
-
-    def end(self) -> None:
-        """Has the processes leave in order; they are gone afterwards in any case."""
-
-        def leave() -> None:
-            self.ask(END_SECONDS, do="end")
-            deadline = time.monotonic() + END_SECONDS
-            for rank, process in enumerate(self.processes):
-                try:
-                    status = process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    raise ContenderError(f"end: rank {rank} does not exit") from None
-                if status != 0:
-                    raise ContenderError(f"end: rank {rank} exits with {status}\n{self.log(rank)}")
-
-        self.attempt(leave)
-        self.kill()
-
-    def kill(self) -> None:
-        """Ends what still runs."""
-        for process in self.processes:
-            process.kill()
-        for process in self.processes:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                print(f"{self.name}: process {process.pid} cannot be killed", flush=True)
 
     def measure(self, cell: Cell, times: int, each: bool) -> Answer:
         """One measurement: the slowest rank's seconds, and all ranks' CPU."""
-        at = time.monotonic() + LEAD_SECONDS
         collective, size = cell
-        got = self.ask(
-            do="measure", collective=collective, bytes=size, times=times, at=at, each=each
+        got = self.ask_at_once(
+            do="measure", collective=collective, bytes=size, times=times, each=each
         )
-        worst = {key: max(answer[key] for answer in got) for key in got[0]}
-        return {**worst, "cpu": sum(answer["cpu"] for answer in got), "times": times}
+        return {**slowest(got), "cpu": sum(answer["cpu"] for answer in got), "times": times}
 
     def check(self, cell: Cell) -> None:
         """Raises ContenderError where a rank gets a wrong value."""
@@ -302,7 +129,7 @@ def calls(size: int, seconds: float) -> int:
     return max(1, min(wanted, int(LONGEST / max(seconds, 1e-9))))
 
 
-def measure_cell(contenders: Sequence[Contender], cell: Cell, repeats: int, each: bool) -> None:
+def measure_cell(contenders: Sequence[Measuring], cell: Cell, repeats: int, each: bool) -> None:
     """Checks and measures a collective, one contender after the other, round after round."""
     rounds: dict[str, list[Answer]] = {contender.name: [] for contender in contenders}
     times = {contender.name: 1 for contender in contenders}
@@ -321,14 +148,13 @@ def measure_cell(contenders: Sequence[Contender], cell: Cell, repeats: int, each
             contender.cells[cell] = rounds[contender.name]
 
 
-def measure_probe(probe: Contender) -> Answer:
+def measure_probe(probe: Measuring) -> Answer:
     """Median GB/s each way of copies, or of TCP streams and a round trip's microseconds."""
 
     def median(do: str, **arguments: Any) -> float:
         worst: list[float] = []
         for _ in range(1 + PROBE_ROUNDS):
-            at = time.monotonic() + LEAD_SECONDS
-            worst.append(max(a["seconds"] for a in probe.ask(do=do, at=at, **arguments)))
+            worst.append(slowest(probe.ask_at_once(do=do, **arguments))["seconds"])
         return statistics.median(worst[1:])
 
     if probe.job.role == "copies":
@@ -360,7 +186,7 @@ class Measured:
     """A layout's results."""
 
     layout: Layout
-    contenders: list[Contender]
+    contenders: list[Measuring]
     sizes: list[int]
     probed: Answer = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
@@ -435,18 +261,6 @@ class Measured:
         return {"layout": self.layout.title, "probed": self.probed, "contenders": ran}
 
 
-def ratio(theirs: float | None, ours: float | None) -> float | None:
-    """Where both were measured."""
-    return theirs / ours if theirs and ours else None
-
-
-def text(number: float | None) -> str:
-    """A cell: three digits or more."""
-    if number is None:
-        return "-"
-    return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
-
-
 def text_of(size: int) -> str:
     """4096 is "4 KiB"."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
@@ -464,19 +278,7 @@ def size_of(said: str) -> int:
     return size
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> None:
-    """Columns of equal width, the first `words` of them to the left."""
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    for line in lines:
-        cells = [
-            cell.ljust(width) if index < words else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  " + "  ".join(cells).rstrip())
-
-
-def measure_layout(layout: Layout, started: Sequence[Contender], options: Any) -> Measured:
+def measure_layout(layout: Layout, started: Sequence[Measuring], options: Any) -> Measured:
     """All cells, smallest buffers first, until the layout's time is up."""
     measured = Measured(layout, [c for c in started if c.job in layout.jobs], options.bytes)
     deadline = time.monotonic() + options.timeout
@@ -499,12 +301,12 @@ def measure_layout(layout: Layout, started: Sequence[Contender], options: Any) -
     return measured
 
 
-def start_all(contenders: Sequence[Contender], options: argparse.Namespace) -> None:
+def start_all(contenders: Sequence[Measuring], options: argparse.Namespace) -> None:
     """All layouts' processes at once, since to load torch takes long; they sleep until asked."""
     begun = time.monotonic()
     for contender in contenders:
         probe = contender.job.role in ("copies", "loopback")
-        contender.start(PROBE_BYTES if probe else options.bytes[-1])
+        contender.start(WORKER, "--bytes", str(PROBE_BYTES if probe else options.bytes[-1]))
     for contender in contenders:
         left = max(1.0, begun + options.timeout - time.monotonic())
         answers = contender.attempt(contender.answers, "start", left)
@@ -518,7 +320,7 @@ def run(layouts: Sequence[Layout], options: argparse.Namespace) -> int:
     """Measures and shows one layout after the other; how many contenders failed."""
     begun = time.monotonic()
     made = [
-        [Contender(layout.title, job) for job in (*layout.jobs, layout.probe) if job]
+        [Measuring(layout.title, job) for job in (*layout.jobs, layout.probe) if job]
         for layout in layouts
     ]
     everybody = list(itertools.chain(*made))
@@ -558,13 +360,6 @@ def arguments() -> argparse.Namespace:
     if options.repeats < 1 or options.ranks < 2:
         parser.error("there is at least 1 repeat, and there are at least 2 ranks")
     return options
-
-
-def refuse_without_settings() -> None:
-    """NVLink multicast can take the GPUs of a shared host out of service."""
-    for name, value in SAFETY.items():
-        if os.environ.get(name) != value:
-            sys.exit(f"gpu.py: refuses to start without {name}={value} in the environment")
 
 
 def count_gpus() -> int:

@@ -42,18 +42,24 @@ def wait_until(moment: float) -> None:
         pass
 
 
+def join_group(options: argparse.Namespace) -> torch.device:
+    """Makes the default process group of the backend that is this process's role."""
+    device = torch.device(options.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if options.role == "hetccl":
+        import hetccl  # noqa: F401
+    bound: dict[str, Any] = {"device_id": device} if options.role == "nccl" else {}
+    dist.init_process_group(options.role, timeout=PATIENCE, **bound)
+    return device
+
+
 class Collectives:
     """A rank of a backend. `bytes` is the larger buffer of a collective: the whole one."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.device = torch.device(options.device)
+        self.device = join_group(options)
         self.on_gpu = self.device.type == "cuda"
-        if self.on_gpu:
-            torch.cuda.set_device(self.device)
-        if options.role == "hetccl":
-            import hetccl  # noqa: F401
-        bound: dict[str, Any] = {"device_id": self.device} if options.role == "nccl" else {}
-        dist.init_process_group(options.role, timeout=PATIENCE, **bound)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         # All sizes are views of these, so that no call is the first on its memory.
         self.whole = torch.zeros(options.bytes // 4, device=self.device)
@@ -289,14 +295,8 @@ def private_stdout() -> int:
     return answers
 
 
-def main() -> int:
-    """Serves the parent until it says "end" or is gone."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    backends = ("hetccl", "nccl", "gloo")
-    parser.add_argument("--role", choices=(*backends, "copies", "loopback"), required=True)
-    parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
-    parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
-    options = parser.parse_args()
+def serve(make: Callable[[argparse.Namespace], Any], options: argparse.Namespace) -> int:
+    """Does what the parent asks of `make(options)` until it says "end" or is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a hang ends with the parent
     answers = private_stdout()
 
@@ -304,9 +304,8 @@ def main() -> int:
         os.write(answers, json.dumps(answer).encode() + b"\n")
 
     torch.set_num_threads(1)
-    roles: dict[str, Callable[[argparse.Namespace], Any]] = {"copies": Copies, "loopback": Loopback}
     try:
-        role = roles.get(options.role, Collectives)(options)
+        role = make(options)
         say(role.ready())
         for line in sys.stdin:
             command = json.loads(line)
@@ -319,6 +318,23 @@ def main() -> int:
         # At once: others may be waiting in a collective that this process will not join.
         os._exit(1)
     return 0
+
+
+def arguments(*others: str) -> argparse.ArgumentParser:
+    """The command line: roles are the backends, and others."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--role", choices=("hetccl", "nccl", "gloo", *others), required=True)
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
+    return parser
+
+
+def main() -> int:
+    """A backend, or one of two probes."""
+    parser = arguments("copies", "loopback")
+    parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
+    options = parser.parse_args()
+    roles: dict[str, Callable[[argparse.Namespace], Any]] = {"copies": Copies, "loopback": Loopback}
+    return serve(roles.get(options.role, Collectives), options)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <optional>
 #include <variant>
 
+#include "base/crew.h"
 #include "base/log.h"
 #include "base/report_file.h"
 
@@ -110,6 +111,10 @@ constexpr std::array kRows = {
         IntegerRange{&Config::gpu_blocks, 0, 65'535}},
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
+    Row{{"HETCCL_HOST_THREADS", "integer", "0",
+         "threads that copy and reduce large messages of a rank of the host, the progress engine's "
+         "included; 0: its part of half of the cores, at most 8"},
+        IntegerRange{&Config::host_threads, 0, Crew::kMaxThreads}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
          "milliseconds that all ranks have to join a communicator"},
         IntegerRange{&Config::init_timeout_ms, 1, kDayMs}},

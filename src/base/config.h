@@ -27,6 +27,7 @@ struct Config {
   int64_t liveness_ms = 5'000;  ///< HETCCL_LIVENESS_MS: silence after which a rank counts as lost
   int64_t tcp_streams = 0;      ///< HETCCL_TCP_STREAMS: sockets per channel; 0 lets hetccl choose
   int64_t tcp_threads = -1;     ///< HETCCL_TCP_THREADS: that move streams; -1 lets hetccl choose
+  int64_t host_threads = 0;     ///< HETCCL_HOST_THREADS: 0 lets hetccl choose
   int64_t slice_bytes = 0;      ///< HETCCL_SLICE_BYTES: 0 lets hetccl choose
   int64_t depth = 0;            ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
   bool deterministic = false;   ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement

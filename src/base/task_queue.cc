@@ -3,6 +3,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/crew.h"
+#include "base/reduce.h"
+
 namespace hetccl {
 
 namespace {
@@ -32,10 +35,10 @@ struct TaskQueue::State {
   Chunk* spare = nullptr;
 };
 
-TaskQueue::TaskQueue() : TaskQueue(identity, nullptr) {}
+TaskQueue::TaskQueue(Crew* crew) : TaskQueue(identity, nullptr, crew) {}
 
-TaskQueue::TaskQueue(AddressMap map, void* context)
-    : map_(map), map_context_(context), state_(std::make_unique<State>()) {
+TaskQueue::TaskQueue(AddressMap map, void* context, Crew* crew)
+    : map_(map), map_context_(context), crew_(crew), state_(std::make_unique<State>()) {
   state_->head = state_->tail = new Chunk;
 }
 
@@ -84,6 +87,21 @@ uint64_t TaskQueue::pushed() const {
 
 uint64_t TaskQueue::finished() const {
   return state_->popped.load(std::memory_order_acquire);
+}
+
+size_t TaskQueue::piece_bytes() const {
+  return crew_ != nullptr ? kPieceBytes * static_cast<size_t>(crew_->threads()) : kPieceBytes;
+}
+
+void TaskQueue::copy(void* dst, const void* src, size_t bytes, Caching caching) const {
+  if (crew_ != nullptr) return crew_->copy(dst, src, bytes, caching);
+  hetccl::copy(dst, src, bytes, caching);
+}
+
+void TaskQueue::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
+                       RedOp op, uint32_t divisor, const Factor* factors) const {
+  if (crew_ != nullptr) return crew_->reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
+  hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
 }
 
 bool TaskQueue::poll() {

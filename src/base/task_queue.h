@@ -11,11 +11,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/copy.h"
+#include "base/types.h"
+
 namespace hetccl {
+
+class Crew;
 
 enum class TaskState {
   Pending,   ///< waits for something outside: poll again later
-  Advanced,  ///< did a bounded piece of work (about 1 MiB at most) and has more to do
+  Advanced,  ///< did a bounded piece of work (`TaskQueue::piece_bytes`) and has more to do
   Done,
 };
 
@@ -29,8 +34,10 @@ class TaskQueue {
   /// threads can.
   using AddressMap = void* (*)(void* context, const void* device_address);
 
-  TaskQueue();
-  TaskQueue(AddressMap map, void* context);
+  TaskQueue() : TaskQueue(nullptr) {}
+  /// `crew` (may be null) helps with large copies and reductions; it outlives the queue.
+  explicit TaskQueue(Crew* crew);
+  TaskQueue(AddressMap map, void* context, Crew* crew = nullptr);
   ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
@@ -60,6 +67,16 @@ class TaskQueue {
     return static_cast<T*>(map_(map_context_, device_address));
   }
 
+  /// What one poll of a task may copy, so that one thread can drive many queues: so much for each
+  /// thread of the crew.
+  static constexpr size_t kPieceBytes = size_t{1} << 20;
+  [[nodiscard]] size_t piece_bytes() const;
+  /// As hetccl::copy and reduce (base/copy.h, base/reduce.h), of host addresses, with the crew's
+  /// help.
+  void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
+  void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
+              uint32_t divisor, const Factor* factors) const;
+
  private:
   struct Slot {
     alignas(std::max_align_t) std::byte storage[kTaskBytes];
@@ -73,6 +90,7 @@ class TaskQueue {
   mutable std::mutex mutex_;
   AddressMap map_;
   void* map_context_;
+  Crew* crew_;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -149,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open_parts(const bootstrap::UniqueId& id);
   Status join(const bootstrap::UniqueId& id);
   Status exchange_cards();
+  void share_cores();
   Status connect_clusters();
   Status open_cluster();
   exec::ExecutorOptions executor_options();

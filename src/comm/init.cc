@@ -143,20 +143,32 @@ Status Communicator::exchange_cards() {
   HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
   HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
                                  options_.cluster));
-  if (runtime_.transport("shm") != nullptr) window_share_ = runtime_.windows().take(*device_);
+  mine.info.shared_memory = runtime_.transport("shm") != nullptr;
+  if (mine.info.shared_memory) window_share_ = runtime_.windows().take(*device_);
   mine.info.window_bytes = static_cast<int64_t>(window_share_.bytes());
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
   HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
+  share_cores();
   return {};
 }
 
-// Devices of one host whose memory is their own meet in memory that both reach: now, since pinning
-// may wait for the device.
+void Communicator::share_cores() {
+  const auto& infos = topology().infos();
+  const topology::RankInfo& mine = infos[static_cast<size_t>(rank())];
+  if (!mine.host_access) return;
+  const auto shares = [&](const topology::RankInfo& info) {
+    return info.host_access && info.host == mine.host;
+  };
+  runtime_.share_cores(static_cast<int>(std::count_if(infos.begin(), infos.end(), shares)));
+}
+
+// A device whose memory is its own meets others of its host in memory that both reach: now, since
+// pinning may wait for the device.
 Status Communicator::connect_clusters() {
-  size_t pinned = 0;
+  size_t kept = 0;
   for (const int peer : plan::peers(rank(), topology())) {
     const auto wanted = static_cast<size_t>(topology().window(rank(), peer));
     HETCCL_ASSIGN(channels_[peer],
@@ -165,9 +177,9 @@ Status Communicator::connect_clusters() {
     const auto window = channels_[peer]->window();
     if (window.empty()) continue;
     HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, window, rank() < peer));
-    pinned += window.size();
+    kept += window.size();
   }
-  window_share_.keep(pinned);
+  window_share_.keep(kept);
   return {};
 }
 
@@ -225,6 +237,7 @@ Status Communicator::open_executor() {
   options.tracer = tracer_.get();
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
+  options.windows = !windows_.empty();
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });

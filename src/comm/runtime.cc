@@ -1,5 +1,8 @@
 #include "comm/runtime.h"
 
+#include <algorithm>
+
+#include "base/cores.h"
 #include "base/json.h"
 #include "ccl/host/host_library.h"
 #include "comm/probe.h"
@@ -29,6 +32,12 @@ Runtime::~Runtime() {
   engine_.reset();
 }
 
+void Runtime::share_cores(int n_ranks) {
+  if (config_.host_threads > 0) return;
+  // Half of them: the other half is for transports, other ranks' GPUs, and the user.
+  crew_->limit(usable_cores() / 2 / std::max(n_ranks, 1));
+}
+
 Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
                                                  std::unique_ptr<device::Device> device) {
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(config)));
@@ -37,8 +46,11 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
 }
 
 Status Runtime::open(std::unique_ptr<device::Device> device) {
-  device_ = device != nullptr ? std::move(device) : device::make_host_device();
-  library_ = ccl::make_host_library();
+  crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
+                                                          : Crew::kMaxThreads);
+  share_cores(1);
+  device_ = device != nullptr ? std::move(device) : device::make_host_device(crew_);
+  library_ = ccl::make_host_library(crew_);
   HETCCL_ASSIGN(engine_, exec::Engine::create(steady_clock()));
   HETCCL_ASSIGN(auto tcp, transport::make_tcp_transport(config_, log_));
   transports_.push_back(std::move(tcp));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/crew.h"
 #include "base/log.h"
 #include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
@@ -53,6 +54,8 @@ class Runtime {
   };
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
   [[nodiscard]] WindowBudget& windows() { return windows_; }
+  /// So many ranks of the host have its cores to share.
+  void share_cores(int n_ranks);
   /// Counts the operators that users of all communicators have made.
   std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }
   /// A stream of the host device for the user; the handle is what collectives take.
@@ -76,6 +79,7 @@ class Runtime {
 
   Config config_;
   Log log_;
+  std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<ccl::Library> library_;
   Gpus gpus_;

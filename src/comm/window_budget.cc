@@ -11,7 +11,6 @@ constexpr size_t kLeast = size_t{1} << 20U;     // less is of no use
 
 WindowBudget::Share WindowBudget::take(const device::Device& device) {
   Share share;
-  if ((device.capabilities() & device::kHostAccessible) != 0) return share;
   std::lock_guard lock(mutex_);
   size_t& taken = taken_[&device];
   const size_t part = (kBudget - taken) / kPart;

@@ -1,4 +1,4 @@
-// How much memory a process pins for windows (exec/window.h), over all its communicators.
+// How much memory a process has for windows (exec/window.h), over all its communicators.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class WindowBudget {
   };
 
   /// A part of what is left for this device: the first communicators have much, hundreds have
-  /// something. None of memory that hosts reach.
+  /// something.
   Share take(const device::Device& device);
 
  private:

@@ -3,6 +3,7 @@
 #include "exec/executor.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace hetccl::exec {
 namespace {
@@ -29,6 +30,7 @@ void Executor::connect(const Peer& peer) {
     lane.use(peer.channel);
     known = true;
   }
+  assert(peer.window == nullptr || out_stream_ != nullptr);
   if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window});
   if (known) return;
   lanes_.emplace_back(peer, true);
@@ -47,7 +49,7 @@ Status Executor::open() {
   auto& device = *options_.device;
   HETCCL_ASSIGN(ccl_stream_, device.create_stream());
   HETCCL_ASSIGN(work_stream_, device.create_stream());
-  if (staged_) {
+  if (staged_ || options_.windows) {
     HETCCL_ASSIGN(out_stream_, device.create_stream());
     HETCCL_ASSIGN(in_stream_, device.create_stream());
   }
@@ -59,6 +61,13 @@ Status Executor::open() {
 bool Executor::full() const {
   return launched_.load(std::memory_order_relaxed) - retired_.load(std::memory_order_acquire) >=
          kMaxInFlight;
+}
+
+// Others' streams read windows, and ring nobody.
+bool Executor::silent() const {
+  return options_.ccl->shm_source() == nullptr ||
+         std::any_of(windows_.begin(), windows_.end(),
+                     [](const Shared& shared) { return shared.window->unread(); });
 }
 
 bool Executor::poll(TimePoint now) {
@@ -113,7 +122,7 @@ bool Executor::ready(Operation& op, plan::Issue issue) const {
   const uint32_t k = issue.slice;
   const bool reuses = k >= op.n_slots;
   const uint32_t reused = k - op.n_slots + 1;  // slices done that free this slot
-  if (staged_) {
+  if (on_streams(op, issue.step)) {
     const bool send = info.queue == Queue::Send;
     if (op.window_of(issue.step) != nullptr) return !send || op.done_of(issue.step).reached(k + 1);
     if (send) return op.staged_of(issue.step).reached(k + 1);
@@ -160,7 +169,7 @@ bool Executor::complete(Lane& lane) {
     const plan::Issue* entry = entry_at(lane, lane.complete);
     if (entry == nullptr) break;  // cannot be: only what was posted completes
     Operation& op = at(lane.complete.operation);
-    const bool arrived = staged_ && !lane.send;
+    const bool arrived = !lane.send && on_streams(op, entry->step);
     if (lane.send && op.window_of(entry->step) != nullptr) {
       --op.headers;
     } else {

@@ -33,6 +33,8 @@ struct ExecutorOptions {
   Recorder* recorder = nullptr;            ///< may be null
   Tracer* tracer = nullptr;                ///< may be null
   const Departures* departures = nullptr;  ///< may be null
+  /// Some peers share windows with this rank.
+  bool windows = false;
   /// How long after a rank's departure an operation that misses it may still hold up others.
   Duration departure_grace{};
   /// Called where enqueueing may block, once messages can move that it may wait for. May be empty.
@@ -94,7 +96,7 @@ class Executor : public Driven {
     return launched_.load(std::memory_order_acquire) != retired_.load(std::memory_order_acquire);
   }
   [[nodiscard]] ShmSource* shm_source() override { return options_.ccl->shm_source(); }
-  [[nodiscard]] bool silent() const override { return options_.ccl->shm_source() == nullptr; }
+  [[nodiscard]] bool silent() const override;
 
  private:
   // A place in a lane's list of messages, over all operations.
@@ -148,6 +150,12 @@ class Executor : public Driven {
   void give_up(Operation& op, device::Stream& user);
   Result<device::Event*> event_of(uint16_t step, uint32_t slot);
   Result<Operation*> take();
+
+  /// Whether its message goes through this rank's streams: the transport cannot reach the device's
+  /// memory, or both ends share some.
+  [[nodiscard]] bool on_streams(const Operation& op, uint16_t step) const {
+    return staged_ || op.window_of(step) != nullptr;
+  }
 
   // executor.cc
   bool poll_lane(Lane& lane);

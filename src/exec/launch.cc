@@ -183,8 +183,7 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue) {
 Status Executor::enqueue_wire(Operation& op, plan::Issue issue) {
   const StepInfo& info = op.program->steps[issue.step];
   const bool send = info.queue == Queue::Send;
-  if (!staged_) return {};
-
+  if (!on_streams(op, issue.step)) return {};
   HETCCL_TRY(enqueue_waits(op, send ? *out_stream_ : *in_stream_, issue));
   return send ? enqueue_copy_out(op, issue) : enqueue_copy_in(op, issue);
 }

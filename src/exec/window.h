@@ -1,7 +1,7 @@
 // Memory that the devices of two ranks of one host both reach: what one copies out of its device
-// the other copies into its own, and no host touches it. Messages still travel through the channel,
-// with headers alone. Each direction is a ring in which both ends place messages alike, since both
-// send and receive them in the static order.
+// the other copies into its own, and no transport touches it. Messages still travel through the
+// channel, with headers alone. Each direction is a ring in which both ends place messages alike,
+// since both send and receive them in the static order.
 #pragma once
 
 #include <atomic>
@@ -66,6 +66,10 @@ class Window {
   [[nodiscard]] device::Flag& read_here() { return flags()[1]; }
   /// The engine's: carries the counts from end to end. True when one has changed.
   bool exchange();
+  /// Whether there are messages of `out` that the other end has not read, as far as is known.
+  [[nodiscard]] bool unread() const {
+    return flags()[0].word.load(std::memory_order_relaxed) != out.number();
+  }
   /// Ends all waits of device work, and tells the other end.
   void abandon();
   /// Whether the other end has.

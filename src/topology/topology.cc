@@ -43,34 +43,48 @@ std::vector<Link> links_between(const std::vector<Cluster>& clusters,
     mbps.push_back(border_mbps(cluster, infos));
     hosts.push_back(hosts_of(cluster, infos));
   }
+  const bool shared_memory = std::all_of(infos.begin(), infos.end(), [](const RankInfo& info) {
+    return info.shared_memory;  // all ranks agree on it
+  });
   std::vector<Link> links;
   for (size_t a = 0; a < clusters.size(); ++a) {
     for (size_t b = a + 1; b < clusters.size(); ++b) {
-      const bool one_host = hosts[a].size() == 1 && hosts[a] == hosts[b];
-      Link link{static_cast<int>(a), static_cast<int>(b), one_host ? "shm" : "tcp", 0};
-      if (!one_host) link.mbps = std::min(mbps[a], mbps[b]);
+      const bool by_memory = shared_memory && hosts[a].size() == 1 && hosts[a] == hosts[b];
+      Link link{static_cast<int>(a), static_cast<int>(b), by_memory ? "shm" : "tcp", 0};
+      if (!by_memory) link.mbps = std::min(mbps[a], mbps[b]);
       links.push_back(std::move(link));
     }
   }
   return links;
 }
 
-/// Of each rank the part of its pinned memory that is for one of the others on its host which are
-/// in other clusters, and pin memory too.
-std::vector<int64_t> window_shares(const std::vector<RankInfo>& infos,
-                                   const std::vector<int>& cluster_of) {
-  std::map<std::string, int64_t> on_host;
-  std::map<std::pair<std::string, int>, int64_t> in_cluster;
+/// What each rank's window memory gives for one of the others on its host which are in other
+/// clusters and have some too. Where a device has both kinds of partners, each has a half. Ranks
+/// that hosts reach need none between each other.
+std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
+                                        const std::vector<int>& cluster_of) {
+  struct Count {
+    int64_t devices = 0, hosts = 0;
+    void add(const RankInfo& info) { ++(info.host_access ? hosts : devices); }
+  };
+  std::map<std::string, Count> on_host;
+  std::map<std::pair<std::string, int>, Count> in_cluster;
   for (size_t r = 0; r < infos.size(); ++r) {
     if (infos[r].window_bytes == 0) continue;
-    ++on_host[infos[r].host];
-    ++in_cluster[{infos[r].host, cluster_of[r]}];
+    on_host[infos[r].host].add(infos[r]);
+    in_cluster[{infos[r].host, cluster_of[r]}].add(infos[r]);
   }
-  std::vector<int64_t> shares(infos.size());
+  std::vector<WindowShares> shares(infos.size());
   for (size_t r = 0; r < infos.size(); ++r) {
-    if (infos[r].window_bytes == 0) continue;
-    const int64_t others = on_host[infos[r].host] - in_cluster[{infos[r].host, cluster_of[r]}];
-    if (others > 0) shares[r] = infos[r].window_bytes / others / kPage * kPage;
+    const RankInfo& info = infos[r];
+    if (info.window_bytes == 0) continue;
+    const Count& all = on_host[info.host];
+    const Count& own = in_cluster[{info.host, cluster_of[r]}];
+    const int64_t devices = all.devices - own.devices;
+    const int64_t hosts = info.host_access ? 0 : all.hosts - own.hosts;
+    const int64_t bytes = info.window_bytes / (devices > 0 && hosts > 0 ? 2 : 1);
+    if (devices > 0) shares[r].device = bytes / devices / kPage * kPage;
+    if (hosts > 0) shares[r].host = bytes / hosts / kPage * kPage;
   }
   return shares;
 }
@@ -147,8 +161,11 @@ bool Topology::same_host(int rank_a, int rank_b) const {
 
 int64_t Topology::window(int rank_a, int rank_b) const {
   if (!same_host(rank_a, rank_b) || cluster_of(rank_a) == cluster_of(rank_b)) return 0;
-  const int64_t bytes = std::min(window_shares_[static_cast<size_t>(rank_a)],
-                                 window_shares_[static_cast<size_t>(rank_b)]);
+  const auto share = [&](int of, int with) {
+    const WindowShares& shares = window_shares_[static_cast<size_t>(of)];
+    return infos_[static_cast<size_t>(with)].host_access ? shares.host : shares.device;
+  };
+  const int64_t bytes = std::min(share(rank_a, rank_b), share(rank_b, rank_a));
   return bytes < kLeastWindow ? 0 : bytes;
 }
 

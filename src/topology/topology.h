@@ -32,10 +32,11 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;         ///< HETCCL_CLUSTER
-  bool kernels = true;       ///< the device can reduce by itself, outside the vendor's library
-  bool host_access = true;   ///< hosts and transports can touch the device's memory
-  int64_t window_bytes = 0;  ///< pinned for ranks of its host in other clusters, all together
+  std::string label;          ///< HETCCL_CLUSTER
+  bool kernels = true;        ///< the device can reduce by itself, outside the vendor's library
+  bool host_access = true;    ///< hosts and transports can touch the device's memory
+  bool shared_memory = true;  ///< it talks to ranks of its host through memory (HETCCL_SHM)
+  int64_t window_bytes = 0;   ///< shared with ranks of its host in other clusters, all together
   std::vector<Nic> nics;
   bool operator==(const RankInfo&) const = default;
 };
@@ -53,6 +54,13 @@ struct Cluster {
   bool kernels = true;       ///< of all ranks
   bool single_flow = false;  ///< its border ranks share one card, which one flow fills
   bool operator==(const Cluster&) const = default;
+};
+
+/// Bytes of a rank's window memory for one other rank, by that one's kind.
+struct WindowShares {
+  int64_t device = 0;  ///< that hosts do not reach
+  int64_t host = 0;
+  bool operator==(const WindowShares&) const = default;
 };
 
 /// What joins two clusters. `a` < `b`.
@@ -98,8 +106,8 @@ class Topology {
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
-  /// Bytes of the memory that the devices of both ranks reach: an equal part of what each of them
-  /// pins, or 0 where they have none.
+  /// Bytes of the memory that both ranks' devices reach: an equal part of what each of them has, or
+  /// 0 where they have none.
   [[nodiscard]] int64_t window(int rank_a, int rank_b) const;
   bool operator==(const Topology&) const = default;
 
@@ -109,7 +117,7 @@ class Topology {
   std::vector<Link> links_;
   std::vector<Measurement> measured_;
   std::vector<int> cluster_of_, local_rank_;
-  std::vector<int64_t> window_shares_;  // of each rank for another, by rank
+  std::vector<WindowShares> window_shares_;  // by rank
 };
 
 /// Wire form of what one rank has measured.

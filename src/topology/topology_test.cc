@@ -111,6 +111,13 @@ TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
   CHECK(topology.links()[2] == Link{1, 2, "tcp", 1000});
 }
 
+TEST_CASE("ranks of one host without shared memory have a network link") {
+  std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y")};
+  CHECK(built(infos).links()[0].kind == "shm");
+  for (auto& one : infos) one.shared_memory = false;
+  CHECK(built(infos).links()[0].kind == "tcp");
+}
+
 TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "b")};
   CHECK(built(infos).clusters()[0].single_flow);
@@ -125,12 +132,15 @@ TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
   CHECK(built(infos).clusters()[1].single_flow);
 }
 
-TEST_CASE("ranks of one host share equal parts of what they pin with those of other clusters") {
+TEST_CASE("ranks of one host have equal parts of their windows for those of other clusters") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "y"),
                                  info(3, "b", "y"), info(4, "a", "x"), info(5, "a", "z")};
-  for (auto& one : infos) one.window_bytes = 10'000'000;
+  for (auto& one : infos) {
+    one.host_access = false;
+    one.window_bytes = 10'000'000;
+  }
   infos[1].window_bytes = 6'000'000;
-  infos[5].window_bytes = 0;  // of memory that hosts reach
+  infos[5].window_bytes = 0;
   const Topology topology = built(infos);
   CHECK(topology.window(0, 1) == 2'998'272);  // whole pages
   CHECK(topology.window(1, 0) == 2'998'272);
@@ -140,6 +150,18 @@ TEST_CASE("ranks of one host share equal parts of what they pin with those of ot
   CHECK(topology.window(0, 5) == 0);
   infos[1].window_bytes = 2'000'000;  // two halves, of no use
   CHECK(built(infos).window(0, 1) == 0);
+}
+
+TEST_CASE("ranks whose memory hosts reach have windows with devices alone") {
+  std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "z"),
+                                 info(3, "a", "z")};
+  for (auto& one : infos) one.window_bytes = 12 * 4096 * 1000;
+  infos[0].host_access = infos[3].host_access = false;
+  const Topology topology = built(infos);
+  CHECK(topology.window(0, 1) == 3 * 4096 * 1000);  // a half of a half: rank 2 has as much
+  CHECK(topology.window(0, 3) == 6 * 4096 * 1000);  // a half
+  CHECK(topology.window(1, 3) == 6 * 4096 * 1000);  // of rank 1, for two devices
+  CHECK(topology.window(1, 2) == 0);
 }
 
 TEST_CASE("ranks that are not their own place are named") {

@@ -47,7 +47,8 @@ class Channel {
  public:
   virtual ~Channel() = default;
   /// Transfers are started, and complete, in the order posted. Any number may be outstanding;
-  /// posting never blocks and may already move bytes.
+  /// posting never blocks and may already move bytes. Receives that are outstanding together write
+  /// to memory of their own each: several threads may move them.
   virtual void post_send(const Transfer& transfer) = 0;
   virtual void post_recv(const Transfer& transfer) = 0;
   /// How many posted so far have completed: send data may be overwritten, received data read.

@@ -16,9 +16,10 @@ constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alo
 constexpr uint64_t kMaxSlices = 64;                    // of one collective
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
-// Between devices that share a window a slice costs the host so much to enqueue, and a pipeline of
-// so many stages (out and in, twice) waits for its first and last.
+// On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
+// that move it; and a pipeline of so many stages (out and in, twice) waits for its first and last.
 constexpr double kEnqueueSeconds = 30e-6;
+constexpr double kTcpEnqueueSeconds = 120e-6;
 constexpr double kStages = 4;
 constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
 
@@ -49,11 +50,15 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
     return ceil_div(bytes, std::max(kMinSlice, crossing / blocks));
   };
   uint64_t n = of(model_.in_memory() ? kShmCrossing : std::min(kMaxCrossing, in_time));
-  if (model_.window() > 0) {
-    // More slices fill the pipeline faster, and cost more: where both together cost least.
+  // More slices fill the pipeline faster, and cost more: where both together cost least.
+  const auto best = [&](double slice_seconds) {
     const double wire = load.seconds_per_byte * static_cast<double>(bytes);
-    n = std::max(of(std::min(kMaxCrossing, model_.window() / kOfWindow)),
-                 static_cast<uint64_t>(std::sqrt(kStages * wire / kEnqueueSeconds)));
+    return static_cast<uint64_t>(std::sqrt(kStages * wire / slice_seconds));
+  };
+  if (model_.window() > 0) {
+    n = std::max(of(std::min(kMaxCrossing, model_.window() / kOfWindow)), best(kEnqueueSeconds));
+  } else if (model_.on_streams() && !model_.in_memory()) {
+    n = std::max(n, best(kTcpEnqueueSeconds));
   }
   return std::clamp<uint64_t>(n, 1, kMaxSlices);
 }

@@ -66,6 +66,28 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   CHECK(slices(16 * mib) == 16);
 }
 
+TEST_CASE(
+    "devices of two hosts: a slice costs more than enqueueing it, on a slow link it is short") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
+  for (auto& info : infos) {
+    info.host_access = false;
+    info.nics.clear();
+  }
+  const topology::Topology topology = topology::Topology::build(infos).value();
+  const auto slices = [&](uint64_t bytes, int64_t mbps) {
+    const std::vector<topology::Measurement> probed = {{0, 1, 10'000, mbps}};
+    const Choice choice =
+        Chooser(topology, probed).choose({Collective::AllReduce}, bytes, DataType::Int8).choice;
+    return (bytes + choice.slice_bytes - 1) / choice.slice_bytes;
+  };
+  const uint64_t mib = uint64_t{1} << 20U;
+  CHECK(slices(4096, 40'000) == 1);
+  CHECK(slices(mib, 40'000) == 2);
+  CHECK(slices(32 * mib, 40'000) == 14);
+  CHECK(slices(256 * mib, 40'000) == 64);
+  CHECK(slices(32 * mib, 1000) == 64);
+}
+
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {
   const topology::Topology topology = test::layout_topology("AABC");
   const Chooser chooser(topology, {});

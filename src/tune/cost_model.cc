@@ -56,13 +56,22 @@ LinkCost cost_of(const topology::Link& link, const Measurement& measured,
   return cost;
 }
 
+int first_rank(int cluster, const Topology& topology) {
+  return topology.clusters()[static_cast<size_t>(cluster)].ranks.front();
+}
+
 /// Bytes of the memory that the clusters' devices share, pair by pair; 0: they go through hosts.
 int64_t window_of(const topology::Link& link, const Topology& topology) {
   if (link.kind != "shm") return 0;
-  const auto first = [&](int cluster) {
-    return topology.clusters()[static_cast<size_t>(cluster)].ranks.front();
+  return topology.window(first_rank(link.a, topology), first_rank(link.b, topology));
+}
+
+/// Whether neither end's memory is one that hosts reach, and copy.
+bool by_devices(const topology::Link& link, const Topology& topology) {
+  const auto host_reaches = [&](int cluster) {
+    return topology.infos()[static_cast<size_t>(first_rank(cluster, topology))].host_access;
   };
-  return topology.window(first(link.a), first(link.b));
+  return !host_reaches(link.a) && !host_reaches(link.b);
 }
 
 /// What links of each class cost: of several measurements the worst.
@@ -94,6 +103,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   }
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     cluster_of_.push_back(topology.cluster_of(rank));
+    on_streams_ = on_streams_ || !topology.infos()[static_cast<size_t>(rank)].host_access;
   }
   const auto classes = measured_classes(topology, measured);
   slowest_.bandwidth = std::numeric_limits<double>::max();
@@ -102,7 +112,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
     const auto known = classes.find({link.kind, link.mbps});
     LinkCost cost = known != classes.end() ? known->second : guess_of(link);
     if (const int64_t window = window_of(link, topology); window > 0 && !deterministic) {
-      cost.bandwidth = kWindowBandwidth;
+      if (by_devices(link, topology)) cost.bandwidth = kWindowBandwidth;
       const auto bytes = static_cast<uint64_t>(window);
       window_ = window_ == 0 ? bytes : std::min(window_, bytes);
     }

@@ -40,6 +40,8 @@ class CostModel {
   [[nodiscard]] bool in_memory() const { return in_memory_; }
   /// Of the memory that two devices share, the least; 0 where they share none.
   [[nodiscard]] uint64_t window() const { return window_; }
+  /// Whether messages pass through devices' streams, to and from memory that transports reach.
+  [[nodiscard]] bool on_streams() const { return on_streams_; }
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
   [[nodiscard]] bool kernels_everywhere() const { return kernels_everywhere_; }
 
@@ -58,6 +60,7 @@ class CostModel {
   double call_ = 0;  ///< seconds of a call of one hop that moves nothing
   bool in_memory_ = false;
   uint64_t window_ = 0;
+  bool on_streams_ = false;
   bool kernels_everywhere_ = true;
   std::vector<int> cluster_of_;  ///< by rank
 };

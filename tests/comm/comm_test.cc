@@ -105,6 +105,17 @@ TEST_CASE("large messages with the slices that hetccl chooses") {
   }
 }
 
+TEST_CASE("ranks of one cluster copy and reduce with any number of threads each") {
+  std::vector<Config> configs(4);
+  for (size_t r = 0; r < configs.size(); ++r) configs[r].host_threads = static_cast<int64_t>(1 + r);
+  Ranks ranks({"A", "A", "B", "A"}, configs);
+  const uint64_t counts[] = {1'000'003, 1'500'000, 70'000};
+  for (const uint64_t count : counts) {
+    CHECK(run(ranks, all_reduce(ranks, count), false) == "");
+    CHECK(run(ranks, all_reduce(ranks, count), true) == "");
+  }
+}
+
 TEST_CASE("steady state plans nothing") {
   Ranks ranks({"A", "B"}, {}, false);
   for (int i = 0; i < 20; ++i) REQUIRE(run(ranks, all_reduce(ranks, 100), false) == "");

@@ -16,11 +16,13 @@ void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
   for (auto& thread : threads) thread.join();
 }
 
-Ranks::Ranks(std::vector<std::string> labels, Config config, bool share)
+Ranks::Ranks(std::vector<std::string> labels, const Config& config, bool share)
+    : Ranks(labels, std::vector<Config>(share ? 1 : labels.size(), config)) {}
+
+Ranks::Ranks(std::vector<std::string> labels, std::vector<Config> configs)
     : labels_(std::move(labels)), statuses_(labels_.size()), communicators_(labels_.size()) {
-  config.init_timeout_ms = 20'000;
-  const size_t n_runtimes = share ? 1 : labels_.size();
-  for (size_t i = 0; i < n_runtimes; ++i) {
+  for (Config& config : configs) {
+    config.init_timeout_ms = 20'000;
     auto runtime = Runtime::create(config);
     REQUIRE(runtime.ok());
     runtimes_.push_back(std::move(runtime).value());

@@ -19,7 +19,9 @@ void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
 class Ranks {
  public:
   /// One rank for each label, which says in which cluster. `share`: one Runtime for all.
-  Ranks(std::vector<std::string> labels, Config config, bool share);
+  Ranks(std::vector<std::string> labels, const Config& config, bool share);
+  /// Each rank with a configuration of its own.
+  Ranks(std::vector<std::string> labels, std::vector<Config> configs);
 
   /// All ranks form a (new) communicator.
   void join();

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "device/host/host_device.h"
 #include "fake/fake_device.h"
 
 namespace hetccl::comm {
@@ -35,11 +34,6 @@ TEST_CASE("communicators share a device's budget: many have something, and it co
   first.keep(0);
   first.keep(100);
   CHECK(windows.take(*device).bytes() == budget / 6);
-}
-
-TEST_CASE("hosts have no windows") {
-  WindowBudget windows;
-  CHECK(windows.take(*device::make_host_device()).bytes() == 0);
 }
 
 }  // namespace hetccl::comm

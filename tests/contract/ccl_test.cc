@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/task_queue.h"
 #include "base/waker.h"
 #include "ccl/host/host_library.h"
@@ -50,7 +51,8 @@ class Rank {
       fake_ = made->get();
       device_ = std::move(made).value();
     } else {
-      device_ = device::make_host_device();
+      // Some ranks copy and reduce with help.
+      device_ = device::make_host_device(r % 2 == 0 ? std::make_shared<Crew>(2) : nullptr);
     }
     stream_ = std::move(device_->create_stream().value());
     done_ = static_cast<device::Flag*>(device_->allocate_pinned(sizeof(device::Flag)).value());
@@ -117,7 +119,7 @@ void run_ranks(int n, bool asynchronous, const std::function<void(Rank&)>& body,
                uint64_t seed = 1) {
   CAPTURE(n);
   CAPTURE(asynchronous);
-  auto library = make_host_library();
+  auto library = make_host_library(asynchronous ? nullptr : std::make_shared<Crew>(2));
   auto id = library->unique_id(n);
   REQUIRE(id.ok());
   std::vector<std::string> failures(static_cast<size_t>(n));
@@ -267,6 +269,22 @@ TEST_CASE("reduce and broadcast of random lists of shards") {
           if (call % 10 == 0) check_shards(self, call * 100 + 50, call % 2 == 0, 70'000);
         }
       });
+}
+
+TEST_CASE("a broadcast whose results leave the caches") {
+  run_ranks(3, false, [](Rank& self) {
+    const size_t count = (size_t{5} << 20) + 3;
+    for (const int root : {0, 2}) {
+      const Bytes data = contribution(1, root, DataType::Uint8, count);
+      std::byte* recv = self.place(Bytes(count + 1)) + 1;
+      const void* send = self.rank == root ? self.place(data) : nullptr;
+      const Shard whole{root, send, recv, count};
+      need(self.comm->broadcast({&whole, 1}, DataType::Uint8, self.native()), "broadcast");
+      self.finish();
+      need(self.fetch(recv, count) == data, "a large broadcast is wrong");
+      self.forget_memory();
+    }
+  });
 }
 
 TEST_CASE("long lists of shards") {

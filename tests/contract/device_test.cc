@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/reference.h"
@@ -48,7 +49,7 @@ struct Subject {
       fake = made->get();
       device = std::move(made.value());
     } else {
-      device = make_host_device();
+      device = make_host_device(std::make_shared<Crew>(2));
     }
     name = device->vendor();
   }

@@ -36,11 +36,13 @@ std::string random_job(uint64_t seed, bool fake_device) {
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);
   if (random() % 2 == 0) options.shape = hetccl::plan::Shape::Latency;
+  const bool mixed = random() % 3 == 0;
   for (const std::string& label : options.labels) {
+    if (mixed && random() % 2 == 0) options.hosts.insert(label);
     if (fake_device && random() % 4 == 0) options.without_kernels.insert(label);
   }
   // Small: rings are full most of the time, and the longest slices do not fit.
-  if (fake_device && random() % 2 == 0) {
+  if (random() % 2 == 0) {
     options.window = 4096 + 2 * (size_t{2} << (10 + random() % 3));
   }
   Job job(options);

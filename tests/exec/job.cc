@@ -14,20 +14,28 @@ using fake::FakeDevice;
 
 namespace {
 
+bool is_fake(const JobOptions& options, int rank) {
+  return options.fake_device && !options.hosts.contains(options.labels[static_cast<size_t>(rank)]);
+}
+
 bool has_kernels(const JobOptions& options, int rank) {
-  return !options.without_kernels.contains(options.labels[static_cast<size_t>(rank)]);
+  return !is_fake(options, rank) ||
+         !options.without_kernels.contains(options.labels[static_cast<size_t>(rank)]);
 }
 
 topology::Topology topology_of(const JobOptions& options) {
   auto infos = fake::infos_of(options.labels);
-  for (auto& info : infos) info.kernels = has_kernels(options, info.rank);
+  for (auto& info : infos) {
+    info.kernels = has_kernels(options, info.rank);
+    info.host_access = !is_fake(options, info.rank);
+  }
   return topology::Topology::build(std::move(infos)).value();
 }
 
 }  // namespace
 
 std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank) {
-  if (!options.fake_device) return device::make_host_device();
+  if (!is_fake(options, rank)) return device::make_host_device();
   fake::FakeOptions fake;
   fake.seed = options.seed * 31 + static_cast<uint64_t>(rank);
   fake.max_delay_us = 20;
@@ -84,6 +92,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   options.ccl = ccl_.get();
   options.communicator = 1;
   options.n_ranks = topology_.n_ranks();
+  options.windows = options_.window > 0;
   options.on_fault = [this](const Fault& fault) {
     std::lock_guard lock(fault_mutex_);
     fault_ = fault.status;
@@ -91,8 +100,9 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   HETCCL_ASSIGN(executor_, Executor::create(std::move(options)));
   for (int peer = 0; peer < topology_.n_ranks(); ++peer) {
     if (peer == rank_) continue;
-    HETCCL_ASSIGN(auto channel,
-                  transport_->connect({1, rank_, peer, options_.window}, {}, {}, 10'000));
+    const bool shares = is_fake(options_, rank_) || is_fake(options_, peer);
+    const size_t wanted = shares ? options_.window : 0;
+    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer, wanted}, {}, {}, 10'000));
     Window* window = nullptr;
     if (!channel->window().empty()) {
       HETCCL_ASSIGN(auto opened, Window::open(*device_, channel->window(), rank_ < peer));

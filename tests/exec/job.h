@@ -23,10 +23,11 @@ struct JobOptions {
   std::vector<std::string> labels;
   uint64_t seed = 0;
   bool fake_device = true;                ///< else the host device
+  std::set<std::string> hosts;            ///< labels of clusters of the host beside them
   std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
-  size_t window = 0;  ///< that fake devices share
+  size_t window = 0;  ///< that a fake device shares with others, and with hosts
   plan::Shape shape = plan::Shape::Bandwidth;
   Duration deadline = std::chrono::seconds(60);
 };

@@ -117,7 +117,7 @@ def disturbed(where: Rank) -> None:
 
 def beside_graphs(where: Rank) -> None:
     collectives_under(where, lambda *_: [], 40)  # kernels are loaded before
-    collectives_under(where, record_graphs, 400 * SCALE)
+    collectives_under(where, record_graphs, 10_000)
 
 
 def own_threads() -> list[str]:

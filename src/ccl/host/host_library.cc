@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/crew.h"
 #include "ccl/host/rendezvous.h"
 
 namespace hetccl::ccl {
@@ -20,7 +21,7 @@ constexpr char kMagic[16] = "hetccl host 1";
 struct IdContent {
   char magic[16];
   int32_t n_ranks;
-  int32_t reserved;
+  int32_t threads;
   SharedMemoryAddress address;
 };
 static_assert(sizeof(IdContent) <= sizeof(UniqueId));
@@ -95,7 +96,7 @@ class HostCommunicator : public Communicator {
                  void* stream) {
     HETCCL_TRY(check(shards, type, how.op, stream));
     auto* queue = static_cast<TaskQueue*>(stream);
-    const size_t most = Operation::max_shards(member_->n_ranks());
+    const size_t most = Operation::max_shards(member_->geometry());
     do {
       const auto part = shards.first(std::min(shards.size(), most));
       shards = shards.subspan(part.size());
@@ -113,6 +114,7 @@ class HostCommunicator : public Communicator {
 
 class HostLibrary : public Library {
  public:
+  explicit HostLibrary(std::shared_ptr<const Crew> crew) : crew_(std::move(crew)) {}
   [[nodiscard]] std::string name() const override { return "host"; }
   [[nodiscard]] std::string version() const override { return "1"; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
@@ -121,10 +123,12 @@ class HostLibrary : public Library {
 
   Result<UniqueId> unique_id(int n_ranks) override {
     HETCCL_TRY(check_rank_count(n_ranks));
-    HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(Segment::total_bytes(n_ranks)));
+    const Geometry geometry{n_ranks, crew_ != nullptr ? crew_->threads() : 1};
+    HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(geometry.total_bytes()));
     IdContent content{};
     std::memcpy(content.magic, kMagic, sizeof kMagic);
     content.n_ranks = n_ranks;
+    content.threads = geometry.threads;
     content.address = memory.address();
     UniqueId id;
     std::memcpy(id.bytes, &content, sizeof content);
@@ -148,16 +152,17 @@ class HostLibrary : public Library {
     std::memcpy(&content, id.bytes, sizeof content);
     if (std::memcmp(content.magic, kMagic, sizeof kMagic) != 0)
       return error(Code::InvalidArgument, "these bytes are no id of a host cluster");
-    const bool fits =
-        content.n_ranks == n_ranks && content.address.bytes == Segment::total_bytes(n_ranks);
-    if (!fits)
+    const Geometry geometry{n_ranks, std::clamp(content.threads, 1, Crew::kMaxThreads)};
+    if (content.n_ranks == n_ranks && content.address.bytes != geometry.total_bytes())
+      return error(Code::InvalidArgument, "the id is of a host cluster of another version");
+    if (content.n_ranks != n_ranks)
       return error(Code::InvalidArgument, "the id is of a host cluster of %d ranks, not of %d",
                    content.n_ranks, n_ranks);
     SharedMemory memory = rank == 0 ? take(content.address) : SharedMemory();
     if (!memory.data()) {
       HETCCL_ASSIGN(memory, SharedMemory::attach(content.address));
     }
-    HETCCL_ASSIGN(auto member, join(std::move(memory), n_ranks, rank, waker, limit));
+    HETCCL_ASSIGN(auto member, join(std::move(memory), geometry, rank, waker, limit));
     return std::unique_ptr<Communicator>(std::make_unique<HostCommunicator>(std::move(member)));
   }
 
@@ -174,14 +179,15 @@ class HostLibrary : public Library {
     return {};
   }
 
+  const std::shared_ptr<const Crew> crew_;
   std::mutex mutex_;
   std::vector<SharedMemory> created_;  // whose first rank has not joined yet
 };
 
 }  // namespace
 
-std::unique_ptr<Library> make_host_library() {
-  return std::make_unique<HostLibrary>();
+std::unique_ptr<Library> make_host_library(std::shared_ptr<const Crew> crew) {
+  return std::make_unique<HostLibrary>(std::move(crew));
 }
 
 }  // namespace hetccl::ccl

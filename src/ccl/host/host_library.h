@@ -6,10 +6,15 @@
 
 #include "ccl/ccl.h"
 
+namespace hetccl {
+class Crew;
+}  // namespace hetccl
+
 namespace hetccl::ccl {
 
 /// `init` of the first rank belongs on the Library that made the id (elsewhere it works too, but
 /// the segment's descriptor then stays open as long as that Library). Thread-safe.
-std::unique_ptr<Library> make_host_library();
+/// `crew` (may be null) is what helps the ranks that will use it, here and in other processes.
+std::unique_ptr<Library> make_host_library(std::shared_ptr<const Crew> crew = nullptr);
 
 }  // namespace hetccl::ccl

@@ -1,24 +1,24 @@
 #include "ccl/host/member.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "base/reduce.h"
+#include "base/cpu_pause.h"
 
 namespace hetccl::ccl::host {
 
 namespace {
 
-constexpr size_t kWorkBytes = size_t{1} << 20;
+// From this size on results are written past the caches: below, whoever reads them next loses more
+// than is won.
+constexpr size_t kMuch = size_t{4} << 20;
 // How often a poll looks whether the others have come, before it lets others run: half a
 // microsecond, in which ranks that call at the same time meet.
 constexpr int kLooks = 30;
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+// Of what ranks read from each other's slots.
+Caching caching_of(const Operation& operation) {
+  return operation.call.count * operation.element() >= kMuch ? Caching::Bypass : Caching::Keep;
 }
 
 template <typename T>
@@ -56,7 +56,7 @@ Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
       idle_.pop_back();
     }
   }
-  operation->prepare(kind, shards, type, how, opened_++, n_ranks(), scratch_);
+  operation->prepare(kind, shards, type, how, opened_++, segment_.geometry(), scratch_);
   return *operation;
 }
 
@@ -86,7 +86,7 @@ bool Member::advance(const Operation& operation, const TaskQueue& queue, uint64_
   size_t work = 0;
   bool moved = false, unsaid = false;
   int looks = kLooks;
-  while (gathered_ < end && work < kWorkBytes && !stopped_.load()) {
+  while (gathered_ < end && work < queue.piece_bytes() && !stopped_.load()) {
     bool more = contribute(operation, queue, work);
     more |= reduce(operation, queue, work);
     more |= gather(operation, queue, work);
@@ -96,7 +96,7 @@ bool Member::advance(const Operation& operation, const TaskQueue& queue, uint64_
     }
     if (std::exchange(unsaid, false)) ring_sleepers();
     if (looks-- == 0) break;
-    pause();
+    cpu_pause();
   }
   if (unsaid) ring_sleepers();
   return moved;
@@ -162,8 +162,9 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
   for (int r = 0; r < n_ranks(); ++r) {
     const Range segment = operation.segment(piece.count(), r, n_ranks());
     if (r == rank_ || segment.count() == 0) continue;
-    std::memcpy(at(queue, shard.recv, (piece.begin + segment.begin) * element),
-                segment_.slot(r, chunk) + segment.begin * element, segment.count() * element);
+    queue.copy(at(queue, shard.recv, (piece.begin + segment.begin) * element),
+               segment_.slot(r, chunk) + segment.begin * element, segment.count() * element,
+               caching_of(operation));
   }
   work += piece.count() * element;
   segment_.control(rank_).gathered.value.store(++gathered_);
@@ -178,8 +179,8 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
   const size_t element = operation.element();
   const auto copy = [&](size_t offset, const Shard& shard, Range range) {
     if (range.count() == 0) return;
-    std::memcpy(slot + offset, at(queue, shard.send, range.begin * element),
-                range.count() * element);
+    queue.copy(slot + offset, at(queue, shard.send, range.begin * element),
+               range.count() * element);
     work += range.count() * element;
   };
   size_t offset = 0;
@@ -199,12 +200,12 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
 
 // dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
 // their slots.
-void Member::combine(const Operation& operation, std::byte* dst, const std::byte* own,
-                     size_t offset, size_t count) {
+void Member::combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
+                     const std::byte* own, size_t offset, size_t count) {
   for (int r = 0; r < n_ranks(); ++r)
     sources_[static_cast<size_t>(r)] = r == rank_ ? own : segment_.slot(r, reduced_) + offset;
-  hetccl::reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
-                 static_cast<uint32_t>(n_ranks()), factors_.data());
+  queue.reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
+               static_cast<uint32_t>(n_ranks()), factors_.data());
 }
 
 void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
@@ -216,11 +217,10 @@ void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue
   if (mine.count() == 0) return;
   const size_t begin = (piece.begin + mine.begin) * element;
   auto* recv = static_cast<std::byte*>(at(queue, shard.recv, begin));
-  combine(operation, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
+  combine(operation, queue, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
           mine.begin * element, mine.count());
   if (operation.two_stage)
-    std::memcpy(segment_.slot(rank_, reduced_) + mine.begin * element, recv,
-                mine.count() * element);
+    queue.copy(segment_.slot(rank_, reduced_) + mine.begin * element, recv, mine.count() * element);
   work += mine.count() * element * static_cast<size_t>(n_ranks());
 }
 
@@ -230,7 +230,8 @@ void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, si
   for (const Shard& shard : operation.shards) {
     const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
     if (shard.root == rank_ && piece.count() > 0) {
-      combine(operation, static_cast<std::byte*>(at(queue, shard.recv, piece.begin * element)),
+      combine(operation, queue,
+              static_cast<std::byte*>(at(queue, shard.recv, piece.begin * element)),
               static_cast<const std::byte*>(at(queue, shard.send, piece.begin * element)), offset,
               piece.count());
       work += piece.count() * element * static_cast<size_t>(n_ranks());
@@ -251,7 +252,8 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
     const bool wanted = (shard.receiver < 0 || shard.receiver == rank_) &&
                         (shard.root != rank_ || (shard.recv && shard.recv != shard.send));
     if (!wanted || piece.count() == 0) continue;
-    std::memcpy(at(queue, shard.recv, piece.begin * element), from, piece.count() * element);
+    queue.copy(at(queue, shard.recv, piece.begin * element), from, piece.count() * element,
+               caching_of(operation));
     work += piece.count() * element;
   }
 }

@@ -28,6 +28,7 @@ class Member : public ShmSource {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int n_ranks() const { return segment_.n_ranks(); }
+  [[nodiscard]] const Geometry& geometry() const { return segment_.geometry(); }
   /// Whether every peer can ring this rank, so that it may sleep.
   [[nodiscard]] bool wakeable() const;
 
@@ -58,8 +59,8 @@ class Member : public ShmSource {
   void reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
-  void combine(const Operation& operation, std::byte* dst, const std::byte* own, size_t offset,
-               size_t count);
+  void combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
+               const std::byte* own, size_t offset, size_t count);
 
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
                                  uint64_t& known) const;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "base/task_queue.h"
+
 namespace hetccl::ccl::host {
 
 namespace {
 
-// What one poll of a task may do.
-constexpr size_t kWorkBytes = size_t{1} << 20;
 // Below this the second synchronisation costs more than reducing everything everywhere.
 constexpr size_t kOneStageBytes = size_t{32} << 10;
 // Room that rounding to cache lines and to whole elements takes per piece, at most.
@@ -24,16 +24,16 @@ uint64_t divide_up(size_t value, size_t unit) {
 
 }  // namespace
 
-size_t Operation::max_shards(int n_ranks) {
-  return Segment::slot_bytes(n_ranks) / 2 / kPieceOverhead;
+size_t Operation::max_shards(const Geometry& geometry) {
+  return geometry.slot_bytes() / 2 / kPieceOverhead;
 }
 
 void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
-                        uint64_t sequence, int n_ranks, std::vector<size_t>& scratch) {
+                        uint64_t sequence, const Geometry& geometry, std::vector<size_t>& scratch) {
   shards.assign(list.begin(), list.end());
   factor = how.factor;
   started = false;
-  const auto ranks = static_cast<size_t>(n_ranks);
+  const auto ranks = static_cast<size_t>(geometry.n_ranks);
   scratch.assign(ranks, 0);
   size_t total = 0;
   uint64_t digest = 0xcbf29ce484222325ULL;
@@ -47,13 +47,15 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
 
   // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
   const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());
-  const size_t room = Segment::slot_bytes(n_ranks) - shards.size() * kPieceOverhead;
+  const size_t room = geometry.slot_bytes() - shards.size() * kPieceOverhead;
   const size_t bytes = total * size_of(type);
   n_chunks =
       std::max<uint64_t>(1, divide_up(kind == Kind::Broadcast ? most_at_one_root : bytes, room));
-  two_stage = kind == Kind::AllReduce && n_ranks > 1 && bytes * (ranks - 1) > kOneStageBytes;
+  two_stage = kind == Kind::AllReduce && ranks > 1 && bytes * (ranks - 1) > kOneStageBytes;
   if (kind == Kind::Reduce)  // its root reads the piece of every rank
-    n_chunks = std::max(n_chunks, divide_up(most_at_one_root, kWorkBytes / ranks));
+    n_chunks = std::max(
+        n_chunks, divide_up(most_at_one_root, TaskQueue::kPieceBytes *
+                                                  static_cast<size_t>(geometry.threads) / ranks));
 }
 
 Range Operation::piece(size_t count, uint64_t k) const {

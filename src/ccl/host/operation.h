@@ -32,11 +32,11 @@ struct Operation {
   uint64_t first_chunk = 0;  ///< valid once started
 
   /// Shards that one operation may have: a slot has room for a piece of each.
-  static size_t max_shards(int n_ranks);
+  static size_t max_shards(const Geometry& geometry);
 
   /// Sets all of the above. `scratch` keeps its memory from call to call.
   void prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
-               uint64_t sequence, int n_ranks, std::vector<size_t>& scratch);
+               uint64_t sequence, const Geometry& geometry, std::vector<size_t>& scratch);
 
   [[nodiscard]] size_t element() const { return size_of(call.type); }
   /// Piece `k` of a shard of `count` elements.

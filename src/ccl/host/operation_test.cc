@@ -13,10 +13,11 @@ using namespace hetccl::ccl::host;
 
 namespace {
 
-Operation prepared(Kind kind, const std::vector<Shard>& shards, DataType type, int n_ranks) {
+Operation prepared(Kind kind, const std::vector<Shard>& shards, DataType type,
+                   const Geometry& geometry) {
   Operation operation;
   std::vector<size_t> scratch;
-  operation.prepare(kind, shards, type, {RedOp::Sum}, 7, n_ranks, scratch);
+  operation.prepare(kind, shards, type, {RedOp::Sum}, 7, geometry, scratch);
   return operation;
 }
 
@@ -26,13 +27,14 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
   std::mt19937_64 random(5);
   for (int round = 0; round < 100; ++round) {
     const int n = static_cast<int>(1 + random() % 100);
+    const Geometry geometry{n, static_cast<int>(1 + random() % 8)};
     const Kind kind = random() % 2 == 0 ? Kind::Reduce : Kind::Broadcast;
-    std::vector<Shard> shards(random() % (Operation::max_shards(n) + 1));
+    std::vector<Shard> shards(random() % (Operation::max_shards(geometry) + 1));
     for (Shard& shard : shards) {
       shard.root = static_cast<int>(random() % static_cast<uint64_t>(n));
       shard.count = random() % 3 == 0 ? random() % 4 : random() % 50'000;
     }
-    const Operation operation = prepared(kind, shards, DataType::Float64, n);
+    const Operation operation = prepared(kind, shards, DataType::Float64, geometry);
     std::vector<size_t> next(shards.size(), 0);
     bool contiguous = true, fits = true;
     for (uint64_t k = 0; k < operation.n_chunks; ++k) {
@@ -45,7 +47,7 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
         used[kind == Kind::Broadcast ? static_cast<size_t>(shards[s].root) : 0] +=
             operation.slot_bytes(piece);
       }
-      for (size_t bytes : used) fits &= bytes <= Segment::slot_bytes(n);
+      for (size_t bytes : used) fits &= bytes <= geometry.slot_bytes();
     }
     CHECK(contiguous);
     CHECK(fits);
@@ -58,7 +60,7 @@ TEST_CASE("the segments of a chunk cover it, on whole cache lines") {
   for (int n : {1, 2, 3, 7, 100})
     for (size_t count : {0, 1, 63, 64, 1000, 65'537}) {
       const Operation operation =
-          prepared(Kind::AllReduce, {{0, nullptr, nullptr, count}}, DataType::BFloat16, n);
+          prepared(Kind::AllReduce, {{0, nullptr, nullptr, count}}, DataType::BFloat16, {n});
       size_t next = 0;
       for (int r = 0; r < n; ++r) {
         const Range segment = operation.segment(count, r, n);
@@ -73,7 +75,7 @@ TEST_CASE("the segments of a chunk cover it, on whole cache lines") {
 TEST_CASE("calls differ when any root, receiver or count does") {
   const std::vector<Shard> shards = {{0, nullptr, nullptr, 5}, {1, nullptr, nullptr, 6}};
   const auto call = [](std::vector<Shard> list) {
-    return prepared(Kind::Reduce, list, DataType::Int8, 3).call;
+    return prepared(Kind::Reduce, list, DataType::Int8, {3}).call;
   };
   CHECK(call(shards) == call(shards));
   auto other = shards;
@@ -90,15 +92,17 @@ TEST_CASE("calls differ when any root, receiver or count does") {
 
 TEST_CASE("a segment stays within its budget for any number of ranks") {
   for (int n = 1; n <= kMaxRanks; n = n * 2 + 1) {
-    CHECK(Segment::slot_bytes(n) >= 16384);
-    CHECK(Segment::total_bytes(n) <= size_t{66} << 20);
+    for (const int threads : {1, 8}) {
+      CHECK(Geometry{n, threads}.slot_bytes() >= 16384);
+      CHECK(Geometry{n, threads}.total_bytes() <= size_t{66} << 20);
+    }
   }
 }
 
 TEST_CASE("the first failure stays") {
-  auto memory = SharedMemory::create(Segment::total_bytes(2));
+  auto memory = SharedMemory::create(Geometry{2}.total_bytes());
   REQUIRE(memory.ok());
-  const Segment segment(std::move(memory.value()), 2);
+  const Segment segment(std::move(memory.value()), {2});
   CHECK(segment.failure().ok());
   segment.fail(error(Code::InvalidUsage, "%s", std::string(5000, 'x').c_str()));
   segment.fail(error(Code::Aborted, "later"));

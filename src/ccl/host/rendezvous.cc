@@ -71,10 +71,10 @@ std::vector<RemoteWaker> open_wakers(const Segment& segment, int rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank, Waker* waker,
-                                     const WaitLimit& limit) {
+Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geometry, int rank,
+                                     Waker* waker, const WaitLimit& limit) {
   const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
-  Segment segment(std::move(memory), n_ranks);
+  Segment segment(std::move(memory), geometry);
   RankControl& mine = segment.control(rank);
   const WakerAddress address = waker ? waker->address() : WakerAddress{};
   // The address is written by whoever claims the rank, before others may read it.

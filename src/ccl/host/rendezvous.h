@@ -12,10 +12,10 @@
 
 namespace hetccl::ccl::host {
 
-/// Joins rank `rank` of `n_ranks` in `memory` (`Segment::total_bytes(n_ranks)` long) and waits for
-/// the others, within `limit`: Timeout names those that are missing. Then every rank has attached,
-/// so that the creator's descriptor is closed.
-Result<std::shared_ptr<Member>> join(SharedMemory memory, int n_ranks, int rank, Waker* waker,
-                                     const WaitLimit& limit);
+/// Joins rank `rank` in `memory` (`geometry.total_bytes()` long) and waits for the others, within
+/// `limit`: Timeout names those that are missing. Then every rank has attached, so that the
+/// creator's descriptor is closed.
+Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geometry, int rank,
+                                     Waker* waker, const WaitLimit& limit);
 
 }  // namespace hetccl::ccl::host

@@ -8,8 +8,9 @@ namespace hetccl::ccl::host {
 
 namespace {
 
-// With what rounding takes: a power of two is not cut into one piece more than there are slots.
-constexpr size_t kMaxSlotBytes = (size_t{256} << 10) + 4096;
+constexpr size_t kSlotBytes = size_t{256} << 10;  // for each thread
+// A power of two is not cut into one piece more than there are slots, where these are whole.
+constexpr size_t kRounding = 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 constexpr size_t kRecordBytes = 1024;
 
@@ -18,8 +19,8 @@ constexpr size_t round_up(size_t value, size_t unit) {
 }
 
 // Pairs of lines are fetched together: a call's descriptor and a small message share one.
-size_t stride(int n_ranks) {
-  return round_up(sizeof(CallDescriptor) + Segment::slot_bytes(n_ranks), 128);
+size_t stride(const Geometry& geometry) {
+  return round_up(sizeof(CallDescriptor) + geometry.slot_bytes(), 128);
 }
 
 size_t slots_offset(int n_ranks) {
@@ -63,20 +64,22 @@ std::string describe(const Called& call) {
   return text;
 }
 
-size_t Segment::slot_bytes(int n_ranks) {
+size_t Geometry::slot_bytes() const {
   const size_t share = kMaxSegmentBytes / (static_cast<size_t>(n_ranks) * kDepth);
-  return std::min(kMaxSlotBytes, share / 4096 * 4096);
+  const size_t bytes =
+      std::min(kSlotBytes * static_cast<size_t>(threads), share / kRounding * kRounding);
+  return bytes + (bytes >= kSlotBytes ? kRounding : 0);
 }
 
-size_t Segment::total_bytes(int n_ranks) {
-  return slots_offset(n_ranks) + static_cast<size_t>(n_ranks) * kDepth * stride(n_ranks);
+size_t Geometry::total_bytes() const {
+  return slots_offset(n_ranks) + static_cast<size_t>(n_ranks) * kDepth * stride(*this);
 }
 
-Segment::Segment(SharedMemory memory, int n_ranks)
+Segment::Segment(SharedMemory memory, const Geometry& geometry)
     : memory_(std::move(memory)),
-      n_ranks_(n_ranks),
-      slots_offset_(slots_offset(n_ranks)),
-      slot_stride_(stride(n_ranks)) {
+      geometry_(geometry),
+      slots_offset_(slots_offset(geometry.n_ranks)),
+      slot_stride_(stride(geometry)) {
   static_assert(sizeof(FailureRecord) == kRecordBytes);
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 }

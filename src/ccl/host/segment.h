@@ -59,16 +59,24 @@ struct RankControl {
   WakerAddress waker;
 };
 
+/// How the memory is divided: the same on all ranks.
+struct Geometry {
+  int n_ranks = 1;
+  int threads = 1;  ///< with which ranks copy and reduce: they are worth their while on long chunks
+  /// Of payload.
+  [[nodiscard]] size_t slot_bytes() const;
+  [[nodiscard]] size_t total_bytes() const;
+};
+
 /// Maps names onto the shared bytes. Move-only.
 class Segment {
  public:
-  static size_t slot_bytes(int n_ranks);
-  static size_t total_bytes(int n_ranks);
   Segment() = default;
-  /// `memory` is `total_bytes(n_ranks)` long.
-  Segment(SharedMemory memory, int n_ranks);
+  /// `memory` is `geometry.total_bytes()` long.
+  Segment(SharedMemory memory, const Geometry& geometry);
 
-  [[nodiscard]] int n_ranks() const { return n_ranks_; }
+  [[nodiscard]] const Geometry& geometry() const { return geometry_; }
+  [[nodiscard]] int n_ranks() const { return geometry_.n_ranks; }
   [[nodiscard]] RankControl& control(int rank) const;
   [[nodiscard]] CallDescriptor& descriptor(int rank, uint64_t chunk) const;
   /// `slot_bytes` of payload, 64-byte aligned.
@@ -88,7 +96,7 @@ class Segment {
   [[nodiscard]] std::byte* slot_base(int rank, uint64_t chunk) const;
 
   SharedMemory memory_;
-  int n_ranks_ = 0;
+  Geometry geometry_;
   size_t slots_offset_ = 0;
   size_t slot_stride_ = 0;
 };

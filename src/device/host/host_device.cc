@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/crew.h"
 #include "device/host/stream_tasks.h"
 
 namespace hetccl::device {
@@ -21,6 +22,7 @@ namespace {
 // A queue and the number of Streams that name it: work outlives them. Once the stream that made it
 // is gone, no other can be wrapped around it.
 struct Queue {
+  explicit Queue(Crew* crew) : tasks(crew) {}
   TaskQueue tasks;
   std::atomic<int> streams{0};
   std::atomic<bool> destroyed{false};
@@ -50,8 +52,10 @@ class HostStream : public Stream {
 // list, renewed when `version` moves, so that polling takes no lock.
 class QueueList {
  public:
+  explicit QueueList(std::shared_ptr<Crew> crew) : crew_(std::move(crew)) {}
+
   std::shared_ptr<Queue> add() {
-    auto queue = std::make_shared<Queue>();
+    auto queue = std::make_shared<Queue>(crew_.get());
     std::lock_guard lock(mutex_);
     queues_.push_back(queue);
     version_.fetch_add(1, std::memory_order_release);
@@ -98,6 +102,7 @@ class QueueList {
     polled_version_ = version_.load(std::memory_order_relaxed);
   }
 
+  const std::shared_ptr<Crew> crew_;  // outlives the queues
   std::mutex mutex_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::atomic<uint64_t> version_{0};
@@ -136,6 +141,7 @@ TaskQueue& tasks_of(const Stream& stream) {
 
 class HostDevice : public Device {
  public:
+  explicit HostDevice(std::shared_ptr<Crew> crew) : queues_(std::move(crew)) {}
   [[nodiscard]] uint32_t capabilities() const override {
     return kHostAccessible | kKernels | kCooperative;
   }
@@ -207,8 +213,8 @@ class HostDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device() {
-  return std::make_unique<HostDevice>();
+std::unique_ptr<Device> make_host_device(std::shared_ptr<Crew> crew) {
+  return std::make_unique<HostDevice>(std::move(crew));
 }
 
 }  // namespace hetccl::device

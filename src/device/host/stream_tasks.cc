@@ -1,14 +1,10 @@
 #include "device/host/stream_tasks.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace hetccl::device {
 
 namespace {
-
-// What one poll may do, so that one thread can drive many streams.
-constexpr size_t kPieceBytes = size_t{1} << 20;
 
 struct CopyTask {
   const TaskQueue* queue;
@@ -17,8 +13,8 @@ struct CopyTask {
   size_t bytes;
 
   TaskState operator()() {
-    const size_t piece = std::min(bytes, kPieceBytes);
-    if (piece > 0) std::memcpy(queue->host_address(dst), queue->host_address(src), piece);
+    const size_t piece = std::min(bytes, queue->piece_bytes());
+    queue->copy(queue->host_address(dst), queue->host_address(src), piece);
     dst += piece;
     src += piece;
     bytes -= piece;
@@ -34,14 +30,15 @@ struct ReduceTask {
   TaskState operator()() {
     const size_t element = size_of(whole.type);
     const auto sources = static_cast<size_t>(whole.n_srcs);
-    const size_t count = std::min(whole.count - done, kPieceBytes / element / sources);
-    Reduction piece = whole;
-    piece.count = count;
-    for (size_t s = 0; s < sources; ++s)
-      piece.srcs[s] =
-          queue->host_address(static_cast<const std::byte*>(whole.srcs[s]) + done * element);
-    piece.dst = queue->host_address(static_cast<std::byte*>(whole.dst) + done * element);
-    hetccl::reduce(piece);
+    const size_t count = std::min(whole.count - done, queue->piece_bytes() / element / sources);
+    const void* srcs[Reduction::kMaxSources];
+    Factor factors[Reduction::kMaxSources];
+    for (size_t s = 0; s < sources; ++s) {
+      srcs[s] = queue->host_address(static_cast<const std::byte*>(whole.srcs[s]) + done * element);
+      factors[s] = whole.factor;
+    }
+    queue->reduce(queue->host_address(static_cast<std::byte*>(whole.dst) + done * element), srcs,
+                  whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;
   }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <thread>
 
+#include "base/cores.h"
 #include "transport/tcp/connector.h"
 #include "transport/tcp/tcp_channel.h"
 
@@ -20,7 +20,7 @@ using tcp::TcpChannel;
 // By default an eighth of the cores, which are shared with other ranks and the user's threads.
 size_t threads_of(const Config& config) {
   if (config.tcp_threads >= 0) return static_cast<size_t>(config.tcp_threads);
-  return std::min<size_t>(std::thread::hardware_concurrency() / 8, 4);
+  return static_cast<size_t>(std::min(usable_cores() / 8, 4));
 }
 
 // Every thread that moves streams, the engine's too, needs one.

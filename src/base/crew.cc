@@ -1,0 +1,146 @@
+#include "base/crew.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/clock.h"
+#include "base/cpu_pause.h"
+#include "base/reduce.h"
+
+namespace hetccl {
+
+namespace {
+
+// Less is not worth another core's waking up.
+constexpr size_t kLeastBytes = size_t{256} << 10;
+constexpr size_t kLeastPart = size_t{16} << 10;
+// More parts than threads, so that one that is held up holds up little.
+constexpr size_t kPartsPerThread = 2;
+// How long helpers look for more before they sleep: a collective's next piece is never far.
+constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr int kLooks = 64;  // between two looks at the clock
+constexpr size_t kMaxSources = Reduction::kMaxSources;
+
+// Bytes of each part but the last: whole pages, so whole elements.
+size_t part_of(size_t bytes, int threads) {
+  constexpr size_t kPage = 4096;
+  const size_t parts = static_cast<size_t>(threads) * kPartsPerThread;
+  return std::max(kLeastPart, (bytes / parts + kPage - 1) / kPage * kPage);
+}
+
+}  // namespace
+
+Crew::Crew(int threads) : threads_(std::clamp(threads, 1, kMaxThreads)) {
+  static_assert(std::atomic<Open>::is_always_lock_free);
+}
+
+Crew::~Crew() {
+  end();
+}
+
+void Crew::limit(int threads) {
+  std::lock_guard lock(owner_);
+  threads_.store(std::max(1, std::min(threads, this->threads())));
+  if (static_cast<int>(helpers_.size()) >= this->threads()) end();  // they start again when needed
+}
+
+void Crew::end() {
+  stop_.store(true);
+  calls_.fetch_add(1);
+  calls_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+  helpers_.clear();
+  stop_.store(false);
+}
+
+void Crew::copy(void* dst, const void* src, size_t bytes, Caching caching) {
+  if (threads() == 1 || bytes < kLeastBytes) return hetccl::copy(dst, src, bytes, caching);
+  const size_t part = part_of(bytes, threads());
+  share((bytes + part - 1) / part, [&](size_t i) {
+    const size_t begin = i * part;
+    hetccl::copy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
+                 std::min(part, bytes - begin), caching);
+  });
+}
+
+void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
+                  RedOp op, uint32_t divisor, const Factor* factors) {
+  const size_t element = size_of(type);
+  const auto sources = static_cast<size_t>(n_srcs);
+  if (threads() == 1 || count * element * sources < kLeastBytes || sources > kMaxSources) {
+    return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
+  }
+  const size_t part = part_of(count * element, threads());
+  share((count * element + part - 1) / part, [&](size_t i) {
+    const size_t begin = i * part;
+    const void* moved[kMaxSources];
+    for (size_t s = 0; s < sources; ++s) moved[s] = static_cast<const std::byte*>(srcs[s]) + begin;
+    hetccl::reduce(static_cast<std::byte*>(dst) + begin, moved, n_srcs,
+                   std::min(part, count * element - begin) / element, type, op, divisor, factors);
+  });
+}
+
+void Crew::run(size_t n_parts, Work work, void* context) {
+  const std::unique_lock owner(owner_, std::try_to_lock);
+  if (!owner.owns_lock() || n_parts < 2 || n_parts > UINT16_MAX) {
+    for (size_t part = 0; part < n_parts; ++part) work(context, part);
+    return;
+  }
+  start();
+  work_ = work;
+  context_ = context;
+  finished_.store(0, std::memory_order_relaxed);
+  const uint32_t number = open_.load(std::memory_order_relaxed).number + 1;
+  open_.store({number, static_cast<uint16_t>(n_parts), 0}, std::memory_order_release);
+  calls_.fetch_add(1);
+  calls_.notify_all();
+  while (run_part()) {
+  }
+  for (int looks = 0; finished_.load(std::memory_order_acquire) < n_parts; ++looks) {
+    looks < kLooks ? cpu_pause() : std::this_thread::yield();
+  }
+}
+
+// One part, if there is one left.
+bool Crew::run_part() {
+  Open open = open_.load(std::memory_order_acquire);
+  do {
+    if (open.next == open.n_parts) return false;
+  } while (!open_.compare_exchange_weak(
+      open, {open.number, open.n_parts, static_cast<uint16_t>(open.next + 1)},
+      std::memory_order_acq_rel, std::memory_order_acquire));
+  work_(context_, open.next);
+  finished_.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void Crew::start() {
+  while (static_cast<int>(helpers_.size()) + 1 < threads()) {
+    try {
+      helpers_.emplace_back([this] { help(); });
+    } catch (const std::system_error&) {
+      threads_.store(static_cast<int>(helpers_.size()) + 1);  // those that there are do it
+    }
+  }
+}
+
+void Crew::help() {
+  prctl(PR_SET_NAME, "hetccl-crew");
+  for (;;) {
+    const uint32_t calls = calls_.load();
+    if (stop_.load()) return;  // after that: who stops it calls, too
+    const TimePoint since = steady_clock().now();
+    bool worked = false;
+    while (run_part()) worked = true;
+    if (worked) continue;
+    while (calls == calls_.load() && steady_clock().now() - since < kSpin) {
+      for (int i = 0; i < kLooks && calls == calls_.load(); ++i) cpu_pause();
+      std::this_thread::yield();
+    }
+    calls_.wait(calls);  // unless there was one meanwhile
+  }
+}
+
+}  // namespace hetccl

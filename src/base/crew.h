@@ -1,0 +1,77 @@
+// Threads that take part in one thread's large copies and reductions of host memory, since one core
+// reaches but a fraction of the memory's bandwidth.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "base/copy.h"
+#include "base/types.h"
+
+namespace hetccl {
+
+/// Thread-safe: whoever finds it at work for another thread works alone. Its threads start with the
+/// first work worth sharing, and sleep where there is none.
+class Crew {
+ public:
+  static constexpr int kMaxThreads = 8;
+
+  /// `threads` work at once, the caller included; 1 starts none.
+  explicit Crew(int threads);
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  [[nodiscard]] int threads() const { return threads_.load(std::memory_order_relaxed); }
+  /// From now on no more than that, for good. Fewer than 1 is 1.
+  void limit(int threads);
+
+  /// As memcpy, or as copy_past_caches (base/copy.h).
+  void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep);
+  /// As hetccl::reduce (base/reduce.h), with the same bits.
+  void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
+              uint32_t divisor, const Factor* factors);
+
+  /// Calls `work(part)` once for each part below `n_parts`, on any of the threads (on this one
+  /// where they are more than 65,535), and returns when all are done.
+  template <typename Work>
+  void share(size_t n_parts, Work&& work) {
+    run(
+        n_parts,
+        [](void* w, size_t part) { (*static_cast<std::remove_reference_t<Work>*>(w))(part); },
+        &work);
+  }
+
+ private:
+  using Work = void (*)(void* context, size_t part);
+  // The parts that nobody has begun: n_parts and the next one, under a number that tells this
+  // work from others.
+  struct Open {
+    uint32_t number = 0;
+    uint16_t n_parts = 0;
+    uint16_t next = 0;
+  };
+
+  void run(size_t n_parts, Work work, void* context);
+  bool run_part();
+  void start();
+  void end();
+  void help();
+
+  std::atomic<int> threads_;
+  std::mutex owner_;  // held while a thread has its work shared
+  Work work_ = nullptr;
+  void* context_ = nullptr;
+  alignas(64) std::atomic<Open> open_{};
+  alignas(64) std::atomic<uint32_t> finished_{0};  // parts
+  alignas(64) std::atomic<uint32_t> calls_{0};     // helpers sleep on it
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> helpers_;
+};
+
+}  // namespace hetccl
