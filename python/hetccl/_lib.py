@@ -45,7 +45,7 @@ class DataType(IntEnum):
     int16 = 64
     uint16 = 65
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
         """Size of one element."""
         return int(re.findall(r"\d+", self.name)[0]) // 8
@@ -256,7 +256,7 @@ class Library:
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of PROTOTYPES."""
         code = getattr(self._dll, name)(*arguments)
-        if code != Result.SUCCESS:
+        if code:
             raise self.error(code)
 
     def result(self, name: str, *arguments: Any) -> int:

@@ -13,7 +13,9 @@ from hetccl import _groups, _lib
 from hetccl._elements import pack
 from hetccl._lib import DataType, RedOp, Residence, Result
 
-_FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
+# By name and by struct's code: looked up in every call.
+_DATA_TYPES, _RED_OPS = dict(DataType.__members__), dict(RedOp.__members__)
+_FORMATS = {"e": DataType.float16, "f": DataType.float32, "d": DataType.float64}
 
 
 def unique_id() -> bytes:
@@ -57,25 +59,25 @@ class _Memory:
 
 def _data_type(view: memoryview, dtype: str | None) -> DataType:
     if dtype is not None:
-        if dtype not in DataType.__members__:
-            raise ValueError(f"{dtype!r} is none of {', '.join(DataType.__members__)}")
-        return DataType[dtype]
+        if dtype not in _DATA_TYPES:
+            raise ValueError(f"{dtype!r} is none of {', '.join(_DATA_TYPES)}")
+        return _DATA_TYPES[dtype]
     code = view.format.lstrip("@=")
     if code in _FORMATS:
-        return DataType[_FORMATS[code]]
+        return _FORMATS[code]
     if len(code) == 1 and code in "bhilq":
-        return DataType[f"int{8 * view.itemsize}"]
+        return _DATA_TYPES[f"int{8 * view.itemsize}"]
     if len(code) == 1 and code in "BHILQ":
-        return DataType[f"uint{8 * view.itemsize}"]
+        return _DATA_TYPES[f"uint{8 * view.itemsize}"]
     raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
 
 
 def _red_op(op: str | PreMulSum) -> int:
     if isinstance(op, PreMulSum):
         return op._number
-    if op not in RedOp.__members__:
-        raise ValueError(f"{op!r} is none of {', '.join(RedOp.__members__)}")
-    return RedOp[op]
+    if op not in _RED_OPS:
+        raise ValueError(f"{op!r} is none of {', '.join(_RED_OPS)}")
+    return _RED_OPS[op]
 
 
 def _ends(source: _Memory | None, target: _Memory | None) -> tuple[int | None, int | None]:

@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace hetccl::exec {
+namespace {
+
+// What passes in 4 ms, so that all long ones take 25; none where the pieces took longer themselves.
+size_t long_bytes(uint64_t rate, size_t piece) {
+  const auto bytes = static_cast<size_t>(std::min<uint64_t>(rate / 250, uint64_t{1} << 20U));
+  return bytes < piece ? 0 : bytes;
+}
+
+}  // namespace
 
 LinkProbe::LinkProbe(transport::Channel& channel, uint64_t communicator, bool first,
                      const Clock& clock)
@@ -24,10 +33,10 @@ transport::Transfer LinkProbe::transfer(Memory& memory, size_t number) const {
     from(&memory.ping, sizeof memory.ping);
   } else if (number < kPieces.end) {
     from_row(kPieces, memory.pieces);
-  } else if (number == kVerdict) {
-    from(&memory.wants_more, sizeof memory.wants_more);
+  } else if (number == kRate) {
+    from(&memory.rate, sizeof memory.rate);
   } else {
-    from_row(kLong, memory.long_ones);
+    from_row(long_ones_, memory.long_ones);
   }
   transfer.info = {.communicator = communicator_,
                    .sequence = number,
@@ -50,19 +59,24 @@ bool LinkProbe::go_on() {
   if (sent_ < kPings) send(sent_ + 1);
   if (received_ >= kPings) send(kPieces.end);
   if (received_ == kPieces.end) {
-    if (bandwidth_of(kPieces) >= kFast) {
-      out_.wants_more = 1;
-      out_.long_ones.resize(kLong.bytes);
-      in_.long_ones.resize(kLong.bytes * kLong.size());
-    }
-    send(kVerdict + 1);
+    out_.rate = static_cast<uint64_t>(rate_of(kPieces));
+    set_long_ones(long_bytes(out_.rate, kPieces.bytes));
+    send(kRate + 1);
   }
-  if (received_ == kVerdict + 1 && out_.wants_more == 1 && in_.wants_more == 1) {
-    end_ = kLong.end;
+  if (received_ == kRate + 1) {
+    // No longer than those of this end, so that no memory is taken now.
+    set_long_ones(long_bytes(std::min(out_.rate, in_.rate), kPieces.bytes));
+    if (long_ones_.bytes > 0) end_ = long_ones_.end;
     receive(end_);
     send(end_);
   }
   return true;
+}
+
+void LinkProbe::set_long_ones(size_t bytes) {
+  long_ones_.bytes = bytes;
+  out_.long_ones.resize(bytes);
+  in_.long_ones.resize(bytes * long_ones_.size());
 }
 
 bool LinkProbe::poll(TimePoint /*now*/) {
@@ -88,18 +102,27 @@ Duration LinkProbe::latency() const {
   return *middle / 2;
 }
 
-double LinkProbe::bandwidth_of(const Row& row) const {
-  const auto since = [&](size_t piece) {
-    const Duration time = arrived_[row.end - 1] - arrived_[row.first + piece - 1];
-    const double seconds = std::chrono::duration<double>(std::max(time, Duration(1000))).count();
-    return static_cast<double>((row.size() - piece) * row.bytes) / seconds;
-  };
-  // Where this thread did not run for a while, it has seen the last pieces together.
-  return std::min(since(0), since(row.burst));
+// The median over all pairs of messages of what passed between them: what comes in a burst, or late
+// because this thread did not run, or before the stream has its speed, is part of few.
+double LinkProbe::rate_of(const Row& row) const {
+  std::vector<double> times;  // of a message, in seconds
+  for (size_t a = row.first - 1; a < row.end; ++a) {
+    for (size_t b = a + 1; b < row.end; ++b) {
+      const std::chrono::duration<double> between = arrived_[b] - arrived_[a];
+      times.push_back(between.count() / static_cast<double>(b - a));
+    }
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return static_cast<double>(row.bytes) / std::max(*middle, 1e-9);
 }
 
+// Of what this end has seen of the pieces, what the other has, and what this one has seen of the
+// longer ones, the middle: each is wrong now and then.
 double LinkProbe::bandwidth() const {
-  return bandwidth_of(end_ == kLong.end ? kLong : kPieces);
+  const auto mine = static_cast<double>(out_.rate), theirs = static_cast<double>(in_.rate);
+  if (long_ones_.bytes == 0) return std::min(mine, theirs);
+  return std::clamp(rate_of(long_ones_), std::min(mine, theirs), std::max(mine, theirs));
 }
 
 }  // namespace hetccl::exec

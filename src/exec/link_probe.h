@@ -1,6 +1,7 @@
 // Measures a channel before collectives use it: small messages back and forth, then pieces both
-// ways at once, as collectives send them; where these pass so fast that little more than the start
-// was seen, longer ones too. Both ends make one and drive it until it is done.
+// ways at once, as collectives send them, and longer ones, as long as these have shown the link to
+// deserve: streams take a while to have their speed. Both ends make one and drive it until it is
+// done.
 #pragma once
 
 #include <array>
@@ -35,31 +36,28 @@ class LinkProbe : public Driven {
   /// Messages that follow each other without an answer.
   struct Row {
     size_t first, end, bytes;
-    /// Whatever lets a burst pass before it slows down lets less pass than so many.
-    size_t burst;
 
     [[nodiscard]] constexpr size_t size() const { return end - first; }
   };
   static constexpr size_t kPings = 20, kWarm = 6;
-  static constexpr Row kPieces{kPings, kPings + 16, size_t{128} << 10U, 8};
-  static constexpr size_t kVerdict = kPieces.end;  // each end's: whether it wants more
-  static constexpr Row kLong{kVerdict + 1, kVerdict + 7, size_t{1} << 20U, 2};
-  // Of the pieces, in bytes a second: the long ones take 25 ms then.
-  static constexpr double kFast = 250e6;
+  static constexpr Row kPieces{kPings, kPings + 16, size_t{128} << 10U};
+  static constexpr size_t kRate = kPieces.end;  // each end's: what it has seen of the pieces
+  static constexpr size_t kLongOnes = 6;
 
   /// What an end's messages go from or to. A row is received into as many buffers as it has
   /// messages, since several threads may receive them at once, and sent from one.
   struct Memory {
     uint64_t ping = 0;
     std::vector<std::byte> pieces, long_ones;
-    uint64_t wants_more = 0;  ///< the verdict
+    uint64_t rate = 0;
   };
 
   void send(size_t end);
   void receive(size_t end);
   bool go_on();
   [[nodiscard]] transport::Transfer transfer(Memory& memory, size_t number) const;
-  [[nodiscard]] double bandwidth_of(const Row& row) const;
+  void set_long_ones(size_t bytes);
+  [[nodiscard]] double rate_of(const Row& row) const;
 
   transport::Channel& channel_;
   const uint64_t communicator_;
@@ -67,8 +65,9 @@ class LinkProbe : public Driven {
   const Clock& clock_;
   Memory out_, in_;
   size_t posted_ = 0, sent_ = 0, received_ = 0;
-  size_t end_ = kVerdict + 1;  // of all messages
-  std::array<TimePoint, kLong.end> arrived_{};
+  Row long_ones_{kRate + 1, kRate + 1 + kLongOnes, 0};
+  size_t end_ = kRate + 1;  // of all messages
+  std::array<TimePoint, kRate + 1 + kLongOnes> arrived_{};
   std::atomic<bool> done_{false};
 };
 

@@ -75,7 +75,7 @@ struct Link {
 /// first rank of that cluster with all others.
 struct Measurement {
   int a = 0, b = 0;        ///< a <= b
-  int64_t latency_ns = 0;  ///< of a small message, one way; with all: of a call that moves nothing
+  int64_t latency_ns = 0;  ///< of a small message, one way; with all: of a small all-reduce
   int64_t mbps = 0;        ///< each way, both at once; with all: 0
   bool operator==(const Measurement&) const = default;
 };

@@ -57,7 +57,7 @@ class CostModel {
   std::vector<Cluster> clusters_;
   double n_ranks_ = 0;
   LinkCost slowest_;
-  double call_ = 0;  ///< seconds of a call of one hop that moves nothing
+  double call_ = 0;  ///< seconds of a small call of one hop
   bool in_memory_ = false;
   uint64_t window_ = 0;
   bool on_streams_ = false;

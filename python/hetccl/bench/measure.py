@@ -17,6 +17,8 @@ from hetccl.communicator import Communicator, Stream
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce")
+_LONG = 32 << 10  # bytes: takes time on a link
+_BURST = 1 << 20  # bytes: more than token buckets let pass at once
 
 
 @dataclass(frozen=True)
@@ -198,12 +200,16 @@ def _measure(case: _Case, stream: Stream | None) -> Timing:
 def _measure_alone(case: _Case) -> float:
     """Seconds of a call that no other follows: of each the slowest rank's, and of these the median.
 
-    Calls by themselves, so that none hides behind another; a median, since few are made.
+    Calls by themselves, so that none hides behind another; a median, since few are made. Long ones
+    on links in use: what shapes some lets a burst pass first where nothing did for a while.
     """
     comm, options = case.comm, case.options
     case.fill()
     times = array("d", bytes(8 * options.iterations))
+    traffic = bytearray(_BURST)
     for n in range(options.warmups + options.iterations):
+        if case.size >= _LONG:
+            comm.all_reduce(traffic, dtype="uint8")
         comm.barrier()
         start = time.perf_counter()
         case.call(None)
