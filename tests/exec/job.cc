@@ -6,6 +6,7 @@
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
+#include "fake/slow_host.h"
 
 namespace hetccl::exec {
 
@@ -35,9 +36,11 @@ topology::Topology topology_of(const JobOptions& options) {
 }  // namespace
 
 std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank) {
-  if (!is_fake(options, rank)) return device::make_host_device();
+  const uint64_t seed = options.seed * 31 + static_cast<uint64_t>(rank);
+  if (!options.fake_device) return device::make_host_device();
+  if (!is_fake(options, rank)) return fake::make_slow_host(seed);
   fake::FakeOptions fake;
-  fake.seed = options.seed * 31 + static_cast<uint64_t>(rank);
+  fake.seed = seed;
   fake.max_delay_us = 20;
   fake.memory_bytes = size_t{32} << 20;
   fake.kernels = has_kernels(options, rank);
