@@ -106,9 +106,9 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
 
 Result<Duration> Communicator::time_calls(exec::Executor& executor, const exec::Program& program,
                                           exec::Call call) {
-  constexpr size_t kCalls = 20, kWarm = 4;
+  constexpr size_t kCalls = 60, kWarm = 12;
   // What a rank takes in most calls and exceeds in some: the slowest of all takes about as long.
-  constexpr size_t kOfTimed = 13;
+  constexpr size_t kOfTimed = 36;
   std::array<Duration, kCalls> times{};
   for (Duration& time : times) {
     HETCCL_ASSIGN(time, time_call(executor, program, call));
