@@ -1,6 +1,6 @@
 // What is measured when a communicator is made: the links between its clusters, one of each class,
-// and what a small all-reduce takes. All ranks learn all of it, so that all predict, and
-// choose, alike.
+// and what a small all-reduce takes. All ranks learn all of it, so that all predict, and choose,
+// alike.
 #include <algorithm>
 #include <array>
 

@@ -1,14 +1,17 @@
 #include "exec/link_probe.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace hetccl::exec {
 namespace {
 
-// What passes in 4 ms, so that all long ones take 25; none where the pieces took longer themselves.
-size_t long_bytes(uint64_t rate, size_t piece) {
-  const auto bytes = static_cast<size_t>(std::min<uint64_t>(rate / 250, uint64_t{1} << 20U));
-  return bytes < piece ? 0 : bytes;
+// Reorders `values`.
+template <typename Values>
+auto median(Values& values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
@@ -60,12 +63,12 @@ bool LinkProbe::go_on() {
   if (received_ >= kPings) send(kPieces.end);
   if (received_ == kPieces.end) {
     out_.rate = static_cast<uint64_t>(rate_of(kPieces));
-    set_long_ones(long_bytes(out_.rate, kPieces.bytes));
+    set_long_ones(out_.rate);
     send(kRate + 1);
   }
   if (received_ == kRate + 1) {
     // No longer than those of this end, so that no memory is taken now.
-    set_long_ones(long_bytes(std::min(out_.rate, in_.rate), kPieces.bytes));
+    set_long_ones(std::min(out_.rate, in_.rate));
     if (long_ones_.bytes > 0) end_ = long_ones_.end;
     receive(end_);
     send(end_);
@@ -73,7 +76,10 @@ bool LinkProbe::go_on() {
   return true;
 }
 
-void LinkProbe::set_long_ones(size_t bytes) {
+// What passes in 4 ms, so that all of them take 25; none where the pieces took longer themselves.
+void LinkProbe::set_long_ones(uint64_t rate) {
+  const auto passes = static_cast<size_t>(std::min<uint64_t>(rate / 250, uint64_t{1} << 20U));
+  const size_t bytes = passes < kPieces.bytes ? 0 : passes;
   long_ones_.bytes = bytes;
   out_.long_ones.resize(bytes);
   in_.long_ones.resize(bytes * long_ones_.size());
@@ -97,9 +103,7 @@ Duration LinkProbe::latency() const {
   std::array<Duration, kPings - kWarm> trips{};
   for (size_t i = 0; i < trips.size(); ++i)
     trips[i] = arrived_[kWarm + i] - arrived_[kWarm + i - 1];
-  const auto middle = trips.begin() + trips.size() / 2;
-  std::nth_element(trips.begin(), middle, trips.end());
-  return *middle / 2;
+  return median(trips) / 2;
 }
 
 // The median over all pairs of messages of what passed between them: what comes in a burst, or late
@@ -112,9 +116,7 @@ double LinkProbe::rate_of(const Row& row) const {
       times.push_back(between.count() / static_cast<double>(b - a));
     }
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return static_cast<double>(row.bytes) / std::max(*middle, 1e-9);
+  return static_cast<double>(row.bytes) / std::max(median(times), 1e-9);
 }
 
 // Of what this end has seen of the pieces, what the other has, and what this one has seen of the

@@ -42,7 +42,7 @@ class LinkProbe : public Driven {
   static constexpr size_t kPings = 20, kWarm = 6;
   static constexpr Row kPieces{kPings, kPings + 16, size_t{128} << 10U};
   static constexpr size_t kRate = kPieces.end;  // each end's: what it has seen of the pieces
-  static constexpr size_t kLongOnes = 6;
+  static constexpr size_t kMessages = kRate + 1 + 6;
 
   /// What an end's messages go from or to. A row is received into as many buffers as it has
   /// messages, since several threads may receive them at once, and sent from one.
@@ -56,7 +56,7 @@ class LinkProbe : public Driven {
   void receive(size_t end);
   bool go_on();
   [[nodiscard]] transport::Transfer transfer(Memory& memory, size_t number) const;
-  void set_long_ones(size_t bytes);
+  void set_long_ones(uint64_t rate);
   [[nodiscard]] double rate_of(const Row& row) const;
 
   transport::Channel& channel_;
@@ -65,9 +65,9 @@ class LinkProbe : public Driven {
   const Clock& clock_;
   Memory out_, in_;
   size_t posted_ = 0, sent_ = 0, received_ = 0;
-  Row long_ones_{kRate + 1, kRate + 1 + kLongOnes, 0};
+  Row long_ones_{kRate + 1, kMessages, 0};
   size_t end_ = kRate + 1;  // of all messages
-  std::array<TimePoint, kRate + 1 + kLongOnes> arrived_{};
+  std::array<TimePoint, kMessages> arrived_{};
   std::atomic<bool> done_{false};
 };
 
