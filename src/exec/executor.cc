@@ -31,7 +31,7 @@ void Executor::connect(const Peer& peer) {
     known = true;
   }
   assert(peer.window == nullptr || out_stream_ != nullptr);
-  if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window});
+  if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window, {}});
   if (known) return;
   lanes_.emplace_back(peer, true);
   lanes_.emplace_back(peer, false);
@@ -86,7 +86,10 @@ bool Executor::poll(TimePoint now) {
   retire(now);
   // After that: what a retired operation has read, its sender must learn while somebody polls.
   if (!aborted_) {
-    for (const Shared& shared : windows_) moved |= shared.window->exchange();
+    for (Shared& shared : windows_) {
+      note_reads(shared);
+      moved |= shared.window->exchange();
+    }
   }
   const bool retired = retired_.load(std::memory_order_relaxed) != before;
   // What a failed library ends looks complete: say so before anybody believes it.
@@ -101,18 +104,22 @@ bool Executor::poll_lane(Lane& lane) {
   return moved;
 }
 
+// Null where it has none with that peer.
+const std::vector<plan::Issue>* Executor::messages_of(const Operation& op, int peer, bool sends) {
+  const auto& peers = op.program->peers;
+  const auto found = std::lower_bound(peers.begin(), peers.end(), peer);
+  if (found == peers.end() || *found != peer) return nullptr;
+  const auto lane = static_cast<size_t>(found - peers.begin());
+  return sends ? &op.sends[lane] : &op.recvs[lane];
+}
+
 const plan::Issue* Executor::entry_at(const Lane& lane, Cursor& cursor) {
   const uint64_t retired = retired_.load(std::memory_order_relaxed);
   if (cursor.operation < retired) cursor = {retired, 0};
   const uint64_t launched = launched_.load(std::memory_order_acquire);
   for (; cursor.operation < launched; cursor = {cursor.operation + 1, 0}) {
-    Operation& op = at(cursor.operation);
-    const auto& peers = op.program->peers;
-    const auto peer = std::lower_bound(peers.begin(), peers.end(), lane.peer);
-    if (peer == peers.end() || *peer != lane.peer) continue;
-    const auto index = static_cast<size_t>(peer - peers.begin());
-    const auto& list = lane.send ? op.sends[index] : op.recvs[index];
-    if (cursor.entry < list.size()) return &list[cursor.entry];
+    const auto* messages = messages_of(at(cursor.operation), lane.peer, lane.send);
+    if (messages != nullptr && cursor.entry < messages->size()) return &(*messages)[cursor.entry];
   }
   return nullptr;
 }
@@ -170,9 +177,8 @@ bool Executor::complete(Lane& lane) {
     if (entry == nullptr) break;  // cannot be: only what was posted completes
     Operation& op = at(lane.complete.operation);
     const bool arrived = !lane.send && on_streams(op, entry->step);
-    if (lane.send && op.window_of(entry->step) != nullptr) {
-      --op.headers;
-    } else {
+    if (lane.send && on_streams(op, entry->step)) --op.unsent;
+    if (!lane.send || op.window_of(entry->step) == nullptr) {
       auto& flag = arrived ? op.staged_of(entry->step) : op.done_of(entry->step);
       flag.word.store(entry->slice + 1, std::memory_order_release);
     }
@@ -231,9 +237,27 @@ void Executor::retire(TimePoint now) {
     // its end.
     if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
     if (options_.recorder != nullptr) note_end(retired, now);
+    for (Shared& shared : windows_) note_reads(shared);
     std::lock_guard lock(free_mutex_);
     free_.push_back(&at(retired));
     retired_.store(++retired, std::memory_order_release);
+  }
+}
+
+// Counts what this rank's device has read: its steps' flags say so, or the end of their operation.
+void Executor::note_reads(Shared& shared) {
+  const uint64_t launched = launched_.load(std::memory_order_acquire);
+  Cursor& next = shared.reading;
+  for (; next.operation < launched; next = {next.operation + 1, 0}) {
+    Operation& op = at(next.operation);
+    const auto* messages = messages_of(op, shared.peer, false);
+    if (messages == nullptr) continue;
+    for (; next.entry < messages->size(); ++next.entry) {
+      const auto [slice, step] = (*messages)[next.entry];
+      if (op.window_of(step) == nullptr) continue;
+      if (!op.done_of(step).reached(slice + 1) && !op.finished().reached(1)) return;
+      shared.window->count_read();
+    }
   }
 }
 

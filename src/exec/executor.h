@@ -125,6 +125,12 @@ class Executor : public Driven {
   struct Shared {
     int peer = -1;
     Window* window = nullptr;
+    Cursor reading;  // the next message that this rank's device is to read
+  };
+  // Where a launch enqueues: on this executor's own streams, or all on the user's.
+  struct Streams {
+    device::Stream *ccl, *work, *out, *in;
+    bool one;
   };
   // Events of one step of the program being launched, by slot.
   using Slots = std::vector<std::unique_ptr<device::Event>>;
@@ -136,16 +142,17 @@ class Executor : public Driven {
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status enqueue(Operation& op, uint32_t depth, device::Stream& user);
   Status enqueue_direct(Operation& op, device::Stream& user);
-  Status enqueue_issue(Operation& op, plan::Issue issue);
-  Status enqueue_wire(Operation& op, plan::Issue issue);
-  Status enqueue_copy_out(Operation& op, plan::Issue issue);
-  Status enqueue_copy_in(Operation& op, plan::Issue issue);
+  [[nodiscard]] Streams streams_for(const Operation& op, device::Stream& user) const;
+  Status enqueue_issue(Operation& op, plan::Issue issue, const Streams& streams);
+  Status enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams);
+  Status enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream);
+  Status enqueue_copy_in(Operation& op, plan::Issue issue, const Streams& streams);
   void find_windows(const Program& program);
-  Status enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue);
+  Status enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
   Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
   Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
   Status enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
-  Status join(Operation& op, device::Stream& user);
+  Status join(Operation& op, device::Stream& user, const Streams& streams);
   Status join_streams(device::Stream& user);
   void give_up(Operation& op, device::Stream& user);
   Result<device::Event*> event_of(uint16_t step, uint32_t slot);
@@ -161,11 +168,14 @@ class Executor : public Driven {
   bool poll_lane(Lane& lane);
   bool post(Lane& lane);
   bool complete(Lane& lane);
+  [[nodiscard]] static const std::vector<plan::Issue>* messages_of(const Operation& op, int peer,
+                                                                   bool sends);
   // The message where `cursor` stands, which first skips what is exhausted; null when there is none
   // yet.
   const plan::Issue* entry_at(const Lane& lane, Cursor& cursor);
   [[nodiscard]] bool ready(Operation& op, plan::Issue issue) const;
   void retire(TimePoint now);
+  void note_reads(Shared& shared);
   bool abandoned();
   [[nodiscard]] uint16_t track_of(const Lane& lane) const;
   void note_starts(TimePoint now);

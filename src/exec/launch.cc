@@ -7,6 +7,9 @@
 namespace hetccl::exec {
 namespace {
 
+// Several calls of the driver take as long as a device copies that.
+constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
+
 uint64_t round_up(uint64_t value, uint64_t grain) {
   return (value + grain - 1) / grain * grain;
 }
@@ -143,55 +146,67 @@ Result<Operation*> Executor::take() {
   return operations_.back().get();
 }
 
+// What has one slice has little to overlap, and most of a small call is calls of the driver: all of
+// it goes onto the user's stream, in the static order, which the verifier proves to be safe.
+Executor::Streams Executor::streams_for(const Operation& op, device::Stream& user) const {
+  const size_t bytes = op.slice_elements * size_of(op.call.signature.type);
+  if (op.n_slices == 1 && bytes <= kMostBytesOfOneStream) return {&user, &user, &user, &user, true};
+  return {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get(), false};
+}
+
 Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user) {
   auto& device = *options_.device;
-  HETCCL_TRY(device.record(*started_, user));
-  for (auto* stream :
-       {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get()}) {
-    if (stream != nullptr) HETCCL_TRY(device.wait(*stream, *started_));
+  const Streams streams = streams_for(op, user);
+  if (!streams.one) {
+    HETCCL_TRY(device.record(*started_, user));
+    for (auto* stream : {streams.ccl, streams.work, streams.out, streams.in}) {
+      if (stream != nullptr) HETCCL_TRY(device.wait(*stream, *started_));
+    }
   }
   HETCCL_TRY(device.write_flag(user, op.started(), 1));
   if (op.program->uses_identity) {
     const Signature& call = op.call.signature;
-    HETCCL_TRY(op.identities.fill(*ccl_stream_, op.slice_elements, call.type, call.op));
+    HETCCL_TRY(op.identities.fill(*streams.ccl, op.slice_elements, call.type, call.op));
   }
   Status status;
   plan::for_each_issue(op.program->plan, depth, op.n_slices, [&](plan::Issue issue) {
-    if (status.ok()) status = enqueue_issue(op, issue);
+    if (status.ok()) status = enqueue_issue(op, issue, streams);
   });
   HETCCL_TRY(std::move(status));
-  return join(op, user);
+  return join(op, user, streams);
 }
 
-Status Executor::enqueue_issue(Operation& op, plan::Issue issue) {
+Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& streams) {
   const StepInfo& info = op.program->steps[issue.step];
-  if (info.queue == Queue::Send || info.queue == Queue::Recv) return enqueue_wire(op, issue);
+  if (info.queue == Queue::Send || info.queue == Queue::Recv) {
+    return enqueue_wire(op, issue, streams);
+  }
   auto& device = *options_.device;
-  auto& stream = info.queue == Queue::Ccl ? *ccl_stream_ : *work_stream_;
-  HETCCL_TRY(enqueue_waits(op, stream, issue));
+  auto& stream = info.queue == Queue::Ccl ? *streams.ccl : *streams.work;
+  HETCCL_TRY(enqueue_waits(op, issue, stream, streams.one));
   HETCCL_TRY(enqueue_step(op, issue, stream));
-  if (info.writes_flag || options_.tracer != nullptr) {
+  // Where all is on one stream, the transport alone may wait for it.
+  const bool awaited = info.writes_flag && !(streams.one && staged_);
+  if (awaited || options_.tracer != nullptr) {
     HETCCL_TRY(device.write_flag(stream, op.done_of(issue.step), issue.slice + 1));
   }
-  if (info.records_event) {
+  if (info.records_event && !streams.one) {
     HETCCL_ASSIGN(auto* event, event_of(issue.step, issue.slice % op.n_slots));
     HETCCL_TRY(device.record(*event, stream));
   }
   return {};
 }
 
-Status Executor::enqueue_wire(Operation& op, plan::Issue issue) {
-  const StepInfo& info = op.program->steps[issue.step];
-  const bool send = info.queue == Queue::Send;
+Status Executor::enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams) {
+  const bool send = op.program->steps[issue.step].queue == Queue::Send;
   if (!on_streams(op, issue.step)) return {};
-  HETCCL_TRY(enqueue_waits(op, send ? *out_stream_ : *in_stream_, issue));
-  return send ? enqueue_copy_out(op, issue) : enqueue_copy_in(op, issue);
+  HETCCL_TRY(enqueue_waits(op, issue, send ? *streams.out : *streams.in, streams.one));
+  return send ? enqueue_copy_out(op, issue, *streams.out) : enqueue_copy_in(op, issue, streams);
 }
 
 // From the device to where the other rank's device, or the transport, takes it.
-Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
+Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream) {
   auto& device = *options_.device;
-  auto& stream = *out_stream_;
   const auto [step, k] = std::pair(issue.step, issue.slice);
   const auto [data, bytes] = op.payload(issue);
   std::byte* place = op.staging_of(step, k);
@@ -208,22 +223,16 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue) {
                            k + 1);
 }
 
-Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue) {
+Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue, const Streams& streams) {
   auto& device = *options_.device;
-  auto& stream = *in_stream_;
+  auto& stream = *streams.in;
   const auto [step, k] = std::pair(issue.step, issue.slice);
   const auto [data, bytes] = op.payload(issue);
   std::byte* place = op.staging_of(step, k);
-  Window* window = op.window_of(step);
-  uint32_t number = 0;
-  if (window != nullptr) {
-    const auto in = window->in.place(bytes);
-    place = in.data;
-    number = in.number;
-  }
+  if (Window* window = op.window_of(step)) place = window->in.place(bytes).data;
   HETCCL_TRY(device.wait_flag(stream, op.staged_of(step), k + 1));
   if (bytes > 0) HETCCL_TRY(device.copy(stream, data, place, bytes));
-  if (window != nullptr) HETCCL_TRY(device.write_flag(stream, window->read_here(), number));
+  if (streams.one && staged_) return {};  // nobody waits for it
   return device.write_flag(stream, op.done_of(step), k + 1);
 }
 
@@ -236,10 +245,12 @@ void Executor::find_windows(const Program& program) {
   }
 }
 
-Status Executor::enqueue_waits(Operation& op, device::Stream& stream, plan::Issue issue) {
+Status Executor::enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream,
+                               bool one) {
   auto& device = *options_.device;
   const StepInfo& info = op.program->steps[issue.step];
   const auto enqueue_wait = [&](Wait wait, uint32_t slice) -> Status {
+    if (one && (!wait.by_flag || on_streams(op, wait.step))) return {};
     if (wait.by_flag) return device.wait_flag(stream, op.done_of(wait.step), slice + 1);
     HETCCL_ASSIGN(auto* event, event_of(wait.step, slice % op.n_slots));
     return device.wait(stream, *event);
@@ -336,12 +347,11 @@ Status Executor::join_streams(device::Stream& user) {
   return {};
 }
 
-Status Executor::join(Operation& op, device::Stream& user) {
-  auto& device = *options_.device;
-  HETCCL_TRY(join_streams(user));
-  for (size_t s = 0; s < op.n_steps; ++s) {
-    if (!op.program->steps[s].joined) continue;
-    HETCCL_TRY(device.wait_flag(user, op.done_of(static_cast<uint16_t>(s)), op.n_slices));
+Status Executor::join(Operation& op, device::Stream& user, const Streams& streams) {
+  if (!streams.one) HETCCL_TRY(join_streams(user));
+  for (uint16_t s = 0; s < op.n_steps; ++s) {
+    if (!op.program->steps[s].joined || on_streams(op, s)) continue;
+    HETCCL_TRY(options_.device->wait_flag(user, op.done_of(s), op.n_slices));
   }
   return {};
 }

@@ -112,8 +112,9 @@ struct Fixture {
     call.recv = recv.data();
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, send.size()};
   }
-  // In four slices.
-  auto launch() { return executor->launch(prog, {256, 3}, call, *user); }
+  auto launch(size_t slice_bytes = 256) {
+    return executor->launch(prog, {slice_bytes, 3}, call, *user);
+  }
   void drive() {
     const auto now = hetccl::steady_clock().now();
     for (int round = 0; round < 100 && executor->active(); ++round) {
@@ -182,4 +183,19 @@ TEST_CASE("an abort reaches a collective whose launch blocks, and ends those tha
   CHECK(f.launch().status().code() == Code::Aborted);
   f.drive();
   f.check_drained();
+}
+
+TEST_CASE("a call of one slice is all on the user's stream, one of several is not") {
+  for (const size_t slices : {1, 4}) {
+    CAPTURE(slices);
+    Fixture f;
+    CHECK(f.launch(f.send.size() / slices).ok());
+    for (auto* stream : f.device.polled) {
+      const bool used = stream == f.user.get() || slices > 1;
+      CHECK(static_cast<TaskQueue*>(stream->native())->empty() == !used);
+    }
+    f.executor->abort();
+    f.drive();
+    f.check_drained();
+  }
 }

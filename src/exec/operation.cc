@@ -12,7 +12,7 @@ void Operation::Extents::set(const Layout& layout) {
 
 Status Operation::prepare(const Program& new_program, const Call& new_call,
                           uint64_t new_slice_elements, uint32_t slices, uint32_t slot_count,
-                          bool staged, std::span<Window* const> shared) {
+                          bool through_staging, std::span<Window* const> shared) {
   program = &new_program;
   call = new_call;
   input_.set(call.input);
@@ -21,7 +21,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   slice_elements = new_slice_elements;
   n_slices = slices;
   n_slots = slot_count;
-  headers = 0;
+  staged = through_staging;
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
@@ -53,6 +53,7 @@ bool Operation::find_windows(std::span<Window* const> shared) {
 
 void Operation::list_messages(uint32_t depth) {
   const size_t lanes = program->peers.size();
+  unsent = 0;
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
   for (auto& list : sends) list.clear();
   for (auto& list : recvs) list.clear();
@@ -60,7 +61,7 @@ void Operation::list_messages(uint32_t depth) {
     const StepInfo& info = program->steps[issue.step];
     if (info.queue == Queue::Send) {
       sends[info.lane].push_back(issue);
-      if (window_of(issue.step) != nullptr) ++headers;
+      if (staged || window_of(issue.step) != nullptr) ++unsent;
     }
     if (info.queue == Queue::Recv) recvs[info.lane].push_back(issue);
   });

@@ -84,8 +84,8 @@ struct Operation {
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
   /// Everything is complete, the user's stream has been joined.
   [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
-  /// The device is done with it, and whoever receives through windows has been told.
-  [[nodiscard]] bool ended() { return finished().reached(1) && headers == 0; }
+  /// The device is done with it, and what it copied out is sent.
+  [[nodiscard]] bool ended() { return finished().reached(1) && unsent == 0; }
   /// Ends all waits of device work on this operation.
   void release_waits();
 
@@ -102,8 +102,9 @@ struct Operation {
   IdentityArray identities;
   size_t staging_bytes = 0;      ///< of one (step, slot)
   std::vector<Window*> windows;  ///< by step: see `window_of`
-  /// Headers of messages through windows that are still to be sent; the engine's once launched.
-  size_t headers = 0;
+  /// Messages that the device copies out and that are still to be sent; the engine's once launched.
+  size_t unsent = 0;
+  bool staged = false;  ///< see `prepare`
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;

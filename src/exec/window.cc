@@ -31,7 +31,7 @@ WindowRing::Place WindowRing::place(size_t bytes) {
   const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
   number_.store(number, std::memory_order_relaxed);
   if (length > 0) messages_.push({number, begin});
-  return {memory_.data() + begin % room, number, needed_, needed_ != before};
+  return {memory_.data() + begin % room, needed_, needed_ != before};
 }
 
 Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)
@@ -45,8 +45,8 @@ Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)
 Result<std::unique_ptr<Window>> Window::open(device::Device& device, std::span<std::byte> memory,
                                              bool lower) {
   std::unique_ptr<Window> window(new Window(device, memory, lower));
-  HETCCL_TRY(window->flag_memory_.reserve(2 * sizeof(device::Flag)));
-  for (size_t i = 0; i < 2; ++i) new (window->flags() + i) device::Flag();
+  HETCCL_TRY(window->flag_memory_.reserve(sizeof(device::Flag)));
+  new (window->flag()) device::Flag();
   HETCCL_TRY(device.pin(memory.data(), memory.size()));
   window->pinned_ = true;
   return window;
@@ -65,9 +65,8 @@ bool Window::exchange() {
   Word& ours = word(lower_ ? 0 : 1);    // of `out`: the other end writes it
   Word& theirs = word(lower_ ? 1 : 0);  // of `in`
   bool moved = false;
-  const uint32_t here = read_here().word.load(std::memory_order_acquire);
-  if (theirs.load(std::memory_order_relaxed) != here) {
-    theirs.store(here, std::memory_order_release);
+  if (theirs.load(std::memory_order_relaxed) != read_here_) {
+    theirs.store(read_here_, std::memory_order_release);
     moved = true;
   }
   const uint32_t there = ours.load(std::memory_order_acquire);

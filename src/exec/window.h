@@ -22,7 +22,6 @@ class WindowRing {
   /// Where a message lies.
   struct Place {
     std::byte* data = nullptr;
-    uint32_t number = 0;  ///< of messages so far, this one included
     uint32_t needed = 0;  ///< so many must have been read before this one may be written
     bool waits = false;   ///< more than before the message before
   };
@@ -61,14 +60,14 @@ class Window {
   WindowRing out, in;  ///< of the launching thread
 
   /// Counts messages of `out` that the other end's device has read.
-  [[nodiscard]] device::Flag& read_there() { return flags()[0]; }
-  /// Counts messages of `in` that this end's device has read: it writes this.
-  [[nodiscard]] device::Flag& read_here() { return flags()[1]; }
+  [[nodiscard]] device::Flag& read_there() { return *flag(); }
+  /// The engine's: this end's device has read one more message of `in`.
+  void count_read() { ++read_here_; }
   /// The engine's: carries the counts from end to end. True when one has changed.
   bool exchange();
   /// Whether there are messages of `out` that the other end has not read, as far as is known.
   [[nodiscard]] bool unread() const {
-    return flags()[0].word.load(std::memory_order_relaxed) != out.number();
+    return flag()->word.load(std::memory_order_relaxed) != out.number();
   }
   /// Ends all waits of device work, and tells the other end.
   void abandon();
@@ -78,7 +77,7 @@ class Window {
  private:
   using Word = std::atomic<uint32_t>;
   Window(device::Device& device, std::span<std::byte> memory, bool lower);
-  [[nodiscard]] device::Flag* flags() const {
+  [[nodiscard]] device::Flag* flag() const {
     return reinterpret_cast<device::Flag*>(flag_memory_.data());
   }
   [[nodiscard]] Word& word(size_t index) const;
@@ -87,6 +86,7 @@ class Window {
   const std::span<std::byte> memory_;
   const bool lower_;
   bool pinned_ = false;
+  uint32_t read_here_ = 0;
   Arena flag_memory_;
 };
 

@@ -35,7 +35,7 @@ TEST_CASE("both ends place messages alike, and none over one that may be unread"
       REQUIRE(writer.fits(bytes));
       const WindowRing::Place here = writer.place(bytes), there = reader.place(bytes);
       REQUIRE(here.data == there.data);
-      REQUIRE(here.number == n);
+      REQUIRE(writer.number() == n);
       REQUIRE(here.needed < n);
       CHECK(here.waits == (here.needed != needed));
       REQUIRE(here.needed >= needed);
@@ -62,17 +62,19 @@ TEST_CASE("a window carries counts from end to end, and lets go of waits") {
     CHECK(low->out.place(1).data != low->in.place(1).data);
     CHECK_FALSE(low->exchange());
     for (int i = 0; i < 4; ++i) low->out.place(100);
-    high->read_here().word.store(5);
+    for (int i = 0; i < 5; ++i) high->count_read();
     CHECK(high->exchange());
+    CHECK_FALSE(high->exchange());
     CHECK(low->exchange());
     CHECK(low->read_there().word.load() == 5);
     CHECK(high->read_there().word.load() == 0);
     CHECK_FALSE(low->exchange());
     // More than there is, or less than was: nobody's count.
+    auto& count = *reinterpret_cast<std::atomic<uint32_t>*>(memory.data());
     for (const uint32_t hostile : {7U, 4U, 0x80000004U, 0xffffffffU}) {
-      high->read_here().word.store(hostile);
-      CHECK(high->exchange());
+      REQUIRE(count.exchange(hostile) != hostile);
       CHECK_FALSE(low->exchange());
+      CHECK(low->read_there().word.load() == 5);
     }
     CHECK_FALSE(high->abandoned());
     low->abandon();

@@ -11,7 +11,9 @@
 //   - a Ccl step starts to do its work once every rank of the cluster is in it.
 //
 // It proves: no deadlock, even where a send completes only once its receive has been posted and
-// where `ccl` and `work` share one hardware queue; no two steps of a rank that touch the same
+// where all queues are one in the order of for_each_issue, copies from and to what transports reach
+// included (a call of one slice on the user's stream alone, or one queue of the hardware for all
+// streams); no two steps of a rank that touch the same
 // memory, one of them writing, without an order given by that rank's own waits (so no read before
 // write, no overwrite before use, over depth + 2 slices in flight and for one slice alone); and
 // then, since timing cannot matter any more, by one execution on expression trees: every

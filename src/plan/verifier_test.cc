@@ -204,6 +204,17 @@ TEST_CASE("a cyclic wait: both ends receive before they send") {
   check_fault(fault(kAllReduce, topology, plans), "deadlock");
 }
 
+TEST_CASE("a cyclic wait that closes only where all streams are one queue") {
+  const topology::Topology topology = test::layout_topology("AB");
+  Plans plans = plan_all(kAllReduce, topology);
+  for (RankPlan& plan : plans) {
+    REQUIRE(find(plan, StepKind::Send) == 0);
+    REQUIRE(find(plan, StepKind::Recv) == 1);
+    swap_steps(plan, 0);
+  }
+  check_fault(fault(kAllReduce, topology, plans), "deadlock");
+}
+
 TEST_CASE("a cyclic wait that closes only through vendor calls") {
   const topology::Topology topology = test::layout_topology("AABB");
   Plans plans = plan_all(kAllReduce, topology);

@@ -3,6 +3,7 @@
 // waits, the least that exec promises, leave unordered.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "plan/schedule.h"
 #include "plan/verify_model.h"
@@ -64,8 +65,9 @@ class EventGraph {
   void add_rank(int rank) {
     const RankPlan& plan = model_.plan(rank);
     const uint32_t n_slots = slots(plan, depth_, n_slices_);
-    int64_t device = -1;                                 // the last device step's start
-    std::map<std::pair<int, StepKind>, uint32_t> posts;  // per channel and direction, likewise
+    // All streams as one queue: of a send it holds the copy out, of a receive the copy in.
+    std::optional<uint32_t> queued;                      // what ends the last of it
+    std::map<std::pair<int, StepKind>, uint32_t> posts;  // last start per channel and direction
     for_each_issue(plan, depth_, n_slices_, [&](Issue issue) {
       const Step& step = plan.steps[issue.step];
       const uint32_t self = start(issue.slice, model_.id(rank, issue.step));
@@ -74,11 +76,9 @@ class EventGraph {
       // At most for all of the slice whose scratch it takes; LocalOrder has the least.
       edge(self + 1, drained(issue.slice, rank));
       if (issue.slice >= n_slots) edge(drained(issue.slice - n_slots, rank), self);
-      if (step.kind != StepKind::Send && step.kind != StepKind::Recv) {
-        if (device >= 0) edge(static_cast<uint32_t>(device) + 1, self);
-        device = self;
-        return;
-      }
+      if (queued) edge(*queued, step.kind == StepKind::Recv ? self + 1 : self);
+      queued = step.kind == StepKind::Send ? self : self + 1;
+      if (step.kind != StepKind::Send && step.kind != StepKind::Recv) return;
       const auto [last, is_first] = posts.try_emplace({step.peer, step.kind}, self);
       if (is_first) return;
       edge(last->second, self);

@@ -82,7 +82,7 @@ JobRank::~JobRank() {
     device_->free(buffers.recv);
     if (!buffers.test.in_place) device_->free(buffers.send);
   }
-  stream_.reset();
+  for (auto& stream : streams_) stream.reset();
   engine_.reset();
 }
 
@@ -115,7 +115,9 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
         {peer, channel.get(), topology_.cluster_of(peer) != topology_.cluster_of(rank_), window});
     channels_.push_back(std::move(channel));
   }
-  HETCCL_ASSIGN(stream_, device_->create_stream());
+  for (auto& stream : streams_) {
+    HETCCL_ASSIGN(stream, device_->create_stream());
+  }
   engine_->add(*executor_);
   return {};
 }
@@ -158,7 +160,7 @@ Status JobRank::enqueue(const Case& test) {
                   .input = uneven ? Layout{sent, from} : Layout{},
                   .output = uneven ? Layout{received, to} : Layout{}};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
-                                         call, *stream_));
+                                         call, *streams_[call.sequence % streams_.size()]));
   engine_->notify();
   return {};
 }

@@ -2,6 +2,7 @@
 // and executors put together by hand, so that a seed decides every delay.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <set>
@@ -47,7 +48,7 @@ class JobRank {
 
   /// Collective over the cluster; then the channels. Call on all ranks at once.
   Status open(const ccl::UniqueId& cluster_id);
-  /// Enqueues `test` on this rank's stream, its buffers in device memory.
+  /// Enqueues `test`, its buffers in device memory, on this rank's streams in turns.
   Status enqueue(const fake::Case& test);
   /// Waits for everything enqueued; the fault, if one came.
   Status wait();
@@ -76,7 +77,7 @@ class JobRank {
   std::vector<std::unique_ptr<transport::Channel>> channels_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<device::Stream> stream_;
+  std::array<std::unique_ptr<device::Stream>, 2> streams_;
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Buffers> buffers_;
   uint64_t last_ = 0;

@@ -1,12 +1,19 @@
 #include "device/gpu/pool.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace hetccl::device::gpu {
 namespace {
 
 constexpr size_t kAlignment = 512;
 constexpr size_t kChunkBytes = size_t{16} << 20U;  // at least
+
+// As it is where there is no multiple so large: the vendor then refuses what was asked for.
+size_t rounded(size_t bytes) {
+  if (bytes > SIZE_MAX - kAlignment) return bytes;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 
@@ -35,7 +42,7 @@ int Pool::reserve(size_t bytes) {
 }
 
 int Pool::allocate(void** memory, size_t bytes) {
-  const size_t wanted = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t wanted = rounded(std::max<size_t>(bytes, 1));
   for (;;) {
     {
       std::lock_guard lock(mutex_);

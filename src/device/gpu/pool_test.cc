@@ -90,7 +90,9 @@ TEST_CASE("what the vendor refuses is its error, and smaller blocks are still to
   vendor.most = 20 * kMib;
   Pool pool(vendor.take, vendor.give);
   void* memory = nullptr;
-  CHECK(pool.allocate(&memory, 21 * kMib) == 2);
+  for (const size_t bytes : {21 * kMib, SIZE_MAX - 100, SIZE_MAX}) {
+    CHECK(pool.allocate(&memory, bytes) == 2);
+  }
   CHECK(memory == nullptr);
   REQUIRE(pool.allocate(&memory, 20 * kMib) == 0);
   void* other = nullptr;
