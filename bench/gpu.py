@@ -1,4 +1,5 @@
-"""hetccl beside NCCL and Gloo through torch.distributed, on this machine's NVIDIA GPUs.
+"""hetccl beside NCCL and Gloo through torch.distributed, on this machine's NVIDIA GPUs; and by its
+C API ("capi"), without torch's part of a call.
 
     python bench/gpu.py                   all layouts
     python bench/gpu.py --only tcp mixed  some of them
@@ -68,7 +69,7 @@ def layouts_of_gpus(count: int) -> list[Layout]:
     gpus = [f"cuda:{i}" for i in range(count)]
     mixed = [*gpus[:2], "cpu", "cpu"]
     return [
-        Layout("one", "one cluster", (job("hetccl", gpus), job("nccl", gpus))),
+        Layout("one", "one cluster", tuple(job(r, gpus) for r in ("hetccl", "capi", "nccl"))),
         *two_clusters(gpus if count > 1 else gpus * 2),
         Layout("mixed", "GPUs and ranks of the host", (job("hetccl", mixed), job("gloo", mixed))),
     ]
@@ -77,8 +78,9 @@ def layouts_of_gpus(count: int) -> list[Layout]:
 def two_clusters(devices: Sequence[str]) -> list[Layout]:
     """A half of the devices in each: by shared memory, and by TCP."""
     labels = halves(len(devices))
-    shared = [job("hetccl", devices, None, "HETCCL_CLUSTER", labels)]
-    sockets = [job("hetccl", devices, {"HETCCL_SHM": "0"}, "HETCCL_CLUSTER", labels)]
+    ours = ("hetccl", "capi")
+    shared = [job(role, devices, None, "HETCCL_CLUSTER", labels) for role in ours]
+    sockets = [job(role, devices, {"HETCCL_SHM": "0"}, "HETCCL_CLUSTER", labels) for role in ours]
     copies = None
     if "cpu" in devices:
         shared.append(job("gloo", devices))
@@ -218,7 +220,7 @@ class Measured:
         """Prints the tables."""
         roles = [contender.job.role for contender in self.contenders]
         of = [f"/{role}" for role in roles[1:]]
-        print(f"\n{self.layout.title}: the peer's time over hetccl's is /PEER, more is better")
+        print(f"\n{self.layout.title}: the other's time over hetccl's is /OTHER, more is better")
         for line in self.probe_lines():
             print(line)
         of += ["/limit"] if self.limits else []

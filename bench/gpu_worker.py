@@ -1,14 +1,15 @@
 """One process of bench/gpu.py: it does what its parent asks, one line of JSON after the other.
 
 Its role is a backend of torch.distributed, whose rank it is then (RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are in the environment), or one of two probes. Between two commands it blocks in reading
-its pipe. Needs torch and nothing else.
+MASTER_PORT are in the environment), hetccl's C API ("capi"), or one of two probes. Between two
+commands it blocks in reading its pipe. Needs torch and hetccl.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -50,7 +51,8 @@ def join_group(options: argparse.Namespace) -> torch.device:
     if options.role == "hetccl":
         import hetccl  # noqa: F401
     bound: dict[str, Any] = {"device_id": device} if options.role == "nccl" else {}
-    dist.init_process_group(options.role, timeout=PATIENCE, **bound)
+    backend = "gloo" if options.role == "capi" else options.role
+    dist.init_process_group(backend, timeout=PATIENCE, **bound)
     return device
 
 
@@ -161,6 +163,42 @@ class Collectives:
         """Leaves the process group."""
         dist.destroy_process_group()
         return {}
+
+
+class CApi(Collectives):
+    """hetccl's C API, on torch's stream; the process group is for rendezvous alone."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        import hetccl
+        from hetccl import _lib
+
+        self.types = _lib
+        self.library = _lib.library()
+        uid = [hetccl.unique_id() if self.rank == 0 else b""]
+        dist.broadcast_object_list(uid)
+        device = options.device if self.on_gpu else None
+        self.communicator = hetccl.Communicator(uid[0], self.rank, self.world, device=device)
+
+    def call(self, collective: str, size: int) -> Callable[[], object]:
+        """As torch's, without torch."""
+        whole, share = self.buffers(size)
+        mine, all_of_it = share.data_ptr(), whole.data_ptr()
+        kind, total = int(self.types.DataType.float32), int(self.types.RedOp.sum)
+        stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
+        end = (self.communicator._comm, stream)
+        name, arguments = {
+            "all_gather_into_tensor": ("AllGather", (mine, all_of_it, len(share), kind)),
+            "reduce_scatter_tensor": ("ReduceScatter", (all_of_it, mine, len(share), kind, total)),
+            "broadcast": ("Broadcast", (all_of_it, all_of_it, len(whole), kind, 0)),
+            "all_reduce": ("AllReduce", (all_of_it, all_of_it, len(whole), kind, total)),
+        }[collective]
+        return functools.partial(self.library.call, f"hetccl{name}", *arguments, *end)
+
+    def end(self) -> Answer:
+        """Leaves both."""
+        self.communicator.destroy()
+        return super().end()
 
 
 class Copies:
@@ -329,12 +367,13 @@ def arguments(*others: str) -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """A backend, or one of two probes."""
-    parser = arguments("copies", "loopback")
+    """A backend, hetccl without torch, or one of two probes."""
+    parser = arguments("capi", "copies", "loopback")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
     options = parser.parse_args()
-    roles: dict[str, Callable[[argparse.Namespace], Any]] = {"copies": Copies, "loopback": Loopback}
-    return serve(roles.get(options.role, Collectives), options)
+    roles = {"capi": CApi, "copies": Copies, "loopback": Loopback}
+    make: Callable[[argparse.Namespace], Any] = roles.get(options.role, Collectives)
+    return serve(make, options)
 
 
 if __name__ == "__main__":
