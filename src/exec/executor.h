@@ -151,7 +151,7 @@ class Executor : public Driven {
   Status enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
   Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
   Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
-  Status enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
+  Status enqueue_reduce(Operation& op, plan::Issue issue, device::Stream& stream);
   Status join(Operation& op, device::Stream& user, const Streams& streams);
   Status join_streams(device::Stream& user);
   void give_up(Operation& op, device::Stream& user);

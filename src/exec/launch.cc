@@ -231,6 +231,10 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue, const Streams
   std::byte* place = op.staging_of(step, k);
   if (Window* window = op.window_of(step)) place = window->in.place(bytes).data;
   HETCCL_TRY(device.wait_flag(stream, op.staged_of(step), k + 1));
+  if (streams.one && kernels_ && op.program->steps[step].read_alone) {
+    op.arrived[step] = place;
+    return {};
+  }
   if (bytes > 0) HETCCL_TRY(device.copy(stream, data, place, bytes));
   if (streams.one && staged_) return {};  // nobody waits for it
   return device.write_flag(stream, op.done_of(step), k + 1);
@@ -279,9 +283,9 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
     case plan::StepKind::CclBarrier:
       return options_.ccl->barrier(stream.native());
     case plan::StepKind::Reduce:
-      return enqueue_reduce(op, step, k, stream);
+      return enqueue_reduce(op, issue, stream);
     case plan::StepKind::Copy: {
-      const Span src = op.resolve(step.srcs[0], k), dst = op.resolve(step.dst, k);
+      const Span src = op.source(issue, 0), dst = op.resolve(step.dst, k);
       if (src.count == 0 || src.data == dst.data) return {};
       return options_.device->copy(stream, dst.data, src.data, src.count * size_of(call.type));
     }
@@ -313,9 +317,9 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
   return options_.ccl->reduce(shards_, call.type, reducer_of(op.call, step), stream.native());
 }
 
-Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t k,
-                                device::Stream& stream) {
-  const Span dst = op.resolve(step.dst, k);
+Status Executor::enqueue_reduce(Operation& op, plan::Issue issue, device::Stream& stream) {
+  const plan::Step& step = op.program->plan.steps[issue.step];
+  const Span dst = op.resolve(step.dst, issue.slice);
   if (dst.count == 0) return {};
   const auto [red, factor] = reducer_of(op.call, step);
   device::Reduction reduction;
@@ -329,8 +333,8 @@ Status Executor::enqueue_reduce(Operation& op, const plan::Step& step, uint32_t 
     return error(Code::InternalError, "plan %s: a reduction of %zu sources",
                  op.program->plan.name.c_str(), step.srcs.size());
   }
-  for (const auto& src : step.srcs) {
-    reduction.srcs[reduction.n_srcs++] = op.resolve(src, k).data;
+  for (size_t i = 0; i < step.srcs.size(); ++i) {
+    reduction.srcs[reduction.n_srcs++] = op.source(issue, i).data;
   }
   return kernels_ ? options_.device->reduce(stream, reduction)
                   : op.host_reductions.enqueue(stream, reduction);

@@ -25,6 +25,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
+  arrived.assign(n_steps, nullptr);
 
   const size_t slice_bytes = slice_elements * size_of(call.signature.type);
   HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
@@ -100,6 +101,15 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
   }
   if (base == nullptr) return {nullptr, end - begin};
   return {base + (offset + begin) * size_of(call.signature.type), end - begin};
+}
+
+Span Operation::source(plan::Issue issue, size_t index) const {
+  Span span = resolve(program->plan.steps[issue.step].srcs[index], issue.slice);
+  const auto& arrivals = program->steps[issue.step].arrivals;
+  if (arrivals.empty() || arrivals[index] < 0) return span;
+  std::byte* place = arrived[static_cast<size_t>(arrivals[index])];
+  if (place != nullptr) span.data = place;
+  return span;
 }
 
 Payload Operation::payload(plan::Issue issue) const {

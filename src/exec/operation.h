@@ -70,6 +70,8 @@ struct Operation {
 
   /// Where `region` of slice `k` lies.
   [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
+  /// Where source `index` of a Reduce or Copy lies: where it arrived, if `arrived` says so.
+  [[nodiscard]] Span source(plan::Issue issue, size_t index) const;
   /// The staging memory of wire step `step` in slice `k`.
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
   /// What the message of a wire step goes from or to.
@@ -101,6 +103,8 @@ struct Operation {
   HostReductions host_reductions;
   IdentityArray identities;
   size_t staging_bytes = 0;      ///< of one (step, slot)
+  /// By step, of the one slice: where the message of a Recv stays that is `read_alone`, or null.
+  std::vector<std::byte*> arrived;
   std::vector<Window*> windows;  ///< by step: see `window_of`
   /// Messages that the device copies out and that are still to be sent; the engine's once launched.
   size_t unsent = 0;

@@ -110,6 +110,50 @@ void count_arithmetic(const plan::RankPlan& plan, Program& program) {
   }
 }
 
+bool overlap(const Region& a, const Region& b) {
+  return a.buffer == Buffer::Scratch && b.buffer == Buffer::Scratch && a.block == b.block &&
+         a.begin < b.end && b.begin < a.end;
+}
+
+bool same(const Region& a, const Region& b) {
+  return overlap(a, b) && a.begin == b.begin && a.end == b.end;
+}
+
+// Whether `step` does nothing with what `recv` brings but arithmetic on it, whole, or copies.
+bool reads_alone(const Step& step, const Step& recv) {
+  const auto apart = [&](const Region& region) { return !overlap(region, recv.dst); };
+  const auto apart_or_whole = [&](const Region& region) {
+    return apart(region) || same(region, recv.dst);
+  };
+  const bool shards = std::all_of(step.shards.begin(), step.shards.end(), [&](const auto& shard) {
+    return apart(shard.send) && apart(shard.recv);
+  });
+  const bool computes = step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
+  return shards && apart(step.dst) &&
+         (computes ? std::all_of(step.srcs.begin(), step.srcs.end(), apart_or_whole)
+                   : std::all_of(step.srcs.begin(), step.srcs.end(), apart));
+}
+
+void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
+  for (size_t r = 0; r < plan.steps.size(); ++r) {
+    const Step& recv = plan.steps[r];
+    if (recv.kind != StepKind::Recv || recv.dst.buffer != Buffer::Scratch) continue;
+    infos[r].read_alone = true;
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      if (s != r && !reads_alone(plan.steps[s], recv)) infos[r].read_alone = false;
+    }
+    if (!infos[r].read_alone) continue;
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      const auto& srcs = plan.steps[s].srcs;
+      for (size_t i = 0; i < srcs.size(); ++i) {
+        if (!same(srcs[i], recv.dst)) continue;
+        infos[s].arrivals.resize(srcs.size(), -1);
+        infos[s].arrivals[i] = static_cast<int>(r);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Result<Program> Program::compile(plan::RankPlan plan) {
@@ -163,6 +207,7 @@ Result<Program> Program::compile(plan::RankPlan plan) {
     StepInfo& info = program.steps[s];
     if (!is_device(info.queue) && !awaited[s]) info.joined = info.writes_flag = true;
   }
+  find_arrivals(plan, program.steps);
   count_arithmetic(plan, program);
   program.plan = std::move(plan);
   return program;

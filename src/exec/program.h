@@ -35,6 +35,12 @@ struct StepInfo {
   bool joined = false;         ///< a wire step for which only the user's stream waits
   uint16_t lane = 0;           ///< Send, Recv: index into `peers`
   uint16_t message = 0;        ///< Send, Recv: index among all of these
+  /// Recv: the device's own arithmetic and copies alone read what came, whole; so they may read it
+  /// where it arrived.
+  bool read_alone = false;
+  /// Reduce, Copy: for each source the Recv of which it is the whole message, so read, or -1; empty
+  /// where there is none.
+  std::vector<int> arrivals;
 };
 
 struct Program {

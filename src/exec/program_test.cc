@@ -142,6 +142,30 @@ TEST_CASE(
   CHECK(!program.steps[4].joined);  // streams are joined by events
 }
 
+TEST_CASE("what arithmetic alone reads, whole, may stay where it arrived") {
+  const Program program = compiled(exchange());
+  CHECK(program.steps[2].read_alone);
+  CHECK(program.steps[3].arrivals == std::vector<int>{-1, 2});
+  CHECK(program.steps[4].arrivals.empty());
+
+  const auto stays = [](RankPlan plan) { return compiled(std::move(plan)).steps[2].read_alone; };
+  RankPlan shared = exchange();  // the cluster's library reads it, too
+  shared.steps[4].shards.push_back({0, scratch(1), {Buffer::Output, 0}});
+  CHECK_FALSE(stays(shared));
+  RankPlan passed = exchange();  // it goes on to another rank
+  passed.steps[1] = message(StepKind::Send, 1, {}, 5, scratch(1));
+  CHECK_FALSE(stays(passed));
+  RankPlan part = exchange();
+  part.steps[3].srcs[1].end = {1, 2};
+  CHECK_FALSE(stays(part));
+  RankPlan target = exchange();  // a sum is written over it
+  target.steps[3].dst = scratch(1);
+  CHECK_FALSE(stays(target));
+  RankPlan output = exchange();
+  output.steps[2].dst = {Buffer::Output, 0};
+  CHECK_FALSE(stays(output));
+}
+
 TEST_CASE("a plan that breaks its rules is an internal error that names the step") {
   RankPlan later = exchange();
   later.steps[1].deps = {3};

@@ -1,10 +1,72 @@
 #include "plan/builder.h"
 
 #include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
 
 #include "plan/call.h"
 
 namespace hetccl::plan {
+namespace {
+
+// What a rank does first of what it may do: others wait for what it sends, and it waits last.
+int urgency(StepKind kind) {
+  if (kind == StepKind::Send) return 0;
+  return kind == StepKind::Recv ? 2 : 1;
+}
+
+// The order in which the steps should be started one after the other, as when they share a queue.
+// Those that others match keep theirs: calls of the cluster's library, messages of one channel.
+std::vector<uint16_t> starting_order(const std::vector<Step>& steps) {
+  using Key = std::tuple<uint16_t, int, uint16_t>;  // smallest first
+  const auto key = [&](uint16_t s) { return Key(steps[s].stage, urgency(steps[s].kind), s); };
+  std::vector<uint16_t> by_stage(steps.size());
+  for (uint16_t s = 0; s < steps.size(); ++s) by_stage[s] = s;
+  std::stable_sort(by_stage.begin(), by_stage.end(),
+                   [&](uint16_t a, uint16_t b) { return steps[a].stage < steps[b].stage; });
+  std::vector<std::vector<uint16_t>> after(steps.size());
+  std::vector<size_t> waits(steps.size());
+  const auto add = [&](uint16_t first, uint16_t second) {
+    after[first].push_back(second);
+    ++waits[second];
+  };
+  std::map<std::pair<int, int>, uint16_t> last;  // of a channel and direction, or the device
+  for (const uint16_t s : by_stage) {
+    for (const uint16_t dep : steps[s].deps) add(dep, s);
+    const auto [before, is_first] = last.try_emplace({steps[s].peer, urgency(steps[s].kind)}, s);
+    if (!is_first) add(std::exchange(before->second, s), s);
+  }
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+  for (const uint16_t s : by_stage) {
+    if (waits[s] == 0) ready.push(key(s));
+  }
+  std::vector<uint16_t> order;
+  while (!ready.empty()) {
+    const uint16_t s = std::get<2>(ready.top());
+    ready.pop();
+    order.push_back(s);
+    for (const uint16_t next : after[s]) {
+      if (--waits[next] == 0) ready.push(key(next));
+    }
+  }
+  return order;
+}
+
+std::vector<Step> arranged(std::vector<Step> steps) {
+  const std::vector<uint16_t> order = starting_order(steps);
+  std::vector<uint16_t> place(steps.size());
+  for (uint16_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  std::vector<Step> result;
+  result.reserve(steps.size());
+  for (const uint16_t s : order) {
+    for (uint16_t& dep : steps[s].deps) dep = place[dep];
+    result.push_back(std::move(steps[s]));
+  }
+  return result;
+}
+
+}  // namespace
 
 void append(Deps& deps, const Deps& more) {
   deps.insert(deps.end(), more.begin(), more.end());
@@ -153,6 +215,8 @@ RankPlan Builder::finish(std::string name, int stages) && {
   plan_.name = std::move(name);
   plan_.stages = static_cast<uint16_t>(stages);
   plan_.scratch_blocks = static_cast<uint32_t>(scratch_used_.size());
+  // More are refused by who asked for the plan.
+  if (plan_.steps.size() <= UINT16_MAX) plan_.steps = arranged(std::move(plan_.steps));
   return std::move(plan_);
 }
 

@@ -127,6 +127,18 @@ TEST_CASE("copies of one stream run in order, of any size") {
       CHECK(s.device->write_flag(*stream, *flag, ++turn).ok());
       REQUIRE(s.reaches(*flag, turn));
       CHECK(s.download(c, bytes) == data);
+      if (bytes > 4096) {  // places of all alignments
+        const auto at = [](void* memory, size_t offset) {
+          return static_cast<std::byte*>(memory) + offset;
+        };
+        CHECK(s.device->copy(*stream, at(b, 0), at(c, 3), 4001).ok());
+        CHECK(s.device->copy(*stream, at(c, 17), at(b, 1), 4000).ok());
+        CHECK(s.device->write_flag(*stream, *flag, ++turn).ok());
+        REQUIRE(s.reaches(*flag, turn));
+        Bytes expected(data.begin(), data.begin() + 17);
+        expected.insert(expected.end(), data.begin() + 4, data.begin() + 4004);
+        CHECK(s.download(c, expected.size()) == expected);
+      }
       for (void* memory : {a, b, c}) s.device->free(memory);
     }
     stream.reset();

@@ -93,6 +93,16 @@ class GpuEvent : public Event {
   void* const native_;
 };
 
+// A kernel copies so much before a copy engine has begun.
+constexpr size_t kKernelBytes = size_t{64} << 10U;
+
+// Whether a kernel copies vectors, not bytes.
+bool alike(const void* a, const void* b) {
+  return (reinterpret_cast<uintptr_t>(a) - reinterpret_cast<uintptr_t>(b)) %
+             kernels::kVectorBytes ==
+         0;
+}
+
 void* native_of(const Event& event) {
   return static_cast<const GpuEvent&>(event).native();
 }
@@ -194,6 +204,11 @@ class TableDevice : public GpuDevice {
   }
   Status copy(Stream& stream, void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return {};
+    if (bytes <= kKernelBytes && program_ != nullptr && alike(dst, src)) {
+      Reduction copy{.dst = dst, .n_srcs = 1, .count = bytes, .type = DataType::Uint8};
+      copy.srcs[0] = src;
+      return reduce(stream, copy);
+    }
     const Current current = context_.current();
     return check(api_, api_.copy(dst, src, bytes, stream.native()), "copying");
   }
