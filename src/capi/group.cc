@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "capi/process.h"
+#include "capi/ranges.h"
 
 namespace hetccl::capi {
 namespace {
@@ -87,6 +88,9 @@ Status Group::end() {
     return error(Code::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
   }
   if (--depth_ > 0) return {};
+  size_t n_calls = collectives_.size();
+  for (const NotedMessages& some : messages_) n_calls += some.messages.size();
+  const Range range("group", n_calls);
   Group calls;
   calls.messages_.swap(messages_);
   calls.collectives_.swap(collectives_);
@@ -142,14 +146,21 @@ hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t co
 Status submit(Communicator& communicator, const CollectiveArguments& arguments,
               hetcclStream_t stream) {
   Group& group = Group::mine();
-  if (!group.is_open()) return communicator.call(arguments, stream);
+  if (!group.is_open()) {
+    const Signature& call = arguments.signature;
+    const Range range(name_of(call.collective), call.count * size_of(call.type));
+    return communicator.call(arguments, stream);
+  }
   group.add(communicator, arguments, stream);
   return {};
 }
 
 Status submit(Communicator& communicator, const Message& message, hetcclStream_t stream) {
   Group& group = Group::mine();
-  if (!group.is_open()) return communicator.call(std::span(&message, 1), stream);
+  if (!group.is_open()) {
+    const Range range(message.send ? "send" : "recv", message.count * size_of(message.type));
+    return communicator.call(std::span(&message, 1), stream);
+  }
   group.add(communicator, message, stream);
   return {};
 }

@@ -249,8 +249,7 @@ void Executor::find_windows(const Program& program) {
   }
 }
 
-Status Executor::enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream,
-                               bool one) {
+Status Executor::enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one) {
   auto& device = *options_.device;
   const StepInfo& info = op.program->steps[issue.step];
   const auto enqueue_wait = [&](Wait wait, uint32_t slice) -> Status {

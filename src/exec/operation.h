@@ -102,13 +102,13 @@ struct Operation {
   Arena scratch, staging, flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  size_t staging_bytes = 0;      ///< of one (step, slot)
+  size_t staging_bytes = 0;  ///< of one (step, slot)
   /// By step, of the one slice: where the message of a Recv stays that is `read_alone`, or null.
   std::vector<std::byte*> arrived;
   std::vector<Window*> windows;  ///< by step: see `window_of`
   /// Messages that the device copies out and that are still to be sent; the engine's once launched.
   size_t unsent = 0;
-  bool staged = false;  ///< see `prepare`
+  bool staged = false;                ///< see `prepare`
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;
