@@ -1,5 +1,5 @@
 """hetccl beside NCCL and Gloo through torch.distributed, on this machine's NVIDIA GPUs; and by its
-C API ("capi"), without torch's part of a call.
+C API ("hetccl-c"), without torch's part of a call.
 
     python bench/gpu.py                   all layouts
     python bench/gpu.py --only tcp mixed  some of them
@@ -69,7 +69,11 @@ def layouts_of_gpus(count: int) -> list[Layout]:
     gpus = [f"cuda:{i}" for i in range(count)]
     mixed = [*gpus[:2], "cpu", "cpu"]
     return [
-        Layout("one", "one cluster", tuple(job(r, gpus) for r in ("hetccl", "capi", "nccl"))),
+        Layout(
+            "one",
+            "one cluster",
+            tuple(job(r, gpus) for r in ("hetccl", "nccl", "hetccl-c", "nccl-c")),
+        ),
         *two_clusters(gpus if count > 1 else gpus * 2),
         Layout("mixed", "GPUs and ranks of the host", (job("hetccl", mixed), job("gloo", mixed))),
     ]
@@ -78,7 +82,7 @@ def layouts_of_gpus(count: int) -> list[Layout]:
 def two_clusters(devices: Sequence[str]) -> list[Layout]:
     """A half of the devices in each: by shared memory, and by TCP."""
     labels = halves(len(devices))
-    ours = ("hetccl", "capi")
+    ours = ("hetccl", "hetccl-c")
     shared = [job(role, devices, None, "HETCCL_CLUSTER", labels) for role in ours]
     sockets = [job(role, devices, {"HETCCL_SHM": "0"}, "HETCCL_CLUSTER", labels) for role in ours]
     copies = None

@@ -1,7 +1,7 @@
 """One process of bench/gpu.py: it does what its parent asks, one line of JSON after the other.
 
 Its role is a backend of torch.distributed, whose rank it is then (RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are in the environment), hetccl's C API ("capi"), or one of two probes. Between two
+MASTER_PORT are in the environment), a C API ("hetccl-c"), or one of two probes. Between two
 commands it blocks in reading its pipe. Needs torch and hetccl.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import functools
 import json
 import os
 import signal
@@ -21,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.distributed as dist
@@ -51,7 +50,7 @@ def join_group(options: argparse.Namespace) -> torch.device:
     if options.role == "hetccl":
         import hetccl  # noqa: F401
     bound: dict[str, Any] = {"device_id": device} if options.role == "nccl" else {}
-    backend = "gloo" if options.role == "capi" else options.role
+    backend = "gloo" if options.role.endswith("-c") else options.role
     dist.init_process_group(backend, timeout=PATIENCE, **bound)
     return device
 
@@ -166,38 +165,107 @@ class Collectives:
 
 
 class CApi(Collectives):
-    """hetccl's C API, on torch's stream; the process group is for rendezvous alone."""
+    """A C API on torch's stream; the process group is for rendezvous alone."""
+
+    FUNCTIONS: ClassVar[dict[str, str]] = {
+        "all_reduce": "AllReduce",
+        "all_gather_into_tensor": "AllGather",
+        "reduce_scatter_tensor": "ReduceScatter",
+        "broadcast": "Broadcast",
+    }
+    FLOAT32, SUM = 7, 0  # hetccl's numbers are NCCL's
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
-        import hetccl
-        from hetccl import _lib
+        self.handle = self.join(options.device if self.on_gpu else None)
 
-        self.types = _lib
-        self.library = _lib.library()
-        uid = [hetccl.unique_id() if self.rank == 0 else b""]
-        dist.broadcast_object_list(uid)
-        device = options.device if self.on_gpu else None
-        self.communicator = hetccl.Communicator(uid[0], self.rank, self.world, device=device)
+    def shared(self, made: bytes) -> bytes:
+        """What rank 0 has made."""
+        box = [made]
+        dist.broadcast_object_list(box)
+        return box[0]
 
     def call(self, collective: str, size: int) -> Callable[[], object]:
         """As torch's, without torch."""
         whole, share = self.buffers(size)
         mine, all_of_it = share.data_ptr(), whole.data_ptr()
-        kind, total = int(self.types.DataType.float32), int(self.types.RedOp.sum)
-        stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
-        end = (self.communicator._comm, stream)
-        name, arguments = {
-            "all_gather_into_tensor": ("AllGather", (mine, all_of_it, len(share), kind)),
-            "reduce_scatter_tensor": ("ReduceScatter", (all_of_it, mine, len(share), kind, total)),
-            "broadcast": ("Broadcast", (all_of_it, all_of_it, len(whole), kind, 0)),
-            "all_reduce": ("AllReduce", (all_of_it, all_of_it, len(whole), kind, total)),
+        arguments = {
+            "all_gather_into_tensor": (mine, all_of_it, len(share), self.FLOAT32),
+            "reduce_scatter_tensor": (all_of_it, mine, len(share), self.FLOAT32, self.SUM),
+            "broadcast": (all_of_it, all_of_it, len(whole), self.FLOAT32, 0),
+            "all_reduce": (all_of_it, all_of_it, len(whole), self.FLOAT32, self.SUM),
         }[collective]
-        return functools.partial(self.library.call, f"hetccl{name}", *arguments, *end)
+        stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
+        function = self.function(self.FUNCTIONS[collective])
+
+        def one() -> None:
+            if code := function(*arguments, self.handle, stream):
+                raise RuntimeError(f"{collective} returns {code}")
+
+        return one
+
+
+class HetcclCApi(CApi):
+    """hetccl's."""
+
+    def join(self, device: str | None) -> Any:
+        """Makes the communicator."""
+        import hetccl
+
+        uid = self.shared(hetccl.unique_id() if self.rank == 0 else b"")
+        self.communicator = hetccl.Communicator(uid, self.rank, self.world, device=device)
+        return self.communicator._comm
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A collective, with the types of its arguments."""
+        from hetccl import _lib
+
+        return _lib.library().function(f"hetccl{name}")
 
     def end(self) -> Answer:
         """Leaves both."""
         self.communicator.destroy()
+        return super().end()
+
+
+class NcclCApi(CApi):
+    """NCCL's, of the library that torch has loaded."""
+
+    ID_BYTES = 128
+
+    def join(self, device: str | None) -> Any:
+        """Makes the communicator."""
+        del device  # the current one
+
+        class UniqueId(ctypes.Structure):
+            _fields_: ClassVar = [("internal", ctypes.c_char * self.ID_BYTES)]
+
+        self.library = ctypes.CDLL("libnccl.so.2")
+        uid, handle = UniqueId(), ctypes.c_void_p()
+        if self.rank == 0:
+            self.succeed(self.library.ncclGetUniqueId(ctypes.byref(uid)))
+        uid = UniqueId.from_buffer_copy(self.shared(bytes(uid)))
+        init = self.library.ncclCommInitRank
+        self.succeed(init(ctypes.byref(handle), self.world, uid, self.rank))
+        return handle
+
+    @staticmethod
+    def succeed(code: int) -> None:
+        """Raises where NCCL has failed."""
+        if code:
+            raise RuntimeError(f"NCCL returns {code}")
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A collective, with the types of its arguments."""
+        found = getattr(self.library, f"nccl{name}")
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        last = [number] if name != "AllGather" else []
+        found.argtypes = [pointer, pointer, ctypes.c_size_t, number, *last, pointer, pointer]
+        return cast(Callable[..., int], found)
+
+    def end(self) -> Answer:
+        """Leaves both."""
+        self.succeed(self.library.ncclCommDestroy(self.handle))
         return super().end()
 
 
@@ -367,11 +435,16 @@ def arguments(*others: str) -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """A backend, hetccl without torch, or one of two probes."""
-    parser = arguments("capi", "copies", "loopback")
+    """A backend, a C API, or one of two probes."""
+    parser = arguments("hetccl-c", "nccl-c", "copies", "loopback")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
     options = parser.parse_args()
-    roles = {"capi": CApi, "copies": Copies, "loopback": Loopback}
+    roles = {
+        "hetccl-c": HetcclCApi,
+        "nccl-c": NcclCApi,
+        "copies": Copies,
+        "loopback": Loopback,
+    }
     make: Callable[[argparse.Namespace], Any] = roles.get(options.role, Collectives)
     return serve(make, options)
 

@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import functools
 import re
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from pathlib import Path
@@ -258,6 +259,11 @@ class Library:
         code = getattr(self._dll, name)(*arguments)
         if code:
             raise self.error(code)
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function of PROTOTYPES itself, for those to whom a call's microsecond matters."""
+        found: Callable[..., int] = getattr(self._dll, name)
+        return found
 
     def result(self, name: str, *arguments: Any) -> int:
         """Calls a function of PROTOTYPES and returns its result, for those that may not be done."""

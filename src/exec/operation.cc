@@ -22,6 +22,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   n_slices = slices;
   n_slots = slot_count;
   staged = through_staging;
+  unsent = 0;
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
@@ -54,7 +55,6 @@ bool Operation::find_windows(std::span<Window* const> shared) {
 
 void Operation::list_messages(uint32_t depth) {
   const size_t lanes = program->peers.size();
-  unsent = 0;
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);
   for (auto& list : sends) list.clear();
   for (auto& list : recvs) list.clear();
