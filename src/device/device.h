@@ -106,6 +106,11 @@ class Device {
   virtual Status write_flag(Stream& stream, Flag& flag, uint32_t value) = 0;
   /// Device or pinned memory on either side.
   virtual Status copy(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
+  /// The same; a short one begins sooner where it is a kernel, whose launch may wait for what the
+  /// stream does before (CUDA_LAUNCH_BLOCKING=1).
+  virtual Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) {
+    return copy(stream, dst, src, bytes);
+  }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
   /// Runs `function(argument)` on a host thread once the stream gets there; the stream goes on when
   /// it has returned. It must neither wait nor call a device.

@@ -31,7 +31,7 @@ void Executor::connect(const Peer& peer) {
     known = true;
   }
   assert(peer.window == nullptr || out_stream_ != nullptr);
-  if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window, {}});
+  if (peer.window != nullptr) windows_.push_back({peer.rank, peer.window, {launched_, 0}});
   if (known) return;
   lanes_.emplace_back(peer, true);
   lanes_.emplace_back(peer, false);

@@ -146,10 +146,16 @@ Result<Operation*> Executor::take() {
   return operations_.back().get();
 }
 
-// What has one slice has little to overlap, and most of a small call is calls of the driver: all of
-// it goes onto the user's stream, in the static order, which the verifier proves to be safe.
+// What has one slice and is short has little to overlap, and most of its time is calls of the
+// driver: all of it goes onto the user's stream, in the static order, which the verifier proves to
+// be safe.
 Executor::Streams Executor::streams_for(const Operation& op, device::Stream& user) const {
-  const size_t bytes = op.slice_elements * size_of(op.call.signature.type);
+  size_t bytes = op.slice_elements * size_of(op.call.signature.type), moved = 0;
+  for (uint16_t step = 0; step < op.n_steps && op.n_slices == 1; ++step) {
+    const Queue queue = op.program->steps[step].queue;
+    if (queue == Queue::Send || queue == Queue::Recv) moved += op.payload({0, step}).bytes;
+  }
+  bytes = std::max(bytes, moved / 2);  // sent and received at once
   if (op.n_slices == 1 && bytes <= kMostBytesOfOneStream) return {&user, &user, &user, &user, true};
   return {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get(), false};
 }
@@ -213,12 +219,15 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue, device::Stre
   Window* window = op.window_of(step);
   if (window != nullptr) {
     const auto out = window->out.place(bytes);
-    if (out.waits) HETCCL_TRY(device.wait_flag(stream, window->read_there(), out.needed));
+    // Whatever the message before has waited for: it may be on another stream.
+    if (out.needed != 0 && !window->read_there().reached(out.needed)) {
+      HETCCL_TRY(device.wait_flag(stream, window->read_there(), out.needed));
+    }
     place = out.data;
   } else if (k >= op.n_slots) {
     HETCCL_TRY(device.wait_flag(stream, op.done_of(step), k - op.n_slots + 1));
   }
-  if (bytes > 0) HETCCL_TRY(device.copy(stream, place, data, bytes));
+  if (bytes > 0) HETCCL_TRY(device.copy_soon(stream, place, data, bytes));
   return device.write_flag(stream, window != nullptr ? op.done_of(step) : op.staged_of(step),
                            k + 1);
 }
@@ -235,7 +244,7 @@ Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue, const Streams
     op.arrived[step] = place;
     return {};
   }
-  if (bytes > 0) HETCCL_TRY(device.copy(stream, data, place, bytes));
+  if (bytes > 0) HETCCL_TRY(device.copy_soon(stream, data, place, bytes));
   if (streams.one && staged_) return {};  // nobody waits for it
   return device.write_flag(stream, op.done_of(step), k + 1);
 }
@@ -286,7 +295,7 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
     case plan::StepKind::Copy: {
       const Span src = op.source(issue, 0), dst = op.resolve(step.dst, k);
       if (src.count == 0 || src.data == dst.data) return {};
-      return options_.device->copy(stream, dst.data, src.data, src.count * size_of(call.type));
+      return options_.device->copy_soon(stream, dst.data, src.data, src.count * size_of(call.type));
     }
     case plan::StepKind::Send:
     case plan::StepKind::Recv:

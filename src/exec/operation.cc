@@ -39,15 +39,27 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   return {};
 }
 
-// True where there is one for every message.
+// All messages of a slice that go the same way fit into half of the ring, or none goes through it:
+// so none ever waits until a later one, or one of its own stage, has been read. True where there is
+// a window for every message.
 bool Operation::find_windows(std::span<Window* const> shared) {
   windows.assign(n_steps, nullptr);
+  lane_bytes_.assign(2 * shared.size(), 0);
+  const auto bytes_of = [this](uint16_t step) -> size_t& {
+    const StepInfo& info = program->steps[step];
+    return lane_bytes_[2 * size_t{info.lane} + (info.queue == Queue::Send ? 1 : 0)];
+  };
+  for (uint16_t step = 0; step < n_steps && !shared.empty(); ++step) {
+    const Queue queue = program->steps[step].queue;
+    if (queue != Queue::Send && queue != Queue::Recv) continue;
+    bytes_of(step) += WindowRing::room(payload({0, step}).bytes);
+  }
   bool all = true;
   for (uint16_t step = 0; step < n_steps; ++step) {
     const StepInfo& info = program->steps[step];
     if (info.queue != Queue::Send && info.queue != Queue::Recv) continue;
     Window* window = shared.empty() ? nullptr : shared[info.lane];
-    if (window != nullptr && window->out.fits(payload({0, step}).bytes)) windows[step] = window;
+    if (window != nullptr && window->out.fits(bytes_of(step))) windows[step] = window;
     all = all && windows[step] != nullptr;
   }
   return all;

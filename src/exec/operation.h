@@ -76,17 +76,17 @@ struct Operation {
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
   /// What the message of a wire step goes from or to.
   [[nodiscard]] Payload payload(plan::Issue issue) const;
-  /// Through which the messages of wire step `step` go, or null: as both ends see it, by the length
-  /// of the first.
+  /// Through which the messages of wire step `step` go, or null: as both ends see it, by the
+  /// lengths of the first slice's.
   [[nodiscard]] Window* window_of(uint16_t step) const { return windows[step]; }
   [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
   /// Counts slices whose staging memory is filled: by the device (Send), or from the wire (Recv).
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
   /// The user's stream has reached the collective.
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
-  /// Everything is complete, the user's stream has been joined.
+  /// The device is done with it, the user's stream has been joined.
   [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
-  /// The device is done with it, and what it copied out is sent.
+  /// So it is, and what it copied out is sent.
   [[nodiscard]] bool ended() { return finished().reached(1) && unsent == 0; }
   /// Ends all waits of device work on this operation.
   void release_waits();
@@ -126,6 +126,7 @@ struct Operation {
     void set(const Layout& layout);
   };
   Extents input_, output_;
+  std::vector<size_t> lane_bytes_;  // of a slice, in windows: received, sent; by lane
 
   bool find_windows(std::span<Window* const> shared);
 

@@ -116,11 +116,11 @@ bool overlap(const Region& a, const Region& b) {
 }
 
 bool same(const Region& a, const Region& b) {
-  return overlap(a, b) && a.begin == b.begin && a.end == b.end;
+  return overlap(a, b) && a.of == b.of && a.begin == b.begin && a.end == b.end;
 }
 
 // Whether `step` does nothing with what `recv` brings but arithmetic on it, whole, or copies.
-bool reads_alone(const Step& step, const Step& recv) {
+bool leaves_in_place(const Step& step, const Step& recv) {
   const auto apart = [&](const Region& region) { return !overlap(region, recv.dst); };
   const auto apart_or_whole = [&](const Region& region) {
     return apart(region) || same(region, recv.dst);
@@ -140,7 +140,11 @@ void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
     if (recv.kind != StepKind::Recv || recv.dst.buffer != Buffer::Scratch) continue;
     infos[r].read_alone = true;
     for (size_t s = 0; s < plan.steps.size(); ++s) {
-      if (s != r && !reads_alone(plan.steps[s], recv)) infos[r].read_alone = false;
+      const Step& step = plan.steps[s];
+      // A message waits for flags, which what stays where it arrived has none of.
+      const bool awaits = !is_device(infos[s].queue) &&
+                          std::find(step.deps.begin(), step.deps.end(), r) != step.deps.end();
+      if (s != r && (awaits || !leaves_in_place(step, recv))) infos[r].read_alone = false;
     }
     if (!infos[r].read_alone) continue;
     for (size_t s = 0; s < plan.steps.size(); ++s) {

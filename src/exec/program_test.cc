@@ -161,6 +161,12 @@ TEST_CASE("what arithmetic alone reads, whole, may stay where it arrived") {
   RankPlan target = exchange();  // a sum is written over it
   target.steps[3].dst = scratch(1);
   CHECK_FALSE(stays(target));
+  RankPlan awaited = exchange();  // a message waits for it
+  awaited.steps.push_back(message(StepKind::Send, 3, {2}, 5, scratch(0)));
+  CHECK_FALSE(stays(awaited));
+  RankPlan other = exchange();  // as long as another block's slice
+  other.steps[3].srcs[1].of = 1;
+  CHECK_FALSE(stays(other));
   RankPlan output = exchange();
   output.steps[2].dst = {Buffer::Output, 0};
   CHECK_FALSE(stays(output));

@@ -16,14 +16,17 @@ std::span<std::byte> ring_of(std::span<std::byte> memory, bool first) {
 
 }  // namespace
 
+size_t WindowRing::room(size_t bytes) {
+  return (bytes + kGrain - 1) / kGrain * kGrain;
+}
+
 WindowRing::Place WindowRing::place(size_t bytes) {
   const uint64_t room = memory_.size();
-  const uint64_t length = (bytes + kGrain - 1) / kGrain * kGrain;
+  const uint64_t length = WindowRing::room(bytes);
   uint64_t begin = end_;
   // A message lies in one piece.
   if (begin % room + length > room) begin += room - begin % room;
   end_ = begin + length;
-  const uint32_t before = needed_;
   while (!messages_.empty() && messages_.front().begin + room < end_) {
     needed_ = messages_.front().number;
     messages_.pop();
@@ -31,7 +34,7 @@ WindowRing::Place WindowRing::place(size_t bytes) {
   const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
   number_.store(number, std::memory_order_relaxed);
   if (length > 0) messages_.push({number, begin});
-  return {memory_.data() + begin % room, needed_, needed_ != before};
+  return {memory_.data() + begin % room, needed_};
 }
 
 Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)

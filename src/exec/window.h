@@ -22,12 +22,13 @@ class WindowRing {
   /// Where a message lies.
   struct Place {
     std::byte* data = nullptr;
-    uint32_t needed = 0;  ///< so many must have been read before this one may be written
-    bool waits = false;   ///< more than before the message before
+    uint32_t needed = 0;  ///< so many must have been read before this one may be written; 0: none
   };
 
   explicit WindowRing(std::span<std::byte> memory) : memory_(memory) {}
-  /// Whether messages of at most `bytes` may lie here: several at once.
+  /// What a message takes here.
+  [[nodiscard]] static size_t room(size_t bytes);
+  /// Whether messages that take `bytes` together may lie here, beside others.
   [[nodiscard]] bool fits(size_t bytes) const { return bytes <= memory_.size() / 2; }
   /// The next message's place.
   Place place(size_t bytes);

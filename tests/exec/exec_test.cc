@@ -152,6 +152,42 @@ TEST_CASE("more operations in flight than slots, recycled many times") {
   }
 }
 
+TEST_CASE("no message of a call waits for room until the call's others have been read") {
+  // On a ring of three clusters each link has two messages; those of 2 KiB fill the window's ring.
+  const std::vector<std::string> labels = {"A", "B", "C"};
+  JobOptions options;
+  options.labels = labels;
+  options.window = 4096 + 2 * 4096;
+  Job job(options);
+  REQUIRE(job.opened().ok());
+  std::vector<Case> tests;
+  for (const uint64_t count : {128, 512, 128, 512, 300, 512}) {
+    tests.push_back(all_reduce(labels, count));
+    tests.back().signature.collective = Collective::AllGather;
+  }
+  CHECK(job.run(tests) == "");
+}
+
+TEST_CASE("calls on two streams wait for room in a window, each for itself") {
+  const std::vector<std::string> labels = {"A", "B"};
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    JobOptions options;
+    options.labels = labels;
+    options.seed = seed;
+    options.window = 4096 + 2 * 4096;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    std::vector<Case> tests;
+    // The fourth and fifth take the room of the first, which has not been read.
+    for (const uint64_t count : {512, 256, 256, 256, 256, 512, 256, 256, 256, 256}) {
+      tests.push_back(all_reduce(labels, count));
+      tests.back().signature.collective = Collective::Broadcast;
+    }
+    CHECK(job.run(tests) == "");
+  }
+}
+
 TEST_CASE("cross-cluster bytes are the least, in both directions together") {
   JobOptions options;
   options.labels = {"A", "A", "B", "B"};

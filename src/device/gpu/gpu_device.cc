@@ -204,13 +204,16 @@ class TableDevice : public GpuDevice {
   }
   Status copy(Stream& stream, void* dst, const void* src, size_t bytes) override {
     if (bytes == 0) return {};
-    if (bytes <= kKernelBytes && program_ != nullptr && alike(dst, src)) {
-      Reduction copy{.dst = dst, .n_srcs = 1, .count = bytes, .type = DataType::Uint8};
-      copy.srcs[0] = src;
-      return reduce(stream, copy);
-    }
     const Current current = context_.current();
     return check(api_, api_.copy(dst, src, bytes, stream.native()), "copying");
+  }
+  Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) override {
+    if (bytes > kKernelBytes || program_ == nullptr || !alike(dst, src)) {
+      return copy(stream, dst, src, bytes);
+    }
+    Reduction one{.dst = dst, .n_srcs = 1, .count = bytes, .type = DataType::Uint8};
+    one.srcs[0] = src;
+    return reduce(stream, one);
   }
   Status reduce(Stream& stream, const Reduction& reduction) override;
   Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
