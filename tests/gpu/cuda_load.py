@@ -13,9 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from cuda_ranks import Rank, total
-
-SCALE = int(os.environ.get("HETCCL_TEST_SCALE", "1"))
+from cuda_ranks import SCALE, Rank, total
 
 
 def disturb(where: Rank, stop: threading.Event) -> list[threading.Thread]:

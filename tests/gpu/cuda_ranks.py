@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 CPU = torch.device("cpu")
+SCALE = int(os.environ.get("HETCCL_TEST_SCALE", "1"))
 TIMEOUT = timedelta(seconds=30)
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -137,7 +138,7 @@ def run(
     labels: str = "",
     bind: bool = False,
     lost: Sequence[int] = (),
-    timeout: float = 60,
+    timeout: float = 60 * SCALE,
 ) -> list[str]:
     """Runs `bodies` one after the other as every rank; what failed, and who.
 
