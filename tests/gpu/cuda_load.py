@@ -4,7 +4,6 @@ record, many groups."""
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import threading
 import time
