@@ -11,10 +11,11 @@
 
 namespace hetccl::exec {
 
-/// Where a step runs. Each queue starts its steps in the static order.
+/// Where a step runs. Each queue starts its steps in the static order. The first two are streams of
+/// the executor, or the user's for a small call.
 enum class Queue : uint8_t {
-  Ccl,   ///< the internal stream of the cluster's vendor communicator
-  Work,  ///< the internal stream of reductions and copies
+  Ccl,   ///< calls of the cluster's vendor communicator
+  Work,  ///< reductions and copies
   Send,  ///< the channel to a peer
   Recv,  ///< the channel from a peer
 };
@@ -30,9 +31,9 @@ struct StepInfo {
   std::vector<Wait> deps;      ///< complete in the same slice
   std::vector<Wait> recycled;  ///< complete in the slice that used the same scratch slot before
   bool writes_flag = false;    ///< somebody waits for this step's flag
-  bool records_event = false;  ///< a step of the other internal stream waits for it
+  bool records_event = false;  ///< a step of the other stream waits for it
   bool needs_start = false;    ///< a wire step with no deps: waits for the user's stream itself
-  bool joined = false;         ///< a wire step for which only the user's stream waits
+  bool joined = false;         ///< a wire step for which only the user's stream waits, if anyone
   uint16_t lane = 0;           ///< Send, Recv: index into `peers`
   uint16_t message = 0;        ///< Send, Recv: index among all of these
   /// Recv: the device's own arithmetic and copies alone read what came, whole; so they may read it

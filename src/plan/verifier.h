@@ -3,8 +3,7 @@
 //
 // What it assumes of exec, and nothing more:
 //   - a step starts when its `deps` are complete in the same slice, when what scratch_waits names
-//   is
-//     complete `slots` slices earlier, and when its predecessor in its queue allows it;
+//     is complete `slots` slices earlier, and when its predecessor in its queue allows it;
 //   - the queues of a rank, each in the order of for_each_issue: `ccl` (Ccl steps) and `work`
 //     (Reduce, Copy), where a step starts when the one before is complete; and per peer sends and
 //     receives, where a step starts when the one before has started, and which complete in order;
@@ -12,15 +11,14 @@
 //
 // It proves: no deadlock, even where a send completes only once its receive has been posted and
 // where all queues are one in the order of for_each_issue, copies from and to what transports reach
-// included (a call of one slice on the user's stream alone, or one queue of the hardware for all
-// streams); no two steps of a rank that touch the same
-// memory, one of them writing, without an order given by that rank's own waits (so no read before
-// write, no overwrite before use, over depth + 2 slices in flight and for one slice alone); and
-// then, since timing cannot matter any more, by one execution on expression trees: every
-// contribution present exactly once, the output complete, in place and out of place, and on all
-// ranks of an all-reduce the same expression evaluated in the same place or by the same kernel
-// (invariant 1). Slices do not share memory but for scratch, and regions are fractions, so this
-// holds for every count.
+// included (a small call on the user's stream alone, or one queue of the hardware for all streams);
+// no two steps of a rank that touch the same memory, one of them writing, without an order given by
+// that rank's own waits (so no read before write, no overwrite before use, over depth + 2 slices in
+// flight and for one slice alone); and then, since timing cannot matter any more, by one execution
+// on expression trees: every contribution present exactly once, the output complete, in place and
+// out of place, and on all ranks of an all-reduce the same expression evaluated in the same place,
+// or by the same kernel (invariant 1). Slices do not share memory but for scratch, and regions are
+// fractions, so this holds for every count.
 #pragma once
 
 #include <vector>

@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 import torch.distributed as dist
@@ -139,10 +140,11 @@ def run(
     bind: bool = False,
     lost: Sequence[int] = (),
     timeout: float = 60 * SCALE,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Runs `bodies` one after the other as every rank; what failed, and who.
 
-    `labels` has one letter a rank: its cluster.
+    `labels` has one letter a rank: its cluster. `env` is set before a rank touches its GPU.
     """
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -150,9 +152,9 @@ def run(
         pipes, processes = [], []
         for rank in range(len(devices)):
             mine, theirs = _CONTEXT.Pipe()
-            env = {"HETCCL_CLUSTER": labels[rank]} if labels else {}
+            own = {**env, **({"HETCCL_CLUSTER": labels[rank]} if labels else {})}
             where = Rank(rank, len(devices), tuple(devices), labels, folder)
-            arguments = (bodies, where, bind, env, theirs)
+            arguments = (bodies, where, bind, own, theirs)
             processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
             processes[-1].start()
             theirs.close()

@@ -384,6 +384,11 @@ def miss(where: Rank) -> None:
 
 COLLECTIVES = [reductions, movements, messages, objects, coalescing]
 ORDER = [late_data, lifetimes, futures, groups, devices, graphs, profiled]
+DRIVER_SETTINGS = (
+    "CUDA_DEVICE_MAX_CONNECTIONS=1",
+    "CUDA_LAUNCH_BLOCKING=1",
+    "CUDA_MODULE_LOADING=EAGER",
+)
 LEAVES = """
 import sys, torch, torch.distributed as dist, hetccl
 rank, size, path, device = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -420,6 +425,17 @@ def leave(devices: list[str], labels: str) -> list[str]:
     return [] if not any(codes) else [f"ended with {codes}"]
 
 
+def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
+    """All collectives, under each of the driver's settings that change when a launch returns."""
+    failures: list[str] = []
+    for setting in DRIVER_SETTINGS:
+        print(f"   {setting}", flush=True)
+        env = dict([setting.split("=")])
+        found = run(COLLECTIVES, devices, labels, bind, env=env)
+        failures += [f"{setting}: {failure}" for failure in found]
+    return failures
+
+
 def jobs() -> dict[str, Callable[[], list[str]]]:
     count = torch.cuda.device_count()
     made: dict[str, Callable[[], list[str]]] = {}
@@ -431,6 +447,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
         if name in ("two", "apart", "mixed"):
             made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
+            made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
         if name == "apart":
             made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
