@@ -28,11 +28,12 @@ std::byte* PointToPoint::Transit::wire_memory(uint32_t piece) const {
 }
 
 bool PointToPoint::Batch::ended() {
+  if (!exchanged().reached(1)) return false;
   if (streamed || given_up.load(std::memory_order_acquire)) return passed().reached(1);
   const auto drained = [](const Transit& transit) {
     return transit.drained == nullptr || transit.drained->reached(1);
   };
-  return exchanged().reached(1) && (!local || copied().reached(1)) &&
+  return (!local || copied().reached(1)) &&
          std::all_of(transits.begin(), transits.end(), drained);
 }
 

@@ -84,8 +84,8 @@ class PointToPoint final : public Driven {
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
-  /// Starts `messages` once `user` has come to this point, and holds `user` up until they are
-  /// complete. Null: they start at once. Call only while not `full`.
+  /// Starts `messages` once `user` has come to this point, and holds `user` up until it may use
+  /// their memory. Null: they start at once. Call only while not `full`.
   Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
                         device::Stream* user);
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }

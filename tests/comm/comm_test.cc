@@ -26,7 +26,9 @@ using hetccl::comm::Runtime;
 using hetccl::fake::Case;
 
 // Sanitizers see in a few cases what there is to see of threads and memory.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kLayouts = 4, kCases = 40;
+#elif defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kLayouts = 6, kCases = 40;
 #else
 constexpr uint64_t kLayouts = 20, kCases = 75;

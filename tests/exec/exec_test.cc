@@ -32,6 +32,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   JobOptions options;
   options.seed = seed;
   options.fake_device = fake_device;
+  options.one_queue = random() % 4 == 0;
   options.labels = hetccl::fake::random_labels(random, 6, 4);
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);

@@ -44,6 +44,7 @@ std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank)
   fake.max_delay_us = 20;
   fake.memory_bytes = size_t{32} << 20;
   fake.kernels = has_kernels(options, rank);
+  fake.one_queue = options.one_queue;
   auto device = FakeDevice::create(fake);
   return device.ok() ? std::unique_ptr<device::Device>(std::move(device).value()) : nullptr;
 }

@@ -24,6 +24,7 @@ struct JobOptions {
   std::vector<std::string> labels;
   uint64_t seed = 0;
   bool fake_device = true;                ///< else the host device
+  bool one_queue = false;                 ///< all streams of a fake device share it
   std::set<std::string> hosts;            ///< labels of clusters of the host beside them
   std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight

@@ -98,10 +98,27 @@ class WrappedStream : public Stream {
   void* queue_;
 };
 
+// One of several on the queue of another stream.
+class SharedStream : public WrappedStream {
+ public:
+  explicit SharedStream(void* queue) : WrappedStream(queue) {}
+  ~SharedStream() override {
+    Flag end;
+    push_write_flag(*static_cast<TaskQueue*>(native()), end, 1);
+    while (!end.reached(1)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  SharedStream(const SharedStream&) = delete;
+  SharedStream& operator=(const SharedStream&) = delete;
+};
+
 class FakeDeviceImpl : public FakeDevice {
  public:
   explicit FakeDeviceImpl(const FakeOptions& options) : options_(options), random_(options.seed) {}
-  Status open() { return memory_.open(options_.memory_bytes); }
+  Status open() {
+    HETCCL_TRY(memory_.open(options_.memory_bytes));
+    if (options_.one_queue) queue_ = make_stream();
+    return {};
+  }
 
   [[nodiscard]] uint32_t capabilities() const override {
     return options_.kernels ? uint32_t{kKernels} : 0U;
@@ -121,13 +138,8 @@ class FakeDeviceImpl : public FakeDevice {
   void unpin(void* /*memory*/) override {}
 
   Result<std::unique_ptr<Stream>> create_stream() override {
-    uint64_t seed = 0;
-    {
-      std::lock_guard lock(mutex_);
-      seed = random_();
-    }
-    return std::unique_ptr<Stream>(
-        std::make_unique<FakeStream>(memory_, streams_, seed, options_.max_delay_us));
+    if (queue_ == nullptr) return make_stream();
+    return std::unique_ptr<Stream>(std::make_unique<SharedStream>(queue_->native()));
   }
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
     if (!native) return error(Code::InvalidArgument, "a null stream is no stream of this device");
@@ -193,6 +205,14 @@ class FakeDeviceImpl : public FakeDevice {
   }
 
  private:
+  std::unique_ptr<Stream> make_stream() {
+    uint64_t seed = 0;
+    {
+      std::lock_guard lock(mutex_);
+      seed = random_();
+    }
+    return std::make_unique<FakeStream>(memory_, streams_, seed, options_.max_delay_us);
+  }
   // The stream's queue, after a task that lets a random time pass.
   TaskQueue& delayed(Stream& stream) {
     auto& queue = *static_cast<TaskQueue*>(stream.native());
@@ -214,6 +234,7 @@ class FakeDeviceImpl : public FakeDevice {
   StreamSet streams_;
   std::mutex mutex_;
   std::mt19937_64 random_;
+  std::unique_ptr<Stream> queue_;  // of all streams, or null; after what it uses
 };
 
 }  // namespace
