@@ -197,6 +197,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Ticket> launch(Work work, void* native_stream);
   Result<bool> is_captured(const Work& work, void* native_stream);
   [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
+  void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
   [[nodiscard]] bool is_small(const Program& program, const Signature& signature) const;

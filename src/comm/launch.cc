@@ -93,9 +93,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {
-    // Who calls on a device's stream leaves all else to the engine.
-    const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
-    if (!waits(native_stream)) engine.notify(on_device);
+    if (!waits(native_stream)) notify();
     return ticket;
   }
   // The others may have called it, and wait for this rank.
@@ -108,6 +106,14 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   stop(verdict);
   engine.wait([&] { return is_idle(); }, TimePoint::max());
   return verdict;
+}
+
+// Who calls on a device's stream leaves all else to the engine.
+void Communicator::notify() {
+  auto& engine = runtime_.engine();
+  const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
+  executor_->urgent() || messages_->active() ? engine.notify(on_device)
+                                             : engine.notify_at_leisure();
 }
 
 Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* native_stream,
@@ -143,7 +149,8 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                   .deadline = times.deadline,
                   .launched = times.now,
                   .input = arguments.input,
-                  .output = arguments.output};
+                  .output = arguments.output,
+                  .awaited = waits(native_stream)};
   if (work.captured) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket(kComplete);

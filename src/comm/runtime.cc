@@ -68,6 +68,11 @@ Status Runtime::open(std::unique_ptr<device::Device> device) {
   return {};
 }
 
+exec::Settler& Runtime::settler() {
+  std::call_once(needs_settler_, [this] { settler_ = std::make_unique<exec::Settler>(); });
+  return *settler_;
+}
+
 Result<device::Device*> Runtime::device(std::string_view name) {
   if (name.empty() || name == device_->vendor()) return device_.get();
   if (Gpus::names_one(name)) return gpus_.device(name);

@@ -20,6 +20,7 @@
 #include "comm/introduction.h"
 #include "comm/window_budget.h"
 #include "device/device.h"
+#include "exec/end_marks.h"
 #include "exec/engine.h"
 #include "transport/transport.h"
 
@@ -37,6 +38,8 @@ class Runtime {
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
+  /// Made by the first call.
+  exec::Settler& settler();
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
   [[nodiscard]] Introductions& introductions() { return introductions_; }
   /// The device of that name: "host", "cuda:1"; Unsupported naming what there is. "" is the host.
@@ -86,6 +89,8 @@ class Runtime {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
+  std::once_flag needs_settler_;
+  std::unique_ptr<exec::Settler> settler_;
   std::unique_ptr<bootstrap::Service> service_;
   Introductions introductions_;
   WindowBudget windows_;

@@ -26,6 +26,8 @@ constexpr auto kLongestSleep = milliseconds(100);
 constexpr auto kHandoff = milliseconds(1);
 // The engine's thread leaves new work this long to a caller that comes to wait for it.
 constexpr auto kGrace = microseconds(100);
+// What is not urgent is looked at this often.
+constexpr auto kLeisure = milliseconds(1);
 
 }  // namespace
 
@@ -76,6 +78,11 @@ void Engine::notify(bool at_once) {
   idle_.notify_one();
 }
 
+void Engine::notify_at_leisure() {
+  leisurely_.store(true, std::memory_order_seq_cst);
+  if (rests_.load(std::memory_order_seq_cst)) wake_thread();
+}
+
 void Engine::exclusively(const std::function<void()>& change) {
   // In a destructor, since `change` may throw: drivers would stand aside for ever.
   struct Turn {
@@ -116,6 +123,11 @@ void Engine::wake_queued() {
 
 bool Engine::active() {
   return std::any_of(driven_.begin(), driven_.end(), [](Driven* d) { return d->active(); });
+}
+
+bool Engine::urgent() {
+  return std::any_of(driven_.begin(), driven_.end(),
+                     [](Driven* d) { return d->active() && d->urgent(); });
 }
 
 bool Engine::drive_once() {
@@ -227,15 +239,18 @@ void Engine::run() {
   const auto leave = [](void* context) {
     auto* self = static_cast<Engine*>(context);
     return self->stop_.load(std::memory_order_seq_cst) ||
-           self->callers_.load(std::memory_order_seq_cst) > 0 || !self->active();
+           self->callers_.load(std::memory_order_seq_cst) > 0 || !self->urgent();
   };
   while (!stop_.load(std::memory_order_seq_cst)) {
     const uint64_t work = work_.load(std::memory_order_seq_cst);
-    bool unfinished = false;
+    leisurely_.store(false, std::memory_order_seq_cst);
+    bool unfinished = false, at_leisure = false;
     {
       std::lock_guard drive_lock(drive_mutex_);
       drive(leave, this, TimePoint::max());
-      unfinished = active();
+      if (active() && !urgent()) drive_once();
+      unfinished = urgent();
+      at_leisure = active() && !unfinished;
     }
     released_.fetch_add(1, std::memory_order_seq_cst);
     wake_queued();
@@ -245,20 +260,33 @@ void Engine::run() {
       return stop_.load(std::memory_order_seq_cst) ||
              (callers_.load(std::memory_order_seq_cst) == 0 &&
               changers_.load(std::memory_order_seq_cst) == 0 &&
-              (unfinished || work != work_.load(std::memory_order_seq_cst)));
+              (unfinished || work != work_.load(std::memory_order_seq_cst) ||
+               (!at_leisure && leisurely_.load(std::memory_order_seq_cst))));
     };
     const auto called = [&] {
-      waits_.store(true, std::memory_order_seq_cst);  // first: what comes later will notify
+      // First: what comes later will notify.
+      waits_.store(true, std::memory_order_seq_cst);
+      rests_.store(!at_leisure, std::memory_order_seq_cst);
       return wanted();
     };
-    idle_.wait(lock, called);
-    waits_.store(false, std::memory_order_relaxed);
+    // Whether it was called, and not only time to look.
+    const auto rest = [&] {
+      bool was_called = true;
+      if (at_leisure) {
+        was_called = idle_.wait_for(lock, kLeisure, called);
+      } else {
+        idle_.wait(lock, called);
+      }
+      waits_.store(false, std::memory_order_relaxed);
+      rests_.store(false, std::memory_order_relaxed);
+      return was_called;
+    };
+    if (!rest()) continue;
     lingers_.store(true, std::memory_order_seq_cst);
     idle_.wait_for(lock, kGrace,
                    [&] { return !wanted() || stop_.load() || hurried_.exchange(false); });
     lingers_.store(false, std::memory_order_relaxed);
-    idle_.wait(lock, called);
-    waits_.store(false, std::memory_order_relaxed);
+    rest();
   }
 }
 

@@ -28,6 +28,8 @@ class Driven {
   virtual bool poll(TimePoint now) = 0;
   /// Whether it needs driving at all.
   [[nodiscard]] virtual bool active() const = 0;
+  /// Whether without delay, while it does; else a look now and then is enough.
+  [[nodiscard]] virtual bool urgent() const { return active(); }
   /// Non-null while peers of the host advance it through shared memory.
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
   /// Whether something advances it that wakes nobody.
@@ -50,6 +52,8 @@ class Engine {
 
   /// New work may be there: call after enqueueing. `at_once`: nobody will come to wait for it.
   void notify(bool at_once = false);
+  /// The same of work that is not urgent: costs next to nothing while there is other such work.
+  void notify_at_leisure();
   /// Runs `change` while nobody drives, e.g. to close a channel. Must not wait for progress.
   void exclusively(const std::function<void()>& change);
 
@@ -76,6 +80,7 @@ class Engine {
   void wake_thread();  // unless a caller drives
   void wake_queued();
   [[nodiscard]] bool active();
+  [[nodiscard]] bool urgent();
   [[nodiscard]] bool silent() const;
 
   const Clock& clock_;
@@ -96,6 +101,8 @@ class Engine {
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> waits_{false};     // the engine's thread does, for somebody to notify it
+  std::atomic<bool> rests_{false};     // it does, and looks at nothing meanwhile
+  std::atomic<bool> leisurely_{false};  // work that is not urgent has come since it looked
   std::atomic<bool> lingers_{false};   // it does, for a caller to take the wheel
   std::atomic<bool> hurried_{false};   // by a notice that nobody comes
   std::atomic<uint64_t> work_{0};      // counts notify calls

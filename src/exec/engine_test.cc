@@ -37,6 +37,7 @@ class Counter : public Driven {
   [[nodiscard]] bool overlapped() const { return overlapped_.load(); }
   [[nodiscard]] bool polled() const { return inside_.load(); }
   void hold(bool on) { held_.store(on); }  // polls move nothing meanwhile
+  void take_time(bool on) { urgent_.store(!on); }
 
   bool poll(TimePoint) override {
     if (inside_.exchange(true)) overlapped_.store(true);
@@ -47,6 +48,7 @@ class Counter : public Driven {
     return moves;
   }
   [[nodiscard]] bool active() const override { return finished_.load() < wanted_.load(); }
+  [[nodiscard]] bool urgent() const override { return urgent_.load(); }
   // Announces what moves it, as shared memory does: the engine may sleep long.
   [[nodiscard]] hetccl::ShmSource* shm_source() override { return &source_; }
   [[nodiscard]] bool silent() const override { return false; }
@@ -58,7 +60,7 @@ class Counter : public Driven {
   };
   Source source_;
   std::atomic<uint64_t> wanted_{0}, finished_{0}, polls_{0};
-  std::atomic<bool> inside_{false}, overlapped_{false}, held_{false};
+  std::atomic<bool> inside_{false}, overlapped_{false}, held_{false}, urgent_{true};
 };
 
 struct Fixture {
@@ -86,6 +88,44 @@ TEST_CASE(
   f.counter.work(1000);
   f.engine->notify();
   CHECK(f.reaches(2000));
+}
+
+TEST_CASE("what has time is looked at now and then, and what has not beside it at once") {
+  Fixture f;
+  f.counter.take_time(true);
+  f.counter.hold(true);
+  f.counter.work(3);
+  f.engine->notify_at_leisure();
+  const double before = cpu_seconds();
+  const TimePoint end = in(std::chrono::milliseconds(300));
+  while (steady_clock().now() < end) {
+    f.engine->notify_at_leisure();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  CHECK(f.counter.polls() >= 2);
+  CHECK(f.counter.polls() <= 900);
+  CHECK(cpu_seconds() - before < 0.15);
+  f.counter.hold(false);
+  CHECK(f.reaches(3));
+  // Idle again: the next notice wakes it.
+  for (uint64_t n = 4; n < 50; ++n) {
+    f.counter.work(1);
+    f.engine->notify_at_leisure();
+    REQUIRE(f.reaches(n));
+  }
+  Counter hasty;
+  f.engine->add(hasty);
+  f.counter.hold(true);
+  f.counter.work(1);
+  f.engine->notify_at_leisure();
+  hasty.work(100);
+  f.engine->notify();
+  const TimePoint limit = in(kLimit);
+  while (!hasty.reached(100) && steady_clock().now() < limit) std::this_thread::yield();
+  CHECK(hasty.reached(100));
+  f.engine->remove(hasty);
+  f.counter.hold(false);
+  CHECK(f.engine->wait([&] { return f.counter.reached(50); }, in(kLimit)));
 }
 
 TEST_CASE("many threads wait, each for its own: all see it, and one polls at a time") {

@@ -53,6 +53,9 @@ Status Executor::open() {
     HETCCL_ASSIGN(out_stream_, device.create_stream());
     HETCCL_ASSIGN(in_stream_, device.create_stream());
   }
+  if (options_.settler != nullptr && staged_) {
+    HETCCL_ASSIGN(marks_, EndMarks::create(device, *ccl_stream_, *options_.settler));
+  }
   HETCCL_ASSIGN(started_, device.create_event());
   HETCCL_ASSIGN(joined_, device.create_event());
   return {};
@@ -74,6 +77,7 @@ bool Executor::poll(TimePoint now) {
   const uint64_t before = retired_.load(std::memory_order_relaxed);
   bool moved = false;
   polled_at_ = now;
+  if (marks_ != nullptr) marks_->look(now);
   if (!aborted_) {
     for (auto& lane : lanes_) moved |= poll_lane(lane);
     if (!moved && !faulted_) check(now);
@@ -228,16 +232,18 @@ void Executor::note_end(uint64_t number, TimePoint now) {
 void Executor::retire(TimePoint now) {
   uint64_t retired = retired_.load(std::memory_order_relaxed);
   const uint64_t launched = launched_.load(std::memory_order_acquire);
-  while (retired < launched && at(retired).finished().reached(1)) {
+  while (retired < launched && at(retired).is_finished()) {
     if (!aborted_ && abandoned()) return;
-    // Until the abort that is to come, messages may still be under way.
-    if (at(retired).given_up.load(std::memory_order_acquire) && !aborted_) return;
+    // Until the abort that is to come, messages and calls may still be under way.
+    const bool lost = at(retired).marks != nullptr && marks_->failed();
+    if ((lost || at(retired).given_up.load(std::memory_order_acquire)) && !aborted_) return;
     if (!at(retired).ended() && !aborted_) return;
     // The flags of other messages are set by `complete`, so every lane has passed it or stands at
     // its end.
     if (options_.tracer != nullptr) options_.tracer->retire(retired, at(retired), now);
     if (options_.recorder != nullptr) note_end(retired, now);
     for (Shared& shared : windows_) note_reads(shared);
+    if (at(retired).marks == nullptr) unmarked_.fetch_sub(1);
     std::lock_guard lock(free_mutex_);
     free_.push_back(&at(retired));
     retired_.store(++retired, std::memory_order_release);
@@ -255,7 +261,7 @@ void Executor::note_reads(Shared& shared) {
     for (; next.entry < messages->size(); ++next.entry) {
       const auto [slice, step] = (*messages)[next.entry];
       if (op.window_of(step) == nullptr) continue;
-      if (!op.done_of(step).reached(slice + 1) && !op.finished().reached(1)) return;
+      if (!op.done_of(step).reached(slice + 1) && !op.is_finished()) return;
       shared.window->count_read();
     }
   }
@@ -294,6 +300,7 @@ void Executor::check(TimePoint now) {
 
 bool Executor::check_library() {
   Status status = options_.ccl->async_error();
+  if (status.ok() && marks_ != nullptr && marks_->failed()) status = marks_->failure();
   if (status.ok()) return true;
   fault({std::move(status), -1, {}});
   return false;

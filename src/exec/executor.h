@@ -30,8 +30,10 @@ struct ExecutorOptions {
   ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
   uint64_t communicator = 0;
   int n_ranks = 1;
-  Recorder* recorder = nullptr;            ///< may be null
-  Tracer* tracer = nullptr;                ///< may be null
+  Recorder* recorder = nullptr;  ///< may be null
+  Tracer* tracer = nullptr;      ///< may be null
+  /// Of the ends of direct calls on users' streams; null: each is told at once.
+  Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
   /// Some peers share windows with this rank.
   bool windows = false;
@@ -95,6 +97,8 @@ class Executor : public Driven {
   [[nodiscard]] bool active() const override {
     return launched_.load(std::memory_order_acquire) != retired_.load(std::memory_order_acquire);
   }
+  /// Marks have time.
+  [[nodiscard]] bool urgent() const override { return unmarked_.load() > 0; }
   [[nodiscard]] ShmSource* shm_source() override { return options_.ccl->shm_source(); }
   [[nodiscard]] bool silent() const override;
 
@@ -191,6 +195,7 @@ class Executor : public Driven {
   bool staged_ = false;  // transports cannot reach device memory
   bool kernels_ = true;  // the device reduces by itself
   std::unique_ptr<device::Stream> ccl_stream_, work_stream_, out_stream_, in_stream_;
+  std::unique_ptr<EndMarks> marks_;  // null: there are none
   std::unique_ptr<device::Event> started_, joined_;
   std::vector<Slots> events_;  // by step; shared by all programs
   std::vector<ccl::Shard> shards_;
@@ -203,6 +208,7 @@ class Executor : public Driven {
   std::vector<Operation*> free_;
   std::vector<Operation*> ring_;  // by number % kMaxInFlight
   std::atomic<uint64_t> launched_{0}, retired_{0};
+  std::atomic<uint64_t> unmarked_{0};  // of those in flight
   std::atomic<uint64_t> bytes_sent_{0};
   TimePoint polled_at_{};
   TimePoint next_deadline_check_{};

@@ -59,6 +59,13 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct, lane_windows_));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
   if (!direct) op->list_messages(choice.depth);
+  if (direct && marks_ != nullptr && !call.awaited && options_.tracer == nullptr) {
+    op->marks = marks_.get();
+    op->mark = marks_->next();
+  } else {
+    unmarked_.fetch_add(1);
+    if (marks_ != nullptr) marks_->settle();  // they end in order
+  }
 
   const uint64_t number = launched_.load(std::memory_order_relaxed);
   ring_[number % kMaxInFlight] = op;
@@ -73,7 +80,8 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
     status = direct ? enqueue_direct(*op, user) : enqueue(*op, choice.depth, user);
   }
   if (!status.ok()) give_up(*op, user);
-  Status last = options_.device->write_flag(user, op->finished(), 1);
+  Status last = op->marks != nullptr ? op->marks->add(op->mark, user, call.launched)
+                                     : options_.device->write_flag(user, op->finished(), 1);
   if (!last.ok()) {
     op->given_up.store(true, std::memory_order_release);
     op->finished().word.store(1, std::memory_order_release);

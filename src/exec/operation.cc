@@ -23,6 +23,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   n_slots = slot_count;
   staged = through_staging;
   unsent = 0;
+  marks = nullptr;
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();

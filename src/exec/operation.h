@@ -12,6 +12,7 @@
 #include "base/types.h"
 #include "device/device.h"
 #include "exec/arena.h"
+#include "exec/end_marks.h"
 #include "exec/host_arithmetic.h"
 #include "exec/program.h"
 #include "exec/window.h"
@@ -36,6 +37,7 @@ struct Call {
   TimePoint launched{};
   Layout input{}, output{};  ///< of an uneven call; read by `launch` alone
   bool begun = false;        ///< by `Executor::all_reduce_at_once`
+  bool awaited = false;      ///< its caller waits: its end is to be known at once
 };
 
 /// What a message carries.
@@ -84,10 +86,13 @@ struct Operation {
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
   /// The user's stream has reached the collective.
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
-  /// The device is done with it, the user's stream has been joined.
+  /// Where the device says that it is done and has joined the user's stream; unless a mark does.
   [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
-  /// So it is, and what it copied out is sent.
-  [[nodiscard]] bool ended() { return finished().reached(1) && unsent == 0; }
+  [[nodiscard]] bool is_finished() {
+    return marks != nullptr ? marks->ended(mark) : finished().reached(1);
+  }
+  /// Finished, and what it copied out is sent.
+  [[nodiscard]] bool ended() { return is_finished() && unsent == 0; }
   /// Ends all waits of device work on this operation.
   void release_waits();
 
@@ -109,6 +114,8 @@ struct Operation {
   /// Messages that the device copies out and that are still to be sent; the engine's once launched.
   size_t unsent = 0;
   bool staged = false;                ///< see `prepare`
+  EndMarks* marks = nullptr;          ///< that tell its end, or null
+  uint32_t mark = 0;                  ///< of `marks`
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
   /// Messages in the static order, by lane (index into program->peers).
   std::vector<std::vector<plan::Issue>> sends, recvs;

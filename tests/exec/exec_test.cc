@@ -243,6 +243,29 @@ TEST_CASE("an operation that peers do not enter passes its deadline and says so"
   CHECK(job.rank(0).drained());
 }
 
+TEST_CASE("a call of one cluster that others do not enter passes its deadline, beside ended ones") {
+  if (!kMayRace) return;
+  for (const bool one_queue : {false, true}) {
+    JobOptions options;
+    options.labels = {"A", "A"};
+    options.one_queue = one_queue;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    for (int i = 0; i < 100; ++i) {
+      on_all_ranks(
+          2, [&](int r) { CHECK(job.rank(r).enqueue(all_reduce(options.labels, 100)).ok()); });
+    }
+    for (int r = 0; r < 2; ++r) CHECK(job.rank(r).wait().ok());
+    job.set_deadline(std::chrono::milliseconds(50));
+    REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
+    const auto status = job.rank(0).wait();
+    CHECK(status.code() == hetccl::Code::Timeout);
+    CHECK(status.message().find("its own cluster") != std::string::npos);
+    job.rank(0).abort();
+    CHECK(job.rank(0).drained());
+  }
+}
+
 TEST_CASE("calls that differ are a fault that is no crash") {
   JobOptions options;
   options.labels = {"A", "B"};

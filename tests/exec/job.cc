@@ -97,6 +97,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   options.communicator = 1;
   options.n_ranks = topology_.n_ranks();
   options.windows = options_.window > 0;
+  options.settler = &settler_;
   options.on_fault = [this](const Fault& fault) {
     std::lock_guard lock(fault_mutex_);
     fault_ = fault.status;

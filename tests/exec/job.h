@@ -73,6 +73,7 @@ class JobRank {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<Engine> engine_;
+  Settler settler_;
   std::unique_ptr<ccl::Library> library_;
   std::unique_ptr<ccl::Communicator> ccl_;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
@@ -98,6 +99,8 @@ class Job {
   /// Runs the cases, all enqueued before the first is waited for, and checks every rank's result.
   /// "" or what was wrong.
   std::string run(const std::vector<fake::Case>& tests);
+  /// Of what is enqueued from now on.
+  void set_deadline(Duration deadline) { options_.deadline = deadline; }
   [[nodiscard]] JobRank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
   [[nodiscard]] int n_ranks() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] const topology::Topology& topology() const { return topology_; }

@@ -1,0 +1,112 @@
+#include "exec/end_marks.h"
+
+#include <doctest/doctest.h>
+
+#include "exec/testing.h"
+
+namespace {
+
+using namespace hetccl;
+using namespace hetccl::exec;
+using std::chrono::milliseconds;
+
+constexpr auto kLimit = std::chrono::seconds(10);
+
+struct Device : testing::QueueDevice {
+  std::atomic<int> flags_written{0};
+  std::atomic<bool> refuses{false};  // flags
+  Status write_flag(device::Stream& stream, device::Flag& flag, uint32_t value) override {
+    if (refuses) return error(Code::SystemError, "the driver is gone");
+    ++flags_written;
+    return QueueDevice::write_flag(stream, flag, value);
+  }
+};
+
+struct Fixture {
+  Fixture() {
+    for (auto* stream : {&aside, &first, &second})
+      *stream = std::move(device.create_stream()).value();
+    marks = std::move(EndMarks::create(device, *aside, settler)).value();
+  }
+  uint32_t add(device::Stream& stream) {
+    const uint32_t mark = marks->next();
+    CHECK(marks->add(mark, stream, steady_clock().now()).ok());
+    return mark;
+  }
+  // Has the device work, and looks as an engine does.
+  bool ends(uint32_t mark, Duration patience = kLimit) {
+    const TimePoint limit = steady_clock().now() + patience;
+    while (!marks->ended(mark) && steady_clock().now() < limit) {
+      marks->look(steady_clock().now());
+      device.progress();
+    }
+    return marks->ended(mark);
+  }
+  Device device;
+  Settler settler;
+  std::unique_ptr<device::Stream> aside, first, second;
+  std::unique_ptr<EndMarks> marks;
+};
+
+}  // namespace
+
+TEST_CASE("a mark that none follows ends, and not before its stream has come there") {
+  Fixture f;
+  device::Flag gate;
+  CHECK(f.device.wait_flag(*f.first, gate, 1).ok());
+  const uint32_t mark = f.add(*f.first);
+  CHECK(!f.ends(mark, milliseconds(20)));
+  gate.word.store(1);
+  CHECK(f.ends(mark));
+  CHECK(f.device.flags_written == 1);
+  const uint32_t next = f.add(*f.first);
+  CHECK(!f.marks->ended(next));
+  CHECK(f.ends(next));
+}
+
+TEST_CASE("marks in a row share flags") {
+  Fixture f;
+  uint32_t last = 0;
+  for (int i = 0; i < 640; ++i) last = f.add(*f.first);
+  CHECK(f.ends(last));
+  // More where this thread had to wait so long that the settler came.
+  CHECK(f.device.flags_written >= 20);
+  CHECK(f.device.flags_written < 200);
+}
+
+TEST_CASE("a mark behind another stream's ends after it") {
+  Fixture f;
+  device::Flag gate;
+  CHECK(f.device.wait_flag(*f.first, gate, 1).ok());
+  const uint32_t held = f.add(*f.first), free = f.add(*f.second);
+  CHECK(!f.ends(free, milliseconds(20)));
+  gate.word.store(1);
+  CHECK(f.ends(free));
+  CHECK(f.marks->ended(held));
+}
+
+TEST_CASE("marks end where a driver fails, and say why") {
+  Fixture f;
+  f.device.refuses = true;
+  const uint32_t mark = f.add(*f.first);
+  CHECK(f.ends(mark));
+  CHECK(f.marks->failed());
+  CHECK(f.marks->failure().message() == "the driver is gone");
+  f.device.refuses = false;
+  CHECK(!f.marks->add(f.marks->next(), *f.first, steady_clock().now()).ok());
+}
+
+TEST_CASE("marks that are destroyed are not settled any more") {
+  Device device;
+  Settler settler;
+  auto aside = std::move(device.create_stream()).value();
+  for (int i = 0; i < 300; ++i) {
+    auto marks = std::move(EndMarks::create(device, *aside, settler)).value();
+    CHECK(marks->add(marks->next(), *aside, TimePoint{}).ok());
+    marks->look(steady_clock().now());  // posts it
+    device.progress();
+    marks->settle();
+    device.progress();
+  }
+  CHECK(device.blocks == 0);
+}
