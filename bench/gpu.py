@@ -44,7 +44,7 @@ WORKER = Path(__file__).parent / "gpu_worker.py"
 COLLECTIVES = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
 SIZES = ("4K", "64K", "1M", "16M", "64M", "256M")
 WARM_UPS = 2
-LONGEST = 0.15  # seconds of calls in a row: there are fewer of what is slow
+LONGEST = 0.1  # seconds of calls in a row: there are fewer of what is slow
 PROBE_BYTES = 256 << 20
 PROBE_ROUNDS = 5
 COPIES = 5
@@ -131,7 +131,7 @@ class Measuring(Contender):
 
 def calls(size: int, seconds: float) -> int:
     """How many in a row make a measurement, where one takes so long."""
-    wanted = 50 if size <= 64 << 10 else 20 if size <= 1 << 20 else 5
+    wanted = 500 if size <= 64 << 10 else 200 if size <= 1 << 20 else 5
     return max(1, min(wanted, int(LONGEST / max(seconds, 1e-9))))
 
 
