@@ -100,13 +100,13 @@ class Engine {
   std::atomic<int> queued_{0};       // of those, the ones that do not drive
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> waits_{false};     // the engine's thread does, for somebody to notify it
-  std::atomic<bool> rests_{false};     // it does, and looks at nothing meanwhile
+  std::atomic<bool> waits_{false};      // the engine's thread does, for somebody to notify it
+  std::atomic<bool> rests_{false};      // it does, and looks at nothing meanwhile
   std::atomic<bool> leisurely_{false};  // work that is not urgent has come since it looked
-  std::atomic<bool> lingers_{false};   // it does, for a caller to take the wheel
-  std::atomic<bool> hurried_{false};   // by a notice that nobody comes
-  std::atomic<uint64_t> work_{0};      // counts notify calls
-  std::atomic<uint64_t> released_{0};  // counts how often the wheel was given up
+  std::atomic<bool> lingers_{false};    // it does, for a caller to take the wheel
+  std::atomic<bool> hurried_{false};    // by a notice that nobody comes
+  std::atomic<uint64_t> work_{0};       // counts notify calls
+  std::atomic<uint64_t> released_{0};   // counts how often the wheel was given up
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

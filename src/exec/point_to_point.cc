@@ -33,8 +33,7 @@ bool PointToPoint::Batch::ended() {
   const auto drained = [](const Transit& transit) {
     return transit.drained == nullptr || transit.drained->reached(1);
   };
-  return (!local || copied().reached(1)) &&
-         std::all_of(transits.begin(), transits.end(), drained);
+  return (!local || copied().reached(1)) && std::all_of(transits.begin(), transits.end(), drained);
 }
 
 bool PointToPoint::done(const Ticket& ticket) {
