@@ -50,6 +50,8 @@ Status check_fork() {
 
 // Peers are told when this process ends, and its memory is left alone before it goes.
 void at_exit() {
+  static std::atomic<bool> done{false};  // it is registered twice
+  if (done.exchange(true)) return;
   try {
     static_cast<void>(shut_down(kExitGrace));
   } catch (...) {  // no memory: the peers will see the connections close
@@ -108,6 +110,8 @@ Result<comm::Runtime*> runtime() {
   auto made = comm::Runtime::create(std::move(config));
   self.used.store(made.ok());
   HETCCL_ASSIGN(self.runtime, std::move(made));
+  // Again: or else the vendor's own exit, which is registered by now, comes first.
+  self.runtime->when_first_gpu_opens([] { static_cast<void>(std::atexit(at_exit)); });
   return self.runtime.get();
 }
 

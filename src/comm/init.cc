@@ -238,7 +238,8 @@ Status Communicator::open_executor() {
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   options.windows = !windows_.empty();
-  if ((device_->capabilities() & device::kCooperative) == 0) options.settler = &runtime_.settler();
+  const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
+  if (on_device && topology().clusters().size() == 1) options.settler = &runtime_.settler();
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });

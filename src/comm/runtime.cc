@@ -75,7 +75,11 @@ exec::Settler& Runtime::settler() {
 
 Result<device::Device*> Runtime::device(std::string_view name) {
   if (name.empty() || name == device_->vendor()) return device_.get();
-  if (Gpus::names_one(name)) return gpus_.device(name);
+  if (Gpus::names_one(name)) {
+    HETCCL_ASSIGN(auto* gpu, gpus_.device(name));
+    if (first_gpu_opened_) std::call_once(opens_gpu_, first_gpu_opened_);
+    return gpu;
+  }
   return error(
       Code::Unsupported,
       "device \"%.80s\" is not available; there is \"%s\", and \"cuda\" or \"cuda:<index>\" "

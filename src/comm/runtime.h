@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,8 @@ class Runtime {
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   /// Made by the first call.
   exec::Settler& settler();
+  /// To be called once the process has opened its first GPU. Before others use the runtime.
+  void when_first_gpu_opens(std::function<void()> then) { first_gpu_opened_ = std::move(then); }
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
   [[nodiscard]] Introductions& introductions() { return introductions_; }
   /// The device of that name: "host", "cuda:1"; Unsupported naming what there is. "" is the host.
@@ -89,7 +92,8 @@ class Runtime {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
-  std::once_flag needs_settler_;
+  std::once_flag needs_settler_, opens_gpu_;
+  std::function<void()> first_gpu_opened_;
   std::unique_ptr<exec::Settler> settler_;
   std::unique_ptr<bootstrap::Service> service_;
   Introductions introductions_;

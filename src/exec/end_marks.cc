@@ -57,25 +57,29 @@ void Settler::run() {
     current_ = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    current_->settle();
+    current_->answer();
     lock.lock();
     current_ = nullptr;
     settled_.notify_all();
   }
 }
 
-EndMarks::EndMarks(device::Device& device, device::Stream& aside, Settler& settler)
-    : device_(device), aside_(aside), settler_(settler), memory_(device, Arena::Kind::Pinned) {}
+EndMarks::EndMarks(device::Device& device, Settler& settler)
+    : device_(device),
+      settler_(settler),
+      memory_(std::make_unique<Arena>(device, Arena::Kind::Pinned)) {}
 
 EndMarks::~EndMarks() {
   settler_.forget(*this);
+  // A device may still write what others would take for theirs.
+  if (failed()) static_cast<void>(memory_.release());
 }
 
-Result<std::unique_ptr<EndMarks>> EndMarks::create(device::Device& device, device::Stream& aside,
-                                                   Settler& settler) {
-  std::unique_ptr<EndMarks> marks(new EndMarks(device, aside, settler));
-  HETCCL_TRY(marks->memory_.reserve(sizeof(device::Flag)));
-  marks->ended_ = new (marks->memory_.data()) device::Flag();
+Result<std::unique_ptr<EndMarks>> EndMarks::create(device::Device& device, Settler& settler) {
+  std::unique_ptr<EndMarks> marks(new EndMarks(device, settler));
+  HETCCL_TRY(marks->memory_->reserve(sizeof(device::Flag)));
+  marks->ended_ = new (marks->memory_->data()) device::Flag();
+  HETCCL_ASSIGN(marks->aside_, device.create_stream());
   HETCCL_ASSIGN(marks->event_, device.create_event());
   return marks;
 }
@@ -84,47 +88,47 @@ Status EndMarks::add(uint32_t mark, device::Stream& stream, TimePoint now) {
   std::lock_guard lock(mutex_);
   if (failed()) return failure_;
   // Where the event is about to tell of another stream, what it told so far is settled first.
-  Status status;
-  if (added_ != settled_ && stream_ != stream.native()) status = settle_added();
-  if (status.ok()) status = device_.record(*event_, stream);
+  if (added_ != settled_ && stream_ != stream.native()) HETCCL_TRY(settle_added());
+  HETCCL_TRY(device_.record(*event_, stream));
   stream_ = stream.native();
   added_ = mark;
-  if (status.ok() && added_ - settled_ >= kMarksOfAFlag) status = settle_added();
-  if (!status.ok()) {
-    fail(status);
-  } else if (added_ != settled_ && unsettled_since_.load(std::memory_order_relaxed) == 0) {
+  if (added_ - settled_ >= kMarksOfAFlag) return settle_added();
+  if (unsettled_since_.load(std::memory_order_relaxed) == 0) {
     unsettled_since_.store(std::max<Duration::rep>(now.time_since_epoch().count(), 1),
                            std::memory_order_release);
   }
-  return status;
+  return {};
 }
 
 void EndMarks::look(TimePoint now) {
   const Duration::rep since = unsettled_since_.load(std::memory_order_acquire);
-  if (since == 0 || now.time_since_epoch() - Duration(since) < kPatience) return;
+  if (since != 0 && now.time_since_epoch() - Duration(since) >= kPatience) ask();
+}
+
+void EndMarks::ask() {
   if (!asked_.exchange(true, std::memory_order_acq_rel)) settler_.post(*this);
+}
+
+void EndMarks::answer() {
+  asked_.store(false, std::memory_order_release);
+  settle();
 }
 
 void EndMarks::settle() {
   std::lock_guard lock(mutex_);
-  asked_.store(false, std::memory_order_release);
-  if (added_ == settled_) return;
-  const Status status = settle_added();
-  if (!status.ok()) fail(status);
+  if (added_ != settled_ && !failed()) static_cast<void>(settle_added());  // `failure` tells
 }
 
 Status EndMarks::settle_added() {
-  settled_ = added_;
   unsettled_since_.store(0, std::memory_order_release);
-  HETCCL_TRY(device_.wait(aside_, *event_));
-  return device_.write_flag(aside_, *ended_, added_);
-}
-
-void EndMarks::fail(const Status& status) {
-  failure_ = status;
-  settled_ = added_;
-  unsettled_since_.store(0, std::memory_order_release);
-  failed_.store(true, std::memory_order_release);
+  Status status = device_.wait(*aside_, *event_);
+  if (status.ok()) status = device_.write_flag(*aside_, *ended_, added_);
+  settled_.store(added_, std::memory_order_release);
+  if (!status.ok()) {
+    failure_ = status;
+    failed_.store(true, std::memory_order_release);
+  }
+  return status;
 }
 
 }  // namespace hetccl::exec

@@ -203,14 +203,15 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   callers_.fetch_add(1, std::memory_order_seq_cst);
   // The engine's thread may be driving, even asleep: it leaves the wheel to a caller.
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
-  bool unfinished = true;
+  bool unfinished = true, left_some = true;
   uint64_t work = work_.load(std::memory_order_seq_cst);
   while (!done(context) && (deadline == TimePoint::max() || clock_.now() < deadline)) {
     const uint64_t released = released_.load(std::memory_order_seq_cst);
     if (changers_.load(std::memory_order_seq_cst) == 0 && drive_mutex_.try_lock()) {
       drive(done, context, deadline);
       work = work_.load(std::memory_order_seq_cst);
-      unfinished = active();
+      unfinished = urgent();
+      left_some = active();
       drive_mutex_.unlock();
       released_.fetch_add(1, std::memory_order_seq_cst);
       wake_queued();
@@ -229,7 +230,9 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   callers_.fetch_sub(1, std::memory_order_seq_cst);
   wake_queued();
   // Work whose `notify` saw this caller, and so left the thread asleep, came after `work`.
-  if (unfinished || work != work_.load(std::memory_order_seq_cst)) wake_thread();
+  const bool forgotten = rests_.load(std::memory_order_seq_cst) &&
+                         (left_some || leisurely_.load(std::memory_order_seq_cst));
+  if (unfinished || forgotten || work != work_.load(std::memory_order_seq_cst)) wake_thread();
   return finished;
 }
 
@@ -243,7 +246,7 @@ void Engine::run() {
   };
   while (!stop_.load(std::memory_order_seq_cst)) {
     const uint64_t work = work_.load(std::memory_order_seq_cst);
-    leisurely_.store(false, std::memory_order_seq_cst);
+    leisurely_.exchange(false, std::memory_order_seq_cst);  // what was told before is seen now
     bool unfinished = false, at_leisure = false;
     {
       std::lock_guard drive_lock(drive_mutex_);

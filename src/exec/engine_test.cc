@@ -163,6 +163,27 @@ TEST_CASE("work announced while another caller leaves is not forgotten") {
   }
 }
 
+TEST_CASE("work that has time, announced while a caller leaves, is not forgotten") {
+  Fixture f;
+  f.counter.take_time(true);
+  uint64_t total = 0;
+  for (int round = 0; round < 100; ++round) {
+    std::this_thread::sleep_for(std::chrono::microseconds(round % 2 == 0 ? 0 : 300));
+    int asked = 0;
+    CHECK(f.engine->wait(
+        [&] {
+          // Twice before it drives, once while it does, then on the way out.
+          if (++asked <= 3) return asked == 3;
+          f.counter.work(1);
+          ++total;
+          f.engine->notify_at_leisure();
+          return true;
+        },
+        in(kLimit)));
+    REQUIRE(f.reaches(total));
+  }
+}
+
 TEST_CASE("a wait ends at its deadline, whether nothing moves or everything does") {
   Fixture f;
   f.counter.hold(true);

@@ -8,6 +8,10 @@
 namespace hetccl::exec {
 namespace {
 
+// How long the flag of a mark may take to be seen, and to be written.
+constexpr auto kTelling = std::chrono::milliseconds(10);
+constexpr auto kSettling = std::chrono::seconds(1);
+
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
@@ -54,7 +58,7 @@ Status Executor::open() {
     HETCCL_ASSIGN(in_stream_, device.create_stream());
   }
   if (options_.settler != nullptr && staged_) {
-    HETCCL_ASSIGN(marks_, EndMarks::create(device, *ccl_stream_, *options_.settler));
+    HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
   }
   HETCCL_ASSIGN(started_, device.create_event());
   HETCCL_ASSIGN(joined_, device.create_event());
@@ -291,11 +295,25 @@ void Executor::check(TimePoint now) {
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     Operation& op = at(n);
     if (now < op.call.deadline || op.ended()) continue;
+    if (may_have_ended(n, now)) return;
     const auto given =
         std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
     return stall(Code::Timeout, op.call,
                  format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
   }
+}
+
+// What has ended may just not have been told: its flag is not written, or was a moment ago. Whoever
+// writes it may wait inside the driver, but not for ever.
+bool Executor::may_have_ended(uint64_t number, TimePoint now) {
+  EndMarks* marks = at(number).marks;
+  if (marks == nullptr) return false;
+  const bool settled = marks->settled(at(number).mark);
+  if (!settled) marks->ask();
+  if (!overdue_ || overdue_->number != number || overdue_->settled != settled) {
+    overdue_ = Overdue{number, settled, now};
+  }
+  return now - overdue_->since < (settled ? kTelling : kSettling);
 }
 
 bool Executor::check_library() {

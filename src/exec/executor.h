@@ -131,6 +131,12 @@ class Executor : public Driven {
     Window* window = nullptr;
     Cursor reading;  // the next message that this rank's device is to read
   };
+  // The first marked operation past its deadline, as it was last seen, and since when.
+  struct Overdue {
+    uint64_t number = 0;
+    bool settled = false;
+    TimePoint since{};
+  };
   // Where a launch enqueues: on this executor's own streams, or all on the user's.
   struct Streams {
     device::Stream *ccl, *work, *out, *in;
@@ -150,6 +156,10 @@ class Executor : public Driven {
   Status enqueue_issue(Operation& op, plan::Issue issue, const Streams& streams);
   Status enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams);
   Status enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream);
+  Status leave_in_place(Operation& op, plan::Issue issue, const Streams& streams);
+  Status say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
+  static std::byte* place_of(Operation& op, plan::Issue issue);
+  void find_what_stays(Operation& op, uint32_t depth, bool one) const;
   Status enqueue_copy_in(Operation& op, plan::Issue issue, const Streams& streams);
   void find_windows(const Program& program);
   Status enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
@@ -185,6 +195,7 @@ class Executor : public Driven {
   void note_starts(TimePoint now);
   void note_end(uint64_t number, TimePoint now);
   void check(TimePoint now);
+  bool may_have_ended(uint64_t number, TimePoint now);
   bool check_library();
   bool check_departures(TimePoint now);
   void stall(Code code, const Call& call, const std::string& how, int departed);
@@ -216,6 +227,7 @@ class Executor : public Driven {
   // The oldest operation, when it misses a rank that has left, and since when it was seen so.
   std::optional<Call> abandoned_;
   TimePoint abandoned_since_{};
+  std::optional<Overdue> overdue_;
   bool faulted_ = false;  // engine only
   std::atomic<bool> aborted_{false};
 };

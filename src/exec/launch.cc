@@ -182,6 +182,7 @@ Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user) {
     const Signature& call = op.call.signature;
     HETCCL_TRY(op.identities.fill(*streams.ccl, op.slice_elements, call.type, call.op));
   }
+  find_what_stays(op, depth, streams.one);
   Status status;
   plan::for_each_issue(op.program->plan, depth, op.n_slices, [&](plan::Issue issue) {
     if (status.ok()) status = enqueue_issue(op, issue, streams);
@@ -199,6 +200,7 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
   auto& stream = info.queue == Queue::Ccl ? *streams.ccl : *streams.work;
   HETCCL_TRY(enqueue_waits(op, issue, stream, streams.one));
   HETCCL_TRY(enqueue_step(op, issue, stream));
+  HETCCL_TRY(say_what_was_read(op, issue, stream, streams.one));
   // Where all is on one stream, the transport alone may wait for it.
   const bool awaited = info.writes_flag && !(streams.one && staged_);
   if (awaited || options_.tracer != nullptr) {
@@ -211,9 +213,21 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
   return {};
 }
 
+// Of a step that reads messages where they arrived.
+Status Executor::say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream,
+                                   bool one) {
+  for (const int recv : op.program->steps[issue.step].arrivals) {
+    const auto step = static_cast<uint16_t>(recv);
+    if (one || recv < 0 || op.stays[step] == 0) continue;
+    HETCCL_TRY(options_.device->write_flag(stream, op.done_of(step), issue.slice + 1));
+  }
+  return {};
+}
+
 Status Executor::enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams) {
   const bool send = op.program->steps[issue.step].queue == Queue::Send;
   if (!on_streams(op, issue.step)) return {};
+  if (!send && op.stays[issue.step] != 0) return leave_in_place(op, issue, streams);
   HETCCL_TRY(enqueue_waits(op, issue, send ? *streams.out : *streams.in, streams.one));
   return send ? enqueue_copy_out(op, issue, *streams.out) : enqueue_copy_in(op, issue, streams);
 }
@@ -240,18 +254,44 @@ Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue, device::Stre
                            k + 1);
 }
 
+// What reads it waits for it, by itself or behind this; and says so, or the call's end does.
+Status Executor::leave_in_place(Operation& op, plan::Issue issue, const Streams& streams) {
+  op.arrived_at(issue) = place_of(op, issue);
+  if (!streams.one) return {};
+  return options_.device->wait_flag(*streams.in, op.staged_of(issue.step), issue.slice + 1);
+}
+
+// Where the message of a Recv arrives that the device is to take.
+std::byte* Executor::place_of(Operation& op, plan::Issue issue) {
+  Window* window = op.window_of(issue.step);
+  return window != nullptr ? window->in.place(op.payload(issue).bytes).data
+                           : op.staging_of(issue.step, issue.slice);
+}
+
+// Arithmetic reads what arrived where it lies: on one stream always; on several where that is the
+// host's own, whose copies cost as much as its arithmetic, and where what reads it comes in time.
+// (A sender that waits for room waits for a slice that is at least two before its own: so its
+// reader starts earlier than the sender's message, and waits for nothing that is behind that.)
+void Executor::find_what_stays(Operation& op, uint32_t depth, bool one) const {
+  const plan::RankPlan& plan = op.program->plan;
+  const auto lag = [&](size_t step) {
+    return plan::lag(plan.steps[step].stage, plan.stages, depth);
+  };
+  for (uint16_t step = 0; step < op.n_steps && kernels_; ++step) {
+    const StepInfo& info = op.program->steps[step];
+    if (!info.read_alone || !on_streams(op, step)) continue;
+    const bool in_time = info.reader >= 0 && lag(static_cast<size_t>(info.reader)) <= lag(step) + 1;
+    op.stays[step] = one || (!staged_ && in_time) ? 1 : 0;
+  }
+}
+
 Status Executor::enqueue_copy_in(Operation& op, plan::Issue issue, const Streams& streams) {
   auto& device = *options_.device;
   auto& stream = *streams.in;
   const auto [step, k] = std::pair(issue.step, issue.slice);
   const auto [data, bytes] = op.payload(issue);
-  std::byte* place = op.staging_of(step, k);
-  if (Window* window = op.window_of(step)) place = window->in.place(bytes).data;
+  std::byte* place = place_of(op, issue);
   HETCCL_TRY(device.wait_flag(stream, op.staged_of(step), k + 1));
-  if (streams.one && kernels_ && op.program->steps[step].read_alone) {
-    op.arrived[step] = place;
-    return {};
-  }
   if (bytes > 0) HETCCL_TRY(device.copy_soon(stream, data, place, bytes));
   if (streams.one && staged_) return {};  // nobody waits for it
   return device.write_flag(stream, op.done_of(step), k + 1);
@@ -271,7 +311,12 @@ Status Executor::enqueue_waits(Operation& op, plan::Issue issue, device::Stream&
   const StepInfo& info = op.program->steps[issue.step];
   const auto enqueue_wait = [&](Wait wait, uint32_t slice) -> Status {
     if (one && (!wait.by_flag || on_streams(op, wait.step))) return {};
-    if (wait.by_flag) return device.wait_flag(stream, op.done_of(wait.step), slice + 1);
+    if (wait.by_flag) {
+      const bool reads = op.stays[wait.step] != 0 &&
+                         op.program->steps[wait.step].reader == static_cast<int>(issue.step);
+      auto& flag = reads ? op.staged_of(wait.step) : op.done_of(wait.step);
+      return device.wait_flag(stream, flag, slice + 1);
+    }
     HETCCL_ASSIGN(auto* event, event_of(wait.step, slice % op.n_slots));
     return device.wait(stream, *event);
   };

@@ -2,8 +2,6 @@
 // memory goes, messages move meanwhile, and an abort reaches it.
 #include <doctest/doctest.h>
 
-#include <functional>
-
 #include "exec/executor.h"
 #include "exec/testing.h"
 
@@ -19,39 +17,11 @@ using hetccl::exec::Call;
 using hetccl::exec::Executor;
 using hetccl::exec::ExecutorOptions;
 using hetccl::exec::Program;
+using hetccl::exec::testing::Library;
 using hetccl::exec::testing::QueueDevice;
 using hetccl::plan::Buffer;
 using hetccl::plan::Step;
 using hetccl::plan::StepKind;
-
-// A vendor's library of one rank, which refuses its call number `refused`, and may take its time.
-class Library : public hetccl::ccl::Communicator {
- public:
-  int refused = -1;
-  int calls = 0;
-  bool aborted = false;
-  std::function<void()> meanwhile;  // in each call
-
-  Status all_reduce(const void*, void*, size_t, DataType, const hetccl::Reducer&, void*) override {
-    return next();
-  }
-  Status reduce(std::span<const hetccl::ccl::Shard>, DataType, const hetccl::Reducer&,
-                void*) override {
-    return next();
-  }
-  Status broadcast(std::span<const hetccl::ccl::Shard>, DataType, void*) override { return next(); }
-  Status barrier(void*) override { return next(); }
-  [[nodiscard]] Status async_error() const override { return {}; }
-  void abort() override { aborted = true; }
-  [[nodiscard]] hetccl::ShmSource* shm_source() override { return nullptr; }
-
- private:
-  Status next() {
-    if (meanwhile) meanwhile();
-    if (calls++ == refused) return error(Code::SystemError, "the library refused");
-    return {};
-  }
-};
 
 // Counts what is posted; nothing ever completes.
 class Channel : public hetccl::transport::Channel {

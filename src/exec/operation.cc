@@ -27,7 +27,8 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
-  arrived.assign(n_steps, nullptr);
+  stays.assign(n_steps, 0);
+  arrived.resize(n_steps * n_slots);
 
   const size_t slice_bytes = slice_elements * size_of(call.signature.type);
   HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
@@ -120,8 +121,8 @@ Span Operation::source(plan::Issue issue, size_t index) const {
   Span span = resolve(program->plan.steps[issue.step].srcs[index], issue.slice);
   const auto& arrivals = program->steps[issue.step].arrivals;
   if (arrivals.empty() || arrivals[index] < 0) return span;
-  std::byte* place = arrived[static_cast<size_t>(arrivals[index])];
-  if (place != nullptr) span.data = place;
+  const auto recv = static_cast<size_t>(arrivals[index]);
+  if (stays[recv] != 0) span.data = arrived[recv * n_slots + issue.slice % n_slots];
   return span;
 }
 

@@ -72,8 +72,11 @@ struct Operation {
 
   /// Where `region` of slice `k` lies.
   [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
-  /// Where source `index` of a Reduce or Copy lies: where it arrived, if `arrived` says so.
+  /// Where source `index` of a Reduce or Copy lies: where it arrived, if it `stays` there.
   [[nodiscard]] Span source(plan::Issue issue, size_t index) const;
+  [[nodiscard]] std::byte*& arrived_at(plan::Issue issue) {
+    return arrived[issue.step * size_t{n_slots} + issue.slice % n_slots];
+  }
   /// The staging memory of wire step `step` in slice `k`.
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
   /// What the message of a wire step goes from or to.
@@ -86,10 +89,10 @@ struct Operation {
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }
   /// The user's stream has reached the collective.
   [[nodiscard]] device::Flag& started() { return flags()[2 * n_steps]; }
-  /// Where the device says that it is done and has joined the user's stream; unless a mark does.
+  /// Where the device says that it is done and has joined the user's stream, unless a mark does.
   [[nodiscard]] device::Flag& finished() { return flags()[2 * n_steps + 1]; }
   [[nodiscard]] bool is_finished() {
-    return marks != nullptr ? marks->ended(mark) : finished().reached(1);
+    return finished().reached(1) || (marks != nullptr && marks->ended(mark));
   }
   /// Finished, and what it copied out is sent.
   [[nodiscard]] bool ended() { return is_finished() && unsent == 0; }
@@ -108,7 +111,9 @@ struct Operation {
   HostReductions host_reductions;
   IdentityArray identities;
   size_t staging_bytes = 0;  ///< of one (step, slot)
-  /// By step, of the one slice: where the message of a Recv stays that is `read_alone`, or null.
+  /// By step: its message is read where it arrived. Set before anything is enqueued.
+  std::vector<char> stays;
+  /// By step and slot: where the message of such a step lies.
   std::vector<std::byte*> arrived;
   std::vector<Window*> windows;  ///< by step: see `window_of`
   /// Messages that the device copies out and that are still to be sent; the engine's once launched.

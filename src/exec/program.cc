@@ -147,14 +147,22 @@ void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
       if (s != r && (awaits || !leaves_in_place(step, recv))) infos[r].read_alone = false;
     }
     if (!infos[r].read_alone) continue;
+    size_t readers = 0, waiting = 0;
     for (size_t s = 0; s < plan.steps.size(); ++s) {
-      const auto& srcs = plan.steps[s].srcs;
-      for (size_t i = 0; i < srcs.size(); ++i) {
-        if (!same(srcs[i], recv.dst)) continue;
-        infos[s].arrivals.resize(srcs.size(), -1);
+      const Step& step = plan.steps[s];
+      const bool waits = std::find(step.deps.begin(), step.deps.end(), r) != step.deps.end();
+      bool reads = false;
+      for (size_t i = 0; i < step.srcs.size(); ++i) {
+        if (!same(step.srcs[i], recv.dst)) continue;
+        infos[s].arrivals.resize(step.srcs.size(), -1);
         infos[s].arrivals[i] = static_cast<int>(r);
+        reads = true;
       }
+      readers += reads ? 1 : 0;
+      waiting += waits ? 1 : 0;
+      if (reads && waits) infos[r].reader = static_cast<int>(s);
     }
+    if (readers != 1 || waiting != 1) infos[r].reader = -1;
   }
 }
 

@@ -39,6 +39,8 @@ struct StepInfo {
   /// Recv: the device's own arithmetic and copies alone read what came, whole; so they may read it
   /// where it arrived.
   bool read_alone = false;
+  /// Recv: the one step that waits for it, where it is `read_alone` by that; else -1.
+  int reader = -1;
   /// Reduce, Copy: for each source the Recv of which it is the whole message, so read, or -1; empty
   /// where there is none.
   std::vector<int> arrivals;

@@ -1,12 +1,15 @@
-// For exec's unit tests: a device of task queues that counts its memory, and can run out of it.
+// For exec's unit tests: a device of task queues that counts its memory, and can run out of it; and
+// a library that does nothing.
 #pragma once
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/task_queue.h"
+#include "ccl/ccl.h"
 #include "device/device.h"
 
 namespace hetccl::exec::testing {
@@ -24,7 +27,35 @@ class QueueEvent : public device::Event {
   std::shared_ptr<std::atomic<bool>> reached;
 };
 
-/// Not thread-safe: its test is the only driver.
+/// A vendor's library of one rank, which refuses its call number `refused`, and may take its time.
+class Library : public ccl::Communicator {
+ public:
+  int refused = -1;
+  int calls = 0;
+  bool aborted = false;
+  std::function<void()> meanwhile;  // in each call
+
+  Status all_reduce(const void*, void*, size_t, DataType, const Reducer&, void*) override {
+    return next();
+  }
+  Status reduce(std::span<const ccl::Shard>, DataType, const Reducer&, void*) override {
+    return next();
+  }
+  Status broadcast(std::span<const ccl::Shard>, DataType, void*) override { return next(); }
+  Status barrier(void*) override { return next(); }
+  [[nodiscard]] Status async_error() const override { return {}; }
+  void abort() override { aborted = true; }
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+
+ private:
+  Status next() {
+    if (meanwhile) meanwhile();
+    if (calls++ == refused) return error(Code::SystemError, "the library refused");
+    return {};
+  }
+};
+
+/// Driven by its test, by one thread at a time.
 class QueueDevice : public device::Device {
  public:
   size_t blocks = 0;                 ///< of memory that are allocated

@@ -97,7 +97,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   options.communicator = 1;
   options.n_ranks = topology_.n_ranks();
   options.windows = options_.window > 0;
-  options.settler = &settler_;
+  if (topology_.clusters().size() == 1) options.settler = &settler_;
   options.on_fault = [this](const Fault& fault) {
     std::lock_guard lock(fault_mutex_);
     fault_ = fault.status;
@@ -159,11 +159,12 @@ Status JobRank::enqueue(const Case& test) {
                   .factor = factor_of(test, rank_),
                   .sequence = programs_.size() - 1,
                   .deadline = steady_clock().now() + options_.deadline,
+                  .launched = steady_clock().now(),
                   .input = uneven ? Layout{sent, from} : Layout{},
                   .output = uneven ? Layout{received, to} : Layout{}};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
                                          call, *streams_[call.sequence % streams_.size()]));
-  engine_->notify();
+  executor_->urgent() ? engine_->notify() : engine_->notify_at_leisure();
   return {};
 }
 

@@ -53,6 +53,10 @@ class JobRank {
   Status enqueue(const fake::Case& test);
   /// Waits for everything enqueued; the fault, if one came.
   Status wait();
+  [[nodiscard]] Status fault() {
+    std::lock_guard lock(fault_mutex_);
+    return fault_;
+  }
   /// The result of the `index`-th enqueued case.
   std::vector<std::byte> result(size_t index);
   void abort();
