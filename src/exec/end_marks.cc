@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace hetccl::exec {
 namespace {
@@ -13,6 +15,14 @@ namespace {
 constexpr uint32_t kMarksOfAFlag = 32;
 // A call that none follows is known to have ended this much later.
 constexpr auto kPatience = std::chrono::milliseconds(1);
+
+// A device may still write there, what others would take for theirs.
+void keep(std::unique_ptr<Arena> memory) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::unique_ptr<Arena>>;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(memory));
+}
 
 }  // namespace
 
@@ -71,8 +81,7 @@ EndMarks::EndMarks(device::Device& device, Settler& settler)
 
 EndMarks::~EndMarks() {
   settler_.forget(*this);
-  // A device may still write what others would take for theirs.
-  if (failed()) static_cast<void>(memory_.release());
+  if (failed()) keep(std::move(memory_));
 }
 
 Result<std::unique_ptr<EndMarks>> EndMarks::create(device::Device& device, Settler& settler) {
