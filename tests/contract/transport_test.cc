@@ -265,8 +265,8 @@ TEST_CASE("a peer that leaves in the middle is named; what it sent before arrive
 TEST_CASE("a peer's leaving is noticed though nothing is posted, and with sends outstanding") {
   for_each_kind([](const Kind& kind) {
     for (const bool sending : {false, true}) {
+      Bytes data(64 << 20);  // outlives the channel: other threads may still write of it
       Pair pair(kind);
-      Bytes data(64 << 20);
       if (sending) pair.channels[0]->post_send({data.data(), data.size(), info(0)});
       for (int i = 0; i < 20; ++i) pair.step();
       pair.channels[1].reset();
