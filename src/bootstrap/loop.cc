@@ -1,7 +1,6 @@
 #include "bootstrap/loop.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <future>
+
+#include "base/thread.h"
 
 namespace hetccl::bootstrap {
 
@@ -35,11 +36,7 @@ Result<std::shared_ptr<Loop>> Loop::create() {
     return system_error("watching the control plane's eventfd", errno);
   }
   std::shared_ptr<Loop> loop(new Loop(std::move(epoll), std::move(wake)));
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  loop->thread_ = std::thread([raw = loop.get()] { raw->main(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  loop->thread_ = start_thread([raw = loop.get()] { raw->main(); });
   return loop;
 }
 

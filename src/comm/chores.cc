@@ -1,9 +1,10 @@
 #include "comm/chores.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <utility>
+
+#include "base/thread.h"
 
 namespace hetccl::comm {
 
@@ -17,19 +18,13 @@ void Chores::post(std::function<void()> chore) {
   chores_.push_back(std::move(chore));
   if (running_) return;
   if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
-  // All signals blocked: they belong to the user's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
     running_ = true;
   } catch (...) {
     chores_.pop_back();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Chores::wait() {

@@ -214,6 +214,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void forget_visitors();
   [[nodiscard]] uint64_t messages_number() const;
   // communicator.cc
+  // Whether streams advance by themselves.
+  [[nodiscard]] bool on_device() const {
+    return (device_->capabilities() & device::kCooperative) == 0;
+  }
   [[nodiscard]] bool is_idle() const { return executor_->idle() && messages_->idle(); }
   [[nodiscard]] bool crosses(int peer) const {
     return topology().cluster_of(rank()) != topology().cluster_of(peer);

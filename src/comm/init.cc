@@ -222,7 +222,7 @@ exec::ExecutorOptions Communicator::executor_options() {
 
 // A launch on a GPU may block until messages have moved, which nobody else would see to.
 std::function<void()> Communicator::on_published() {
-  if ((device_->capabilities() & device::kCooperative) != 0) return {};
+  if (!on_device()) return {};
   return [this] { runtime_.engine().notify(true); };
 }
 
@@ -238,8 +238,7 @@ Status Communicator::open_executor() {
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   options.windows = !windows_.empty();
-  const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
-  if (on_device && topology().clusters().size() == 1) options.settler = &runtime_.settler();
+  if (on_device() && topology().clusters().size() == 1) options.settler = &runtime_.settler();
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });

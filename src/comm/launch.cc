@@ -111,8 +111,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
 // Who calls on a device's stream leaves all else to the engine.
 void Communicator::notify() {
   auto& engine = runtime_.engine();
-  const bool on_device = (device_->capabilities() & device::kCooperative) == 0;
-  executor_->urgent() || messages_->active() ? engine.notify(on_device)
+  executor_->urgent() || messages_->urgent() ? engine.notify(on_device())
                                              : engine.notify_at_leisure();
 }
 

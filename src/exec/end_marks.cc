@@ -1,12 +1,13 @@
 #include "exec/end_marks.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
+
+#include "base/thread.h"
 
 namespace hetccl::exec {
 namespace {
@@ -26,14 +27,7 @@ void keep(std::unique_ptr<Arena> memory) {
 
 }  // namespace
 
-Settler::Settler() {
-  // All signals blocked: they belong to the user's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+Settler::Settler() : thread_(start_thread([this] { run(); })) {}
 
 Settler::~Settler() {
   {

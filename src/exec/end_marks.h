@@ -43,11 +43,11 @@ class Settler {
 };
 
 /// A flag behind each call would cost its caller 1 to 2 us, and its stream the 4 us in which all
-/// memory gets to see it (H200, docs/gpus.md). So an event is recorded behind each, which costs
-/// next to nothing, and a flag is written behind many, on a stream that nobody waits for: when
-/// there are enough, or a while later, by the settler's thread. (A stream is known by its handle.
-/// Where several are one handle, marks rely on the library, which runs a communicator's calls in
-/// the order in which they came.)
+/// memory gets to see it (docs/design/0007-gpus.md). So an event is recorded behind each, which
+/// costs next to nothing, and a flag is written behind many, on a stream that nobody waits for:
+/// when there are enough, or a while later, by the settler's thread. (A stream is known by its
+/// handle. Where several are one handle, marks rely on the library, which runs a communicator's
+/// calls in the order in which they came.)
 class EndMarks {
  public:
   /// `settler` outlives it.

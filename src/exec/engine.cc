@@ -126,8 +126,7 @@ bool Engine::active() {
 }
 
 bool Engine::urgent() {
-  return std::any_of(driven_.begin(), driven_.end(),
-                     [](Driven* d) { return d->active() && d->urgent(); });
+  return std::any_of(driven_.begin(), driven_.end(), [](Driven* d) { return d->urgent(); });
 }
 
 bool Engine::drive_once() {

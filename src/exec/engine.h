@@ -28,7 +28,7 @@ class Driven {
   virtual bool poll(TimePoint now) = 0;
   /// Whether it needs driving at all.
   [[nodiscard]] virtual bool active() const = 0;
-  /// Whether without delay, while it does; else a look now and then is enough.
+  /// Whether it does, and without delay: else a look now and then is enough.
   [[nodiscard]] virtual bool urgent() const { return active(); }
   /// Non-null while peers of the host advance it through shared memory.
   [[nodiscard]] virtual ShmSource* shm_source() = 0;

@@ -48,7 +48,7 @@ class Counter : public Driven {
     return moves;
   }
   [[nodiscard]] bool active() const override { return finished_.load() < wanted_.load(); }
-  [[nodiscard]] bool urgent() const override { return urgent_.load(); }
+  [[nodiscard]] bool urgent() const override { return active() && urgent_.load(); }
   // Announces what moves it, as shared memory does: the engine may sleep long.
   [[nodiscard]] hetccl::ShmSource* shm_source() override { return &source_; }
   [[nodiscard]] bool silent() const override { return false; }

@@ -157,7 +157,7 @@ class Executor : public Driven {
   Status enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams);
   Status enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream);
   Status leave_in_place(Operation& op, plan::Issue issue, const Streams& streams);
-  Status say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
+  Status say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream);
   static std::byte* place_of(Operation& op, plan::Issue issue);
   void find_what_stays(Operation& op, uint32_t depth, bool one) const;
   Status enqueue_copy_in(Operation& op, plan::Issue issue, const Streams& streams);

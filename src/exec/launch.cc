@@ -200,7 +200,7 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
   auto& stream = info.queue == Queue::Ccl ? *streams.ccl : *streams.work;
   HETCCL_TRY(enqueue_waits(op, issue, stream, streams.one));
   HETCCL_TRY(enqueue_step(op, issue, stream));
-  HETCCL_TRY(say_what_was_read(op, issue, stream, streams.one));
+  if (!streams.one) HETCCL_TRY(say_what_was_read(op, issue, stream));
   // Where all is on one stream, the transport alone may wait for it.
   const bool awaited = info.writes_flag && !(streams.one && staged_);
   if (awaited || options_.tracer != nullptr) {
@@ -214,11 +214,10 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
 }
 
 // Of a step that reads messages where they arrived.
-Status Executor::say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream,
-                                   bool one) {
+Status Executor::say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream) {
   for (const int recv : op.program->steps[issue.step].arrivals) {
     const auto step = static_cast<uint16_t>(recv);
-    if (one || recv < 0 || op.stays[step] == 0) continue;
+    if (recv < 0 || op.stays[step] == 0) continue;
     HETCCL_TRY(options_.device->write_flag(stream, op.done_of(step), issue.slice + 1));
   }
   return {};

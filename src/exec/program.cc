@@ -134,6 +134,10 @@ bool leaves_in_place(const Step& step, const Step& recv) {
                    : std::all_of(step.srcs.begin(), step.srcs.end(), apart));
 }
 
+bool depends_on(const Step& step, size_t other) {
+  return std::find(step.deps.begin(), step.deps.end(), other) != step.deps.end();
+}
+
 void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
   for (size_t r = 0; r < plan.steps.size(); ++r) {
     const Step& recv = plan.steps[r];
@@ -142,15 +146,13 @@ void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       const Step& step = plan.steps[s];
       // A message waits for flags, which what stays where it arrived has none of.
-      const bool awaits = !is_device(infos[s].queue) &&
-                          std::find(step.deps.begin(), step.deps.end(), r) != step.deps.end();
+      const bool awaits = !is_device(infos[s].queue) && depends_on(step, r);
       if (s != r && (awaits || !leaves_in_place(step, recv))) infos[r].read_alone = false;
     }
     if (!infos[r].read_alone) continue;
     size_t readers = 0, waiting = 0;
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       const Step& step = plan.steps[s];
-      const bool waits = std::find(step.deps.begin(), step.deps.end(), r) != step.deps.end();
       bool reads = false;
       for (size_t i = 0; i < step.srcs.size(); ++i) {
         if (!same(step.srcs[i], recv.dst)) continue;
@@ -158,6 +160,7 @@ void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
         infos[s].arrivals[i] = static_cast<int>(r);
         reads = true;
       }
+      const bool waits = depends_on(step, r);
       readers += reads ? 1 : 0;
       waiting += waits ? 1 : 0;
       if (reads && waits) infos[r].reader = static_cast<int>(s);
