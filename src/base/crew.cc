@@ -66,11 +66,11 @@ void Crew::copy(void* dst, const void* src, size_t bytes, Caching caching) {
 }
 
 void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
-                  RedOp op, uint32_t divisor, const Factor* factors) {
+                  RedOp op, uint32_t divisor, const Factor* factors, Caching caching) {
   const size_t element = size_of(type);
   const auto sources = static_cast<size_t>(n_srcs);
   if (threads() == 1 || count * element * sources < kLeastBytes || sources > kMaxSources) {
-    return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
+    return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
   }
   const size_t part = part_of(count * element, threads());
   share((count * element + part - 1) / part, [&](size_t i) {
@@ -78,7 +78,8 @@ void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, 
     const void* moved[kMaxSources];
     for (size_t s = 0; s < sources; ++s) moved[s] = static_cast<const std::byte*>(srcs[s]) + begin;
     hetccl::reduce(static_cast<std::byte*>(dst) + begin, moved, n_srcs,
-                   std::min(part, count * element - begin) / element, type, op, divisor, factors);
+                   std::min(part, count * element - begin) / element, type, op, divisor, factors,
+                   caching);
   });
 }
 

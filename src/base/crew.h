@@ -35,7 +35,7 @@ class Crew {
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep);
   /// As hetccl::reduce (base/reduce.h), with the same bits.
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors);
+              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep);
 
   /// Calls `work(part)` once for each part below `n_parts`, on any of the threads (on this one
   /// where they are more than 65,535), and returns when all are done.

@@ -79,11 +79,13 @@ TEST_CASE("copies and reductions of a crew have the bits of one thread's") {
       CHECK(copied == a);
     }
     for (const RedOp op : {RedOp::Sum, RedOp::Avg, RedOp::PreMulSum}) {
-      std::vector<float> shared(a), alone(count);
-      const void* in_place[] = {shared.data(), b.data(), c.data()};
-      crew.reduce(shared.data(), in_place, 3, count, DataType::Float32, op, 3, factors);
-      reduce(alone.data(), srcs, 3, count, DataType::Float32, op, 3, factors);
-      CHECK(shared == alone);
+      for (const Caching caching : {Caching::Keep, Caching::Bypass}) {
+        std::vector<float> shared(a), alone(count);
+        const void* in_place[] = {shared.data(), b.data(), c.data()};
+        crew.reduce(shared.data(), in_place, 3, count, DataType::Float32, op, 3, factors, caching);
+        reduce(alone.data(), srcs, 3, count, DataType::Float32, op, 3, factors);
+        CHECK(shared == alone);
+      }
     }
     std::vector<uint8_t> narrow(count * sizeof(float)), one(narrow);
     crew.reduce(narrow.data(), srcs, 3, narrow.size(), DataType::Uint8, RedOp::Avg, 3, factors);

@@ -313,11 +313,10 @@ Status validate(const Reduction& reduction) {
   return {};
 }
 
+namespace {
+
 // Narrow integers keep their width where wrapping early gives the same result: all but Avg.
-void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor, const Factor* factors) {
-  const DefaultFloatMode mode;
-  const Call call{dst, srcs, n_srcs, count, Divisor(divisor), factors};
+void run_type(DataType type, RedOp op, const Call& call) {
   switch (type) {
     case DataType::Int8:
       return run_op<Plain<int8_t>, Widened<int8_t, int32_t>>(op, call);
@@ -348,6 +347,32 @@ void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataTy
     case DataType::Float64:
       return run_op<Plain<double>>(op, call);
   }
+}
+
+// Piece by piece: each is computed in the nearest cache and copied from there.
+void run_past_caches(DataType type, RedOp op, const Call& whole) {
+  constexpr size_t kPiece = 8192;
+  alignas(64) std::byte result[kPiece];
+  const void* srcs[Reduction::kMaxSources];
+  const size_t element = size_of(type);
+  for (size_t done = 0; done < whole.count;) {
+    const size_t count = std::min(whole.count - done, kPiece / element);
+    for (int s = 0; s < whole.n_srcs; ++s)
+      srcs[s] = static_cast<const std::byte*>(whole.srcs[s]) + done * element;
+    run_type(type, op, {result, srcs, whole.n_srcs, count, whole.divisor, whole.factors});
+    copy_past_caches(static_cast<std::byte*>(whole.dst) + done * element, result, count * element);
+    done += count;
+  }
+}
+
+}  // namespace
+
+void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
+            uint32_t divisor, const Factor* factors, Caching caching) {
+  const DefaultFloatMode mode;
+  const Call call{dst, srcs, n_srcs, count, Divisor(divisor), factors};
+  const bool bypass = caching == Caching::Bypass && n_srcs <= Reduction::kMaxSources;
+  return bypass ? run_past_caches(type, op, call) : run_type(type, op, call);
 }
 
 void reduce(const Reduction& r) {

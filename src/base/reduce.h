@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/copy.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -41,9 +42,10 @@ struct Reduction {
 
 /// Computes a Reduction of any number (>= 1) of sources in host memory, whose factors may differ:
 /// for PreMulSum, `factors` has one per source. Type and operator are valid, divisor is not 0. The
-/// same bits on every processor, whatever the thread's floating-point mode.
+/// same bits on every processor, whatever the thread's floating-point mode. Past the caches where
+/// that is asked for, and there are at most Reduction::kMaxSources sources.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor, const Factor* factors);
+            uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep);
 /// The same of at most Reduction::kMaxSources sources.
 void reduce(const Reduction& reduction);
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,13 @@ void check(DataType type, RedOp op, size_t count, int n_srcs, int alias, std::mt
   const auto divisor = static_cast<uint32_t>(1 + random() % 7);
   const auto factors = random_factors(random, type, sources.size());
   reference_reduce(expected.data(), pointers(sources), count, type, op, divisor, factors.data());
+  const std::string what = std::string(name_of(type)) + " " + std::string(name_of(op));
+  reduce(result.data(), pointers(sources).data(), n_srcs, count, type, op, divisor, factors.data(),
+         Caching::Bypass);
+  CHECK_MESSAGE(result == expected, what << " past the caches, count " << count);
+  std::fill(result.begin(), result.end(), std::byte{0xee});
   Bytes& dst = alias < 0 ? result : sources[static_cast<size_t>(alias)];
   reduce(dst.data(), pointers(sources).data(), n_srcs, count, type, op, divisor, factors.data());
-  const std::string what = std::string(name_of(type)) + " " + std::string(name_of(op));
   CHECK_MESSAGE(dst == expected, what << " count " << count << " of " << n_srcs << " sources");
 }
 

@@ -99,9 +99,10 @@ void TaskQueue::copy(void* dst, const void* src, size_t bytes, Caching caching) 
 }
 
 void TaskQueue::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
-                       RedOp op, uint32_t divisor, const Factor* factors) const {
-  if (crew_ != nullptr) return crew_->reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
-  hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors);
+                       RedOp op, uint32_t divisor, const Factor* factors, Caching caching) const {
+  if (crew_ != nullptr)
+    return crew_->reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
+  hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
 }
 
 bool TaskQueue::poll() {

@@ -75,7 +75,7 @@ class TaskQueue {
   /// help.
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors) const;
+              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep) const;
 
  private:
   struct Slot {

@@ -157,6 +157,8 @@ class Executor : public Driven {
   Status enqueue_wire(Operation& op, plan::Issue issue, const Streams& streams);
   Status enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream);
   Status leave_in_place(Operation& op, plan::Issue issue, const Streams& streams);
+  Status take_places(Operation& op, plan::Issue issue, device::Stream& stream);
+  Result<std::byte*> take_place(Operation& op, plan::Issue issue, device::Stream& stream);
   Status say_what_was_read(Operation& op, plan::Issue issue, device::Stream& stream);
   static std::byte* place_of(Operation& op, plan::Issue issue);
   void find_what_stays(Operation& op, uint32_t depth, bool one) const;
@@ -164,7 +166,7 @@ class Executor : public Driven {
   void find_windows(const Program& program);
   Status enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one);
   Status enqueue_step(Operation& op, plan::Issue issue, device::Stream& stream);
-  Status enqueue_shards(Operation& op, const plan::Step& step, uint32_t k, device::Stream& stream);
+  Status enqueue_shards(Operation& op, plan::Issue issue, device::Stream& stream);
   Status enqueue_reduce(Operation& op, plan::Issue issue, device::Stream& stream);
   Status join(Operation& op, device::Stream& user, const Streams& streams);
   Status join_streams(device::Stream& user);

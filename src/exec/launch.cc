@@ -199,6 +199,7 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
   auto& device = *options_.device;
   auto& stream = info.queue == Queue::Ccl ? *streams.ccl : *streams.work;
   HETCCL_TRY(enqueue_waits(op, issue, stream, streams.one));
+  HETCCL_TRY(take_places(op, issue, stream));
   HETCCL_TRY(enqueue_step(op, issue, stream));
   if (!streams.one) HETCCL_TRY(say_what_was_read(op, issue, stream));
   // Where all is on one stream, the transport alone may wait for it.
@@ -211,6 +212,27 @@ Status Executor::enqueue_issue(Operation& op, plan::Issue issue, const Streams& 
     HETCCL_TRY(device.record(*event, stream));
   }
   return {};
+}
+
+// Of messages that a step makes where they leave from.
+Status Executor::take_places(Operation& op, plan::Issue issue, device::Stream& stream) {
+  for (const uint16_t send : op.program->steps[issue.step].makes) {
+    if (op.stays[send] == 0) continue;
+    const plan::Issue message = {issue.slice, send};
+    HETCCL_ASSIGN(op.lies_at(message), take_place(op, message, stream));
+  }
+  return {};
+}
+
+// In the window, once the other end has read what lay there.
+Result<std::byte*> Executor::take_place(Operation& op, plan::Issue issue, device::Stream& stream) {
+  Window* window = op.window_of(issue.step);
+  const auto out = window->out.place(op.payload(issue).bytes);
+  // Whatever the message before has waited for: it may be on another stream.
+  if (out.needed != 0 && !window->read_there().reached(out.needed)) {
+    HETCCL_TRY(options_.device->wait_flag(stream, window->read_there(), out.needed));
+  }
+  return out.data;
 }
 
 // Of a step that reads messages where they arrived.
@@ -235,27 +257,23 @@ Status Executor::enqueue_wire(Operation& op, plan::Issue issue, const Streams& s
 Status Executor::enqueue_copy_out(Operation& op, plan::Issue issue, device::Stream& stream) {
   auto& device = *options_.device;
   const auto [step, k] = std::pair(issue.step, issue.slice);
-  const auto [data, bytes] = op.payload(issue);
-  std::byte* place = op.staging_of(step, k);
-  Window* window = op.window_of(step);
-  if (window != nullptr) {
-    const auto out = window->out.place(bytes);
-    // Whatever the message before has waited for: it may be on another stream.
-    if (out.needed != 0 && !window->read_there().reached(out.needed)) {
-      HETCCL_TRY(device.wait_flag(stream, window->read_there(), out.needed));
+  const bool shared = op.window_of(step) != nullptr;
+  if (op.stays[step] == 0) {
+    const auto [data, bytes] = op.payload(issue);
+    std::byte* place = op.staging_of(step, k);
+    if (shared) {
+      HETCCL_ASSIGN(place, take_place(op, issue, stream));
+    } else if (k >= op.n_slots) {
+      HETCCL_TRY(device.wait_flag(stream, op.done_of(step), k - op.n_slots + 1));
     }
-    place = out.data;
-  } else if (k >= op.n_slots) {
-    HETCCL_TRY(device.wait_flag(stream, op.done_of(step), k - op.n_slots + 1));
+    if (bytes > 0) HETCCL_TRY(device.copy_soon(stream, place, data, bytes));
   }
-  if (bytes > 0) HETCCL_TRY(device.copy_soon(stream, place, data, bytes));
-  return device.write_flag(stream, window != nullptr ? op.done_of(step) : op.staged_of(step),
-                           k + 1);
+  return device.write_flag(stream, shared ? op.done_of(step) : op.staged_of(step), k + 1);
 }
 
 // What reads it waits for it, by itself or behind this; and says so, or the call's end does.
 Status Executor::leave_in_place(Operation& op, plan::Issue issue, const Streams& streams) {
-  op.arrived_at(issue) = place_of(op, issue);
+  op.lies_at(issue) = place_of(op, issue);
   if (!streams.one) return {};
   return options_.device->wait_flag(*streams.in, op.staged_of(issue.step), issue.slice + 1);
 }
@@ -271,6 +289,8 @@ std::byte* Executor::place_of(Operation& op, plan::Issue issue) {
 // host's own, whose copies cost as much as its arithmetic, and where what reads it comes in time.
 // (A sender that waits for room waits for a slice that is at least two before its own: so its
 // reader starts earlier than the sender's message, and waits for nothing that is behind that.)
+// For the same reason the host makes what is only sent where it leaves from, and its cluster's
+// library broadcasts what came from where it arrived.
 void Executor::find_what_stays(Operation& op, uint32_t depth, bool one) const {
   const plan::RankPlan& plan = op.program->plan;
   const auto lag = [&](size_t step) {
@@ -278,7 +298,9 @@ void Executor::find_what_stays(Operation& op, uint32_t depth, bool one) const {
   };
   for (uint16_t step = 0; step < op.n_steps && kernels_; ++step) {
     const StepInfo& info = op.program->steps[step];
+    if (!staged_ && info.maker >= 0 && op.window_of(step) != nullptr) op.stays[step] = 1;
     if (!info.read_alone || !on_streams(op, step)) continue;
+    if (staged_ && info.read_by_library) continue;  // which is made for the device's own memory
     const bool in_time = info.reader >= 0 && lag(static_cast<size_t>(info.reader)) <= lag(step) + 1;
     op.stays[step] = one || (!staged_ && in_time) ? 1 : 0;
   }
@@ -308,18 +330,26 @@ void Executor::find_windows(const Program& program) {
 Status Executor::enqueue_waits(Operation& op, plan::Issue issue, device::Stream& stream, bool one) {
   auto& device = *options_.device;
   const StepInfo& info = op.program->steps[issue.step];
+  const auto reads = [&](uint16_t step) {
+    return op.stays[step] != 0 && op.program->steps[step].reader == static_cast<int>(issue.step);
+  };
   const auto enqueue_wait = [&](Wait wait, uint32_t slice) -> Status {
     if (one && (!wait.by_flag || on_streams(op, wait.step))) return {};
     if (wait.by_flag) {
-      const bool reads = op.stays[wait.step] != 0 &&
-                         op.program->steps[wait.step].reader == static_cast<int>(issue.step);
-      auto& flag = reads ? op.staged_of(wait.step) : op.done_of(wait.step);
+      auto& flag = reads(wait.step) ? op.staged_of(wait.step) : op.done_of(wait.step);
       return device.wait_flag(stream, flag, slice + 1);
     }
     HETCCL_ASSIGN(auto* event, event_of(wait.step, slice % op.n_slots));
     return device.wait(stream, *event);
   };
-  for (const Wait wait : info.deps) HETCCL_TRY(enqueue_wait(wait, issue.slice));
+  for (const Wait wait : info.deps) {
+    HETCCL_TRY(enqueue_wait(wait, issue.slice));
+    if (!reads(wait.step)) continue;
+    // It writes what the message would have written.
+    for (const Wait before : op.program->steps[wait.step].deps) {
+      HETCCL_TRY(enqueue_wait(before, issue.slice));
+    }
+  }
   if (issue.slice < op.n_slots) return {};
   for (const Wait wait : info.recycled) {
     HETCCL_TRY(enqueue_wait(wait, issue.slice - op.n_slots));
@@ -334,7 +364,7 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
   switch (step.kind) {
     case plan::StepKind::CclReduce:
     case plan::StepKind::CclBroadcast:
-      return enqueue_shards(op, step, k, stream);
+      return enqueue_shards(op, issue, stream);
     case plan::StepKind::CclAllReduce: {
       const Span src = op.resolve(step.srcs[0], k);
       return options_.ccl->all_reduce(src.data, op.resolve(step.dst, k).data, src.count, call.type,
@@ -345,7 +375,7 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
     case plan::StepKind::Reduce:
       return enqueue_reduce(op, issue, stream);
     case plan::StepKind::Copy: {
-      const Span src = op.source(issue, 0), dst = op.resolve(step.dst, k);
+      const Span src = op.source(issue, step.srcs[0], 0), dst = op.result(issue, step.dst);
       if (src.count == 0 || src.data == dst.data) return {};
       return options_.device->copy_soon(stream, dst.data, src.data, src.count * size_of(call.type));
     }
@@ -357,14 +387,17 @@ Status Executor::enqueue_step(Operation& op, plan::Issue issue, device::Stream& 
                op.program->plan.name.c_str());
 }
 
-Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t k,
-                                device::Stream& stream) {
+Status Executor::enqueue_shards(Operation& op, plan::Issue issue, device::Stream& stream) {
+  const plan::Step& step = op.program->plan.steps[issue.step];
   const bool reduce = step.kind == plan::StepKind::CclReduce;
   const Signature& call = op.call.signature;
   shards_.clear();
   const std::byte* end = nullptr;  // of the shard before
-  for (const auto& shard : step.shards) {
-    const Span send = op.resolve(shard.send, k), recv = op.resolve(shard.recv, k);
+  for (size_t i = 0; i < step.shards.size(); ++i) {
+    const plan::ShardRegion& shard = step.shards[i];
+    const Span send =
+        reduce ? op.resolve(shard.send, issue.slice) : op.source(issue, shard.send, i);
+    const Span recv = op.result(issue, shard.recv, i);
     // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
     // not.
     const Span& common = reduce ? send : recv;
@@ -379,7 +412,7 @@ Status Executor::enqueue_shards(Operation& op, const plan::Step& step, uint32_t 
 
 Status Executor::enqueue_reduce(Operation& op, plan::Issue issue, device::Stream& stream) {
   const plan::Step& step = op.program->plan.steps[issue.step];
-  const Span dst = op.resolve(step.dst, issue.slice);
+  const Span dst = op.result(issue, step.dst);
   if (dst.count == 0) return {};
   const auto [red, factor] = reducer_of(op.call, step);
   device::Reduction reduction;
@@ -394,7 +427,7 @@ Status Executor::enqueue_reduce(Operation& op, plan::Issue issue, device::Stream
                  op.program->plan.name.c_str(), step.srcs.size());
   }
   for (size_t i = 0; i < step.srcs.size(); ++i) {
-    reduction.srcs[reduction.n_srcs++] = op.source(issue, i).data;
+    reduction.srcs[reduction.n_srcs++] = op.source(issue, step.srcs[i], i).data;
   }
   return kernels_ ? options_.device->reduce(stream, reduction)
                   : op.host_reductions.enqueue(stream, reduction);

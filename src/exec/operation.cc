@@ -28,7 +28,7 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   grain = plan::grain_of(call.signature.type);
   n_steps = new_program.steps.size();
   stays.assign(n_steps, 0);
-  arrived.resize(n_steps * n_slots);
+  lies.resize(n_steps * n_slots);
 
   const size_t slice_bytes = slice_elements * size_of(call.signature.type);
   HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
@@ -117,12 +117,22 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
   return {base + (offset + begin) * size_of(call.signature.type), end - begin};
 }
 
-Span Operation::source(plan::Issue issue, size_t index) const {
-  Span span = resolve(program->plan.steps[issue.step].srcs[index], issue.slice);
-  const auto& arrivals = program->steps[issue.step].arrivals;
-  if (arrivals.empty() || arrivals[index] < 0) return span;
-  const auto recv = static_cast<size_t>(arrivals[index]);
-  if (stays[recv] != 0) span.data = arrived[recv * n_slots + issue.slice % n_slots];
+Span Operation::source(plan::Issue issue, const plan::Region& region, size_t index) const {
+  const Span span = resolve(region, issue.slice);
+  return where_it_lies(span, program->steps[issue.step].arrivals, index, issue.slice);
+}
+
+Span Operation::result(plan::Issue issue, const plan::Region& region, size_t index) const {
+  const Span span = resolve(region, issue.slice);
+  return where_it_lies(span, program->steps[issue.step].departures, index, issue.slice);
+}
+
+// `messages`: by index the step of which `span` is the message, or -1; or empty.
+Span Operation::where_it_lies(Span span, const std::vector<int>& messages, size_t index,
+                              uint32_t k) const {
+  if (messages.empty() || messages[index] < 0) return span;
+  const auto step = static_cast<size_t>(messages[index]);
+  if (stays[step] != 0) span.data = lies[step * n_slots + k % n_slots];
   return span;
 }
 

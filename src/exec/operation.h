@@ -72,10 +72,15 @@ struct Operation {
 
   /// Where `region` of slice `k` lies.
   [[nodiscard]] Span resolve(const plan::Region& region, uint32_t k) const;
-  /// Where source `index` of a Reduce or Copy lies: where it arrived, if it `stays` there.
-  [[nodiscard]] Span source(plan::Issue issue, size_t index) const;
-  [[nodiscard]] std::byte*& arrived_at(plan::Issue issue) {
-    return arrived[issue.step * size_t{n_slots} + issue.slice % n_slots];
+  /// Where `region` lies, source `index` of a Reduce or Copy, or what shard `index` broadcasts:
+  /// where it arrived, if it `stays` there.
+  [[nodiscard]] Span source(plan::Issue issue, const plan::Region& region, size_t index) const;
+  /// Where `region` is to lie, the result of a Reduce or Copy, or that of shard `index`: where it
+  /// leaves from, if it `stays` there.
+  [[nodiscard]] Span result(plan::Issue issue, const plan::Region& region, size_t index = 0) const;
+  /// Where the message of a step lies that `stays`.
+  [[nodiscard]] std::byte*& lies_at(plan::Issue issue) {
+    return lies[issue.step * size_t{n_slots} + issue.slice % n_slots];
   }
   /// The staging memory of wire step `step` in slice `k`.
   [[nodiscard]] std::byte* staging_of(uint16_t step, uint32_t k) const;
@@ -111,10 +116,11 @@ struct Operation {
   HostReductions host_reductions;
   IdentityArray identities;
   size_t staging_bytes = 0;  ///< of one (step, slot)
-  /// By step: its message is read where it arrived. Set before anything is enqueued.
+  /// By step: its message is read where it arrived, or made where it leaves from. Set before
+  /// anything is enqueued.
   std::vector<char> stays;
-  /// By step and slot: where the message of such a step lies.
-  std::vector<std::byte*> arrived;
+  /// By step and slot: see `lies_at`.
+  std::vector<std::byte*> lies;
   std::vector<Window*> windows;  ///< by step: see `window_of`
   /// Messages that the device copies out and that are still to be sent; the engine's once launched.
   size_t unsent = 0;
@@ -137,6 +143,9 @@ struct Operation {
     }
     void set(const Layout& layout);
   };
+  [[nodiscard]] Span where_it_lies(Span span, const std::vector<int>& messages, size_t index,
+                                   uint32_t k) const;
+
   Extents input_, output_;
   std::vector<size_t> lane_bytes_;  // of a slice, in windows: received, sent; by lane
 

@@ -110,62 +110,143 @@ void count_arithmetic(const plan::RankPlan& plan, Program& program) {
   }
 }
 
+// Of what steps write.
 bool overlap(const Region& a, const Region& b) {
-  return a.buffer == Buffer::Scratch && b.buffer == Buffer::Scratch && a.block == b.block &&
-         a.begin < b.end && b.begin < a.end;
+  const bool written = a.buffer == Buffer::Scratch || a.buffer == Buffer::Output;
+  return written && a.buffer == b.buffer && a.block == b.block && a.begin < b.end &&
+         b.begin < a.end;
 }
 
 bool same(const Region& a, const Region& b) {
   return overlap(a, b) && a.of == b.of && a.begin == b.begin && a.end == b.end;
 }
 
-// Whether `step` does nothing with what `recv` brings but arithmetic on it, whole, or copies.
+// Whether the shard's data may be taken from where they arrived instead of from `region`: if that
+// is in the output, the library itself copies them there.
+bool passes_on(const plan::ShardRegion& shard, const Region& region) {
+  if (!same(shard.send, region)) return false;
+  return region.buffer == Buffer::Output ? same(shard.recv, region) && shard.receiver < 0
+                                         : !overlap(shard.recv, region);
+}
+
+// Whether `step` does nothing with what `recv` brings but arithmetic on it, whole, copies, or a
+// broadcast.
 bool leaves_in_place(const Step& step, const Step& recv) {
   const auto apart = [&](const Region& region) { return !overlap(region, recv.dst); };
-  const auto apart_or_whole = [&](const Region& region) {
-    return apart(region) || same(region, recv.dst);
-  };
-  const bool shards = std::all_of(step.shards.begin(), step.shards.end(), [&](const auto& shard) {
-    return apart(shard.send) && apart(shard.recv);
-  });
   const bool computes = step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
-  return shards && apart(step.dst) &&
-         (computes ? std::all_of(step.srcs.begin(), step.srcs.end(), apart_or_whole)
-                   : std::all_of(step.srcs.begin(), step.srcs.end(), apart));
+  const bool takes = computes && recv.dst.buffer == Buffer::Scratch;
+  return apart(step.dst) &&
+         std::all_of(
+             step.srcs.begin(), step.srcs.end(),
+             [&](const Region& src) { return apart(src) || (takes && same(src, recv.dst)); }) &&
+         std::all_of(step.shards.begin(), step.shards.end(), [&](const auto& shard) {
+           return (apart(shard.send) && apart(shard.recv)) ||
+                  (step.kind == StepKind::CclBroadcast && passes_on(shard, recv.dst));
+         });
 }
 
 bool depends_on(const Step& step, size_t other) {
   return std::find(step.deps.begin(), step.deps.end(), other) != step.deps.end();
 }
 
+// Notes which of the step's sources, or of its shards, are the message of `recv`. False: none.
+bool note_arrivals(const Step& step, const Step& recv, int number, StepInfo& info) {
+  bool reads = false;
+  const auto note = [&](size_t place, const Region& region) {
+    if (!same(region, recv.dst)) return;
+    info.arrivals.resize(std::max(step.srcs.size(), step.shards.size()), -1);
+    info.arrivals[place] = number;
+    reads = true;
+  };
+  for (size_t i = 0; i < step.srcs.size(); ++i) note(i, step.srcs[i]);
+  for (size_t i = 0; i < step.shards.size(); ++i) note(i, step.shards[i].send);
+  return reads;
+}
+
 void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
   for (size_t r = 0; r < plan.steps.size(); ++r) {
     const Step& recv = plan.steps[r];
-    if (recv.kind != StepKind::Recv || recv.dst.buffer != Buffer::Scratch) continue;
-    infos[r].read_alone = true;
+    if (recv.kind != StepKind::Recv) continue;
+    bool read_alone = true, by_library = false;
+    size_t waiting = 0;
+    std::vector<size_t> readers;
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       const Step& step = plan.steps[s];
-      // A message waits for flags, which what stays where it arrived has none of.
-      const bool awaits = !is_device(infos[s].queue) && depends_on(step, r);
-      if (s != r && (awaits || !leaves_in_place(step, recv))) infos[r].read_alone = false;
-    }
-    if (!infos[r].read_alone) continue;
-    size_t readers = 0, waiting = 0;
-    for (size_t s = 0; s < plan.steps.size(); ++s) {
-      const Step& step = plan.steps[s];
-      bool reads = false;
-      for (size_t i = 0; i < step.srcs.size(); ++i) {
-        if (!same(step.srcs[i], recv.dst)) continue;
-        infos[s].arrivals.resize(step.srcs.size(), -1);
-        infos[s].arrivals[i] = static_cast<int>(r);
-        reads = true;
-      }
+      if (s == r) continue;
       const bool waits = depends_on(step, r);
-      readers += reads ? 1 : 0;
       waiting += waits ? 1 : 0;
-      if (reads && waits) infos[r].reader = static_cast<int>(s);
+      // A message waits for flags, which what stays where it arrived has none of.
+      if ((waits && !is_device(infos[s].queue)) || !leaves_in_place(step, recv)) read_alone = false;
+      StepInfo unused;
+      if (!note_arrivals(step, recv, 0, unused)) continue;
+      readers.push_back(s);
+      by_library |= !step.shards.empty();
     }
-    if (readers != 1 || waiting != 1) infos[r].reader = -1;
+    const bool one = readers.size() == 1 && waiting == 1 && depends_on(plan.steps[readers[0]], r);
+    // What is not copied into the output here must be by what reads it.
+    if (!read_alone || (recv.dst.buffer == Buffer::Output && !one)) continue;
+    infos[r].read_alone = true;
+    infos[r].read_by_library = by_library;
+    if (one) infos[r].reader = static_cast<int>(readers[0]);
+    for (const size_t s : readers) {
+      note_arrivals(plan.steps[s], recv, static_cast<int>(r), infos[s]);
+    }
+  }
+}
+
+// Where in `step` the result is that `send` sends, as a place in `departures`; -1 where `step` does
+// anything else with it.
+int place_of_result(const Step& step, const Region& sent) {
+  int found = -1;
+  for (const Region& src : step.srcs) {
+    if (overlap(src, sent)) return -1;
+  }
+  for (size_t i = 0; i < step.shards.size(); ++i) {
+    if (overlap(step.shards[i].send, sent)) return -1;
+    if (!overlap(step.shards[i].recv, sent)) continue;
+    const bool whole = step.kind == StepKind::CclReduce && same(step.shards[i].recv, sent);
+    if (!whole || found >= 0) return -1;
+    found = static_cast<int>(i);
+  }
+  if (!overlap(step.dst, sent)) return found;
+  const bool computes = step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
+  return computes && same(step.dst, sent) ? 0 : -1;
+}
+
+bool touches(const Step& step, const Region& region) {
+  const auto meets = [&](const Region& other) { return overlap(other, region); };
+  return meets(step.dst) || std::any_of(step.srcs.begin(), step.srcs.end(), meets) ||
+         std::any_of(step.shards.begin(), step.shards.end(),
+                     [&](const auto& shard) { return meets(shard.send) || meets(shard.recv); });
+}
+
+// Its stage is the message's: so it starts when the message would, and waits for room as that did.
+// Places are taken when the maker starts: in the order of the messages, if others of the same
+// channel that come between are its own.
+void find_departures(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const Step& send = plan.steps[s];
+    if (send.kind != StepKind::Send || send.srcs[0].buffer != Buffer::Scratch) continue;
+    size_t maker = plan.steps.size(), users = 0;
+    for (size_t t = 0; t < plan.steps.size(); ++t) {
+      if (t == s || !touches(plan.steps[t], send.srcs[0])) continue;
+      ++users;
+      maker = t;
+    }
+    if (users != 1 || maker > s || plan.steps[maker].stage != send.stage) continue;
+    const int place = place_of_result(plan.steps[maker], send.srcs[0]);
+    if (place < 0 || !depends_on(send, maker)) continue;
+    bool in_order = true;
+    for (size_t t = maker + 1; t < s; ++t) {
+      const Step& other = plan.steps[t];
+      const bool between = other.kind == StepKind::Send && other.peer == send.peer;
+      if (between && infos[t].maker != static_cast<int>(maker)) in_order = false;
+    }
+    if (!in_order) continue;
+    infos[s].maker = static_cast<int>(maker);
+    infos[maker].makes.push_back(static_cast<uint16_t>(s));
+    infos[maker].departures.resize(std::max<size_t>(1, plan.steps[maker].shards.size()), -1);
+    infos[maker].departures[static_cast<size_t>(place)] = static_cast<int>(s);
   }
 }
 
@@ -223,6 +304,7 @@ Result<Program> Program::compile(plan::RankPlan plan) {
     if (!is_device(info.queue) && !awaited[s]) info.joined = info.writes_flag = true;
   }
   find_arrivals(plan, program.steps);
+  find_departures(plan, program.steps);
   count_arithmetic(plan, program);
   program.plan = std::move(plan);
   return program;

@@ -36,14 +36,24 @@ struct StepInfo {
   bool joined = false;         ///< a wire step for which only the user's stream waits, if anyone
   uint16_t lane = 0;           ///< Send, Recv: index into `peers`
   uint16_t message = 0;        ///< Send, Recv: index among all of these
-  /// Recv: the device's own arithmetic and copies alone read what came, whole; so they may read it
-  /// where it arrived.
+  /// Recv: the device's own arithmetic and copies alone read what came, whole, or one broadcast
+  /// does; so they may read it where it arrived.
   bool read_alone = false;
+  /// Recv: a broadcast does.
+  bool read_by_library = false;
   /// Recv: the one step that waits for it, where it is `read_alone` by that; else -1.
   int reader = -1;
-  /// Reduce, Copy: for each source the Recv of which it is the whole message, so read, or -1; empty
-  /// where there is none.
+  /// Reduce, Copy: for each source the Recv of which it is the whole message, so read, or -1;
+  /// CclBroadcast: the same for each shard; empty where there is none.
   std::vector<int> arrivals;
+  /// Send: the one step that makes its message, whole, and for it alone: it may do so where the
+  /// message leaves from; else -1.
+  int maker = -1;
+  /// The Sends whose `maker` this is, ascending.
+  std::vector<uint16_t> makes;
+  /// CclReduce: for each shard the one of those that sends its result, or -1. Reduce, Copy: the
+  /// same of the one result. Empty where there is none.
+  std::vector<int> departures;
 };
 
 struct Program {

@@ -148,10 +148,19 @@ TEST_CASE("what arithmetic alone reads, whole, may stay where it arrived") {
   CHECK(program.steps[3].arrivals == std::vector<int>{-1, 2});
   CHECK(program.steps[4].arrivals.empty());
 
+  CHECK_FALSE(program.steps[2].read_by_library);
+  CHECK(program.steps[2].reader == 3);
+
   const auto stays = [](RankPlan plan) { return compiled(std::move(plan)).steps[2].read_alone; };
-  RankPlan shared = exchange();  // the cluster's library reads it, too
+  RankPlan shared = exchange();  // the cluster's library broadcasts it, too
   shared.steps[4].shards.push_back({0, scratch(1), {Buffer::Output, 0}});
-  CHECK_FALSE(stays(shared));
+  CHECK(stays(shared));
+  CHECK(compiled(shared).steps[2].read_by_library);
+  CHECK(compiled(shared).steps[2].reader == -1);
+  RankPlan reduced = exchange();  // or adds it up
+  reduced.steps[4].kind = StepKind::CclReduce;
+  reduced.steps[4].shards.push_back({0, scratch(1), {Buffer::Output, 0}});
+  CHECK_FALSE(stays(reduced));
   RankPlan passed = exchange();  // it goes on to another rank
   passed.steps[1] = message(StepKind::Send, 1, {}, 5, scratch(1));
   CHECK_FALSE(stays(passed));
@@ -170,6 +179,71 @@ TEST_CASE("what arithmetic alone reads, whole, may stay where it arrived") {
   RankPlan output = exchange();
   output.steps[2].dst = {Buffer::Output, 0};
   CHECK_FALSE(stays(output));
+}
+
+TEST_CASE("what a broadcast alone reads may stay where it arrived, if that writes the output") {
+  const Region output{Buffer::Output, 0};
+  RankPlan plan;
+  plan.stages = 2;
+  Step broadcast = step(StepKind::CclBroadcast, 1, {0});
+  broadcast.shards = {{1, {Buffer::Output, 1}, {Buffer::Output, 1}}, {0, output, output}};
+  plan.steps = {message(StepKind::Recv, 0, {}, 3, output), broadcast};
+  const auto stays = [](RankPlan changed) {
+    return compiled(std::move(changed)).steps[0].read_alone;
+  };
+  const Program program = compiled(plan);
+  CHECK(program.steps[0].read_alone);
+  CHECK(program.steps[0].read_by_library);
+  CHECK(program.steps[0].reader == 1);
+  CHECK(program.steps[1].arrivals == std::vector<int>{-1, 0});
+
+  RankPlan elsewhere = plan;  // the output would lack it
+  elsewhere.steps[1].shards[1].recv = {Buffer::Output, 2};
+  CHECK_FALSE(stays(elsewhere));
+  RankPlan rooted = plan;  // the root keeps no copy
+  rooted.steps[1].shards[1].receiver = 1;
+  CHECK_FALSE(stays(rooted));
+  RankPlan part = plan;
+  part.steps[1].shards[1].send.end = part.steps[1].shards[1].recv.end = {1, 2};
+  CHECK_FALSE(stays(part));
+  RankPlan sent = plan;  // it goes on to another rank, from the output
+  sent.steps.push_back(message(StepKind::Send, 1, {1}, 5, output));
+  CHECK_FALSE(stays(sent));
+  RankPlan unordered = plan;
+  unordered.steps[1].deps = {};
+  CHECK_FALSE(stays(unordered));
+}
+
+TEST_CASE("what is sent, whole, and does nothing else may be made where it leaves from") {
+  RankPlan plan = exchange();
+  CHECK(compiled(plan).steps[1].maker == -1);  // the reduction reads it, too
+  plan.steps[3].srcs = {scratch(1)};
+  CHECK(compiled(plan).steps[1].maker == -1);  // of another stage, which starts at another time
+  plan.steps[1].stage = 0;
+  const Program program = compiled(plan);
+  CHECK(program.steps[1].maker == 0);
+  CHECK(program.steps[0].makes == std::vector<uint16_t>{1});
+  CHECK(program.steps[0].departures == std::vector<int>{1});
+
+  const auto maker = [](RankPlan changed) { return compiled(std::move(changed)).steps[1].maker; };
+  RankPlan part = plan;
+  part.steps[1].srcs[0].end = {1, 2};
+  CHECK(maker(part) == -1);
+  RankPlan input = plan;
+  input.steps[0].shards[0].recv = input.steps[1].srcs[0] = {Buffer::Input, 0};
+  CHECK(maker(input) == -1);
+  RankPlan twice = plan;
+  twice.steps[4].shards.push_back({0, scratch(0), {Buffer::Output, 0}});
+  CHECK(maker(twice) == -1);
+  // Another message of the channel comes first, whose place would be taken later.
+  RankPlan behind = plan;
+  behind.steps.insert(behind.steps.begin() + 1, message(StepKind::Send, 0, {}, 5, {}));
+  for (Step& later : behind.steps) {
+    for (uint16_t& dep : later.deps) dep = static_cast<uint16_t>(dep > 0 ? dep + 1 : 0);
+  }
+  CHECK(compiled(behind).steps[2].maker == -1);
+  behind.steps[1].peer = 7;
+  CHECK(compiled(behind).steps[2].maker == 0);
 }
 
 TEST_CASE("a plan that breaks its rules is an internal error that names the step") {

@@ -1,6 +1,8 @@
 // All-reduce over clusters. `owner` moves 2(C-1)S across clusters in two hops, `exchange` C(C-1)S,
 // the same over two clusters, in one. Both keep all ranks' bits equal: `exchange` evaluates one
-// expression everywhere, `owner` does its last arithmetic in one place.
+// expression everywhere, `owner` does its last arithmetic in one place. Over two clusters, of hosts
+// and of devices, the devices may own all of it: as many bytes, and the hosts, in whose memory a
+// sum costs most, add nothing but their own.
 #include <map>
 
 #include "plan/c2c_reduce.h"
@@ -23,20 +25,21 @@ std::vector<Region> in_cluster_order(int self, const Region& own, std::map<int, 
 // stage 2 scatters the results, stage 3 broadcasts them inside.
 class OwnerPlan {
  public:
-  explicit OwnerPlan(Builder builder) : b_(std::move(builder)), n_parts_(b_.n_clusters()) {}
+  OwnerPlan(Builder builder, std::vector<int> owners)
+      : b_(std::move(builder)), owners_(std::move(owners)) {}
 
   RankPlan build() && {
-    for (int part = 0; part < n_parts_; ++part) {
+    for (size_t part = 0; part < owners_.size(); ++part) {
       const Cut cut = cut_of(part, b_.cluster());
       mine_.insert(mine_.end(), cut.begin(), cut.end());
-      sums_.emplace_back(b_, part, cut_of(part, part), n_parts_ - 1);
+      sums_.emplace_back(b_, owners_[part], cut_of(part, owners_[part]), b_.n_clusters() - 1);
     }
     done_.resize(mine_.size());
     sent_.resize(mine_.size());
     partial_ = b_.reduce_inside(mine_);
-    for (int part = 0; part < n_parts_; ++part) gather(part);
-    reduce_own_part();
-    for (int part = 0; part < n_parts_; ++part) scatter(part);
+    for (size_t part = 0; part < owners_.size(); ++part) gather(part);
+    for (size_t part = 0; part < owners_.size(); ++part) add(part);
+    for (size_t part = 0; part < owners_.size(); ++part) scatter(part);
     Deps all;
     for (const Deps& deps : done_) all.insert(all.end(), deps.begin(), deps.end());
     b_.broadcast_inside(mine_, 3, std::move(all));
@@ -44,34 +47,35 @@ class OwnerPlan {
   }
 
  private:
-  [[nodiscard]] Cut cut_of(int part, int cluster) const {
-    return cut_part(static_cast<uint32_t>(part), static_cast<uint32_t>(n_parts_),
+  [[nodiscard]] Cut cut_of(size_t part, int cluster) const {
+    return cut_part(static_cast<uint32_t>(part), static_cast<uint32_t>(owners_.size()),
                     b_.cluster(cluster).shares);
   }
   /// Where entry `index` of `part`'s cut stands in `mine_`.
-  [[nodiscard]] size_t place(int part, size_t index) const {
-    return static_cast<size_t>(part) * b_.mine().border.size() + index;
+  [[nodiscard]] size_t place(size_t part, size_t index) const {
+    return part * b_.mine().border.size() + index;
   }
 
   /// Calls `visit(cluster, overlap, holder, owner)` for what the others hold of `part`, laid over
   /// what its owner holds.
   template <typename Visit>
-  void for_each_overlap(int part, Visit&& visit) {
-    const Cut owned = cut_of(part, part);
-    for (int c = 0; c < n_parts_; ++c) {
-      if (c == part) continue;
+  void for_each_overlap(size_t part, Visit&& visit) {
+    const int owner = owners_[part];
+    const Cut owned = cut_of(part, owner);
+    for (int c = 0; c < b_.n_clusters(); ++c) {
+      if (c == owner) continue;
       const Cut theirs = cut_of(part, c);
       for (const Overlap& o : overlay(theirs, owned)) {
-        visit(c, o, b_.holder(c, theirs[o.a_index]), b_.holder(part, owned[o.b_index]));
+        visit(c, o, b_.holder(c, theirs[o.a_index]), b_.holder(owner, owned[o.b_index]));
       }
     }
   }
 
-  void gather(int part) {
-    C2cReduce& sum = sums_[static_cast<size_t>(part)];
+  void gather(size_t part) {
+    C2cReduce& sum = sums_[part];
     for_each_overlap(part, [&](int c, const Overlap& o, int from, int) {
       const uint32_t message = b_.next_message();
-      const int nth = c < part ? c : c - 1;
+      const int nth = c < owners_[part] ? c : c - 1;
       const int to = sum.landing(o.b_index, nth);
       if (from == b_.rank()) {
         const size_t at = place(part, o.a_index);
@@ -83,20 +87,21 @@ class OwnerPlan {
     });
   }
 
-  void reduce_own_part() {
+  void add(size_t part) {
     const int self = b_.cluster();
-    const size_t first = place(self, 0), n = b_.mine().border.size();
+    if (owners_[part] != self) return;
+    const size_t first = place(part, 0), n = b_.mine().border.size();
     std::vector<C2cReduce::Own> own;
     for (size_t at = first; at < first + n; ++at) {
       const Region output = region_of(Buffer::Output, mine_[at].piece);
       own.push_back({partial_.regions[at], partial_.ready, output});
     }
-    const auto sums = sums_[static_cast<size_t>(self)].add(1, static_cast<size_t>(self),
-                                                           std::move(own), b_.spec().average);
+    const auto sums =
+        sums_[part].add(1, static_cast<size_t>(self), std::move(own), b_.spec().average);
     for (size_t i = 0; i < n; ++i) done_[first + i] = sums[i].ready;
   }
 
-  void scatter(int part) {
+  void scatter(size_t part) {
     for_each_overlap(part, [&](int, const Overlap& o, int to, int from) {
       const uint32_t message = b_.next_message();
       const Region output = region_of(Buffer::Output, o.piece);
@@ -112,8 +117,8 @@ class OwnerPlan {
   }
 
   Builder b_;
-  int n_parts_;
-  Cut mine_;  // this cluster's cuts of all parts
+  const std::vector<int> owners_;  // by part
+  Cut mine_;                       // this cluster's cuts of all parts
   Partial partial_;
   // Per entry of `mine_`, where this rank holds it: what makes it complete; what reads the partial.
   std::vector<Deps> done_, sent_;
@@ -122,8 +127,8 @@ class OwnerPlan {
 
 }  // namespace
 
-RankPlan plan_all_reduce_owner(Builder builder) {
-  return OwnerPlan(std::move(builder)).build();
+RankPlan plan_all_reduce_owner(Builder builder, std::vector<int> owners) {
+  return OwnerPlan(std::move(builder), std::move(owners)).build();
 }
 
 RankPlan plan_all_reduce_exchange(Builder b) {

@@ -1,6 +1,8 @@
 // The planners of the collectives, one per file. Each adds its rank's steps and names the plan.
 #pragma once
 
+#include <vector>
+
 #include "plan/builder.h"
 
 namespace hetccl::plan {
@@ -14,7 +16,8 @@ RankPlan plan_direct(Builder builder);
 
 // Two clusters or more.
 RankPlan plan_all_reduce_exchange(Builder builder);
-RankPlan plan_all_reduce_owner(Builder builder);
+/// `owners`: the clusters that add up a part each, ascending.
+RankPlan plan_all_reduce_owner(Builder builder, std::vector<int> owners);
 RankPlan plan_reduce_scatter_direct(Builder builder);
 RankPlan plan_reduce_scatter_ring(Builder builder);
 RankPlan plan_all_gather_direct(Builder builder);

@@ -115,9 +115,9 @@ struct RankPlan {
 /// The plan as JSON, one line per step, for people and golden files.
 [[nodiscard]] std::string to_json(const RankPlan& plan);
 
-/// What a plan is good at, where there are three clusters or more.
+/// What a plan is good at, where there are three clusters or more; or two, of hosts and of devices.
 enum class Shape : uint8_t {
-  Bandwidth,  ///< large messages: every link carries as little as it can
+  Bandwidth,  ///< large messages: every link carries, and every host adds, as little as it can
   Latency,    ///< small ones: the fewest hops between clusters
 };
 [[nodiscard]] std::string_view name_of(Shape shape);

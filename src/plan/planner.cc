@@ -1,5 +1,6 @@
 #include "plan/planner.h"
 
+#include <numeric>
 #include <set>
 
 #include "plan/call.h"
@@ -11,6 +12,20 @@ namespace {
 using topology::Cluster;
 using topology::Topology;
 
+RankPlan plan_all_reduce(Builder builder) {
+  const int devices = builder.topology().devices_beside_hosts();
+  const bool one_hop =
+      builder.spec().shape == Shape::Latency || (builder.n_clusters() == 2 && devices < 0);
+  // Only kernels are known to evaluate one expression alike everywhere.
+  if (one_hop && builder.kernels_everywhere()) return plan_all_reduce_exchange(std::move(builder));
+  std::vector<int> owners = {devices};
+  if (devices < 0) {
+    owners.resize(builder.topology().clusters().size());
+    std::iota(owners.begin(), owners.end(), 0);
+  }
+  return plan_all_reduce_owner(std::move(builder), std::move(owners));
+}
+
 RankPlan plan_collective(Builder builder) {
   if (is_pairwise(builder.spec().collective)) return plan_direct(std::move(builder));
   if (builder.n_clusters() == 1) return plan_one_cluster(std::move(builder));
@@ -18,9 +33,7 @@ RankPlan plan_collective(Builder builder) {
   const bool one_hop = builder.n_clusters() == 2 || builder.spec().shape == Shape::Latency;
   switch (builder.spec().collective) {
     case Collective::AllReduce:
-      // Only kernels are known to evaluate one expression alike everywhere.
-      return one_hop && builder.kernels_everywhere() ? plan_all_reduce_exchange(std::move(builder))
-                                                     : plan_all_reduce_owner(std::move(builder));
+      return plan_all_reduce(std::move(builder));
     case Collective::ReduceScatter:
       return one_hop ? plan_reduce_scatter_direct(std::move(builder))
                      : plan_reduce_scatter_ring(std::move(builder));

@@ -155,6 +155,15 @@ bool Topology::kernels_everywhere() const {
                      [](const Cluster& cluster) { return cluster.kernels; });
 }
 
+int Topology::devices_beside_hosts() const {
+  if (clusters_.size() != 2 || !kernels_everywhere()) return -1;
+  const auto host_access = [&](size_t cluster) {
+    return infos_[static_cast<size_t>(clusters_[cluster].ranks.front())].host_access;
+  };
+  if (host_access(0) == host_access(1)) return -1;
+  return host_access(0) ? 1 : 0;
+}
+
 bool Topology::same_host(int rank_a, int rank_b) const {
   return infos_[static_cast<size_t>(rank_a)].host == infos_[static_cast<size_t>(rank_b)].host;
 }

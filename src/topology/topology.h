@@ -105,6 +105,9 @@ class Topology {
   [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
+  /// Of two clusters, one of whose memory hosts reach, the other, where every device can reduce by
+  /// itself: its devices have the faster memory to add in. Else -1.
+  [[nodiscard]] int devices_beside_hosts() const;
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
   /// Bytes of the memory that both ranks' devices reach: an equal part of what each of them has, or
   /// 0 where they have none.

@@ -36,8 +36,10 @@ uint64_t saturated(uint64_t a, uint64_t b) {
 }  // namespace
 
 bool Chooser::has_shapes(Collective collective) const {
+  const bool all_reduce = collective == Collective::AllReduce;
+  if (all_reduce && model_.devices_beside_hosts()) return true;
   if (model_.n_clusters() < 3) return false;
-  if (collective == Collective::AllReduce) return model_.kernels_everywhere();
+  if (all_reduce) return model_.kernels_everywhere();
   return collective == Collective::ReduceScatter || collective == Collective::AllGather ||
          collective == Collective::Broadcast || collective == Collective::Reduce;
 }

@@ -110,6 +110,29 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
   }
 }
 
+TEST_CASE("hosts beside devices add up small messages themselves, and let devices add large ones") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AABB").infos();
+  for (auto& info : infos) {
+    info.host_access = info.host == "B";
+    info.nics.clear();
+  }
+  const auto chosen = [&](Collective collective, uint64_t bytes) {
+    const topology::Topology topology = topology::Topology::build(infos).value();
+    const std::vector<topology::Measurement> probed = {{0, 1, 10'000, 80'000}};
+    return Chooser(topology, probed).choose({collective}, bytes, DataType::Int8);
+  };
+  CHECK(chosen(Collective::AllReduce, 4096).shape == Shape::Latency);
+  CHECK(chosen(Collective::AllReduce, 4096).hops == 1);
+  CHECK(chosen(Collective::AllReduce, 64 << 20).shape == Shape::Bandwidth);
+  CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 2);
+  CHECK(chosen(Collective::ReduceScatter, 64 << 20).hops == 1);
+  infos[0].kernels = false;  // two hops are all there is
+  CHECK(chosen(Collective::AllReduce, 4096).hops == 2);
+  infos[0].kernels = true;
+  infos[2].host_access = infos[3].host_access = false;
+  CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 1);
+}
+
 TEST_CASE("as many slices are on the way as there are hops") {
   const auto depth = [](const char* layout) {
     const topology::Topology topology = test::layout_topology(layout);

@@ -26,6 +26,8 @@ constexpr double kShmBandwidth = 3e9;
 // channels sees.
 constexpr double kWindowBandwidth = 40e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
+// Of a rank of the host that adds what came to what it has, by itself.
+constexpr double kHostAdding = 5e9;
 
 using topology::Measurement;
 using LinkClass = std::pair<std::string, int64_t>;  // links of one are alike
@@ -97,6 +99,7 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
 CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured,
                      bool deterministic)
     : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
+  if (const int devices = topology.devices_beside_hosts(); devices >= 0) hosts_ = 1 - devices;
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
     if (cluster.ranks.size() > 1) call_ = 2 * kCall;
@@ -135,7 +138,10 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
 }
 
 bool CostModel::in_one_hop(const Spec& spec) const {
-  if (spec.collective == Collective::AllReduce && !kernels_everywhere_) return false;
+  if (spec.collective == Collective::AllReduce) {
+    if (!kernels_everywhere_) return false;
+    if (hosts_ >= 0) return spec.shape == Shape::Latency;
+  }
   return clusters_.size() == 2 || spec.shape == Shape::Latency ||
          plan::is_pairwise(spec.collective) || spec.collective == Collective::Barrier;
 }
@@ -178,7 +184,9 @@ Load CostModel::load(const Spec& spec) const {
   load.hops = in_one_hop(spec) ? 1 : around;
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const double blocks = blocks_of(spec, c);
-    const double seconds = blocks / clusters_[c].bandwidth;
+    double seconds = blocks / clusters_[c].bandwidth;
+    const bool adds = owners && load.hops == 1 && static_cast<int>(c) == hosts_;
+    if (adds) seconds += blocks / (clusters_[c].ranks * kHostAdding);
     load.blocks = std::max(load.blocks, blocks);
     load.seconds_per_byte = std::max(load.seconds_per_byte, seconds);
   }

@@ -1,5 +1,6 @@
 // What a collective will cost: what every call costs, hops, and the bytes through the narrowest
-// cluster. How long bytes take inside clusters is left out: all plans of one collective share it.
+// cluster. How long bytes take inside clusters is left out, since all plans of one collective share
+// it, but for sums that hosts make in one plan and devices in the other.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ class CostModel {
   /// Whether messages pass through devices' streams, to and from memory that transports reach.
   [[nodiscard]] bool on_streams() const { return on_streams_; }
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
+  /// Whether an all-reduce that is added up by devices alone has one hop more.
+  [[nodiscard]] bool devices_beside_hosts() const { return hosts_ >= 0; }
   [[nodiscard]] bool kernels_everywhere() const { return kernels_everywhere_; }
 
  private:
@@ -62,6 +65,7 @@ class CostModel {
   uint64_t window_ = 0;
   bool on_streams_ = false;
   bool kernels_everywhere_ = true;
+  int hosts_ = -1;               ///< the cluster of hosts, of two, whose sums devices can make
   std::vector<int> cluster_of_;  ///< by rank
 };
 

@@ -189,6 +189,37 @@ TEST_CASE("calls on two streams wait for room in a window, each for itself") {
   }
 }
 
+TEST_CASE("hosts beside devices make, and broadcast, what is in their windows") {
+  std::mt19937_64 random(hetccl::fake::number_from("HETCCL_TEST_SEED", 5));
+  const uint64_t jobs = kJobs / 3 * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
+  for (uint64_t seed = 0; seed < jobs; ++seed) {
+    CAPTURE(seed);
+    JobOptions options;
+    options.seed = random();
+    options.labels = {"A", "B"};
+    for (uint64_t more = random() % 4; more > 0; --more) {
+      options.labels.emplace_back(random() % 3 == 0 ? "A" : "B");
+    }
+    options.fake_device = true;
+    options.hosts = {"B"};
+    options.one_queue = random() % 4 == 0;
+    options.slice_bytes = 64 * (1 + random() % 64);
+    options.depth = static_cast<uint32_t>(random() % 5);
+    options.window = 4096 + 2 * (size_t{2} << (10 + random() % 3));
+    if (random() % 4 == 0) options.shape = hetccl::plan::Shape::Latency;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    std::vector<Case> tests;
+    for (int i = 0; i < 4; ++i) {
+      tests.push_back(hetccl::fake::random_case(random, options.labels, 6000));
+      if (random() % 2 == 0) continue;
+      tests.back() = all_reduce(options.labels, random() % 6000);
+      tests.back().in_place = random() % 2 == 0;
+    }
+    REQUIRE(job.run(tests) == "");
+  }
+}
+
 TEST_CASE("cross-cluster bytes are the least, in both directions together") {
   JobOptions options;
   options.labels = {"A", "A", "B", "B"};

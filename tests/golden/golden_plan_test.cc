@@ -88,6 +88,13 @@ TEST_CASE("plans over clusters without kernels equal the golden file") {
              plans_as_json(topology::Topology::build(infos).value(), specs));
 }
 
+TEST_CASE("the plan of an all-reduce of hosts beside devices equals the golden file") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AABBB").infos();
+  for (topology::RankInfo& info : infos) info.host_access = info.host == "B";
+  check_file("AABBB_beside_hosts", plans_as_json(topology::Topology::build(infos).value(),
+                                                 {{Collective::AllReduce, 0, true}}));
+}
+
 TEST_CASE("plans of rooted reductions and of pre-multiplied sums equal the golden files") {
   for (const std::string layout : {"AA", "AB", "AAB", "AABB", "ABC"}) {
     const topology::Topology topology = test::layout_topology(layout);

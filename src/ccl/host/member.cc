@@ -16,7 +16,7 @@ constexpr size_t kMuch = size_t{4} << 20;
 // microsecond, in which ranks that call at the same time meet.
 constexpr int kLooks = 30;
 
-// Of what ranks read from each other's slots.
+// Of what ranks make of each other's slots.
 Caching caching_of(const Operation& operation) {
   return operation.call.count * operation.element() >= kMuch ? Caching::Bypass : Caching::Keep;
 }
@@ -201,11 +201,11 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
 // dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
 // their slots.
 void Member::combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
-                     const std::byte* own, size_t offset, size_t count) {
+                     const std::byte* own, size_t offset, size_t count, Caching caching) {
   for (int r = 0; r < n_ranks(); ++r)
     sources_[static_cast<size_t>(r)] = r == rank_ ? own : segment_.slot(r, reduced_) + offset;
   queue.reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
-               static_cast<uint32_t>(n_ranks()), factors_.data());
+               static_cast<uint32_t>(n_ranks()), factors_.data(), caching);
 }
 
 void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
@@ -218,7 +218,7 @@ void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue
   const size_t begin = (piece.begin + mine.begin) * element;
   auto* recv = static_cast<std::byte*>(at(queue, shard.recv, begin));
   combine(operation, queue, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
-          mine.begin * element, mine.count());
+          mine.begin * element, mine.count(), Caching::Keep);  // it is read again below
   if (operation.two_stage)
     queue.copy(segment_.slot(rank_, reduced_) + mine.begin * element, recv, mine.count() * element);
   work += mine.count() * element * static_cast<size_t>(n_ranks());
@@ -233,7 +233,7 @@ void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, si
       combine(operation, queue,
               static_cast<std::byte*>(at(queue, shard.recv, piece.begin * element)),
               static_cast<const std::byte*>(at(queue, shard.send, piece.begin * element)), offset,
-              piece.count());
+              piece.count(), caching_of(operation));
       work += piece.count() * element * static_cast<size_t>(n_ranks());
     }
     offset += operation.slot_bytes(piece);

@@ -60,7 +60,7 @@ class Member : public ShmSource {
   void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
-               const std::byte* own, size_t offset, size_t count);
+               const std::byte* own, size_t offset, size_t count, Caching caching);
 
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
                                  uint64_t& known) const;

@@ -6,15 +6,19 @@ namespace hetccl::device {
 
 namespace {
 
+// From this size on copies go past the caches, in which little of them would be left.
+constexpr size_t kMuch = size_t{1} << 20;
+
 struct CopyTask {
   const TaskQueue* queue;
   std::byte* dst;
   const std::byte* src;
   size_t bytes;
+  Caching caching;
 
   TaskState operator()() {
     const size_t piece = std::min(bytes, queue->piece_bytes());
-    queue->copy(queue->host_address(dst), queue->host_address(src), piece);
+    queue->copy(queue->host_address(dst), queue->host_address(src), piece, caching);
     dst += piece;
     src += piece;
     bytes -= piece;
@@ -58,8 +62,9 @@ void push_write_flag(TaskQueue& queue, Flag& flag, uint32_t value) {
 }
 
 void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes) {
-  queue.push(
-      CopyTask{&queue, static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), bytes});
+  const Caching caching = bytes >= kMuch ? Caching::Bypass : Caching::Keep;
+  queue.push(CopyTask{&queue, static_cast<std::byte*>(dst), static_cast<const std::byte*>(src),
+                      bytes, caching});
 }
 
 void push_call(TaskQueue& queue, void (*function)(void*), void* argument) {
