@@ -56,13 +56,30 @@ void Crew::end() {
 }
 
 void Crew::copy(void* dst, const void* src, size_t bytes, Caching caching) {
-  if (threads() == 1 || bytes < kLeastBytes) return hetccl::copy(dst, src, bytes, caching);
-  const size_t part = part_of(bytes, threads());
-  share((bytes + part - 1) / part, [&](size_t i) {
-    const size_t begin = i * part;
-    hetccl::copy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
-                 std::min(part, bytes - begin), caching);
-  });
+  const Copy one = {dst, src, bytes};
+  copy({&one, 1}, caching);
+}
+
+void Crew::copy(std::span<const Copy> copies, Caching caching) {
+  size_t bytes = 0;
+  for (const Copy& one : copies) bytes += one.bytes;
+  const bool alone = threads() == 1 || bytes < kLeastBytes;
+  const size_t part = alone ? std::max<size_t>(bytes, 1) : part_of(bytes, threads());
+  // As if they were one: what lies within [begin, end) of it.
+  const auto copy_part = [&](size_t begin, size_t end) {
+    for (const Copy& one : copies) {
+      if (begin < one.bytes && begin < end) {
+        hetccl::copy(static_cast<std::byte*>(one.dst) + begin,
+                     static_cast<const std::byte*>(one.src) + begin,
+                     std::min(end, one.bytes) - begin, caching);
+      }
+      begin = begin > one.bytes ? begin - one.bytes : 0;
+      end = end > one.bytes ? end - one.bytes : 0;
+    }
+  };
+  if (alone) return copy_part(0, bytes);
+  share((bytes + part - 1) / part,
+        [&](size_t i) { copy_part(i * part, std::min(bytes, (i + 1) * part)); });
 }
 
 void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -33,6 +34,8 @@ class Crew {
 
   /// As memcpy, or as copy_past_caches (base/copy.h).
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep);
+  /// All of them, in any order: what is written is not read.
+  void copy(std::span<const Copy> copies, Caching caching = Caching::Keep);
   /// As hetccl::reduce (base/reduce.h), with the same bits.
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
               uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep);

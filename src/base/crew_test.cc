@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -92,6 +93,26 @@ TEST_CASE("copies and reductions of a crew have the bits of one thread's") {
     reduce(one.data(), srcs, 3, one.size(), DataType::Uint8, RedOp::Avg, 3, factors);
     CHECK(narrow == one);
   }
+}
+
+TEST_CASE("a crew copies many pieces at once") {
+  Crew crew(4);
+  std::mt19937 random(1);
+  for (int i = 0; i < 50; ++i) {
+    const std::vector<float> source = numbers(500'000, static_cast<uint32_t>(random()));
+    std::vector<float> target(source.size()), expected(source.size());
+    std::vector<Copy> copies;
+    const size_t longest = size_t{1} << random() % 20;
+    for (size_t begin = 0; begin < source.size() && copies.size() < 40;) {
+      const size_t count = std::min(source.size() - begin, random() % longest);
+      copies.push_back({&target[begin], &source[begin], count * sizeof(float)});
+      std::copy_n(&source[begin], count, &expected[begin]);
+      begin += count + random() % 100;
+    }
+    crew.copy(copies, random() % 2 == 0 ? Caching::Keep : Caching::Bypass);
+    REQUIRE(target == expected);
+  }
+  crew.copy({}, Caching::Keep);
 }
 
 TEST_CASE("a crew reduces more sources than it shares out") {

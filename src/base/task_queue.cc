@@ -98,6 +98,11 @@ void TaskQueue::copy(void* dst, const void* src, size_t bytes, Caching caching) 
   hetccl::copy(dst, src, bytes, caching);
 }
 
+void TaskQueue::copy(std::span<const Copy> copies, Caching caching) const {
+  if (crew_ != nullptr) return crew_->copy(copies, caching);
+  for (const Copy& one : copies) hetccl::copy(one.dst, one.src, one.bytes, caching);
+}
+
 void TaskQueue::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
                        RedOp op, uint32_t divisor, const Factor* factors, Caching caching) const {
   if (crew_ != nullptr)

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -74,6 +75,7 @@ class TaskQueue {
   /// As hetccl::copy and reduce (base/copy.h, base/reduce.h), of host addresses, with the crew's
   /// help.
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
+  void copy(std::span<const Copy> copies, Caching caching = Caching::Keep) const;
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
               uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep) const;
 

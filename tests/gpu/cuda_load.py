@@ -14,21 +14,21 @@ import torch
 import torch.distributed as dist
 from cuda_ranks import SCALE, Rank, total
 
-LONGEST_PAUSE = 0.01  # seconds: without any, a launch takes as long as an allocation
+LONGEST_PAUSE = 0.01  # seconds
 
 
-def disturb(where: Rank, stop: threading.Event) -> list[threading.Thread]:
-    """Threads that do what makes drivers wait for the device, at moments that vary."""
+def disturb(where: Rank, stop: threading.Event, longest_pause: float = 0) -> list[threading.Thread]:
+    """Threads that do what makes drivers wait for the device, again and again."""
     calls = [torch.sin, torch.exp, torch.sigmoid, torch.erf, torch.lgamma, torch.log1p, torch.tan]
 
     def allocate() -> None:
-        while not stop.wait(random.uniform(0, LONGEST_PAUSE)):
+        while not stop.wait(random.uniform(0, longest_pause)):
             torch.empty(random.randrange(1, 64 << 20), dtype=torch.uint8, device=where.device)
             torch.cuda.empty_cache()
 
     def register() -> None:
         memory = torch.empty(16 << 20, dtype=torch.uint8)
-        while not stop.wait(random.uniform(0, LONGEST_PAUSE)):
+        while not stop.wait(random.uniform(0, longest_pause)):
             assert int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), len(memory), 0)) == 0
             assert int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())) == 0
 
@@ -79,11 +79,8 @@ def collectives_under(
     started = threads(where, stop) if where.on_gpu else []
     for thread in started:
         thread.start()
-    begun = time.monotonic()
     try:
         for value in range(1, times + 1):
-            if where.rank == 0 and value % 2000 == 0:
-                print(f"   {value} of {times}, {time.monotonic() - begun:.0f} s", flush=True)
             count = shared.choice((1, 1000, 65_536, 300_000))
             kind, later = shared.randrange(4), shared.random() < 0.5
             one, all_of_it, joined = data[:count], parts[: count * n], out[: count * n]
@@ -114,7 +111,9 @@ def collectives_under(
 
 
 def disturbed(where: Rank) -> None:
-    collectives_under(where, disturb, 400 * SCALE)
+    # A launch takes as long as an allocation here. Then many, disturbed at all moments.
+    collectives_under(where, disturb, 200 * SCALE)
+    collectives_under(where, lambda *to: disturb(*to, LONGEST_PAUSE), 10_000 * SCALE)
 
 
 def beside_graphs(where: Rank) -> None:

@@ -159,13 +159,15 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
   const Shard& shard = operation.shards.front();
   const size_t element = operation.element();
   const Range piece = operation.piece(shard.count, chunk - operation.first_chunk);
+  copies_.clear();
   for (int r = 0; r < n_ranks(); ++r) {
     const Range segment = operation.segment(piece.count(), r, n_ranks());
     if (r == rank_ || segment.count() == 0) continue;
-    queue.copy(at(queue, shard.recv, (piece.begin + segment.begin) * element),
-               segment_.slot(r, chunk) + segment.begin * element, segment.count() * element,
-               caching_of(operation));
+    copies_.push_back({at(queue, shard.recv, (piece.begin + segment.begin) * element),
+                       segment_.slot(r, chunk) + segment.begin * element,
+                       segment.count() * element});
   }
+  queue.copy(copies_, caching_of(operation));
   work += piece.count() * element;
   segment_.control(rank_).gathered.value.store(++gathered_);
   return true;
@@ -177,10 +179,11 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
   const Kind kind = operation.call.kind;
   std::byte* slot = segment_.slot(rank_, contributed_);
   const size_t element = operation.element();
+  copies_.clear();
   const auto copy = [&](size_t offset, const Shard& shard, Range range) {
     if (range.count() == 0) return;
-    queue.copy(slot + offset, at(queue, shard.send, range.begin * element),
-               range.count() * element);
+    copies_.push_back(
+        {slot + offset, at(queue, shard.send, range.begin * element), range.count() * element});
     work += range.count() * element;
   };
   size_t offset = 0;
@@ -196,6 +199,7 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
     }
     if (kind != Kind::Broadcast || shard.root == rank_) offset += operation.slot_bytes(piece);
   }
+  queue.copy(copies_);
 }
 
 // dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
@@ -243,6 +247,7 @@ void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, si
 void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
   const size_t element = operation.element();
   std::fill(offsets_.begin(), offsets_.end(), 0);
+  copies_.clear();
   for (const Shard& shard : operation.shards) {
     const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
     size_t& offset = offsets_[static_cast<size_t>(shard.root)];
@@ -252,10 +257,11 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
     const bool wanted = (shard.receiver < 0 || shard.receiver == rank_) &&
                         (shard.root != rank_ || (shard.recv && shard.recv != shard.send));
     if (!wanted || piece.count() == 0) continue;
-    queue.copy(at(queue, shard.recv, piece.begin * element), from, piece.count() * element,
-               caching_of(operation));
+    copies_.push_back(
+        {at(queue, shard.recv, piece.begin * element), from, piece.count() * element});
     work += piece.count() * element;
   }
+  queue.copy(copies_, caching_of(operation));
 }
 
 void Member::read_calls(const Operation& operation) {

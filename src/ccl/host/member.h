@@ -80,6 +80,7 @@ class Member : public ShmSource {
   uint64_t all_contributed_ = 0, all_reduced_ = 0, all_gathered_ = 0;  // at least
   std::vector<const void*> sources_;
   std::vector<size_t> offsets_;
+  std::vector<Copy> copies_;
   std::vector<Factor> factors_;  // of the ranks, in the operation whose turn it is
   std::atomic<uint64_t> turn_{0};
 
