@@ -149,48 +149,58 @@ bool depends_on(const Step& step, size_t other) {
   return std::find(step.deps.begin(), step.deps.end(), other) != step.deps.end();
 }
 
-// Notes which of the step's sources, or of its shards, are the message of `recv`. False: none.
-bool note_arrivals(const Step& step, const Step& recv, int number, StepInfo& info) {
-  bool reads = false;
-  const auto note = [&](size_t place, const Region& region) {
-    if (!same(region, recv.dst)) return;
-    info.arrivals.resize(std::max(step.srcs.size(), step.shards.size()), -1);
-    info.arrivals[place] = number;
-    reads = true;
-  };
-  for (size_t i = 0; i < step.srcs.size(); ++i) note(i, step.srcs[i]);
-  for (size_t i = 0; i < step.shards.size(); ++i) note(i, step.shards[i].send);
-  return reads;
+// Calls `visit(place)` for those of the step's sources, or of its shards, that are what `recv`
+// brings.
+template <typename Visit>
+void for_each_reading(const Step& step, const Step& recv, Visit&& visit) {
+  for (size_t i = 0; i < step.srcs.size(); ++i) {
+    if (same(step.srcs[i], recv.dst)) visit(i);
+  }
+  for (size_t i = 0; i < step.shards.size(); ++i) {
+    if (same(step.shards[i].send, recv.dst)) visit(i);
+  }
+}
+
+void find_arrival(const plan::RankPlan& plan, uint16_t number, std::vector<StepInfo>& infos) {
+  const Step& recv = plan.steps[number];
+  bool by_library = false;
+  size_t waiting = 0;
+  std::vector<size_t> readers;
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const Step& step = plan.steps[s];
+    if (s == number) continue;
+    const bool waits = depends_on(step, number);
+    // A message waits for flags, which what stays where it arrived has none of.
+    if ((waits && !is_device(infos[s].queue)) || !leaves_in_place(step, recv)) return;
+    waiting += waits ? 1 : 0;
+    bool reads = false;
+    for_each_reading(step, recv, [&](size_t) { reads = true; });
+    if (!reads) continue;
+    readers.push_back(s);
+    by_library |= !step.shards.empty();
+  }
+  const bool one =
+      readers.size() == 1 && waiting == 1 && depends_on(plan.steps[readers[0]], number);
+  // What is not copied into the output here must be by what reads it.
+  if (recv.dst.buffer == Buffer::Output && !one) return;
+  infos[number].read_alone = true;
+  infos[number].read_by_library = by_library;
+  if (one) infos[number].reader = static_cast<int>(readers[0]);
+  for (const size_t s : readers) {
+    const Step& step = plan.steps[s];
+    infos[s].arrivals.resize(std::max(step.srcs.size(), step.shards.size()), -1);
+    for_each_reading(step, recv, [&](size_t place) { infos[s].arrivals[place] = number; });
+  }
 }
 
 void find_arrivals(const plan::RankPlan& plan, std::vector<StepInfo>& infos) {
-  for (size_t r = 0; r < plan.steps.size(); ++r) {
-    const Step& recv = plan.steps[r];
-    if (recv.kind != StepKind::Recv) continue;
-    bool read_alone = true, by_library = false;
-    size_t waiting = 0;
-    std::vector<size_t> readers;
-    for (size_t s = 0; s < plan.steps.size(); ++s) {
-      const Step& step = plan.steps[s];
-      if (s == r) continue;
-      const bool waits = depends_on(step, r);
-      waiting += waits ? 1 : 0;
-      // A message waits for flags, which what stays where it arrived has none of.
-      if ((waits && !is_device(infos[s].queue)) || !leaves_in_place(step, recv)) read_alone = false;
-      StepInfo unused;
-      if (!note_arrivals(step, recv, 0, unused)) continue;
-      readers.push_back(s);
-      by_library |= !step.shards.empty();
-    }
-    const bool one = readers.size() == 1 && waiting == 1 && depends_on(plan.steps[readers[0]], r);
-    // What is not copied into the output here must be by what reads it.
-    if (!read_alone || (recv.dst.buffer == Buffer::Output && !one)) continue;
-    infos[r].read_alone = true;
-    infos[r].read_by_library = by_library;
-    if (one) infos[r].reader = static_cast<int>(readers[0]);
-    for (const size_t s : readers) {
-      note_arrivals(plan.steps[s], recv, static_cast<int>(r), infos[s]);
-    }
+  const bool broadcasts = std::any_of(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
+    return step.kind == StepKind::CclBroadcast;
+  });
+  for (uint16_t r = 0; r < plan.steps.size(); ++r) {
+    if (plan.steps[r].kind != StepKind::Recv) continue;
+    const bool scratch = plan.steps[r].dst.buffer == Buffer::Scratch;
+    if (scratch || broadcasts) find_arrival(plan, r, infos);
   }
 }
 
