@@ -287,8 +287,8 @@ std::byte* Executor::place_of(Operation& op, plan::Issue issue) {
 
 // Arithmetic reads what arrived where it lies: on one stream always; on several where that is the
 // host's own, whose copies cost as much as its arithmetic, and where what reads it comes in time.
-// (A sender that waits for room waits for a slice that is at least two before its own: so its
-// reader starts earlier than the sender's message, and waits for nothing that is behind that.)
+// (A sender that waits for room waits for a slice further back than those that the ring keeps, the
+// reader of which starts earlier than the sender's message: so it waits for nothing behind that.)
 // For the same reason the host makes what is only sent where it leaves from, and its cluster's
 // library broadcasts what came from where it arrived.
 void Executor::find_what_stays(Operation& op, uint32_t depth, bool one) const {
@@ -301,8 +301,10 @@ void Executor::find_what_stays(Operation& op, uint32_t depth, bool one) const {
     if (!staged_ && info.maker >= 0 && op.window_of(step) != nullptr) op.stays[step] = 1;
     if (!info.read_alone || !on_streams(op, step)) continue;
     if (staged_ && info.read_by_library) continue;  // which is made for the device's own memory
-    const bool in_time = info.reader >= 0 && lag(static_cast<size_t>(info.reader)) <= lag(step) + 1;
-    op.stays[step] = one || (!staged_ && in_time) ? 1 : 0;
+    const bool in_time =
+        !staged_ && info.reader >= 0 &&
+        lag(static_cast<size_t>(info.reader)) <= lag(step) + op.slices_unread(step);
+    op.stays[step] = one || in_time ? 1 : 0;
   }
 }
 

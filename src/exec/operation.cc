@@ -67,6 +67,10 @@ bool Operation::find_windows(std::span<Window* const> shared) {
   return all;
 }
 
+size_t Operation::slices_unread(uint16_t step) const {
+  return window_of(step)->in.slices_unread(lane_bytes_[2 * size_t{program->steps[step].lane}]);
+}
+
 void Operation::list_messages(uint32_t depth) {
   const size_t lanes = program->peers.size();
   if (sends.size() < lanes) sends.resize(lanes), recvs.resize(lanes);

@@ -89,6 +89,9 @@ struct Operation {
   /// Through which the messages of wire step `step` go, or null: as both ends see it, by the
   /// lengths of the first slice's.
   [[nodiscard]] Window* window_of(uint16_t step) const { return windows[step]; }
+  /// Of a Recv through a window: so many slices before may still be unread there when its message
+  /// is written.
+  [[nodiscard]] size_t slices_unread(uint16_t step) const;
   [[nodiscard]] device::Flag& done_of(uint16_t step) { return flags()[step]; }
   /// Counts slices whose staging memory is filled: by the device (Send), or from the wire (Recv).
   [[nodiscard]] device::Flag& staged_of(uint16_t step) { return flags()[n_steps + step]; }

@@ -6,10 +6,10 @@ namespace hetccl::exec {
 namespace {
 
 constexpr size_t kHead = 4096;     // of a window: how much of each ring has been read, who gave up
-constexpr size_t kGrain = 512;     // messages begin at multiples of it
 constexpr size_t kWordBytes = 64;  // apart, since each end writes one of them
 
 std::span<std::byte> ring_of(std::span<std::byte> memory, bool first) {
+  constexpr size_t kGrain = WindowRing::kGrain;
   const size_t bytes = (memory.size() - kHead) / 2 / kGrain * kGrain;
   return memory.subspan(kHead + (first ? 0 : bytes), bytes);
 }

@@ -4,6 +4,7 @@
 // since both send and receive them in the static order.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,8 @@ namespace hetccl::exec {
 /// One direction. `place` by the launching thread alone.
 class WindowRing {
  public:
+  static constexpr size_t kGrain = 512;  ///< messages begin at multiples of it
+
   /// Where a message lies.
   struct Place {
     std::byte* data = nullptr;
@@ -30,6 +33,11 @@ class WindowRing {
   [[nodiscard]] static size_t room(size_t bytes);
   /// Whether messages that take `bytes` together may lie here, beside others.
   [[nodiscard]] bool fits(size_t bytes) const { return bytes <= memory_.size() / 2; }
+  /// So many slices before its own may be unread when a message is written, of slices whose
+  /// messages take `bytes` together and fit: a ring may skip as much where it begins anew.
+  [[nodiscard]] size_t slices_unread(size_t bytes) const {
+    return memory_.size() / std::max(bytes, kGrain) - 2;
+  }
   /// The next message's place.
   Place place(size_t bytes);
   /// Messages so far.

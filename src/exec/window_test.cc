@@ -50,6 +50,33 @@ TEST_CASE("both ends place messages alike, and none over one that may be unread"
   CHECK_FALSE(WindowRing(memory).fits((32 << 10) + 1));
 }
 
+TEST_CASE("so many slices may lie unread as a ring says") {
+  constexpr size_t kRing = 64 << 10;
+  std::vector<std::byte> memory(kRing);
+  std::mt19937_64 random(4);
+  CHECK(WindowRing(memory).slices_unread(kRing / 2) == 0);
+  CHECK(WindowRing(memory).slices_unread(kRing / 3) == 1);
+  CHECK(WindowRing(memory).slices_unread(kRing / 5 + 1) == 2);
+  for (const size_t slice : {kRing / 2, kRing / 3, kRing / 4, kRing / 5, size_t{3000}}) {
+    WindowRing ring(memory);
+    const size_t kept = ring.slices_unread(slice);
+    std::vector<uint32_t> last;  // message of each slice
+    for (int k = 0; k < 3000; ++k) {
+      // Slices of any sizes, in one to three messages.
+      size_t left = random() % 4 == 0 ? random() % (slice + 1) : slice;
+      for (int message = 0; message < 3; ++message) {
+        const size_t part = message == 2 ? left : random() % (left + 1);
+        const size_t bytes = part / WindowRing::kGrain * WindowRing::kGrain;
+        left -= bytes;
+        const uint32_t needed = ring.place(bytes).needed;
+        if (last.size() > kept) CHECK(needed <= last[last.size() - 1 - kept]);
+        if (last.size() <= kept) CHECK(needed == 0);
+      }
+      last.push_back(ring.number());
+    }
+  }
+}
+
 TEST_CASE("a window carries counts from end to end, and lets go of waits") {
   testing::QueueDevice device;
   std::vector<std::byte> memory(1 << 20);

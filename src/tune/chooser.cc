@@ -76,7 +76,9 @@ Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
   candidate.hops = load.hops;
   candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
-  candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + 2, 3, kMaxDepth));
+  // Hosts beside devices do so where a slice arrived, until the next one comes.
+  const int meanwhile = model_.devices_beside_hosts() ? 1 : 2;
+  candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + meanwhile, 3, kMaxDepth));
   candidate.seconds = model_.seconds(load, bytes, n_slices);
   return candidate;
 }

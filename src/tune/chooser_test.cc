@@ -125,6 +125,7 @@ TEST_CASE("hosts beside devices add up small messages themselves, and let device
   CHECK(chosen(Collective::AllReduce, 4096).hops == 1);
   CHECK(chosen(Collective::AllReduce, 64 << 20).shape == Shape::Bandwidth);
   CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 2);
+  CHECK(chosen(Collective::AllReduce, 64 << 20).choice.depth == 3);
   CHECK(chosen(Collective::ReduceScatter, 64 << 20).hops == 1);
   infos[0].kernels = false;  // two hops are all there is
   CHECK(chosen(Collective::AllReduce, 4096).hops == 2);

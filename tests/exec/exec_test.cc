@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "exec/job.h"
+#include "tune/chooser.h"
 
 namespace {
 
@@ -220,6 +221,28 @@ TEST_CASE("hosts beside devices make, and broadcast, what is in their windows") 
   }
 }
 
+TEST_CASE("at the depth that is chosen hosts beside devices copy nothing to or from windows") {
+  JobOptions options;
+  options.labels = {"A", "A", "B", "B"};
+  options.hosts = {"B"};
+  const Case test = all_reduce(options.labels, 6000);
+  options.depth = hetccl::tune::Chooser(Job(options).topology(), {})
+                      .choose({Collective::AllReduce}, 6000, DataType::Float32)
+                      .choice.depth;
+  const auto copies = [&](size_t ring) {
+    options.window = 4096 + 2 * ring;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    CHECK(job.run({test, test}) == "");
+    return job.rank(2).copies() + job.rank(3).copies();
+  };
+  const size_t message = options.slice_bytes;
+  CHECK(copies(3 * message) == 0);
+  CHECK(copies(3 * message - 512) > 0);  // what arrived is in the way of the next slice
+  ++options.depth;
+  CHECK(copies(3 * message) > 0);  // and here longer than that
+}
+
 TEST_CASE("cross-cluster bytes are the least, in both directions together") {
   JobOptions options;
   options.labels = {"A", "A", "B", "B"};
@@ -238,12 +261,13 @@ TEST_CASE("cross-cluster bytes are the least, in both directions together") {
 }
 
 TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
     CAPTURE(seed);
     JobOptions options;
     options.labels = {"A", "A", "B", "B"};
     options.seed = seed;
     options.fake_device = seed % 2 == 0 && kMayRace;
+    if (seed % 4 == 0) options.hosts = {"B"}, options.window = 4096 + 2 * options.slice_bytes * 2;
     Job job(options);
     REQUIRE(job.opened().ok());
     on_all_ranks(4, [&](int r) {

@@ -35,10 +35,11 @@ topology::Topology topology_of(const JobOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank) {
+std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank,
+                                            std::atomic<uint64_t>* copies) {
   const uint64_t seed = options.seed * 31 + static_cast<uint64_t>(rank);
   if (!options.fake_device) return device::make_host_device();
-  if (!is_fake(options, rank)) return fake::make_slow_host(seed);
+  if (!is_fake(options, rank)) return fake::make_slow_host(seed, copies);
   fake::FakeOptions fake;
   fake.seed = seed;
   fake.max_delay_us = 20;
@@ -68,7 +69,7 @@ JobRank::JobRank(int rank, const topology::Topology& topology, const JobOptions&
     : rank_(rank),
       topology_(topology),
       options_(options),
-      device_(make_device(options, rank)),
+      device_(make_device(options, rank, &copies_)),
       transport_(network.transport(rank)),
       engine_(std::move(Engine::create(steady_clock())).value()),
       library_(ccl::make_host_library()) {

@@ -34,8 +34,10 @@ struct JobOptions {
   Duration deadline = std::chrono::seconds(60);
 };
 
-/// The device of a rank of such a job; null when there is none.
-std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank);
+/// The device of a rank of such a job; null when there is none. A host beside fake devices counts
+/// its copies in `copies`, if any.
+std::unique_ptr<device::Device> make_device(const JobOptions& options, int rank,
+                                            std::atomic<uint64_t>* copies = nullptr);
 /// Copies to or from a device's memory at once.
 void upload(device::Device& device, void* to, const std::vector<std::byte>& from);
 void download(device::Device& device, std::vector<std::byte>& to, const void* from);
@@ -63,6 +65,8 @@ class JobRank {
   /// Waits until nothing is in flight; false after 20 s.
   bool drained();
   [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
+  /// That a host made so far, beside fake devices.
+  [[nodiscard]] uint64_t copies() const { return copies_.load(); }
 
  private:
   struct Buffers {
@@ -74,6 +78,7 @@ class JobRank {
   int rank_;
   const topology::Topology& topology_;
   const JobOptions& options_;
+  std::atomic<uint64_t> copies_{0};
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<Engine> engine_;

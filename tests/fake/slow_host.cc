@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "base/clock.h"
 #include "base/task_queue.h"
 #include "device/host/host_device.h"
 
@@ -14,7 +15,7 @@ using device::Stream;
 
 class SlowHost final : public device::Device {
  public:
-  explicit SlowHost(uint64_t seed) : random_(seed) {}
+  SlowHost(uint64_t seed, std::atomic<uint64_t>* copies) : random_(seed), copies_(copies) {}
 
   [[nodiscard]] uint32_t capabilities() const override { return real_->capabilities(); }
   [[nodiscard]] std::string vendor() const override { return real_->vendor(); }
@@ -34,15 +35,18 @@ class SlowHost final : public device::Device {
   Status record(Event& event, Stream& stream) override { return real_->record(event, stream); }
   Status wait(Stream& stream, Event& event) override { return real_->wait(stream, event); }
   Status wait_flag(Stream& stream, Flag& flag, uint32_t value) override {
-    return real_->wait_flag(stream, flag, value);
+    HETCCL_TRY(real_->wait_flag(stream, flag, value));
+    linger(stream);
+    return {};
   }
   Status write_flag(Stream& stream, Flag& flag, uint32_t value) override {
-    return real_->write_flag(stream, flag, value);
+    HETCCL_TRY(real_->write_flag(stream, flag, value));
+    linger(stream);
+    return {};
   }
   Status copy(Stream& stream, void* dst, const void* src, size_t bytes) override {
-    static_cast<TaskQueue*>(stream.native())->push([polls = random_() % kPolls]() mutable {
-      return polls-- == 0 ? TaskState::Done : TaskState::Pending;
-    });
+    if (copies_ != nullptr) copies_->fetch_add(1);
+    linger(stream);
     return real_->copy(stream, dst, src, bytes);
   }
   Status reduce(Stream& stream, const device::Reduction& reduction) override {
@@ -54,16 +58,26 @@ class SlowHost final : public device::Device {
   bool progress() override { return real_->progress(); }
 
  private:
-  static constexpr uint64_t kPolls = 32;
+  // Mostly for a moment, seldom for as long as other ranks need to come by.
+  void linger(Stream& stream) {
+    const std::chrono::microseconds time(random_() % (random_() % 16 == 0 ? 1000 : 10));
+    TimePoint end;  // once it has begun
+    static_cast<TaskQueue*>(stream.native())->push([time, end]() mutable {
+      const TimePoint now = steady_clock().now();
+      if (end == TimePoint()) end = now + time;
+      return now < end ? TaskState::Pending : TaskState::Done;
+    });
+  }
 
   std::unique_ptr<device::Device> real_ = device::make_host_device();
   std::mt19937_64 random_;
+  std::atomic<uint64_t>* copies_;
 };
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_slow_host(uint64_t seed) {
-  return std::make_unique<SlowHost>(seed);
+std::unique_ptr<device::Device> make_slow_host(uint64_t seed, std::atomic<uint64_t>* copies) {
+  return std::make_unique<SlowHost>(seed, copies);
 }
 
 }  // namespace hetccl::fake

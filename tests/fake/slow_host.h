@@ -1,7 +1,8 @@
-// The host device, whose copies begin late: for what must not run ahead of them, where a real copy
-// nearly always wins.
+// The host device, whose copies begin late, as does work behind flags: for what must not run ahead
+// of them, where real work nearly always wins. It counts its copies.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -9,7 +10,7 @@
 
 namespace hetccl::fake {
 
-/// Delays, counted in polls of a stream, come from `seed`.
-std::unique_ptr<device::Device> make_slow_host(uint64_t seed);
+/// The delays come from `seed`. `copies`, if any, outlives the device.
+std::unique_ptr<device::Device> make_slow_host(uint64_t seed, std::atomic<uint64_t>* copies);
 
 }  // namespace hetccl::fake

@@ -134,6 +134,29 @@ TEST_CASE("reductions to every root, plain, averaged and scaled, in all small la
   }
 }
 
+TEST_CASE("devices add up for hosts beside them, in all small layouts") {
+  for (const char* layout : {"AB", "AAB", "ABB", "AABB", "ABAB", "AABBB", "AAAABB", "ABBAB"}) {
+    for (const char host : {'A', 'B'}) {
+      std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+      for (auto& info : infos) info.host_access = info.host == std::string(1, host);
+      const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+      for (const Shape shape : {Shape::Bandwidth, Shape::Latency}) {
+        for (const int how : {0, 1, 2}) {
+          CAPTURE(layout);
+          CAPTURE(host);
+          const Spec spec{Collective::AllReduce, 0, how == 1, how == 2, shape};
+          const std::vector<RankPlan> plans = plan_all(spec, topology);
+          CHECK(plans[0].name == (shape == Shape::Latency ? "exchange" : "owner"));
+          const Result<Verified> verified = verify(spec, topology, plans);
+          REQUIRE_MESSAGE(verified.ok(), verified.status().message());
+          CHECK(verified.value().cross_bytes ==
+                least_bytes(spec, topology, 1000, DataType::Float32));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("more clusters than one reduction has sources") {
   for (size_t n_clusters : {16, 17, 18, 33}) {
     std::vector<topology::RankInfo> infos;
