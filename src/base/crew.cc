@@ -1,13 +1,12 @@
 #include "base/crew.h"
 
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <system_error>
 
 #include "base/clock.h"
 #include "base/cpu_pause.h"
 #include "base/reduce.h"
+#include "base/thread.h"
 
 namespace hetccl {
 
@@ -137,7 +136,7 @@ bool Crew::run_part() {
 void Crew::start() {
   while (static_cast<int>(helpers_.size()) + 1 < threads()) {
     try {
-      helpers_.emplace_back([this] { help(); });
+      helpers_.push_back(start_thread("hetccl-crew", [this] { help(); }));
     } catch (const std::system_error&) {
       threads_.store(static_cast<int>(helpers_.size()) + 1);  // those that there are do it
     }
@@ -145,7 +144,6 @@ void Crew::start() {
 }
 
 void Crew::help() {
-  prctl(PR_SET_NAME, "hetccl-crew");
   for (;;) {
     const uint32_t calls = calls_.load();
     if (stop_.load()) return;  // after that: who stops it calls, too

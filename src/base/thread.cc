@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <utility>
 
@@ -12,9 +13,12 @@ namespace {
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+      sigdelset(&blocked, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
@@ -26,9 +30,12 @@ class SignalsBlocked {
 
 }  // namespace
 
-std::thread start_thread(std::function<void()> body) {
+std::thread start_thread(const char* name, std::function<void()> body) {
   const SignalsBlocked blocked;
-  return std::thread(std::move(body));
+  return std::thread([name, body = std::move(body)] {
+    prctl(PR_SET_NAME, name);
+    body();
+  });
 }
 
 }  // namespace hetccl

@@ -6,7 +6,9 @@
 
 namespace hetccl {
 
-/// A thread with all signals blocked: they belong to the user's. Throws as std::thread does.
-[[nodiscard]] std::thread start_thread(std::function<void()> body);
+/// A thread that takes none of the process's signals: they belong to the user's threads. Faults of
+/// its own are told as everywhere. `name`: what debuggers show, 15 characters at most. Throws as
+/// std::thread does.
+[[nodiscard]] std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace hetccl

@@ -19,7 +19,7 @@ void Chores::post(std::function<void()> chore) {
   if (running_) return;
   if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
   try {
-    thread_ = start_thread([this] { run(); });
+    thread_ = start_thread("hetccl-chores", [this] { run(); });
     running_ = true;
   } catch (...) {
     chores_.pop_back();

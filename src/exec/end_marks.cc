@@ -27,7 +27,7 @@ void keep(std::unique_ptr<Arena> memory) {
 
 }  // namespace
 
-Settler::Settler() : thread_(start_thread([this] { run(); })) {}
+Settler::Settler() : thread_(start_thread("hetccl-settler", [this] { run(); })) {}
 
 Settler::~Settler() {
   {

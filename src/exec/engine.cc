@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/thread.h"
+
 namespace hetccl::exec {
 namespace {
 
@@ -37,7 +39,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const Clock& clock) {
 }
 
 Engine::Engine(const Clock& clock, std::unique_ptr<Waker> waker)
-    : clock_(clock), waker_(std::move(waker)), thread_([this] { run(); }) {}
+    : clock_(clock),
+      waker_(std::move(waker)),
+      thread_(start_thread("hetccl-engine", [this] { run(); })) {}
 
 Engine::~Engine() {
   stop_.store(true, std::memory_order_seq_cst);
@@ -236,7 +240,6 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
 }
 
 void Engine::run() {
-  prctl(PR_SET_NAME, "hetccl-engine");
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
   const auto leave = [](void* context) {
     auto* self = static_cast<Engine*>(context);
@@ -245,7 +248,9 @@ void Engine::run() {
   };
   while (!stop_.load(std::memory_order_seq_cst)) {
     const uint64_t work = work_.load(std::memory_order_seq_cst);
-    leisurely_.exchange(false, std::memory_order_seq_cst);  // what was told before is seen now
+    // What was told before is seen now.
+    leisurely_.exchange(false, std::memory_order_seq_cst);
+    hurried_.store(false, std::memory_order_seq_cst);
     bool unfinished = false, at_leisure = false;
     {
       std::lock_guard drive_lock(drive_mutex_);

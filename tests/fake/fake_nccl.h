@@ -23,6 +23,7 @@ class FakeNccl {
   std::function<int()> on_init = [] { return ccl::nccl::kSuccess; };
   int async_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
+  std::atomic<bool> blocks{false};  ///< all-reduces wait for an abort, as for lost ranks
 
   /// What was called since the last `take`.
   std::vector<std::string> take() {
@@ -44,7 +45,10 @@ class FakeNccl {
       return outcome;
     };
     api->destroy = [this](void*) { return note("destroy"); };
-    api->abort = [this](void*) { return note("abort"); };
+    api->abort = [this](void*) {
+      blocks = false;
+      return note("abort");
+    };
     api->async_error = [this](void*, int* outcome) { return *outcome = async_outcome, 0; };
     api->group_start = [this] { return note("group {"); };
     api->group_end = [this] { return note("}"); };
@@ -55,7 +59,9 @@ class FakeNccl {
  private:
   void add_collectives(ccl::nccl::Api& api) {
     api.all_reduce = [this](const void* s, void* r, size_t n, int t, int op, void*, void*) {
-      return note("all_reduce", {at(s), at(r), num(n), num(t), num(op)});
+      const int outcome = note("all_reduce", {at(s), at(r), num(n), num(t), num(op)});
+      while (blocks) std::this_thread::yield();
+      return outcome;
     };
     api.reduce_scatter = [this](const void* s, void* r, size_t n, int t, int op, void*, void*) {
       return note("reduce_scatter", {at(s), at(r), num(n), num(t), num(op)});

@@ -448,6 +448,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         if name in ("two", "apart", "mixed"):
             made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
+        if name == "two":  # whoever is left is inside NCCL then
+            blocking = {"CUDA_LAUNCH_BLOCKING": "1"}
+            made[f"{name}-lost-inside"] = lambda: run([lose], devices, lost=lost, env=blocking)
         if name == "apart":
             made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <numeric>
@@ -81,6 +82,24 @@ void check_survivors(ForkedRanks& ranks, int victim) {
   }
 }
 
+// Names of this process's other threads, with " takes signals" behind those that do.
+Report other_threads() {
+  Report all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(getpid())) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("Name:")) all += line.substr(6) + ";";
+      if (!line.starts_with("SigBlk:")) continue;
+      const uint64_t blocked = std::stoull(line.substr(8), nullptr, 16);
+      for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGUSR1, SIGCHLD, SIGPROF}) {
+        if ((blocked >> (signal - 1) & 1U) == 0) all += " takes signals";
+      }
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("two clusters of two add up, in both rank orders") {
@@ -95,6 +114,28 @@ TEST_CASE("two clusters of two add up, in both rank orders") {
     });
     for (int rank = 0; rank < 4; ++rank) CHECK(ranks.report(rank, milliseconds(30'000)) == "ok");
   }
+}
+
+TEST_CASE("no thread of a communicator takes the process's signals") {
+  const std::map<const char*, const char*> settings = {
+      {"HETCCL_SHM", "0"}, {"HETCCL_TCP_THREADS", "2"}, {"HETCCL_HOST_THREADS", "2"}};
+  for (const auto& [name, value] : settings) setenv(name, value, 1);
+  ForkedRanks ranks(4, [&](Rank& rank) -> Report {
+    hetcclComm_t comm = join(rank, kAabb[rank.rank]);
+    const Report sum = sum_matches(rank, comm, 3'000'001);
+    Report threads = other_threads();
+    hetcclCommDestroy(comm);
+    return sum == "ok" ? threads : sum;
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const Report report = ranks.report(rank, milliseconds(30'000));
+    CAPTURE(report);
+    for (const char* name : {"hetccl-engine;", "hetccl-control;", "hetccl-tcp;", "hetccl-crew;"}) {
+      CHECK(report.find(name) != Report::npos);
+    }
+    CHECK(report.find("takes signals") == Report::npos);
+  }
+  for (const auto& [name, value] : settings) unsetenv(name);
 }
 
 TEST_CASE("settings of security reach every connection: equal ones work, others are explained") {

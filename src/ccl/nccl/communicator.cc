@@ -4,12 +4,15 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 namespace hetccl::ccl::nccl {
 namespace {
 
 // How long a destroyed communicator may hold up its owner.
 constexpr auto kPatience = std::chrono::seconds(10);
+// How long an abort leaves a call that is inside NCCL.
+constexpr auto kCallPatience = std::chrono::seconds(2);
 
 int number_of(DataType type) {
   return static_cast<int>(type);
@@ -51,27 +54,48 @@ Handle::~Handle() {
 // The word first: allocating may wait for a device where other ranks' calls wait for this one.
 Status Handle::open(const UniqueId& id, int n_ranks, int rank) {
   HETCCL_ASSIGN(word_, workspace_->allocate(1));
-  const int outcome = api_->init(&comm_, n_ranks, id, rank);
-  if (comm_ != nullptr) return check(outcome, "ncclCommInitRank");
+  void* comm = nullptr;
+  const int outcome = api_->init(&comm, n_ranks, id, rank);
+  comm_.store(comm, std::memory_order_release);
+  if (comm != nullptr) return check(outcome, "ncclCommInitRank");
   HETCCL_TRY(explain(*api_, outcome, "ncclCommInitRank", nullptr));
   return error(Code::InternalError, "ncclCommInitRank made nothing");
 }
 
+// A call may wait inside NCCL for its kernel (CUDA_LAUNCH_BLOCKING=1, or a full queue), which waits
+// for ranks that are gone until NCCL is aborted: an abort leaves that call some time to return, and
+// then aborts nonetheless.
 void Handle::end(bool by_force) {
   announce_end();
-  std::unique_lock lock(mutex_);
-  if (comm_ == nullptr && word_ == nullptr) return;
+  std::unique_lock lock(mutex_, std::defer_lock);
+  const TimePoint limit = steady_clock().now() + kCallPatience;
+  while (!lock.try_lock()) {
+    if (by_force && steady_clock().now() >= limit) {
+      end_communicator(by_force);
+      lock.lock();
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  end_communicator(by_force);
+  if (word_ == nullptr) return;
   workspace_->make_current();
-  if (comm_ != nullptr) by_force ? api_->abort(comm_) : api_->destroy(comm_);
   for (void* memory : {word_, adopted_}) {
     if (memory != nullptr) workspace_->free(memory);
   }
-  comm_ = word_ = adopted_ = nullptr;
+  word_ = adopted_ = nullptr;
+}
+
+void Handle::end_communicator(bool by_force) {
+  void* comm = comm_.exchange(nullptr, std::memory_order_acq_rel);
+  if (comm == nullptr) return;
+  workspace_->make_current();
+  by_force ? api_->abort(comm) : api_->destroy(comm);
 }
 
 void Handle::adopt(void* memory) {
   std::unique_lock lock(mutex_);
-  if (comm_ != nullptr) {
+  if (comm() != nullptr) {
     adopted_ = memory;
   } else if (memory != nullptr) {
     workspace_->free(memory);
@@ -95,7 +119,7 @@ Status Handle::check(int outcome, const char* call) {
 NcclCommunicator::~NcclCommunicator() {
   const bool by_force = handle_->ending() || !async_error().ok();
   auto ended = std::make_shared<std::atomic<bool>>(false);
-  std::thread([handle = handle_, by_force, ended] {
+  start_thread("hetccl-nccl", [handle = handle_, by_force, ended] {
     handle->end(by_force);
     ended->store(true, std::memory_order_release);
   }).detach();
@@ -107,7 +131,7 @@ NcclCommunicator::~NcclCommunicator() {
 void NcclCommunicator::abort() {
   if (handle_->ending()) return;
   handle_->announce_end();
-  std::thread([handle = handle_] { handle->end(true); }).detach();
+  start_thread("hetccl-nccl", [handle = handle_] { handle->end(true); }).detach();
 }
 
 Status NcclCommunicator::async_error() const {

@@ -26,9 +26,9 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
 
   [[nodiscard]] const Api& api() const { return *api_; }
-  [[nodiscard]] void* comm() const { return comm_; }
+  [[nodiscard]] void* comm() const { return comm_.load(std::memory_order_acquire); }
   [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
-  /// Held shared by calls, alone by the end.
+  /// Held shared by calls, alone by the end, but for an abort that a call keeps waiting.
   std::shared_mutex& mutex() { return mutex_; }
   /// Collective; blocks until all ranks have come.
   Status open(const UniqueId& id, int n_ranks, int rank);
@@ -43,9 +43,11 @@ class Handle {
   void announce_end() { ending_.store(true, std::memory_order_release); }
 
  private:
+  void end_communicator(bool by_force);
+
   const std::shared_ptr<const Api> api_;
   const std::shared_ptr<Workspace> workspace_;
-  void* comm_ = nullptr;
+  std::atomic<void*> comm_{nullptr};
   void* word_ = nullptr;
   void* adopted_ = nullptr;
   std::shared_mutex mutex_;

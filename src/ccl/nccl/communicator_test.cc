@@ -159,6 +159,20 @@ TEST_CASE("a communicator is destroyed in order, aborted where it failed, and on
 }
 
 // What threads that are left behind use lives as long as the process.
+TEST_CASE("an abort reaches a call that waits inside NCCL") {
+  Rig rig;
+  rig.nccl.blocks = true;
+  std::thread caller([&] {  // what it returns is as good as what NCCL says
+    static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
+  });
+  while (rig.nccl.take().empty()) std::this_thread::yield();
+  rig.comm->abort();
+  caller.join();
+  CHECK(rig.comm->barrier(nullptr).code() == Code::Aborted);
+  rig.comm.reset();
+  CHECK(rig.nccl.take() == Calls{"abort"});
+}
+
 TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   struct Held {
     fake::FakeNccl nccl;

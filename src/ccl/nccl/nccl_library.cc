@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "ccl/nccl/communicator.h"
 #include "ccl/nccl/warm_up.h"
 
@@ -82,7 +83,7 @@ class NcclLibrary : public Library {
     if (rank < 0 || rank >= n_ranks)
       return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", rank, n_ranks);
     auto attempt = std::make_shared<Attempt>();
-    std::thread([attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
+    start_thread("hetccl-nccl", [attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
       attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
     }).detach();
     return attempt->wait(limit);

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread.h"
+
 namespace hetccl::device::kernels {
 namespace {
 
@@ -26,7 +28,7 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   };
   const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kParts);
   std::vector<std::thread> threads;
-  for (int i = 1; i < cores; ++i) threads.emplace_back(work);
+  for (int i = 1; i < cores; ++i) threads.push_back(start_thread("hetccl-kernels", work));
   work();
   for (auto& thread : threads) thread.join();
   HETCCL_TRY(std::move(failure));

@@ -1,11 +1,11 @@
 #include "transport/tcp/movers.h"
 
 #include <poll.h>
-#include <sys/prctl.h>
 
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 namespace hetccl::transport::tcp {
 
@@ -36,7 +36,7 @@ Status Movers::start() {
   while (threads_.size() + 1 < pollers_.size()) {
     Poller& poller = *pollers_[threads_.size() + 1];
     try {
-      threads_.emplace_back([this, &poller] { run(poller); });
+      threads_.push_back(start_thread("hetccl-tcp", [this, &poller] { run(poller); }));
     } catch (const std::system_error& failure) {
       return system_error("starting a thread of transport tcp", failure.code().value());
     }
@@ -45,7 +45,6 @@ Status Movers::start() {
 }
 
 void Movers::run(Poller& poller) const {
-  prctl(PR_SET_NAME, "hetccl-tcp");
   TimePoint idle_since = TimePoint::max();
   while (!stop_.load(std::memory_order_seq_cst)) {
     if (poller.progress()) {
