@@ -1,6 +1,7 @@
 #include "watcher.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -11,6 +12,19 @@
 #include <utility>
 
 namespace hetccl::torch_backend {
+namespace {
+
+/// The process's signals are for the user's threads; a fault is the thread's own.
+void leave_signals_to_others() {
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+    sigdelset(&blocked, fault);
+  }
+  pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+}  // namespace
 
 struct Watcher::State {
   std::mutex mutex;
@@ -61,6 +75,7 @@ void Watcher::wake(const std::shared_ptr<State>& state) {
 
 void Watcher::run(const std::shared_ptr<State>& state) {
   pthread_setname_np(pthread_self(), "hetccl-watcher");
+  leave_signals_to_others();
   std::unique_lock lock(state->mutex);
   while (state->idle == 0) {
     ++state->idle;

@@ -134,6 +134,7 @@ bool Crew::run_part() {
 }
 
 void Crew::start() {
+  helpers_.reserve(static_cast<size_t>(threads()));
   while (static_cast<int>(helpers_.size()) + 1 < threads()) {
     try {
       helpers_.push_back(start_thread("hetccl-crew", [this] { help(); }));

@@ -7,8 +7,8 @@
 namespace hetccl {
 
 /// A thread that takes none of the process's signals: they belong to the user's threads. Faults of
-/// its own are told as everywhere. `name`: what debuggers show, 15 characters at most. Throws as
-/// std::thread does.
+/// its own are told as everywhere. `name`: a literal of at most 15 characters, what debuggers show.
+/// Throws as std::thread does.
 [[nodiscard]] std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace hetccl

@@ -111,7 +111,6 @@ Loop::Timer Loop::at(TimePoint when, Task task) {
 }
 
 void Loop::main() {
-  pthread_setname_np(pthread_self(), "hetccl-control");
   while (!finished()) {
     // A thread that was stopped or starved wakes with timers due and data waiting: data first.
     if (!serve_descriptors(time_to_next_timer())) serve_descriptors(0);

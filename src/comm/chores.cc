@@ -38,7 +38,6 @@ bool Chores::idle() {
 }
 
 void Chores::run() {
-  pthread_setname_np(pthread_self(), "hetccl-chores");
   std::unique_lock lock(mutex_);
   while (!chores_.empty()) {
     std::function<void()> chore = std::move(chores_.front());

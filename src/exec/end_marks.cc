@@ -53,7 +53,6 @@ void Settler::forget(EndMarks& marks) {
 }
 
 void Settler::run() {
-  pthread_setname_np(pthread_self(), "hetccl-settler");
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [this] { return stop_ || !waiting_.empty(); });

@@ -250,7 +250,7 @@ void Engine::run() {
     const uint64_t work = work_.load(std::memory_order_seq_cst);
     // What was told before is seen now.
     leisurely_.exchange(false, std::memory_order_seq_cst);
-    hurried_.store(false, std::memory_order_seq_cst);
+    hurried_.exchange(false, std::memory_order_seq_cst);
     bool unfinished = false, at_leisure = false;
     {
       std::lock_guard drive_lock(drive_mutex_);

@@ -42,8 +42,9 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
 }
 
 // All messages of a slice that go the same way fit into half of the ring, or none goes through it:
-// so none ever waits until a later one, or one of its own stage, has been read. True where there is
-// a window for every message.
+// so none ever waits until a later one, or one of its own stage, has been read. The messages of a
+// shorter slice are as short, but for a grain that each may have gained where pieces are rounded.
+// True where there is a window for every message.
 bool Operation::find_windows(std::span<Window* const> shared) {
   windows.assign(n_steps, nullptr);
   lane_bytes_.assign(2 * shared.size(), 0);
@@ -51,10 +52,11 @@ bool Operation::find_windows(std::span<Window* const> shared) {
     const StepInfo& info = program->steps[step];
     return lane_bytes_[2 * size_t{info.lane} + (info.queue == Queue::Send ? 1 : 0)];
   };
+  const size_t gained = n_slices > 1 ? grain * size_of(call.signature.type) : 0;
   for (uint16_t step = 0; step < n_steps && !shared.empty(); ++step) {
     const Queue queue = program->steps[step].queue;
     if (queue != Queue::Send && queue != Queue::Recv) continue;
-    bytes_of(step) += WindowRing::room(payload({0, step}).bytes);
+    bytes_of(step) += WindowRing::room(payload({0, step}).bytes + gained);
   }
   bool all = true;
   for (uint16_t step = 0; step < n_steps; ++step) {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <random>
+
 #include "exec/testing.h"
 
 namespace {
@@ -16,6 +18,8 @@ using hetccl::exec::Call;
 using hetccl::exec::Operation;
 using hetccl::exec::Program;
 using hetccl::exec::Span;
+using hetccl::exec::Window;
+using hetccl::exec::WindowRing;
 using hetccl::exec::testing::QueueDevice;
 using hetccl::plan::Buffer;
 using hetccl::plan::Region;
@@ -88,6 +92,47 @@ TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
     }
     CHECK(next == count);
   }
+}
+
+// A piece of a shorter slice may be longer: of 1023 floats the second half is 527, of 1024 it is
+// 512.
+TEST_CASE("what goes through a window fits, and is read in time, in every slice") {
+  QueueDevice device;
+  std::mt19937_64 random(7);
+  size_t kept = 0, longer = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto den = static_cast<uint32_t>(1 + random() % 6);
+    const auto begin = static_cast<uint32_t>(random() % den);
+    const auto end = static_cast<uint32_t>(begin + 1 + random() % (den - begin));
+    hetccl::plan::RankPlan plan;
+    plan.scratch_blocks = 1;
+    Step recv;
+    recv.kind = StepKind::Recv;
+    recv.peer = 1;
+    recv.dst = part(Buffer::Scratch, 0, begin, end, den);
+    plan.steps = {recv};
+    const Program message = std::move(Program::compile(std::move(plan))).value();
+    const uint64_t slice = 16 * (1 + random() % 100);
+    const uint64_t count = slice * (1 + random() % 4) + random() % slice;
+    std::vector<std::byte> memory(4096 + 2 * WindowRing::kGrain * (2 + random() % 40));
+    const auto window = std::move(Window::open(device, memory, true)).value();
+    Call call;
+    call.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
+    Operation op(device);
+    Window* const windows[] = {window.get()};
+    const auto slices = static_cast<uint32_t>((count + slice - 1) / slice);
+    REQUIRE(op.prepare(message, call, slice, slices, 2, false, windows).ok());
+    if (op.window_of(0) == nullptr) continue;
+    const size_t ring = (memory.size() - 4096) / 2, unread = op.slices_unread(0);
+    kept += unread > 0 ? 1 : 0;
+    for (uint32_t k = 0; k < slices; ++k) {
+      const size_t bytes = op.payload({k, 0}).bytes;
+      longer += bytes > op.payload({0, 0}).bytes ? 1 : 0;
+      CHECK((2 + unread) * WindowRing::room(bytes) <= ring);
+    }
+  }
+  CHECK(kept > 100);
+  CHECK(longer > 20);
 }
 
 TEST_CASE("elements wider than a byte count in elements and lie at bytes") {

@@ -36,7 +36,7 @@ class WindowRing {
   /// So many slices before its own may be unread when a message is written, of slices whose
   /// messages take `bytes` together and fit: a ring may skip as much where it begins anew.
   [[nodiscard]] size_t slices_unread(size_t bytes) const {
-    return memory_.size() / std::max(bytes, kGrain) - 2;
+    return std::max<size_t>(memory_.size() / std::max(bytes, kGrain), 2) - 2;
   }
   /// The next message's place.
   Place place(size_t bytes);

@@ -22,6 +22,7 @@ constexpr double kEnqueueSeconds = 30e-6;
 constexpr double kTcpEnqueueSeconds = 120e-6;
 constexpr double kStages = 4;
 constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
+constexpr uint64_t kOfHostWindow = 7;  // and than a sixth are in the way of the next slice
 
 uint64_t ceil_div(uint64_t a, uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
@@ -58,7 +59,8 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
     return static_cast<uint64_t>(std::sqrt(kStages * wire / slice_seconds));
   };
   if (model_.window() > 0) {
-    n = std::max(of(std::min(kMaxCrossing, model_.window() / kOfWindow)), best(kEnqueueSeconds));
+    const uint64_t parts = model_.hosts_read_in_place() ? kOfHostWindow : kOfWindow;
+    n = std::max(of(std::min(kMaxCrossing, model_.window() / parts)), best(kEnqueueSeconds));
   } else if (model_.on_streams() && !model_.in_memory()) {
     n = std::max(n, best(kTcpEnqueueSeconds));
   }
@@ -76,8 +78,8 @@ Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
   candidate.hops = load.hops;
   candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
-  // Hosts beside devices do so where a slice arrived, until the next one comes.
-  const int meanwhile = model_.devices_beside_hosts() ? 1 : 2;
+  // Hosts beside devices read a slice where it arrived, and must have done so by the next.
+  const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;
   candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + meanwhile, 3, kMaxDepth));
   candidate.seconds = model_.seconds(load, bytes, n_slices);
   return candidate;

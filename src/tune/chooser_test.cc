@@ -125,13 +125,41 @@ TEST_CASE("hosts beside devices add up small messages themselves, and let device
   CHECK(chosen(Collective::AllReduce, 4096).hops == 1);
   CHECK(chosen(Collective::AllReduce, 64 << 20).shape == Shape::Bandwidth);
   CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 2);
-  CHECK(chosen(Collective::AllReduce, 64 << 20).choice.depth == 3);
+  CHECK(chosen(Collective::AllReduce, 64 << 20).choice.depth == 4);
   CHECK(chosen(Collective::ReduceScatter, 64 << 20).hops == 1);
   infos[0].kernels = false;  // two hops are all there is
   CHECK(chosen(Collective::AllReduce, 4096).hops == 2);
   infos[0].kernels = true;
   infos[2].host_access = infos[3].host_access = false;
   CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 1);
+}
+
+TEST_CASE("hosts beside devices have time to read a slice where it arrived") {
+  const int64_t mib = int64_t{1} << 20U;
+  for (const char* layout : {"AB", "AABB", "ABBB"}) {
+    for (const int64_t window : {5 * mib, 32 * mib}) {
+      std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+      for (auto& info : infos) {
+        info.label = info.host;
+        info.host = "one";
+        info.host_access = info.label == "B";
+        info.window_bytes = window;
+      }
+      const topology::Topology topology = topology::Topology::build(infos).value();
+      const auto b = topology.clusters()[1].ranks.front();
+      const auto shared = static_cast<uint64_t>(topology.window(0, b));
+      const Candidate all_reduce =
+          Chooser(topology, {{0, 1, 10'000, 80'000}})
+              .choose({Collective::AllReduce}, 128 * static_cast<uint64_t>(mib), DataType::Int8);
+      CAPTURE(layout);
+      CAPTURE(shared);
+      CHECK(all_reduce.hops == 2);
+      CHECK(all_reduce.choice.depth == 3);
+      // A third of a ring, which is half of the window.
+      const bool most = all_reduce.choice.slice_bytes == 2 * static_cast<uint64_t>(mib);
+      CHECK((most || all_reduce.choice.slice_bytes < shared / 6));
+    }
+  }
 }
 
 TEST_CASE("as many slices are on the way as there are hops") {

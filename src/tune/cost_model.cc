@@ -114,7 +114,9 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   for (const auto& link : topology.links()) {
     const auto known = classes.find({link.kind, link.mbps});
     LinkCost cost = known != classes.end() ? known->second : guess_of(link);
-    if (const int64_t window = window_of(link, topology); window > 0 && !deterministic) {
+    const int64_t window = window_of(link, topology);
+    hosts_read_in_place_ = hosts_ >= 0 && window > 0;
+    if (window > 0 && !deterministic) {
       if (by_devices(link, topology)) cost.bandwidth = kWindowBandwidth;
       const auto bytes = static_cast<uint64_t>(window);
       window_ = window_ == 0 ? bytes : std::min(window_, bytes);

@@ -46,6 +46,8 @@ class CostModel {
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
   /// Whether an all-reduce that is added up by devices alone has one hop more.
   [[nodiscard]] bool devices_beside_hosts() const { return hosts_ >= 0; }
+  /// Whether those hosts read what devices sent where it arrived, in memory that both reach.
+  [[nodiscard]] bool hosts_read_in_place() const { return hosts_read_in_place_; }
   [[nodiscard]] bool kernels_everywhere() const { return kernels_everywhere_; }
 
  private:
@@ -65,7 +67,8 @@ class CostModel {
   uint64_t window_ = 0;
   bool on_streams_ = false;
   bool kernels_everywhere_ = true;
-  int hosts_ = -1;               ///< the cluster of hosts, of two, whose sums devices can make
+  int hosts_ = -1;  ///< the cluster of hosts, of two, whose sums devices can make
+  bool hosts_read_in_place_ = false;
   std::vector<int> cluster_of_;  ///< by rank
 };
 

@@ -23,6 +23,7 @@ class FakeNccl {
   std::function<int()> on_init = [] { return ccl::nccl::kSuccess; };
   int async_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
+  std::function<void()> on_abort;   ///< once calls do not wait any more
   std::atomic<bool> blocks{false};  ///< all-reduces wait for an abort, as for lost ranks
 
   /// What was called since the last `take`.
@@ -46,8 +47,10 @@ class FakeNccl {
     };
     api->destroy = [this](void*) { return note("destroy"); };
     api->abort = [this](void*) {
+      const int outcome = note("abort");
       blocks = false;
-      return note("abort");
+      if (on_abort) on_abort();
+      return outcome;
     };
     api->async_error = [this](void*, int* outcome) { return *outcome = async_outcome, 0; };
     api->group_start = [this] { return note("group {"); };

@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -100,6 +101,12 @@ Report other_threads() {
   return all;
 }
 
+bool has_names(const Report& threads) {
+  const auto names = {"hetccl-engine;", "hetccl-control;", "hetccl-tcp;", "hetccl-crew;"};
+  return std::all_of(names.begin(), names.end(),
+                     [&](const char* name) { return threads.find(name) != Report::npos; });
+}
+
 }  // namespace
 
 TEST_CASE("two clusters of two add up, in both rank orders") {
@@ -123,16 +130,18 @@ TEST_CASE("no thread of a communicator takes the process's signals") {
   ForkedRanks ranks(4, [&](Rank& rank) -> Report {
     hetcclComm_t comm = join(rank, kAabb[rank.rank]);
     const Report sum = sum_matches(rank, comm, 3'000'001);
-    Report threads = other_threads();
+    Report threads;
+    const auto limit = steady_clock::now() + std::chrono::seconds(10);
+    do {  // a thread has its name once it has run
+      threads = other_threads();
+    } while (!has_names(threads) && steady_clock::now() < limit);
     hetcclCommDestroy(comm);
     return sum == "ok" ? threads : sum;
   });
   for (int rank = 0; rank < 4; ++rank) {
     const Report report = ranks.report(rank, milliseconds(30'000));
     CAPTURE(report);
-    for (const char* name : {"hetccl-engine;", "hetccl-control;", "hetccl-tcp;", "hetccl-crew;"}) {
-      CHECK(report.find(name) != Report::npos);
-    }
+    CHECK(has_names(report));
     CHECK(report.find("takes signals") == Report::npos);
   }
   for (const auto& [name, value] : settings) unsetenv(name);

@@ -67,16 +67,13 @@ Status Handle::open(const UniqueId& id, int n_ranks, int rank) {
 // then aborts nonetheless.
 void Handle::end(bool by_force) {
   announce_end();
+  const std::lock_guard ends(ends_);
   std::unique_lock lock(mutex_, std::defer_lock);
   const TimePoint limit = steady_clock().now() + kCallPatience;
-  while (!lock.try_lock()) {
-    if (by_force && steady_clock().now() >= limit) {
-      end_communicator(by_force);
-      lock.lock();
-      break;
-    }
+  while (by_force && !lock.try_lock() && steady_clock().now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (by_force) end_communicator(by_force);
+  if (!lock.owns_lock()) lock.lock();
   end_communicator(by_force);
   if (word_ == nullptr) return;
   workspace_->make_current();
@@ -94,7 +91,7 @@ void Handle::end_communicator(bool by_force) {
 }
 
 void Handle::adopt(void* memory) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard ends(ends_);
   if (comm() != nullptr) {
     adopted_ = memory;
   } else if (memory != nullptr) {
@@ -161,6 +158,7 @@ bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
 // Calls `body(op)` with NCCL's number of the operator: a pre-multiplied sum's is made for the call.
 template <typename Body>
 Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
+  if (handle_->ending()) return aborted();  // which may hold the mutex for long
   std::shared_lock lock(handle_->mutex());
   if (comm() == nullptr || handle_->ending()) return aborted();
   if (!has_type(api().version_code, type)) {
@@ -225,6 +223,7 @@ Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, cons
 
 Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
   HETCCL_TRY(check_ranks(shards, n_ranks_));
+  if (handle_->ending()) return aborted();  // which may hold the mutex for long
   std::shared_lock lock(handle_->mutex());
   if (comm() == nullptr || handle_->ending()) return aborted();
   const auto [number, per_element] = moved_as(type, api().version_code);

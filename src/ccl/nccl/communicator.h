@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -50,6 +51,7 @@ class Handle {
   std::atomic<void*> comm_{nullptr};
   void* word_ = nullptr;
   void* adopted_ = nullptr;
+  std::mutex ends_;  // before `mutex_`
   std::shared_mutex mutex_;
   std::atomic<bool> ending_{false};
 };

@@ -158,9 +158,13 @@ TEST_CASE("a communicator is destroyed in order, aborted where it failed, and on
   CHECK(aborted.nccl.take() == Calls{"abort"});
 }
 
-// What threads that are left behind use lives as long as the process.
 TEST_CASE("an abort reaches a call that waits inside NCCL") {
   Rig rig;
+  std::atomic<bool> over = false;
+  rig.nccl.on_abort = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    over = true;
+  };
   rig.nccl.blocks = true;
   std::thread caller([&] {  // what it returns is as good as what NCCL says
     static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
@@ -170,9 +174,11 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
   caller.join();
   CHECK(rig.comm->barrier(nullptr).code() == Code::Aborted);
   rig.comm.reset();
+  CHECK(over);  // what NCCL may still use is not let go of
   CHECK(rig.nccl.take() == Calls{"abort"});
 }
 
+// What threads that are left behind use lives as long as the process.
 TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   struct Held {
     fake::FakeNccl nccl;

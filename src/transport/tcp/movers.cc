@@ -33,6 +33,7 @@ Movers::~Movers() {
 
 Status Movers::start() {
   std::lock_guard lock(mutex_);
+  threads_.reserve(pollers_.size());
   while (threads_.size() + 1 < pollers_.size()) {
     Poller& poller = *pollers_[threads_.size() + 1];
     try {
