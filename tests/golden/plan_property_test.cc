@@ -16,7 +16,7 @@ namespace {
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kCases = 2500;
+constexpr uint64_t kCases = 1000;
 #else
 constexpr uint64_t kCases = 50'000;
 #endif
