@@ -1,6 +1,5 @@
 #include "bootstrap/loop.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,7 +1,5 @@
 #include "comm/chores.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include "base/thread.h"

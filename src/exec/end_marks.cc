@@ -1,7 +1,5 @@
 #include "exec/end_marks.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>

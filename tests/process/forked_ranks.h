@@ -1,11 +1,14 @@
 // Ranks as forked processes over the C API, so that a test can kill and stop them.
 #pragma once
 
+#include <stdlib.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hetccl/hetccl.h"
@@ -22,6 +25,22 @@ struct Rank {
   hetcclUniqueId id{};
   /// Tells the test that this rank has come so far. At most once.
   std::function<void()> ready;
+};
+
+/// What is set in the environment of ranks that are forked meanwhile.
+class Settings {
+ public:
+  explicit Settings(std::map<std::string, std::string> values) : values_(std::move(values)) {
+    for (const auto& [name, value] : values_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Settings() {
+    for (const auto& [name, value] : values_) unsetenv(name.c_str());
+  }
+  Settings(const Settings&) = delete;
+  Settings& operator=(const Settings&) = delete;
+
+ private:
+  const std::map<std::string, std::string> values_;
 };
 
 class ForkedRanks {

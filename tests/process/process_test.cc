@@ -11,7 +11,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <numeric>
 
 #include "process/forked_ranks.h"
@@ -22,6 +21,7 @@ using hetccl::process::ForkedRanks;
 using hetccl::process::join;
 using hetccl::process::Rank;
 using hetccl::process::Report;
+using hetccl::process::Settings;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -124,9 +124,8 @@ TEST_CASE("two clusters of two add up, in both rank orders") {
 }
 
 TEST_CASE("no thread of a communicator takes the process's signals") {
-  const std::map<const char*, const char*> settings = {
-      {"HETCCL_SHM", "0"}, {"HETCCL_TCP_THREADS", "2"}, {"HETCCL_HOST_THREADS", "2"}};
-  for (const auto& [name, value] : settings) setenv(name, value, 1);
+  const Settings settings(
+      {{"HETCCL_SHM", "0"}, {"HETCCL_TCP_THREADS", "2"}, {"HETCCL_HOST_THREADS", "2"}});
   ForkedRanks ranks(4, [&](Rank& rank) -> Report {
     hetcclComm_t comm = join(rank, kAabb[rank.rank]);
     const Report sum = sum_matches(rank, comm, 3'000'001);
@@ -144,7 +143,6 @@ TEST_CASE("no thread of a communicator takes the process's signals") {
     CHECK(has_names(report));
     CHECK(report.find("takes signals") == Report::npos);
   }
-  for (const auto& [name, value] : settings) unsetenv(name);
 }
 
 TEST_CASE("settings of security reach every connection: equal ones work, others are explained") {
@@ -152,11 +150,10 @@ TEST_CASE("settings of security reach every connection: equal ones work, others 
   const int fd = mkstemp(path);  // mode 600
   REQUIRE(write(fd, "not the unique id's", 19) == 19);
   close(fd);
-  const std::map<const char*, const char*> settings = {{"HETCCL_SHM", "0"},
-                                                       {"HETCCL_ENCRYPT", "1"},
-                                                       {"HETCCL_SECRET_FILE", path},
-                                                       {"HETCCL_INIT_TIMEOUT_MS", "3000"}};
-  for (const auto& [name, value] : settings) setenv(name, value, 1);
+  const Settings settings({{"HETCCL_SHM", "0"},
+                           {"HETCCL_ENCRYPT", "1"},
+                           {"HETCCL_SECRET_FILE", path},
+                           {"HETCCL_INIT_TIMEOUT_MS", "3000"}});
   for (const char* odd : {"", "HETCCL_ENCRYPT", "HETCCL_SECRET_FILE"}) {
     CAPTURE(odd);
     ForkedRanks ranks(4, [&](Rank& rank) -> Report {
@@ -182,7 +179,6 @@ TEST_CASE("settings of security reach every connection: equal ones work, others 
       if (*odd != '\0') CHECK(report.find("rank 2") != Report::npos);
     }
   }
-  for (const auto& [name, value] : settings) unsetenv(name);
   unlink(path);
 }
 

@@ -70,11 +70,14 @@ void Handle::end(bool by_force) {
   const std::lock_guard ends(ends_);
   std::unique_lock lock(mutex_, std::defer_lock);
   const TimePoint limit = steady_clock().now() + kCallPatience;
-  while (by_force && !lock.try_lock() && steady_clock().now() < limit)
+  if (!by_force) lock.lock();
+  while (!lock.owns_lock() && !lock.try_lock() && steady_clock().now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (by_force) end_communicator(by_force);
+  if (void* comm = comm_.exchange(nullptr, std::memory_order_acq_rel); comm != nullptr) {
+    workspace_->make_current();
+    by_force ? api_->abort(comm) : api_->destroy(comm);
+  }
   if (!lock.owns_lock()) lock.lock();
-  end_communicator(by_force);
   if (word_ == nullptr) return;
   workspace_->make_current();
   for (void* memory : {word_, adopted_}) {
@@ -83,11 +86,12 @@ void Handle::end(bool by_force) {
   word_ = adopted_ = nullptr;
 }
 
-void Handle::end_communicator(bool by_force) {
-  void* comm = comm_.exchange(nullptr, std::memory_order_acq_rel);
-  if (comm == nullptr) return;
-  workspace_->make_current();
-  by_force ? api_->abort(comm) : api_->destroy(comm);
+// Asked before, too: an end may hold the mutex for long.
+Result<std::shared_lock<std::shared_mutex>> Handle::enter() {
+  if (ending()) return aborted();
+  std::shared_lock lock(mutex_);
+  if (comm() == nullptr || ending()) return aborted();
+  return lock;
 }
 
 void Handle::adopt(void* memory) {
@@ -158,9 +162,7 @@ bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
 // Calls `body(op)` with NCCL's number of the operator: a pre-multiplied sum's is made for the call.
 template <typename Body>
 Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
-  if (handle_->ending()) return aborted();  // which may hold the mutex for long
-  std::shared_lock lock(handle_->mutex());
-  if (comm() == nullptr || handle_->ending()) return aborted();
+  HETCCL_ASSIGN(const auto call, handle_->enter());
   if (!has_type(api().version_code, type)) {
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
@@ -223,9 +225,7 @@ Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, cons
 
 Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
   HETCCL_TRY(check_ranks(shards, n_ranks_));
-  if (handle_->ending()) return aborted();  // which may hold the mutex for long
-  std::shared_lock lock(handle_->mutex());
-  if (comm() == nullptr || handle_->ending()) return aborted();
+  HETCCL_ASSIGN(const auto call, handle_->enter());
   const auto [number, per_element] = moved_as(type, api().version_code);
   const Target target{number, stream};
   if (one_each(shards)) {

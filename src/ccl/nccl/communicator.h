@@ -31,6 +31,8 @@ class Handle {
   [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
   /// Held shared by calls, alone by the end, but for an abort that a call keeps waiting.
   std::shared_mutex& mutex() { return mutex_; }
+  /// For the length of a call; Aborted where it has ended or is about to.
+  Result<std::shared_lock<std::shared_mutex>> enter();
   /// Collective; blocks until all ranks have come.
   Status open(const UniqueId& id, int n_ranks, int rank);
   /// A byte of the device for barriers; with the mutex held.
@@ -44,8 +46,6 @@ class Handle {
   void announce_end() { ending_.store(true, std::memory_order_release); }
 
  private:
-  void end_communicator(bool by_force);
-
   const std::shared_ptr<const Api> api_;
   const std::shared_ptr<Workspace> workspace_;
   std::atomic<void*> comm_{nullptr};
