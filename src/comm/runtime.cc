@@ -34,8 +34,8 @@ Runtime::~Runtime() {
 
 void Runtime::share_cores(int n_ranks) {
   if (config_.host_threads > 0) return;
-  // Half of them: the other half is for transports, other ranks' GPUs, and the user.
-  crew_->limit(usable_cores() / 2 / std::max(n_ranks, 1));
+  // Three quarters of them: the rest is for transports, other ranks' GPUs, and the user.
+  crew_->limit(usable_cores() * 3 / 4 / std::max(n_ranks, 1));
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
