@@ -11,6 +11,8 @@ namespace {
 // How long the flag of a mark may take to be seen, and to be written.
 constexpr auto kTelling = std::chrono::milliseconds(10);
 constexpr auto kSettling = std::chrono::seconds(1);
+// How long others have to learn of an abort, before this rank's device no longer cares for them.
+constexpr auto kFarewell = std::chrono::milliseconds(500);
 
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
@@ -82,7 +84,9 @@ bool Executor::poll(TimePoint now) {
   bool moved = false;
   polled_at_ = now;
   if (marks_ != nullptr) marks_->look(now);
-  if (!aborted_) {
+  if (aborted_) {
+    release_windows(now);
+  } else {
     for (auto& lane : lanes_) moved |= poll_lane(lane);
     if (!moved && !faulted_) check(now);
   }
@@ -280,6 +284,18 @@ bool Executor::abandoned() {
       error(Code::RemoteError, "rank %d has given the communicator up", left->peer);
   if (!faulted_) fault({status, left->peer, {}});
   return true;
+}
+
+// What the device writes then the other end may have yet to read, and pass on to ranks that share
+// no window with this one: so not before it has ended its own work, or has had time to.
+void Executor::release_windows(TimePoint now) {
+  if (!abort_seen_) abort_seen_ = now;
+  for (Shared& shared : windows_) {
+    if (shared.released) continue;
+    if (!shared.window->abandoned() && now - *abort_seen_ < kFarewell) continue;
+    shared.window->release_waits();
+    shared.released = true;
+  }
 }
 
 void Executor::check(TimePoint now) {

@@ -129,7 +129,8 @@ class Executor : public Driven {
   struct Shared {
     int peer = -1;
     Window* window = nullptr;
-    Cursor reading;  // the next message that this rank's device is to read
+    Cursor reading;         // the next message that this rank's device is to read
+    bool released = false;  // its waits for room, after an abort
   };
   // The first marked operation past its deadline, as it was last seen, and since when.
   struct Overdue {
@@ -193,6 +194,7 @@ class Executor : public Driven {
   void retire(TimePoint now);
   void note_reads(Shared& shared);
   bool abandoned();
+  void release_windows(TimePoint now);
   [[nodiscard]] uint16_t track_of(const Lane& lane) const;
   void note_starts(TimePoint now);
   void note_end(uint64_t number, TimePoint now);
@@ -232,6 +234,7 @@ class Executor : public Driven {
   std::optional<Overdue> overdue_;
   bool faulted_ = false;  // engine only
   std::atomic<bool> aborted_{false};
+  std::optional<TimePoint> abort_seen_;  // engine only
 };
 
 }  // namespace hetccl::exec

@@ -87,7 +87,10 @@ bool Window::abandoned() const {
 }
 
 void Window::abandon() {
-  this->word(lower_ ? 2 : 3).store(1, std::memory_order_seq_cst);
+  word(lower_ ? 2 : 3).store(1, std::memory_order_seq_cst);
+}
+
+void Window::release_waits() {
   auto& word = read_there().word;
   word.store(word.load(std::memory_order_relaxed) + device::kFlagAborted,
              std::memory_order_release);

@@ -78,10 +78,12 @@ class Window {
   [[nodiscard]] bool unread() const {
     return flag()->word.load(std::memory_order_relaxed) != out.number();
   }
-  /// Ends all waits of device work, and tells the other end.
+  /// Tells the other end that this one has given up.
   void abandon();
   /// Whether the other end has.
   [[nodiscard]] bool abandoned() const;
+  /// Ends all waits for room: device work may write over what the other end has yet to read.
+  void release_waits();
 
  private:
   using Word = std::atomic<uint32_t>;

@@ -106,6 +106,8 @@ TEST_CASE("a window carries counts from end to end, and lets go of waits") {
     low->abandon();
     CHECK(high->abandoned());
     CHECK_FALSE(low->abandoned());
+    CHECK(low->read_there().word.load() == 5);
+    low->release_waits();
     CHECK(low->read_there().reached(5 + device::kFlagAborted));
     CHECK_FALSE(high->read_there().reached(1));
   }

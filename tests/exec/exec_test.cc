@@ -286,6 +286,30 @@ TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {
   }
 }
 
+TEST_CASE("after an abort nothing is written over what another rank has yet to read") {
+  if (!kMayRace) return;
+  for (const bool answers : {true, false}) {
+    CAPTURE(answers);
+    JobOptions options;
+    options.labels = {"A", "B"};
+    options.window = 4096 + 2 * options.slice_bytes * 4;
+    Job job(options);
+    REQUIRE(job.opened().ok());
+    Case test = all_reduce(options.labels, 20'000);  // far more than the window holds
+    test.signature.collective = Collective::Broadcast;
+    REQUIRE(job.rank(0).enqueue(test).ok());
+    const auto begin = hetccl::steady_clock().now();
+    const auto elapsed = [&] { return hetccl::steady_clock().now() - begin; };
+    job.rank(0).abort();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const bool waits = !job.rank(0).idle();
+    if (elapsed() < std::chrono::milliseconds(300)) CHECK(waits);
+    if (answers) job.rank(1).abort();
+    CHECK(job.rank(0).drained());
+    if (!answers) CHECK(elapsed() >= std::chrono::milliseconds(500));
+  }
+}
+
 TEST_CASE("an operation that peers do not enter passes its deadline and says so") {
   JobOptions options;
   options.labels = {"A", "B"};
