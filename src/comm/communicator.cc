@@ -1,5 +1,9 @@
 #include "comm/communicator.h"
 
+#include <tuple>
+
+#include "base/keep.h"
+
 namespace hetccl::comm {
 
 using std::chrono::milliseconds;
@@ -8,9 +12,10 @@ Communicator::~Communicator() {
   cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
   chores_.wait();
   for (Chores& connecting : connecting_) connecting.wait();
+  bool ended = true;
   if (executor_ != nullptr) {
     if (!is_idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
-    runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
+    ended = wait_until_idle();
   }
   if (session_ != nullptr) {
     session_->leave(recorder_.called());
@@ -21,12 +26,27 @@ Communicator::~Communicator() {
     runtime_.engine().remove(*executor_);
     runtime_.engine().remove(*messages_);
   }
+  dismantle(ended);
+}
+
+// `ended`: nothing is in flight. Else the device may write to any of it, whenever it goes on.
+void Communicator::dismantle(bool ended) {
   std::unique_ptr<exec::Executor> executor;
   std::unique_ptr<exec::PointToPoint> messages;
   runtime_.engine().exclusively([&] {
     executor = std::move(executor_);
     messages = std::move(messages_);
   });
+  if (!ended) {
+    log_.warn(
+        "rank %d: the device has not ended what was in flight %lld s after the communicator "
+        "failed: its memory is kept until the process ends",
+        rank(), static_cast<long long>(kLastWait.count()));
+    return keep_until_exit(std::tuple(std::move(executor), std::move(messages), std::move(windows_),
+                                      std::move(window_share_), std::move(channels_),
+                                      std::move(message_channels_), std::move(ccl_),
+                                      std::move(own_stream_)));
+  }
   // Calls to drivers and libraries wait for work that others drive. Channels are driven by them.
   executor.reset();
   messages.reset();
@@ -88,7 +108,7 @@ Status Communicator::drain() {
   runtime_.engine().notify();
   Status status;
   do {
-    runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
+    wait_until_idle();
     status = failure();
   } while (!close());
   session_->leave(recorder_.called());
@@ -107,7 +127,7 @@ Status Communicator::finalize() {
 // when one was faster.
 bool Communicator::close() {
   std::lock_guard launch_lock(launch_mutex_);
-  if (!is_idle()) return false;
+  if (!is_idle() && !failed_.load(std::memory_order_acquire)) return false;
   phase_.store(Phase::Closed, std::memory_order_release);
   return true;
 }
@@ -116,6 +136,7 @@ bool Communicator::settle(Status cause) {
   std::lock_guard lock(failure_mutex_);
   if (!failure_.ok()) return false;
   failure_ = std::move(cause);
+  last_wait_ends_ = runtime_.engine().clock().now() + kLastWait;
   failed_.store(true, std::memory_order_release);
   verdict_.notify_all();
   return true;
@@ -154,7 +175,7 @@ void Communicator::abort(const std::string& why) {
   stop(Status(Code::Aborted, cause));
   chores_.wait();
   // No memory of the user is touched once nothing is in flight.
-  runtime_.engine().wait([&] { return is_idle(); }, TimePoint::max());
+  wait_until_idle();
 }
 
 void Communicator::report(Code code, int culprit, const std::string& reason) {

@@ -133,6 +133,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   /// How long the news of a failure may take that explains what is seen of it here.
   static constexpr std::chrono::milliseconds kNewsTime{250};
+  /// How long a device has, after an abort, to end what it was given: no user's kernel, and no GPU
+  /// that is lost, may hold up the process for ever.
+  static constexpr std::chrono::seconds kLastWait{5};
   static constexpr uint64_t kComplete = UINT64_MAX;  ///< the ticket of what has been done already
   enum class Phase { Opening, Ready, Finalizing, Closed };
   /// A rank's place in a communicator to come.
@@ -223,6 +226,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return topology().cluster_of(rank()) != topology().cluster_of(peer);
   }
   Status await_verdict();
+  // Drives until `done()`, once the communicator has failed no longer than the last wait: whether
+  // it is done.
+  template <typename Done>
+  bool wait_for(Done done);
+  bool wait_until_idle() {
+    return wait_for([this] { return is_idle(); });
+  }
+  void dismantle(bool ended);
   Status drain();
   bool close();
   [[nodiscard]] Status check_ready();
@@ -279,10 +290,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::mutex failure_mutex_;
   std::condition_variable verdict_;
-  Status failure_;  // the arbitrated cause
+  Status failure_;              // the arbitrated cause
+  TimePoint last_wait_ends_{};  // not changed once `failed_`
   std::atomic<bool> failed_{false};
 
   Chores chores_;  // the last: its thread uses all of the above
 };
+
+template <typename Done>
+bool Communicator::wait_for(Done done) {
+  auto& engine = runtime_.engine();
+  const auto failed = [&] { return failed_.load(std::memory_order_acquire); };
+  engine.wait([&] { return done() || failed(); }, TimePoint::max());
+  return done() || engine.wait(done, last_wait_ends_);
+}
 
 }  // namespace hetccl::comm

@@ -53,7 +53,7 @@ Status Communicator::complete(const Ticket& ticket) {
                              : exec::PointToPoint::done(std::get<1>(ticket));
   };
   // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
-  runtime_.engine().wait(done, TimePoint::max());
+  wait_for(done);
   return failure();
 }
 
@@ -104,7 +104,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   Status verdict = await_verdict();
   // What was enqueued before it failed may still use the caller's memory.
   stop(verdict);
-  engine.wait([&] { return is_idle(); }, TimePoint::max());
+  wait_until_idle();
   return verdict;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/keep.h"
 #include "comm/communicator.h"
 #include "exec/link_probe.h"
 #include "tune/probes.h"
@@ -77,11 +78,11 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   exec::Call call;
   call.signature = {
       .collective = Collective::AllReduce, .type = DataType::Int32, .count = kMeasuredElements};
-  exec::Arena memory(*device_, exec::Arena::Kind::Device);
-  HETCCL_TRY(memory.reserve(call.signature.count * size_of(call.signature.type)));
-  call.send = call.recv = memory.data();
+  auto memory = std::make_unique<exec::Arena>(*device_, exec::Arena::Kind::Device);
+  HETCCL_TRY(memory->reserve(call.signature.count * size_of(call.signature.type)));
+  call.send = call.recv = memory->data();
   call.deadline = init_deadline_;
-  HETCCL_ASSIGN(const auto executor, exec::Executor::create(executor_options()));
+  HETCCL_ASSIGN(auto executor, exec::Executor::create(executor_options()));
   HETCCL_ASSIGN(auto plan, plan::plan(rank(), {Collective::AllReduce}, topology()));
   HETCCL_ASSIGN(const auto program, exec::Program::compile(std::move(plan)));
   auto& engine = runtime_.engine();
@@ -94,10 +95,14 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   if (!time.ok()) {
     // What was enqueued still uses its memory.
     engine.exclusively([&] { executor->abort(); });
-    engine.wait([&] { return executor->idle(); }, TimePoint::max());
+    engine.wait([&] { return executor->idle(); }, engine.clock().now() + kLastWait);
   }
   engine.exclusively([&] { measuring_ = nullptr; });
   engine.remove(*executor);
+  if (!executor->idle()) {
+    keep_until_exit(std::move(memory));
+    keep_until_exit(std::move(executor));
+  }
   if (!time.ok()) return time.status();
   const int self = topology().cluster_of(rank());
   if (topology().local_rank(rank()) == 0) mine.push_back({self, self, time.value().count(), 0});

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <new>
 #include <utility>
-#include <vector>
 
+#include "base/keep.h"
 #include "base/thread.h"
 
 namespace hetccl::exec {
@@ -14,14 +14,6 @@ namespace {
 constexpr uint32_t kMarksOfAFlag = 32;
 // A call that none follows is known to have ended this much later.
 constexpr auto kPatience = std::chrono::milliseconds(1);
-
-// A device may still write there, what others would take for theirs.
-void keep(std::unique_ptr<Arena> memory) {
-  static std::mutex mutex;
-  static auto* kept = new std::vector<std::unique_ptr<Arena>>;
-  std::lock_guard lock(mutex);
-  kept->push_back(std::move(memory));
-}
 
 }  // namespace
 
@@ -72,7 +64,8 @@ EndMarks::EndMarks(device::Device& device, Settler& settler)
 
 EndMarks::~EndMarks() {
   settler_.forget(*this);
-  if (failed()) keep(std::move(memory_));
+  // The device may still write there, what others would take for theirs.
+  if (failed()) keep_until_exit(std::move(memory_));
 }
 
 Result<std::unique_ptr<EndMarks>> EndMarks::create(device::Device& device, Settler& settler) {

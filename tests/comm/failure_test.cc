@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "comm/ranks.h"
+#include "fake/fake_device.h"
 
 namespace {
 
@@ -183,5 +184,53 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
       CHECK(status.message().find(leaves ? "rank 1 has left" : "rank 1 has not called it") !=
             std::string::npos);
     }
+  }
+}
+
+TEST_CASE("a device that never ends what it was given holds nobody up") {
+  constexpr size_t kBytes = 1000 * sizeof(float);
+  for (const bool apart : {false, true}) {
+    CAPTURE(apart);
+    std::vector<std::unique_ptr<Runtime>> runtimes;
+    std::vector<hetccl::fake::FakeDevice*> devices;
+    for (int rank = 0; rank < 2; ++rank) {
+      auto device = std::move(hetccl::fake::FakeDevice::create()).value();
+      devices.push_back(device.get());
+      Config config = quick(1000);
+      config.cluster = apart && rank > 0 ? "B" : "A";
+      runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
+    }
+    const auto id = runtimes[0]->service().unique_id().value();
+    on_all_ranks(2, [&](int r) {
+      auto& device = *devices[static_cast<size_t>(r)];
+      CommunicatorOptions options;
+      options.rank = r;
+      options.n_ranks = 2;
+      auto made = Communicator::create(*runtimes[static_cast<size_t>(r)], id, options).value();
+      made->set_timeout(200);
+      const auto stream = device.create_stream().value();
+      void* memory = device.allocate(kBytes).value();
+      auto* flag = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
+      // Rank 0's user has enqueued what goes on for ever.
+      if (r == 0) REQUIRE(device.wait_flag(*stream, *flag, 1).ok());
+      const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
+      REQUIRE(made->start({all, memory, memory}, stream->native()).ok());
+      const auto begin = steady_clock().now();
+      while (made->failure().ok() && steady_clock().now() - begin < std::chrono::seconds(20)) {
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+      CHECK(made->failure().code() == Code::Timeout);
+      made->abort("nobody waits any longer");
+      CHECK_FALSE(made->finish().ok());
+      made.reset();
+      const auto took = steady_clock().now() - begin;
+      CHECK(took < std::chrono::seconds(15));
+      if (r == 0) CHECK(took >= std::chrono::seconds(5));
+      // What goes on then finds its memory where it was.
+      flag->word.store(1, std::memory_order_release);
+      CHECK(device.synchronize(std::chrono::seconds(20)));
+      device.free(memory);
+      device.free_pinned(flag);
+    });
   }
 }
