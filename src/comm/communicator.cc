@@ -39,9 +39,9 @@ void Communicator::dismantle(bool ended) {
   });
   if (!ended) {
     log_.warn(
-        "rank %d: the device has not ended what was in flight %lld s after the communicator "
+        "the device has not ended what was in flight %lld s after the communicator "
         "failed: its memory is kept until the process ends",
-        rank(), static_cast<long long>(kLastWait.count()));
+        static_cast<long long>(kLastWait.count()));
     return keep_until_exit(std::tuple(std::move(executor), std::move(messages), std::move(windows_),
                                       std::move(window_share_), std::move(channels_),
                                       std::move(message_channels_), std::move(ccl_),
@@ -221,11 +221,11 @@ void Communicator::stop(Status status) {
   const Code code = status.code();
   const std::string cause = status.message();
   if (!settle(std::move(status))) return;
-  log_.info("communicator failed: %s", cause.c_str());
   cancel_->set(Status(code, cause));
   dump_failure();
   // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   runtime_.engine().exclusively([&] {
+    tell_failure(code, cause);
     if (measuring_ != nullptr) measuring_->abort();
     if (executor_ == nullptr) return;
     executor_->abort();

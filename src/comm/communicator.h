@@ -171,6 +171,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }
   // diagnosis.cc
+  void tell_failure(Code code, const std::string& cause);
   void dump_failure();
   void write_trace();
   // split.cc

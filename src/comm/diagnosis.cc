@@ -91,6 +91,23 @@ std::string Communicator::dump() {
   return json.dump(1);
 }
 
+// Where nobody drives, and before anything is ended. Who has work in flight may only wait for a
+// stream, and hear of it nowhere else.
+void Communicator::tell_failure(Code code, const std::string& cause) {
+  std::string standing = executor_ != nullptr ? executor_->standing() : "";
+  if (standing.empty() && messages_ != nullptr) {
+    for (const exec::PendingMessage& one : messages_->pending()) {
+      standing = format("%s: piece %u of %u", describe(one.message).c_str(), one.completed + 1,
+                        one.pieces);
+      break;
+    }
+  }
+  if (code == Code::Aborted || standing.empty()) {
+    return log_.info("communicator failed: %s", cause.c_str());
+  }
+  log_.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
+}
+
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
 void Communicator::dump_failure() {
   const std::string& pattern = runtime_.config().dump;

@@ -359,11 +359,54 @@ bool Executor::check_departures(TimePoint now) {
   return false;
 }
 
+// Whether the user's stream has come to it, as far as this rank can tell.
+bool Executor::has_begun(uint64_t number) {
+  Operation& op = at(number);
+  const bool direct = op.program == nullptr || op.program->is_direct();
+  return direct || op.started().reached(1);
+}
+
+// The first slice of which not all is done, as far as this rank can tell, and the first such step.
+std::string Executor::place_of(uint64_t number) {
+  Operation& op = at(number);
+  if (op.program == nullptr || op.program->is_direct()) return "its cluster's library";
+  if (!has_begun(number)) return "its stream has not come to it";
+  std::optional<plan::Issue> first;
+  const auto look = [&](plan::Issue issue) {
+    const auto order = [](plan::Issue one) { return std::pair(one.slice, one.step); };
+    if (!first || order(issue) < order(*first)) first = issue;
+  };
+  for (Lane& lane : lanes_) {
+    const plan::Issue* entry = lane.channel != nullptr ? entry_at(lane, lane.complete) : nullptr;
+    if (entry != nullptr && lane.complete.operation == number) look(*entry);
+  }
+  for (uint16_t step = 0; step < op.program->steps.size(); ++step) {
+    const uint32_t done = op.done_of(step).word.load(std::memory_order_acquire);
+    if (op.program->steps[step].writes_flag && done < op.n_slices) look({done, step});
+  }
+  if (!first) return "its last steps";
+  const plan::Step& step = op.program->plan.steps[first->step];
+  std::string what = plan::name_of(step.kind);
+  if (step.kind == plan::StepKind::Send) what += format(" to rank %d", step.peer);
+  if (step.kind == plan::StepKind::Recv) what += format(" from rank %d", step.peer);
+  return format("slice %u of %u, step %u (%s)", first->slice + 1, op.n_slices,
+                unsigned{first->step}, what.c_str());
+}
+
+std::string Executor::standing() {
+  const uint64_t oldest = retired_.load(std::memory_order_relaxed);
+  if (oldest == launched_.load(std::memory_order_acquire)) return "";
+  const Call& call = at(oldest).call;
+  return describe(call.signature, call.sequence) + ": " + place_of(oldest);
+}
+
 // `departed`: a rank that has left, or -1.
 void Executor::stall(Code code, const Call& call, const std::string& how, int departed) {
+  const uint64_t oldest = retired_.load(std::memory_order_relaxed);
+  const bool begun = has_begun(oldest);
   std::vector<int> late;
   for (auto& lane : lanes_) {
-    const bool waits = entry_at(lane, lane.complete) != nullptr;
+    const bool waits = begun && entry_at(lane, lane.complete) != nullptr;
     if (waits && (late.empty() || late.back() != lane.peer)) late.push_back(lane.peer);
   }
   Stall stalled;
@@ -371,8 +414,10 @@ void Executor::stall(Code code, const Call& call, const std::string& how, int de
   stalled.call = describe(call.signature, call.sequence);
   stalled.what = stalled.call + " " + how;
   stalled.detail = departed >= 0  ? format("rank %d has left the communicator", departed)
+                   : !begun       ? place_of(oldest)
                    : late.empty() ? "it waits for ranks of its own cluster"
                                   : "it waits for messages to or from rank " + list_of(late);
+  if (begun) stalled.detail += "; it is at " + place_of(oldest);
   const int culprit = departed < 0 && late.size() == 1 ? late[0] : departed;
   fault({Status(code, stalled.what + ": " + stalled.detail), culprit, std::move(stalled)});
 }

@@ -90,6 +90,10 @@ class Executor : public Driven {
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
+  /// The oldest call in flight and where it stands: "all_reduce #3 (10 float32, sum): slice 2 of
+  /// 12, step 4 (recv from rank 1)"; "" when idle. Call where nobody drives, before `abort`.
+  [[nodiscard]] std::string standing();
+
   /// What a trace calls its tracks.
   [[nodiscard]] std::map<uint16_t, std::string> tracks() const;
 
@@ -202,6 +206,8 @@ class Executor : public Driven {
   bool may_have_ended(uint64_t number, TimePoint now);
   bool check_library();
   bool check_departures(TimePoint now);
+  [[nodiscard]] bool has_begun(uint64_t number);
+  [[nodiscard]] std::string place_of(uint64_t number);
   void stall(Code code, const Call& call, const std::string& how, int departed);
   void fault(const Fault& fault);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }

@@ -67,6 +67,9 @@ enum class StepKind : uint8_t {
   Copy,    ///< src -> dst, on this rank
 };
 
+/// "ccl_reduce", "send", …
+[[nodiscard]] const char* name_of(StepKind kind);
+
 /// One piece of a CclReduce or CclBroadcast: `root` and `receiver` are ranks of the cluster. As in
 /// ccl::Shard, reduce writes `recv` at the root alone; broadcast reads `send` there alone and,
 /// where it names a receiver, writes `recv` there alone. The other ranks' value of such a region is

@@ -3,7 +3,6 @@
 #include "plan/plan.h"
 
 namespace hetccl::plan {
-namespace {
 
 const char* name_of(StepKind kind) {
   switch (kind) {
@@ -26,6 +25,8 @@ const char* name_of(StepKind kind) {
   }
   return "?";
 }
+
+namespace {
 
 std::string text_of(Fraction f) {
   return f.num == 0 ? "0" : f.num == f.den ? "1" : format("%u/%u", f.num, f.den);

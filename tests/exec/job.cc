@@ -194,6 +194,12 @@ void JobRank::abort() {
   engine_->notify();
 }
 
+std::string JobRank::standing() {
+  std::string text;
+  engine_->exclusively([&] { text = executor_->standing(); });
+  return text;
+}
+
 bool JobRank::drained() {
   return engine_->wait([&] { return executor_->idle(); },
                        steady_clock().now() + std::chrono::seconds(20));

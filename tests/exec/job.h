@@ -65,6 +65,8 @@ class JobRank {
   /// Waits until nothing is in flight; false after 20 s.
   bool drained();
   [[nodiscard]] bool idle() const { return executor_->idle(); }
+  /// See Executor.
+  std::string standing();
   [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
   /// That a host made so far, beside fake devices.
   [[nodiscard]] uint64_t copies() const { return copies_.load(); }
