@@ -3,8 +3,8 @@
 namespace hetccl::comm {
 namespace {
 
-constexpr size_t kBudget = size_t{192} << 20U;  // of a device
-constexpr size_t kPart = 6;                     // of what is left is a communicator's
+constexpr size_t kBudget = size_t{128} << 20U;  // of a device
+constexpr size_t kPart = 4;                     // of what is left is a communicator's
 constexpr size_t kLeast = size_t{1} << 20U;     // less is of no use
 
 }  // namespace

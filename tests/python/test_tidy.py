@@ -44,6 +44,7 @@ def copy(tmp_path_factory) -> Path:
 
 LONG_FUNCTION = "int f(int x) {\n" + "  x = x + 1;\n" * 60 + "  return x;\n}\n"
 SOWN = {
+    "tests are built": ("tests/comm/a_test.cc", "int a;", "does not build it"),
     "seams are siblings": ("src/device/a.h", '#include "transport/b.h"', "may not use transport"),
     "arrows point one way": ("src/base/a.cc", '#include "net/socket.h"', "may not use net"),
     "only comm names adaptors": (
