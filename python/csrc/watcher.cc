@@ -14,6 +14,9 @@
 namespace hetccl::torch_backend {
 namespace {
 
+/// A thread that finds no job for so long ends: a process may have many groups, most of them idle.
+constexpr std::chrono::seconds kIdle(1);
+
 /// The process's signals are for the user's threads; a fault is the thread's own.
 void leave_signals_to_others() {
   sigset_t blocked;
@@ -79,10 +82,10 @@ void Watcher::run(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   while (state->idle == 0) {
     ++state->idle;
-    state->changed.wait(
-        lock, [&] { return !state->waiting && (state->stopping || !state->jobs.empty()); });
+    state->changed.wait_for(
+        lock, kIdle, [&] { return !state->waiting && (state->stopping || !state->jobs.empty()); });
     --state->idle;
-    if (state->jobs.empty()) return;
+    if (state->jobs.empty() || state->waiting) return;
     Job job = std::move(state->jobs.front());
     state->jobs.pop_front();
     state->waiting = true;

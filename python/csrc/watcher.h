@@ -11,9 +11,9 @@ namespace hetccl::torch_backend {
 /// One thread at a time waits. Before it completes a job, which runs the user's callbacks, it hands
 /// the rest over to another: a callback may itself wait for later work, as PowerSGD's does.
 ///
-/// Threads start when they are needed, and at most one of them stays idle. They outlive the Watcher
-/// until its jobs are done: a job may need the interpreter's lock, which whoever destroys a Watcher
-/// may hold, so nobody joins them. A forked child's jobs are dropped.
+/// Threads start when they are needed; at most one stays idle, for a second. They outlive the
+/// Watcher until its jobs are done: a job may need the interpreter's lock, which whoever destroys a
+/// Watcher may hold, so nobody joins them. A forked child's jobs are dropped.
 class Watcher {
  public:
   struct Job {

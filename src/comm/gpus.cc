@@ -165,6 +165,10 @@ std::vector<Json> Gpus::describe_devices() {
                        {"device", std::string(kVendor) + ":" + std::to_string(i)},
                        {"model", std::string(model.data())},
                        {"vendor", std::string(kVendor)}});
+    const auto opened = gpus_.find(i);
+    if (opened != gpus_.end() && opened->second.device != nullptr) {
+      devices.back().set("pinned_bytes", opened->second.device->pinned_bytes());
+    }
   }
   return devices;
 }

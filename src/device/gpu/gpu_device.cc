@@ -122,6 +122,7 @@ class TableDevice : public GpuDevice {
 
   Status open();
   void make_current() override { context_.make_current(); }
+  [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
     return kDefaultStream | (program_ != nullptr ? kKernels : 0U);

@@ -23,6 +23,8 @@ class GpuDevice : public Device {
  public:
   /// Makes the device the calling thread's, for good: for threads of hetccl's own.
   virtual void make_current() = 0;
+  /// Of the host's memory, that it has taken for itself.
+  [[nodiscard]] virtual size_t pinned_bytes() const = 0;
 };
 
 /// Loads everything that it will ever use, kernels included, so that enqueueing allocates, loads

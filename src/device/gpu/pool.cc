@@ -33,12 +33,13 @@ int Pool::grow(size_t bytes) {
 }
 
 int Pool::reserve(size_t bytes) {
-  size_t known = 0;
-  {
-    std::lock_guard lock(mutex_);
-    known = bytes_;
-  }
+  const size_t known = this->bytes();
   return known < bytes ? grow(bytes - known) : 0;
+}
+
+size_t Pool::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
 }
 
 int Pool::allocate(void** memory, size_t bytes) {

@@ -28,6 +28,8 @@ class Pool {
   /// 0, or the vendor's error where the pool has no room and could not grow. Aligned to 512 bytes.
   int allocate(void** memory, size_t bytes);
   void free(void* memory);
+  /// Of the vendor's, in use or not.
+  [[nodiscard]] size_t bytes() const;
 
  private:
   /// Without the lock: the vendor may wait for work whose end takes the pool.
@@ -35,7 +37,7 @@ class Pool {
 
   const Take take_;
   const Give give_;
-  std::mutex mutex_;                   // guards what follows
+  mutable std::mutex mutex_;           // guards what follows
   std::set<std::byte*> chunks_;        // as the vendor gave them
   size_t bytes_ = 0;                   // of them
   std::map<std::byte*, size_t> free_;  // blocks, no two of one chunk side by side
