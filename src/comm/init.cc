@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/numa.h"
 #include "comm/communicator.h"
 #include "comm/probe.h"
 #include "hetccl/hetccl.h"
@@ -169,6 +170,7 @@ void Communicator::share_cores() {
 // pinning may wait for the device.
 Status Communicator::connect_clusters() {
   size_t kept = 0;
+  const OnNode near(numa_node_of(device_->bus_id()));  // what is shared with it
   for (const int peer : plan::peers(rank(), topology())) {
     const auto wanted = static_cast<size_t>(topology().window(rank(), peer));
     HETCCL_ASSIGN(channels_[peer],

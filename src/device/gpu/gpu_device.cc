@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/numa.h"
 #include "device/gpu/pool.h"
 #include "device/gpu/program.h"
 #include "device/kernels/build.h"
@@ -238,12 +239,18 @@ class TableDevice : public GpuDevice {
   const Api& api_;
   Context context_;
   std::string model_, architecture_, bus_id_;
+  int numa_node_ = -1;
   unsigned max_blocks_ = 1;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
   std::unique_ptr<gpu::Program> program_;
   // Optional, so that they end in the device's context.
   std::optional<gpu::Pool> memory_{std::in_place, api_.allocate, api_.free};
-  std::optional<gpu::Pool> pinned_{std::in_place, api_.allocate_pinned, api_.free_pinned};
+  std::optional<gpu::Pool> pinned_{std::in_place,
+                                   [this](void** memory, size_t bytes) {
+                                     const OnNode near(numa_node_);
+                                     return api_.allocate_pinned(memory, bytes);
+                                   },
+                                   api_.free_pinned};
 };
 
 Status TableDevice::open() {
@@ -268,6 +275,7 @@ Status TableDevice::describe() {
   model_ = text.data();
   HETCCL_TRY(check(api_, api_.device_bus_id(text.data(), size, options_.index), "its bus id"));
   bus_id_ = text.data();
+  numa_node_ = numa_node_of(bus_id_);
   HETCCL_TRY(
       check(api_, api_.device_architecture(&architecture_, options_.index), "its architecture"));
   int multiprocessors = 0;
