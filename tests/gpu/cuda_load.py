@@ -4,6 +4,7 @@ record, many groups."""
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import threading
 import time
@@ -15,10 +16,33 @@ import torch.distributed as dist
 from cuda_ranks import SCALE, Rank, total
 
 LONGEST_PAUSE = 0.01  # seconds
+FEWEST_KERNELS = 5  # that are new, during 10,000 collectives
 
 
-def disturb(where: Rank, stop: threading.Event, longest_pause: float = 0) -> list[threading.Thread]:
-    """Threads that do what makes drivers wait for the device, again and again."""
+def load_new_kernels(where: Rank, stop: threading.Event, loaded: list[str]) -> None:
+    """First launches of kernels, as long as it takes: each is compiled here. `loaded` has names."""
+    os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # torch would write each to a file
+    torch.cuda.set_device(where.device)
+    data = torch.ones(1000, device=where.device)
+    results = []
+    while not stop.wait(0.3):
+        name, added = f"hetccl_{os.getpid()}_{time.monotonic_ns()}", len(results)
+        code = f"template <typename T> T {name}(T x) {{ return x + T({added}); }}"
+        results.append(torch.cuda.jiterator._create_jit_fn(code)(data))
+        loaded.append(name)
+    for added, result in enumerate(results):
+        assert (result == 1 + added).all(), added
+
+
+def disturb(
+    where: Rank,
+    stop: threading.Event,
+    longest_pause: float = 0,
+    loaded: list[str] | None = None,
+) -> list[threading.Thread]:
+    """Threads that do what makes drivers wait for the device, again and again.
+
+    `loaded` takes the names of the new kernels that were launched."""
     calls = [torch.sin, torch.exp, torch.sigmoid, torch.erf, torch.lgamma, torch.log1p, torch.tan]
 
     def allocate() -> None:
@@ -37,6 +61,7 @@ def disturb(where: Rank, stop: threading.Event, longest_pause: float = 0) -> lis
             if stop.wait(0.02):
                 return
             call(torch.ones(1000, dtype=dtype, device=where.device))
+        load_new_kernels(where, stop, [] if loaded is None else loaded)
 
     return [threading.Thread(target=body) for body in (allocate, register, load_kernels)]
 
@@ -62,16 +87,17 @@ def record_graphs(where: Rank, stop: threading.Event) -> list[threading.Thread]:
 
 
 def collectives_under(
-    where: Rank, threads: Callable[[Rank, threading.Event], list[threading.Thread]], times: int
+    where: Rank,
+    threads: Callable[[Rank, threading.Event], list[threading.Thread]],
+    times: int,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Many of all kinds, with random delays, beside such threads; without an allocation here."""
+    """Many of all kinds, with random delays, beside such threads; every element is looked at."""
     shared, own = random.Random(7), random.Random(where.rank)
     n = where.size
-    data, parts, out = (
-        where.full(0, 300_000),
-        where.full(0, 300_000 * n),
-        where.full(0, 300_000 * n),
-    )
+    data, parts, out = (where.full(0, 300_000 * m, dtype=dtype) for m in (1, n, n))
+    differs = where.full(0, 300_000 * n, dtype=torch.bool)
+    ranks = torch.arange(n, device=where.device).to(dtype).view(n, 1)
     wrong = torch.zeros((), dtype=torch.int64, device=where.device)
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -80,27 +106,29 @@ def collectives_under(
     for thread in started:
         thread.start()
     try:
-        for value in range(1, times + 1):
+        for turn in range(times):
+            value = 1 + turn % 60  # all sums are exact in bfloat16
             count = shared.choice((1, 1000, 65_536, 300_000))
             kind, later = shared.randrange(4), shared.random() < 0.5
             one, all_of_it, joined = data[:count], parts[: count * n], out[: count * n]
             one.fill_(value + where.rank)
             all_of_it.fill_(value + where.rank)
-            want: float = n * value + n * (n - 1) // 2
+            rows, want = one.view(1, count), ranks[:1] + (n * value + n * (n - 1) // 2)
             time.sleep(own.choice((0, 0, 0, 0.001)))
             if kind == 0:
-                work, result = dist.all_reduce(one, async_op=later), one
+                work = dist.all_reduce(one, async_op=later)
             elif kind == 1:
-                work, result = dist.reduce_scatter_tensor(one, all_of_it, async_op=later), one
+                work = dist.reduce_scatter_tensor(one, all_of_it, async_op=later)
             elif kind == 2:
                 work = dist.all_gather_into_tensor(joined, one, async_op=later)
-                result, want = joined[(n - 1) * count :], value + n - 1
+                rows, want = joined.view(n, count), ranks + value
             else:
                 work = dist.all_to_all_single(joined, all_of_it, async_op=later)
-                result, want = joined[:count], value
+                rows, want = joined.view(n, count), ranks + value
             if work is not None:
                 work.wait()
-            wrong.add_(result[-1] != want)
+            bad = differs[: rows.numel()].view(rows.shape)
+            wrong.add_(torch.ne(rows, want, out=bad).any())
     finally:
         stop.set()
         for thread in started:
@@ -113,11 +141,21 @@ def collectives_under(
 def disturbed(where: Rank) -> None:
     # A launch takes as long as an allocation here. Then many, disturbed at all moments.
     collectives_under(where, disturb, 200 * SCALE)
-    collectives_under(where, lambda *to: disturb(*to, LONGEST_PAUSE), 10_000 * SCALE)
+    loaded: list[str] = []
+    collectives_under(where, lambda *to: disturb(*to, LONGEST_PAUSE, loaded), 10_000 * SCALE)
+    assert not where.on_gpu or len(loaded) >= FEWEST_KERNELS, loaded
+
+
+def delayed(where: Rank) -> None:
+    collectives_under(where, lambda *_: [], 1000 * SCALE, torch.int32)
+
+
+def briefly_disturbed(where: Rank) -> None:
+    collectives_under(where, lambda *to: disturb(*to, LONGEST_PAUSE), 1000 * SCALE, torch.bfloat16)
 
 
 def beside_graphs(where: Rank) -> None:
-    collectives_under(where, lambda *_: [], 40)  # kernels are loaded before
+    collectives_under(where, lambda *_: [], 200)  # kernels are loaded before
     collectives_under(where, record_graphs, 10_000)
 
 
@@ -135,6 +173,26 @@ def window_bytes() -> int:
         if "/memfd:hetccl" in line
     ]
     return sum(max(0, int(end, 16) - int(begin, 16) - channel) for begin, end in spans)
+
+
+def dropped_and_futures(where: Rank, groups: list[dist.ProcessGroup]) -> None:
+    """In each group an operation whose work nobody keeps, and one that is taken as a future."""
+    dropped = [where.full(where.rank + 1, 100_000) for _ in groups]
+    taken = [where.full(where.rank + 1, 100_000) for _ in groups]
+    futures = []
+    for group, tensor, other in zip(groups, dropped, taken, strict=True):
+        dist.all_reduce(tensor, group=group, async_op=True)
+        work = dist.all_reduce(other, group=group, async_op=True)
+        assert work is not None
+        futures.append(work.get_future())
+    for future, tensor in zip(futures, taken, strict=True):
+        future.wait()
+        assert (tensor == total(where)).all()
+    for group in groups:
+        dist.barrier(group)  # after what was dropped
+    if where.on_gpu:
+        torch.cuda.synchronize()
+    assert all((tensor == total(where)).all() for tensor in dropped)
 
 
 def many_groups(where: Rank) -> None:
@@ -157,7 +215,11 @@ def many_groups(where: Rank) -> None:
         assert work is not None
         work.wait()
         assert (tensor == total(where)).all()
+    dropped_and_futures(where, groups)
+    # One more may wait for all groups' dropped work and futures.
+    assert len(own_threads()) <= len(threads[1]) + 1, (threads[1], own_threads())
 
 
 HOSTILE = [disturbed, beside_graphs]
+SHORTER = [delayed, briefly_disturbed]
 GROUPS = [many_groups]

@@ -9,17 +9,17 @@ tools/gpu-test runs them all. Without a GPU there is none, and that is said loud
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from cuda_load import GROUPS, HOSTILE
-from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total, vanish
+from cuda_exits import leave, leave_missed, leave_spinning
+from cuda_load import GROUPS, HOSTILE, SHORTER
+from cuda_lost import abort, lose, lose_inside, miss
+from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
 COUNTS = (0, 1, 1000, 300_007)
@@ -178,21 +178,21 @@ def late_data(where: Rank) -> None:
 
 def lifetimes(where: Rank) -> None:
     """What a collective uses is not handed out again before it has ended."""
-    size, kept = 4_000_000, []
+    size, kept, poisons = 4_000_000, [], []
     for round in range(6):
         where.pass_time(100)
         source = where.full(where.rank + round, size)
         results = [where.full(-1, size) for _ in range(where.size)]
         work = dist.all_gather(results, source, async_op=True)
         del source
-        poison = [where.full(float("nan"), size) for _ in range(3)]
+        poisons += [where.full(float("nan"), size) for _ in range(3)]
         if round % 2:
             kept.append((work, results, round))
         else:
             del results, work  # nobody waits
-        del poison
+        poisons += [where.full(float("nan"), size) for _ in range(where.size)]
         dist.all_reduce(where.full(1, size), async_op=True)  # nor for this
-        where.full(float("nan"), size)
+        poisons.append(where.full(float("nan"), size))
     for work, results, round in kept:
         work.wait()
         for rank, result in enumerate(results):
@@ -201,6 +201,51 @@ def lifetimes(where: Rank) -> None:
     while not done.is_completed():
         time.sleep(0.001)
     assert done.is_success()
+    if where.on_gpu:
+        torch.cuda.synchronize()
+    for number, poison in enumerate(poisons):
+        assert poison.isnan().all(), f"block {number} was written by a collective that had it"
+
+
+def little_memory(where: Rank) -> None:
+    """The allocator must free its cached blocks and use others again, all the time."""
+    longest = 6_000_000
+    most = longest * (where.size + 4)  # in use at once, in elements
+    if where.on_gpu:  # room for pieces, and for what a dropped work still holds
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        retries = torch.cuda.memory_stats().get("num_alloc_retries", 0)
+        room = torch.cuda.memory_reserved() + 4 * most * 4
+        all_of_it = torch.cuda.get_device_properties(where.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, room / all_of_it))
+    try:
+        for round in range(24):
+            size = longest // 2 + (round * 7919 * 64) % (longest // 2)
+            where.pass_time(20)
+            source = where.full(where.rank + round, size)
+            results = [where.full(-1, size) for _ in range(where.size)]
+            work = dist.all_gather(results, source, async_op=True)
+            del source
+            poison = where.full(float("nan"), size + 4096)
+            if round % 2:
+                work.wait()
+                assert all((part == r + round).all() for r, part in enumerate(results))
+            del results, work
+            if where.on_gpu:  # fits into no block that is cached: each is longer
+                where.full(float("nan"), most * (24 + round) // 48)
+            late = [where.full(float("nan"), size) for _ in range(2)]
+            tensor = where.full(1, 10)
+            dist.all_reduce(tensor)  # after what was dropped
+            assert (tensor == where.size).all()
+            if where.on_gpu:
+                torch.cuda.synchronize()
+            assert all(block.isnan().all() for block in (poison, *late)), round
+            del poison, late, tensor
+        if where.on_gpu:
+            assert torch.cuda.memory_stats()["num_alloc_retries"] > retries, "nothing was freed"
+    finally:
+        if where.on_gpu:
+            torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def futures(where: Rank) -> None:
@@ -335,103 +380,23 @@ def profiled(where: Rank) -> None:
     assert {"hetccl:all_reduce", "hetccl:barrier"} <= names, names
 
 
-def lose(where: Rank) -> None:
-    dist.all_reduce(where.full(1, 4))
-    if where.rank == where.size - 1:
-        time.sleep(1)  # the others have that one
-        vanish()
-    start = time.monotonic()
-    with raises(dist.DistBackendError, f"rank {where.size - 1}"):
-        while True:
-            tensor = where.full(1, 100_000)
-            dist.all_reduce(tensor, async_op=True).wait()
-            tensor.sum().item()  # ends though nothing was reduced
-    assert time.monotonic() - start < 20
-    with raises(dist.DistBackendError):
-        dist.all_reduce(where.full(1, 4))
-
-
-def abort(where: Rank) -> None:
-    dist.all_reduce(where.full(1, 4))
-    if where.rank == 0:
-        time.sleep(1)  # the others have that one
-        work = dist.all_reduce(where.full(1, 100_000), async_op=True)
-        dist.group.WORLD.abort()
-        with raises(dist.DistBackendError, "abort"):
-            work.wait()
-            if where.on_gpu:
-                torch.cuda.synchronize()
-            dist.all_reduce(where.full(1, 4))
-        return
-    with raises(dist.DistBackendError):
-        while True:
-            tensor = where.full(1, 100_000)
-            dist.all_reduce(tensor)
-            tensor.sum().item()
-
-
-def miss(where: Rank) -> None:
-    """A rank that does not come: the operation's deadline ends the others' wait."""
-    dist.all_reduce(where.full(1, 4))
-    backend = dist.group.WORLD._get_backend(where.device)
-    backend._set_default_timeout(timedelta(seconds=2))
-    if where.rank == where.size - 1:
-        time.sleep(8)
-        return
-    with raises(dist.DistBackendError, "timed out"):
-        dist.barrier()
-
-
 COLLECTIVES = [reductions, movements, messages, objects, coalescing]
-ORDER = [late_data, lifetimes, futures, groups, devices, graphs, profiled]
+ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]
 DRIVER_SETTINGS = (
     "CUDA_DEVICE_MAX_CONNECTIONS=1",
     "CUDA_LAUNCH_BLOCKING=1",
     "CUDA_MODULE_LOADING=EAGER",
 )
-LEAVES = """
-import sys, torch, torch.distributed as dist, hetccl
-rank, size, path, device = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-torch.cuda.set_device(device)
-dist.init_process_group("hetccl", init_method=f"file://{path}", rank=rank, world_size=size)
-held = torch.ones(1_000_000, device=device)
-dist.all_reduce(held)
-torch.cuda._sleep(int(1e9))
-work = dist.all_reduce(held, async_op=True)
-dist.all_reduce(held, async_op=True)
-work.get_future().then(lambda done: done.value()[0] + 1)
-work.get_future_result()
-if 0 < rank == size - 1:
-    dist.isend(held, 0)  # which nobody receives
-"""
-
-
-def leave(devices: list[str], labels: str) -> list[str]:
-    """Processes that end as they are, with work under way."""
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [str(len(devices)), f"{folder}/store"]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", LEAVES, str(rank), *arguments, device],
-                env={**os.environ, "HETCCL_CLUSTER": labels[rank : rank + 1]},
-            )
-            for rank, device in enumerate(devices)
-        ]
-        try:
-            codes = [rank.wait(60) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-    return [] if not any(codes) else [f"ended with {codes}"]
 
 
 def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
-    """All collectives, under each of the driver's settings that change when a launch returns."""
+    """All collectives, and many at odd moments, under each of the driver's settings that change
+    when a launch returns."""
     failures: list[str] = []
     for setting in DRIVER_SETTINGS:
         print(f"   {setting}", flush=True)
         env = dict([setting.split("=")])
-        found = run(COLLECTIVES, devices, labels, bind, env=env)
+        found = run(COLLECTIVES + SHORTER, devices, labels, bind, env=env)
         failures += [f"{setting}: {failure}" for failure in found]
     return failures
 
@@ -451,7 +416,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         if name == "two":  # whoever is left is inside NCCL then
             blocking = {"CUDA_LAUNCH_BLOCKING": "1"}
             made[f"{name}-lost-inside"] = lambda: run([lose], devices, lost=lost, env=blocking)
-        if name == "apart":
+        if name in ("two", "shared", "apart", "mixed"):  # and what is left works again
+            made[f"{name}-lost-slice"] = lambda: run([lose_inside], devices, labels, bind, lost)
+        if name in ("shared", "apart"):
             made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
         if len(devices) > 1:
@@ -461,6 +428,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             made[f"{name}-missing"] = lambda: run([miss], devices, labels, bind)
         if "cpu" not in devices:
             made[f"{name}-exit"] = lambda: leave(devices, labels)
+        if name in ("two", "shared", "apart"):
+            made[f"{name}-exit-missed"] = lambda: leave_missed(devices, labels)
+            made[f"{name}-exit-spinning"] = lambda: leave_spinning(devices, labels)
 
     gpus = [f"cuda:{i}" for i in range(count)]
     if count > 0:
@@ -481,6 +451,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
 def main() -> int:
     names = sys.argv[1:]
     if not torch.cuda.is_available():
+        if os.environ.get("HETCCL_TEST_GPU") == "1":
+            print("test_torch_cuda: FAILED: torch sees no GPU, and there is one", file=sys.stderr)
+            return 1
         print("test_torch_cuda: SKIPPED, NO GPU HERE (as torch sees it)", file=sys.stderr)
         return 0
     known = jobs()
