@@ -221,5 +221,4 @@ def many_groups(where: Rank) -> None:
 
 
 HOSTILE = [disturbed, beside_graphs]
-SHORTER = [delayed, briefly_disturbed]
 GROUPS = [many_groups]

@@ -17,7 +17,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
-from cuda_load import GROUPS, HOSTILE, SHORTER
+from cuda_load import GROUPS, HOSTILE, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
@@ -396,7 +396,9 @@ def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
     for setting in DRIVER_SETTINGS:
         print(f"   {setting}", flush=True)
         env = dict([setting.split("=")])
-        found = run(COLLECTIVES + SHORTER, devices, labels, bind, env=env)
+        # Other threads' launches would block, too, with the interpreter's lock held.
+        shorter = [delayed] if "CUDA_LAUNCH_BLOCKING" in env else [delayed, briefly_disturbed]
+        found = run(COLLECTIVES + shorter, devices, labels, bind, env=env)
         failures += [f"{setting}: {failure}" for failure in found]
     return failures
 
