@@ -106,6 +106,7 @@ bool Mark::reached() const noexcept {
     const ApartFromGraphs apart;
     return event_->query();
   } catch (const std::exception&) {
+    failed_.store(true, std::memory_order_release);
     return true;
   }
 }
@@ -116,6 +117,10 @@ void Mark::block(const c10::Stream& stream) const {
 
 bool all_reached(const Marks& marks) {
   return std::all_of(marks.begin(), marks.end(), [](const auto& mark) { return mark->reached(); });
+}
+
+bool any_failed(const Marks& marks) {
+  return std::any_of(marks.begin(), marks.end(), [](const auto& mark) { return mark->failed(); });
 }
 
 DeviceStreams::DeviceStreams(c10::Device device) : device_(device), impl_(device.type()) {}

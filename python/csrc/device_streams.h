@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -28,7 +29,7 @@ namespace hetccl::torch_backend {
 /// passed first; no limit when it is negative.
 [[nodiscard]] bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds timeout);
 
-/// A point on a stream. Immutable; may be used and freed by any thread.
+/// A point on a stream. May be used and freed by any thread.
 class Mark {
  public:
   explicit Mark(const c10::Stream& stream);
@@ -38,6 +39,8 @@ class Mark {
 
   /// True also when the device has failed: nothing will change any more.
   [[nodiscard]] bool reached() const noexcept;
+  /// `reached` has met a failed device: what the stream was given is not known to be done.
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   /// `stream` waits for it; the host does not.
   void block(const c10::Stream& stream) const;
 
@@ -45,10 +48,12 @@ class Mark {
   std::unique_ptr<c10::Event> event_;
   const c10::Device device_;
   const pid_t owner_;
+  mutable std::atomic<bool> failed_{false};
 };
 using Marks = std::vector<std::shared_ptr<const Mark>>;
 
 [[nodiscard]] bool all_reached(const Marks& marks);
+[[nodiscard]] bool any_failed(const Marks& marks);
 
 /// The streams of one communicator: those it has for itself, and the caller's. Thread-safe.
 class DeviceStreams {

@@ -106,6 +106,13 @@ std::function<void()> DeviceWork::until_reached() const {
   };
 }
 
+std::optional<Failure> DeviceWork::failure() const {
+  if (const auto failure = communicator_->failure()) return failure;
+  if (!any_failed(marks_)) return std::nullopt;
+  return Failure{hetcclSystemError,
+                 "the GPU has failed, and results are worthless; restart this process"};
+}
+
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   blockCurrentStream();
   const bool limited = timeout > kNoTimeout;
@@ -118,7 +125,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   check();
   if (settled()) return true;
   // What has failed by now is said here; what fails later, by the next call.
-  if (const auto failure = communicator_->failure()) std::rethrow_exception(error_of(*failure));
+  if (const auto failed = failure()) std::rethrow_exception(error_of(*failed));
   let_go();
   return true;
 }

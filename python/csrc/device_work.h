@@ -28,6 +28,7 @@ class DeviceWork final : public HetcclWork {
  private:
   [[nodiscard]] bool reached() const override;
   [[nodiscard]] std::function<void()> until_reached() const override;
+  [[nodiscard]] std::optional<Failure> failure() const override;
   void enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream);
   void mark(const c10::Stream& stream);
   /// Their memory is not given to others before `stream` has come to this point.

@@ -39,7 +39,12 @@ void HetcclWork::leave_behind() {
   if (!launched_ || settled() || !held_.load(std::memory_order_acquire)) return;
   auto rest = std::make_shared<Operation>(std::move(operation_));
   const auto copy = [rest, communicator = communicator_] {
-    if (!communicator->failure()) run_copies(*rest);
+    if (communicator->failure()) return;
+    try {
+      run_copies(*rest);
+    } catch (const std::exception&) {
+      // Nobody is left to be told that the device has failed.
+    }
   };
   watcher_->add({until_reached(), copy});
 }
@@ -89,10 +94,10 @@ void HetcclWork::settle() {
   {
     const std::lock_guard lock(settle_mutex_);
     if (settled_.load(std::memory_order_relaxed)) return;
-    if (const auto failure = communicator_->failure()) {
-      error_ = error_of(*failure);
-      outcome_ = failure->result == hetcclTimeout ? c10d::WorkResult::TIMEOUT
-                                                  : c10d::WorkResult::COMM_ERROR;
+    if (const auto failed = failure()) {
+      error_ = error_of(*failed);
+      outcome_ = failed->result == hetcclTimeout ? c10d::WorkResult::TIMEOUT
+                                                 : c10d::WorkResult::COMM_ERROR;
     } else {
       settle_contents();
     }

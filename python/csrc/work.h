@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -70,6 +71,8 @@ class HetcclWork : public c10d::Work {
   [[nodiscard]] virtual bool reached() const = 0;
   /// Blocks until that.
   [[nodiscard]] virtual std::function<void()> until_reached() const = 0;
+  /// Why it has failed, once it is `reached`.
+  [[nodiscard]] virtual std::optional<Failure> failure() const { return communicator_->failure(); }
   [[nodiscard]] bool settled() const { return settled_.load(std::memory_order_acquire); }
   /// Copies results to where they belong and records success or failure; it is `reached`.
   void settle();
