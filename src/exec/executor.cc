@@ -380,7 +380,8 @@ std::string Executor::place_of(uint64_t number) {
     const plan::Issue* entry = lane.channel != nullptr ? entry_at(lane, lane.complete) : nullptr;
     if (entry != nullptr && lane.complete.operation == number) look(*entry);
   }
-  for (uint16_t step = 0; step < op.program->steps.size(); ++step) {
+  for (size_t s = 0; s < op.program->steps.size(); ++s) {
+    const auto step = static_cast<uint16_t>(s);
     const uint32_t done = op.done_of(step).word.load(std::memory_order_acquire);
     if (op.program->steps[step].writes_flag && done < op.n_slices) look({done, step});
   }
