@@ -10,7 +10,7 @@ namespace hetccl::comm {
 
 TEST_CASE("communicators share a device's budget: many have something, and it comes back") {
   const auto device = std::move(fake::FakeDevice::create()).value();
-  const size_t budget = size_t{128} << 20U;
+  const size_t budget = size_t{96} << 20U;
   WindowBudget windows;
   {
     std::vector<WindowBudget::Share> shares;
@@ -19,21 +19,21 @@ TEST_CASE("communicators share a device's budget: many have something, and it co
       shares.push_back(windows.take(*device));
       const size_t bytes = shares.back().bytes();
       CHECK((i == 0 || bytes <= shares[shares.size() - 2].bytes()));
-      CHECK((i > 10 || bytes > 0));
+      CHECK((i > 7 || bytes > 0));
       all += bytes;
     }
-    CHECK(shares[0].bytes() == budget / 4);
+    CHECK(shares[0].bytes() == budget / 3);
     CHECK(all <= budget);
     CHECK(shares.back().bytes() == 0);
     // Another's device has its own.
     const auto other = std::move(fake::FakeDevice::create()).value();
-    CHECK(windows.take(*other).bytes() == budget / 4);
+    CHECK(windows.take(*other).bytes() == budget / 3);
   }
   auto first = windows.take(*device);
-  CHECK(first.bytes() == budget / 4);
+  CHECK(first.bytes() == budget / 3);
   first.keep(0);
   first.keep(100);
-  CHECK(windows.take(*device).bytes() == budget / 4);
+  CHECK(windows.take(*device).bytes() == budget / 3);
 }
 
 }  // namespace hetccl::comm

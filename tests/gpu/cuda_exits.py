@@ -21,6 +21,7 @@ torch.cuda.set_device(device)
 dist.init_process_group("hetccl", init_method=f"file://{path}", rank=rank, world_size=size)
 held = torch.ones(1_000_000, device=device)
 dist.all_reduce(held)
+dist.all_reduce(held, async_op=True).wait()  # streams are made, which waits for the device
 torch.cuda.synchronize()
 """
 LEAVES = """

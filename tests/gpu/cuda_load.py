@@ -183,8 +183,8 @@ def pinned_bytes() -> int:
 
 def dropped_and_futures(where: Rank, groups: list[dist.ProcessGroup]) -> None:
     """In each group an operation whose work nobody keeps, and one that is taken as a future."""
-    dropped = [where.full(where.rank + 1, 100_000) for _ in groups]
-    taken = [where.full(where.rank + 1, 100_000) for _ in groups]
+    dropped = [where.full(where.rank + 1, 10_000) for _ in groups]
+    taken = [where.full(where.rank + 1, 10_000) for _ in groups]
     futures = []
     for group, tensor, other in zip(groups, dropped, taken, strict=True):
         dist.all_reduce(tensor, group=group, async_op=True)
@@ -202,7 +202,7 @@ def dropped_and_futures(where: Rank, groups: list[dist.ProcessGroup]) -> None:
 
 
 def many_groups(where: Rank) -> None:
-    """They need no more threads than two, and at most 256 MiB of pinned memory."""
+    """They need no more threads than two (but for NCCL's), and at most 256 MiB pinned."""
     groups, threads = [], []
     for _ in range(64):
         groups.append(dist.new_group())

@@ -120,7 +120,7 @@ Status Handle::check(int outcome, const char* call) {
 NcclCommunicator::~NcclCommunicator() {
   const bool by_force = handle_->ending() || !async_error().ok();
   auto ended = std::make_shared<std::atomic<bool>>(false);
-  start_thread("hetccl-nccl", [handle = handle_, by_force, ended] {
+  start_thread("nccl", [handle = handle_, by_force, ended] {
     handle->end(by_force);
     ended->store(true, std::memory_order_release);
   }).detach();
@@ -132,7 +132,7 @@ NcclCommunicator::~NcclCommunicator() {
 void NcclCommunicator::abort() {
   if (handle_->ending()) return;
   handle_->announce_end();
-  start_thread("hetccl-nccl", [handle = handle_] { handle->end(true); }).detach();
+  start_thread("nccl", [handle = handle_] { handle->end(true); }).detach();
 }
 
 Status NcclCommunicator::async_error() const {

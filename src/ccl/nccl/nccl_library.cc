@@ -82,7 +82,8 @@ class NcclLibrary : public Library {
     if (rank < 0 || rank >= n_ranks)
       return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", rank, n_ranks);
     auto attempt = std::make_shared<Attempt>();
-    start_thread("hetccl-nccl", [attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
+    // NCCL's own threads, of which each communicator has some, take their name from this one.
+    start_thread("nccl", [attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
       attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
     }).detach();
     return attempt->wait(limit);
