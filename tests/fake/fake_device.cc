@@ -1,5 +1,7 @@
 #include "fake/fake_device.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "device/host/stream_tasks.h"
@@ -127,25 +130,41 @@ class FakeDeviceImpl : public FakeDevice {
   [[nodiscard]] std::string model() const override { return "asynchronous fake device"; }
   [[nodiscard]] std::string architecture() const override { return "fake"; }
 
-  Result<void*> allocate(size_t bytes) override { return memory_.allocate(bytes); }
-  void free(void* memory) override { memory_.free(memory); }
+  Result<void*> allocate(size_t bytes) override {
+    note(Makes::Yes);
+    return memory_.allocate(bytes);
+  }
+  void free(void* memory) override {
+    note(Makes::Yes);
+    memory_.free(memory);
+  }
   Result<void*> allocate_pinned(size_t bytes) override {
+    note(Makes::Yes);
     const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
     return std::memset(std::aligned_alloc(64, rounded), 0, rounded);
   }
-  void free_pinned(void* memory) override { std::free(memory); }
-  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }
-  void unpin(void* /*memory*/) override {}
+  void free_pinned(void* memory) override {
+    note(Makes::Yes);
+    std::free(memory);
+  }
+  Status pin(void* /*memory*/, size_t /*bytes*/) override {
+    note(Makes::Yes);
+    return {};
+  }
+  void unpin(void* /*memory*/) override { note(Makes::Yes); }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
+    note(Makes::Yes);
     if (queue_ == nullptr) return make_stream();
     return std::unique_ptr<Stream>(std::make_unique<SharedStream>(queue_->native()));
   }
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
+    note(Makes::No);
     if (!native) return error(Code::InvalidArgument, "a null stream is no stream of this device");
     return std::unique_ptr<Stream>(std::make_unique<WrappedStream>(native));
   }
   Result<std::unique_ptr<Event>> create_event() override {
+    note(Makes::Yes);
     return std::unique_ptr<Event>(std::make_unique<HostEvent>());
   }
 
@@ -190,6 +209,8 @@ class FakeDeviceImpl : public FakeDevice {
     if (bytes > 0) std::memcpy(host, memory_.alias(device_memory), bytes);
   }
 
+  [[nodiscard]] FakeCalls calls() const override { return {makes_.load(), by_hetccl_.load()}; }
+
   bool synchronize(Duration deadline) override {
     const TimePoint end = hetccl::steady_clock().now() + deadline;
     for (;;) {
@@ -213,8 +234,17 @@ class FakeDeviceImpl : public FakeDevice {
     }
     return std::make_unique<FakeStream>(memory_, streams_, seed, options_.max_delay_us);
   }
+  enum class Makes : bool { No, Yes };
+  void note(Makes makes) {
+    if (makes == Makes::Yes) makes_.fetch_add(1);
+    char name[16] = {};
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    const std::string_view thread(name);
+    if (thread.starts_with("hetccl-") && thread != "hetccl-settler") by_hetccl_.fetch_add(1);
+  }
   // The stream's queue, after a task that lets a random time pass.
   TaskQueue& delayed(Stream& stream) {
+    note(Makes::No);
     auto& queue = *static_cast<TaskQueue*>(stream.native());
     if (options_.max_delay_us == 0) return queue;
     std::lock_guard lock(mutex_);
@@ -229,6 +259,7 @@ class FakeDeviceImpl : public FakeDevice {
   }
 
   std::atomic<bool> capturing_{false};
+  std::atomic<uint64_t> makes_{0}, by_hetccl_{0};
   const FakeOptions options_;
   DeviceMemory memory_;
   StreamSet streams_;

@@ -20,6 +20,12 @@ struct FakeOptions {
   size_t memory_bytes = size_t{256} << 20;
 };
 
+/// Calls of a device so far that steady state has none of.
+struct FakeCalls {
+  uint64_t makes = 0;      ///< of memory, streams and events: those that make, free, pin or unpin
+  uint64_t by_hetccl = 0;  ///< any, from hetccl's own threads, but the one that may wait in drivers
+};
+
 /// Vendor "fake". Native streams are `TaskQueue*` polled by the stream's own thread; ccl/host runs
 /// on them. Allocations are filled with 0xA5. A stream that is destroyed finishes its work first,
 /// and ends the process when that takes longer than ten seconds.
@@ -32,6 +38,7 @@ class FakeDevice : public device::Device {
   virtual void download(void* host, const void* device_memory, size_t bytes) = 0;
   /// Whether all streams say that they record a graph; what is enqueued runs all the same.
   virtual void set_capturing(bool capturing) = 0;
+  [[nodiscard]] virtual FakeCalls calls() const = 0;
   /// Waits until all streams are empty; false at the deadline.
   [[nodiscard]] virtual bool synchronize(Duration deadline) = 0;
 };
