@@ -32,7 +32,7 @@ class FakeNccl {
     return std::exchange(calls_, {});
   }
 
-  std::shared_ptr<const ccl::nccl::Api> api() {
+  std::shared_ptr<ccl::nccl::Api> api() {
     auto api = std::make_shared<ccl::nccl::Api>();
     api->name = "nccl";
     api->version = "2.28.0";

@@ -5,7 +5,7 @@ namespace {
 
 void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.error_text, "ncclGetErrorString");
-  symbols.find(api.last_error, "ncclGetLastError");
+  symbols.optional(api.last_error, "ncclGetLastError");
   symbols.find(api.unique_id, "ncclGetUniqueId");
   symbols.find(api.init, "ncclCommInitRank");
   symbols.find(api.destroy, "ncclCommDestroy");
@@ -20,8 +20,9 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.all_gather, "ncclAllGather");
   symbols.find(api.send, "ncclSend");
   symbols.find(api.recv, "ncclRecv");
-  symbols.find(api.create_premul_sum, "ncclRedOpCreatePreMulSum");
-  symbols.find(api.destroy_op, "ncclRedOpDestroy");
+  symbols.optional(api.create_premul_sum, "ncclRedOpCreatePreMulSum");
+  symbols.optional(api.destroy_op, "ncclRedOpDestroy");
+  if (!api.destroy_op) api.create_premul_sum = nullptr;
 }
 
 std::string text_of(int version) {

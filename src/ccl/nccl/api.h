@@ -1,5 +1,6 @@
 // NCCL's C ABI as a table. RCCL has the same calls and values under another soname. Every call
-// exists since NCCL 2.18, and none takes a structure that has grown since.
+// exists since NCCL 2.18, and none takes a structure that has grown since; what another library may
+// do without is null where it is missing.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@ struct Api {
   int version_code = 0;
   std::string path;  ///< of the library
   std::function<const char*(int)> error_text;
-  std::function<const char*(void* comm)> last_error;  ///< in words; null: of the thread
+  std::function<const char*(void* comm)> last_error;  ///< in words, or null; null: of the thread
 
   std::function<int(UniqueId*)> unique_id;
   std::function<int(void** comm, int n_ranks, UniqueId id, int rank)> init;
@@ -48,11 +49,17 @@ struct Api {
   std::function<int(const void*, void*, size_t, int type, void* comm, void* stream)> all_gather;
   std::function<int(const void*, size_t, int type, int peer, void* comm, void* stream)> send;
   std::function<int(void*, size_t, int type, int peer, void* comm, void* stream)> recv;
+  /// Both or none: without them no pre-multiplied sums.
   std::function<int(int* op, void* scalar, int type, int residence, void* comm)> create_premul_sum;
   std::function<int(int op, void* comm)> destroy_op;
 
   std::vector<DynLib> libraries;  ///< keep the calls valid
 };
+
+/// Whether a library with these calls has the operator.
+inline bool has_operator(const Api& api, RedOp op) {
+  return op != RedOp::PreMulSum || api.create_premul_sum;
+}
 
 /// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.
 /// Unsupported says what is missing, or that it is too old.

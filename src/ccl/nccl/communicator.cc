@@ -41,7 +41,7 @@ Status explain(const Api& api, int outcome, const char* call, void* comm) {
   const Code code = outcome == kRemoteError    ? Code::RemoteError
                     : outcome == kInvalidUsage ? Code::InvalidUsage
                                                : Code::SystemError;
-  const char* words = api.last_error(comm);
+  const char* words = api.last_error ? api.last_error(comm) : nullptr;
   return error(code, "%s %s: %s: %s%s%s", api.name.c_str(), api.version.c_str(), call,
                api.error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
                words != nullptr ? words : "");
@@ -166,6 +166,12 @@ Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&&
   if (!has_type(api().version_code, type)) {
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
+  }
+  if (!has(how.op)) {
+    return error(Code::Unsupported,
+                 "%s has no pre-multiplied sums: it lacks ncclRedOpCreatePreMulSum or "
+                 "ncclRedOpDestroy",
+                 api().path.c_str());
   }
   if (how.op != RedOp::PreMulSum) return body(static_cast<int>(how.op));
   int op = 0;

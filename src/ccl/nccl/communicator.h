@@ -76,6 +76,7 @@ class NcclCommunicator : public Communicator {
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   /// At most once: memory that goes with the communicator.
   void adopt(void* memory) { handle_->adopt(memory); }
+  [[nodiscard]] bool has(RedOp op) const { return has_operator(api(), op); }
 
  private:
   // Where NCCL's calls go.

@@ -68,7 +68,8 @@ class NcclLibrary : public Library {
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return is_valid(type) && is_valid(op) && has_type(api_->version_code, type);
+    return is_valid(type) && is_valid(op) && has_type(api_->version_code, type) &&
+           has_operator(*api_, op);
   }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {

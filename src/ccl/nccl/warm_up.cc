@@ -62,6 +62,7 @@ Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t 
   std::byte* results = memory_ + half_;
   const size_t whole = count * static_cast<size_t>(n_ranks);
   for (const RedOp op : {RedOp::Sum, RedOp::Avg, RedOp::PreMulSum}) {
+    if (!communicator.has(op)) continue;
     HETCCL_TRY(communicator.all_reduce(memory_, results, whole, kType, {op}, stream_));
   }
   std::vector<Shard> shards;

@@ -1,0 +1,69 @@
+// What is found in a library that calls itself NCCL.
+#include "ccl/nccl/api.h"
+
+#include <doctest/doctest.h>
+
+#include "fake/fake_nccl.h"
+
+namespace hetccl::ccl {
+namespace {
+
+using nccl::load_nccl;
+
+std::string fake_library(const std::string& name) {
+  return HETCCL_FAKE_NCCL_FOLDER "/libfake_nccl_" + name + ".so";
+}
+
+TEST_CASE("a library that is absent, and one that is no NCCL") {
+  CHECK(load_nccl("/nonexistent/libnccl.so.2").status().code() == Code::Unsupported);
+  const Status status = load_nccl("libc.so.6").status();
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message().find("ncclAllReduce") != std::string::npos);
+}
+
+TEST_CASE("the oldest NCCL is enough, an older one is refused with both versions") {
+  auto oldest = load_nccl(fake_library("oldest"));
+  REQUIRE_MESSAGE(oldest.ok(), oldest.status().message());
+  CHECK((*oldest)->version == "2.18.0");
+  CHECK((*oldest)->path == fake_library("oldest"));
+  CHECK(nccl::has_operator(**oldest, RedOp::PreMulSum));
+  const Status old = load_nccl(fake_library("old")).status();
+  CHECK(old.code() == Code::Unsupported);
+  CHECK(old.message() == fake_library("old") + " is NCCL 2.17.1; hetccl needs 2.18.0 or newer");
+}
+
+TEST_CASE("a library that lacks a call which everything needs is refused by the call's name") {
+  const Status status = load_nccl(fake_library("without_recv")).status();
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message() ==
+        fake_library("without_recv") + " lacks ncclRecv: it is no NCCL, or too old");
+}
+
+TEST_CASE("a library that lacks an operator's calls does all but that operator") {
+  auto loaded = load_nccl(fake_library("without_optional"));
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().message());
+  fake::FakeNccl nccl;
+  const auto api = nccl.api();
+  api->path = (*loaded)->path;
+  api->last_error = (*loaded)->last_error;
+  api->create_premul_sum = (*loaded)->create_premul_sum;
+  api->destroy_op = (*loaded)->destroy_op;
+  const auto library = make_nccl_library(api, std::make_shared<fake::FakeWorkspace>());
+  CHECK(library->supports(DataType::Float32, RedOp::Avg));
+  CHECK_FALSE(library->supports(DataType::Float32, RedOp::PreMulSum));
+  auto made = library->init(library->unique_id(2).value(), 2, 0, nullptr, 5000);
+  REQUIRE_MESSAGE(made.ok(), made.status().message());
+  float word = 0;
+  const auto all_reduce = [&](RedOp op) {
+    return (*made)->all_reduce(&word, &word, 1, DataType::Float32, {op}, nullptr);
+  };
+  CHECK(all_reduce(RedOp::Sum).ok());
+  const Status status = all_reduce(RedOp::PreMulSum);
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message().find("it lacks ncclRedOpCreatePreMulSum") != std::string::npos);
+  nccl.async_outcome = nccl::kRemoteError;
+  CHECK((*made)->async_error().message().ends_with("a collective: an error"));
+}
+
+}  // namespace
+}  // namespace hetccl::ccl
