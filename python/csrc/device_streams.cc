@@ -78,33 +78,50 @@ bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds tim
   return true;
 }
 
-Mark::Mark(const c10::Stream& stream)
-    : event_(std::make_unique<c10::Event>(stream.device_type())),
-      device_(stream.device()),
-      owner_(getpid()) {
-  event_->record(stream);
-}
+Events::Events(c10::Device device) : device_(device), owner_(getpid()) {}
 
-Mark::~Mark() {
-  if (getpid() != owner_) {
-    std::ignore = event_.release();  // a forked child cannot use the device
+Events::~Events() {
+  if (getpid() != owner_) {  // a forked child cannot use the device
+    std::ignore = new std::vector<c10::Event>(std::move(idle_));
     return;
   }
   try {
-    // Or freeing it would create a context on whatever device this thread stands on.
+    // Or freeing one would create a context on whatever device this thread stands on.
     const c10::DeviceGuard guard(device_);
     const ApartFromGraphs apart;
-    event_.reset();
+    idle_.clear();
   } catch (const std::exception&) {
-    event_.reset();
+    idle_.clear();
   }
+}
+
+c10::Event Events::take() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return c10::Event(device_.type());
+  c10::Event event = std::move(idle_.back());
+  idle_.pop_back();
+  return event;
+}
+
+void Events::give_back(c10::Event event) noexcept {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(event));
+}
+
+Mark::Mark(std::shared_ptr<Events> events, const c10::Stream& stream)
+    : events_(std::move(events)), event_(events_->take()), owner_(getpid()) {
+  event_.record(stream);
+}
+
+Mark::~Mark() {
+  events_->give_back(std::move(event_));
 }
 
 bool Mark::reached() const noexcept {
   if (getpid() != owner_) return true;
   try {
     const ApartFromGraphs apart;
-    return event_->query();
+    return event_.query();
   } catch (const std::exception&) {
     failed_.store(true, std::memory_order_release);
     return true;
@@ -112,7 +129,7 @@ bool Mark::reached() const noexcept {
 }
 
 void Mark::block(const c10::Stream& stream) const {
-  event_->block(stream);
+  event_.block(stream);
 }
 
 bool all_reached(const Marks& marks) {
@@ -123,13 +140,18 @@ bool any_failed(const Marks& marks) {
   return std::any_of(marks.begin(), marks.end(), [](const auto& mark) { return mark->failed(); });
 }
 
-DeviceStreams::DeviceStreams(c10::Device device) : device_(device), impl_(device.type()) {}
+DeviceStreams::DeviceStreams(c10::Device device)
+    : device_(device), impl_(device.type()), events_(std::make_shared<Events>(device)) {}
 
 c10::Stream DeviceStreams::of(const Route& route) {
   const std::lock_guard lock(mutex_);
   const auto known = streams_.find(route);
   if (known != streams_.end()) return known->second;
   return streams_.emplace(route, another()).first->second;
+}
+
+std::shared_ptr<const Mark> DeviceStreams::mark(const c10::Stream& stream) {
+  return std::make_shared<const Mark>(events_, stream);
 }
 
 void DeviceStreams::note(const c10::Stream& stream, std::shared_ptr<const Mark> mark) {

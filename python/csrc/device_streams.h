@@ -29,10 +29,30 @@ namespace hetccl::torch_backend {
 /// passed first; no limit when it is negative.
 [[nodiscard]] bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds timeout);
 
+/// Events of one GPU, which are used again: making and freeing one is work for the driver.
+/// Thread-safe.
+class Events {
+ public:
+  explicit Events(c10::Device device);
+  ~Events();
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  /// One that was given back, else a new one.
+  [[nodiscard]] c10::Event take();
+  void give_back(c10::Event event) noexcept;
+
+ private:
+  const c10::Device device_;
+  const pid_t owner_;
+  std::mutex mutex_;
+  std::vector<c10::Event> idle_;
+};
+
 /// A point on a stream. May be used and freed by any thread.
 class Mark {
  public:
-  explicit Mark(const c10::Stream& stream);
+  Mark(std::shared_ptr<Events> events, const c10::Stream& stream);
   ~Mark();
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
@@ -45,8 +65,8 @@ class Mark {
   void block(const c10::Stream& stream) const;
 
  private:
-  std::unique_ptr<c10::Event> event_;
-  const c10::Device device_;
+  const std::shared_ptr<Events> events_;
+  c10::Event event_;
   const pid_t owner_;
   mutable std::atomic<bool> failed_{false};
 };
@@ -67,6 +87,8 @@ class DeviceStreams {
   [[nodiscard]] c10::Stream another() const { return impl_.getStreamFromGlobalPool(device_); }
   /// The one of a route.
   [[nodiscard]] c10::Stream of(const Route& route);
+  /// Where `stream` is now; on its device.
+  [[nodiscard]] std::shared_ptr<const Mark> mark(const c10::Stream& stream);
   /// Remembers where `stream` has got to.
   void note(const c10::Stream& stream, std::shared_ptr<const Mark> mark);
   /// Waits until all that was noted is reached. False when `timeout` has passed first.
@@ -75,6 +97,7 @@ class DeviceStreams {
  private:
   const c10::Device device_;
   const c10::impl::VirtualGuardImpl impl_;
+  const std::shared_ptr<Events> events_;
   std::mutex mutex_;
   std::map<Route, c10::Stream> streams_;
   std::map<c10::StreamId, std::shared_ptr<const Mark>> last_;

@@ -42,7 +42,7 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     captured_ = communicator_->is_capturing(current.native_handle());
     TORCH_CHECK_VALUE(!captured_ || operation_.host_copies.empty(), describe(),
                       ": a tensor of host memory cannot be part of a CUDA graph");
-    if (stream != current) Mark(current).block(stream);
+    if (stream != current) streams_->mark(current)->block(stream);
     enqueue(timeout, stream);
     // The caller's stream orders what it does next with these tensors. Those of a graph are held by
     // whoever allocates for it: nobody waits for what has run.
@@ -64,7 +64,7 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
     }
     if (launched_) mark(stream);
     // A graph ends with all streams joined that it has taken up.
-    if (captured_) Mark(stream).block(streams_->current());
+    if (captured_) streams_->mark(stream)->block(streams_->current());
     const std::exception_ptr error = error_of(*failure);
     finish(error);
     std::rethrow_exception(error);
@@ -90,7 +90,7 @@ void DeviceWork::keep_for(const c10::Stream& stream) const {
 }
 
 void DeviceWork::mark(const c10::Stream& stream) {
-  marks_.push_back(std::make_shared<const Mark>(stream));
+  marks_.push_back(streams_->mark(stream));
   if (!captured_) streams_->note(stream, marks_.back());
 }
 
