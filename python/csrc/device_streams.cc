@@ -9,6 +9,8 @@
 #include <thread>
 #include <tuple>
 
+#include "process_end.h"
+
 namespace hetccl::torch_backend {
 namespace {
 
@@ -17,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kShortestSleep(20);
 constexpr std::chrono::microseconds kLongestSleep(1000);
+constexpr std::chrono::milliseconds kForever{-1};
 
 /// Says that what this thread asks of the device has nothing to do with the graph that another one
 /// may be recording, which the driver would break otherwise.
@@ -140,8 +143,27 @@ bool any_failed(const Marks& marks) {
   return std::any_of(marks.begin(), marks.end(), [](const auto& mark) { return mark->failed(); });
 }
 
+void await_in_background(const Marks& marks, c10::Device device) {
+  try {
+    const BeforeProcessEnd alive;
+    // Or asking would create a context on whatever device this thread stands on. It stays there:
+    // a guard's end, which cannot fail, may come after the driver's.
+    c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
+  } catch (const std::exception&) {
+    // The device has failed, which the marks will say.
+  }
+  std::ignore = poll_until(
+      [&] {
+        const BeforeProcessEnd alive;
+        return all_reached(marks);
+      },
+      kForever);
+}
+
 DeviceStreams::DeviceStreams(c10::Device device)
-    : device_(device), impl_(device.type()), events_(std::make_shared<Events>(device)) {}
+    : device_(device), impl_(device.type()), events_(std::make_shared<Events>(device)) {
+  prepare_for_process_end();
+}
 
 c10::Stream DeviceStreams::of(const Route& route) {
   const std::lock_guard lock(mutex_);

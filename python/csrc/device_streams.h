@@ -74,6 +74,9 @@ using Marks = std::vector<std::shared_ptr<const Mark>>;
 
 [[nodiscard]] bool all_reached(const Marks& marks);
 [[nodiscard]] bool any_failed(const Marks& marks);
+/// Returns when all are reached, never once the process ends. For threads that nobody joins, which
+/// stand on `device` afterwards.
+void await_in_background(const Marks& marks, c10::Device device);
 
 /// The streams of one communicator: those it has for itself, and the caller's. Thread-safe.
 class DeviceStreams {

@@ -6,8 +6,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
-#include <tuple>
-
 namespace hetccl::torch_backend {
 namespace {
 
@@ -100,10 +98,7 @@ bool DeviceWork::reached() const {
 
 std::function<void()> DeviceWork::until_reached() const {
   if (captured_) return [] {};
-  return [marks = marks_, device = streams_->device()] {
-    const c10::DeviceGuard guard(device);
-    std::ignore = poll_until([&] { return all_reached(marks); }, kForever);
-  };
+  return [marks = marks_, device = streams_->device()] { await_in_background(marks, device); };
 }
 
 std::optional<Failure> DeviceWork::failure() const {

@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "process_end.h"
+
 namespace hetccl::torch_backend {
 namespace {
 
@@ -100,8 +102,11 @@ void Watcher::run(const std::shared_ptr<State>& state) {
       // No further thread is to be had: this one goes on when it has completed its job.
     }
     lock.unlock();
-    job.complete();
-    job = {};  // frees what it holds outside the lock: a destructor may call add
+    {
+      const BeforeProcessEnd alive;
+      job.complete();
+      job = {};  // frees what it holds outside the lock: a destructor may call add
+    }
     lock.lock();
     --state->completing;
     state->changed.notify_all();

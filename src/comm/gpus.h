@@ -21,7 +21,12 @@ namespace hetccl::comm {
 /// Thread-safe. Outlives what it hands out.
 class Gpus {
  public:
-  Gpus(const Config& config, const Log& log) : config_(config), log_(log) {}
+  /// `runtime` replaces the one that would be found (the tests' that counts calls).
+  Gpus(const Config& config, const Log& log,
+       std::shared_ptr<const device::gpu::Api> runtime = nullptr)
+      : config_(config), log_(log) {
+    if (runtime != nullptr) runtime_ = std::move(runtime);
+  }
 
   /// Whether `name` is "cuda" or "cuda:<index>".
   static bool names_one(std::string_view name);

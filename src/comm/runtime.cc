@@ -21,10 +21,10 @@ Status no_host_stream() {
 
 }  // namespace
 
-Runtime::Runtime(Config config)
+Runtime::Runtime(Config config, std::shared_ptr<const device::gpu::Api> gpus)
     : config_(std::move(config)),
       log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1},
-      gpus_(config_, log_) {}
+      gpus_(config_, log_, std::move(gpus)) {}
 
 // The engine's thread stops before what it drives goes away.
 Runtime::~Runtime() {
@@ -39,8 +39,9 @@ void Runtime::share_cores(int n_ranks) {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
-                                                 std::unique_ptr<device::Device> device) {
-  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config)));
+                                                 std::unique_ptr<device::Device> device,
+                                                 std::shared_ptr<const device::gpu::Api> gpus) {
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config), std::move(gpus)));
   HETCCL_TRY(runtime->open(std::move(device)));
   return runtime;
 }

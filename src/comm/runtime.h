@@ -31,9 +31,10 @@ namespace hetccl::comm {
 class Runtime {
  public:
   /// With the adaptors of this build. `device` replaces the host device (the tests' asynchronous
-  /// fake device).
-  static Result<std::unique_ptr<Runtime>> create(Config config,
-                                                 std::unique_ptr<device::Device> device = nullptr);
+  /// fake device), `gpus` the runtime of GPUs.
+  static Result<std::unique_ptr<Runtime>> create(
+      Config config, std::unique_ptr<device::Device> device = nullptr,
+      std::shared_ptr<const device::gpu::Api> gpus = nullptr);
   ~Runtime();
 
   [[nodiscard]] const Config& config() const { return config_; }
@@ -80,7 +81,7 @@ class Runtime {
   [[nodiscard]] std::string describe();
 
  private:
-  explicit Runtime(Config config);
+  Runtime(Config config, std::shared_ptr<const device::gpu::Api> gpus);
   Status open(std::unique_ptr<device::Device> device);
 
   Config config_;

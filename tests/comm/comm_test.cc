@@ -20,6 +20,7 @@ using hetccl::comm::all_reduce;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
 using hetccl::comm::on_all_ranks;
+using hetccl::comm::on_fake_devices;
 using hetccl::comm::Ranks;
 using hetccl::comm::run;
 using hetccl::comm::Runtime;
@@ -195,24 +196,11 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
   constexpr size_t kBytes = 1000 * sizeof(float);
   for (const bool apart : {false, true}) {
     CAPTURE(apart);
-    std::vector<std::unique_ptr<Runtime>> runtimes;
-    std::vector<hetccl::fake::FakeDevice*> devices;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      auto device = std::move(hetccl::fake::FakeDevice::create()).value();
-      devices.push_back(device.get());
-      Config config;
-      config.cluster = apart && rank > 0 ? "B" : "A";
-      runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
-    }
-    const auto id = runtimes[0]->service().unique_id().value();
-    on_all_ranks(kRanks, [&](int r) {
-      auto& device = *devices[static_cast<size_t>(r)];
-      CommunicatorOptions options;
-      options.rank = r;
-      options.n_ranks = kRanks;
-      const auto made = Communicator::create(*runtimes[static_cast<size_t>(r)], id, options);
-      REQUIRE_MESSAGE(made.ok(), made.status().message());
-      Communicator& comm = *made.value();
+    std::vector<Config> configs(kRanks);
+    for (int r = 0; r < kRanks; ++r)
+      configs[static_cast<size_t>(r)].cluster = apart && r > 0 ? "B" : "A";
+    on_fake_devices(configs, {}, [&](int r, auto& device, const auto& made) {
+      Communicator& comm = *made;
       const auto stream = device.create_stream().value();
       void* memory = device.allocate(kBytes).value();
       const auto sum = [&](float value) {

@@ -191,22 +191,10 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
   constexpr size_t kBytes = 1000 * sizeof(float);
   for (const bool apart : {false, true}) {
     CAPTURE(apart);
-    std::vector<std::unique_ptr<Runtime>> runtimes;
-    std::vector<hetccl::fake::FakeDevice*> devices;
-    for (int rank = 0; rank < 2; ++rank) {
-      auto device = std::move(hetccl::fake::FakeDevice::create()).value();
-      devices.push_back(device.get());
-      Config config = quick(1000);
-      config.cluster = apart && rank > 0 ? "B" : "A";
-      runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
-    }
-    const auto id = runtimes[0]->service().unique_id().value();
-    on_all_ranks(2, [&](int r) {
-      auto& device = *devices[static_cast<size_t>(r)];
-      CommunicatorOptions options;
-      options.rank = r;
-      options.n_ranks = 2;
-      auto made = Communicator::create(*runtimes[static_cast<size_t>(r)], id, options).value();
+    std::vector<Config> configs(2, quick(1000));
+    configs[0].cluster = "A";
+    configs[1].cluster = apart ? "B" : "A";
+    on_fake_devices(configs, {}, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
       made->set_timeout(200);
       const auto stream = device.create_stream().value();
       void* memory = device.allocate(kBytes).value();
@@ -237,6 +225,45 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       CHECK(device.synchronize(std::chrono::seconds(20)));
       device.free(memory);
       device.free_pinned(flag);
+    });
+  }
+}
+
+TEST_CASE("what a device has no memory for fails on every rank, and a new communicator works") {
+  constexpr size_t kMemory = size_t{16} << 20, kMost = kMemory / 4;  // where a slice needs more
+  hetccl::fake::FakeOptions little;
+  little.memory_bytes = kMemory;
+  std::vector<Config> configs(2, quick(5000));
+  for (size_t r = 0; r < 2; ++r) {
+    configs[r].cluster = r > 0 ? "B" : "A";
+    configs[r].slice_bytes = kMost;
+  }
+  for (const uint64_t count : {kMost / sizeof(float), uint64_t{1000}}) {
+    CAPTURE(count);
+    on_fake_devices(configs, little, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
+      const auto stream = device.create_stream().value();
+      void* memory = device.allocate(kMost).value();
+      // Rank 1's user has taken nearly all that is left.
+      void* taken = r == 1 ? device.allocate(kMemory - kMost - (size_t{1} << 20)).value() : nullptr;
+      const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
+      const auto started = made->start({all, memory, memory}, stream->native());
+      const auto end = steady_clock().now() + std::chrono::seconds(20);
+      while (count > 1000 && made->failure().ok() && steady_clock().now() < end) {
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+      CHECK(device.synchronize(std::chrono::seconds(20)));
+      const std::string why = made->failure().message();
+      CAPTURE(why);
+      if (count == 1000) {
+        CHECK(started.ok());
+        CHECK(made->finish().ok());
+      } else {
+        CHECK(why.find("rank 1: ") != std::string::npos);
+        CHECK(why.find("out of memory") != std::string::npos);
+      }
+      made.reset();
+      device.free(memory);
+      if (taken != nullptr) device.free(taken);
     });
   }
 }

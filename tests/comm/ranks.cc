@@ -49,6 +49,28 @@ void Ranks::join() {
   }
 }
 
+void on_fake_devices(
+    const std::vector<Config>& configs, const fake::FakeOptions& options,
+    const std::function<void(int, fake::FakeDevice&, std::shared_ptr<Communicator>)>& body) {
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  std::vector<fake::FakeDevice*> devices;
+  for (const Config& config : configs) {
+    auto device = std::move(fake::FakeDevice::create(options)).value();
+    devices.push_back(device.get());
+    runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
+  }
+  const auto id = runtimes[0]->service().unique_id().value();
+  const int n_ranks = static_cast<int>(configs.size());
+  on_all_ranks(n_ranks, [&](int rank) {
+    CommunicatorOptions ours;
+    ours.rank = rank;
+    ours.n_ranks = n_ranks;
+    auto made = Communicator::create(*runtimes[static_cast<size_t>(rank)], id, ours);
+    REQUIRE_MESSAGE(made.ok(), made.status().message());
+    body(rank, *devices[static_cast<size_t>(rank)], std::move(made).value());
+  });
+}
+
 std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
   const size_t width = size_of(test.signature.type);
   std::vector<std::vector<std::byte>> inputs;

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "fake/cases.h"
+#include "fake/fake_device.h"
 
 namespace hetccl::comm {
 
@@ -42,6 +43,12 @@ class Ranks {
   std::vector<std::shared_ptr<Communicator>> communicators_;
   bootstrap::UniqueId id_{};
 };
+
+/// A communicator of ranks on fake devices, one for each configuration: `body` on each rank's
+/// thread. A failure to form it fails the test.
+void on_fake_devices(const std::vector<Config>& configs, const fake::FakeOptions& options,
+                     const std::function<void(int rank, fake::FakeDevice& device,
+                                              std::shared_ptr<Communicator> communicator)>& body);
 
 /// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
 std::string run(Ranks& ranks, const fake::Case& test, bool asynchronous);

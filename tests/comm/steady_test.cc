@@ -36,25 +36,14 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
   for (const Case test :
        {Case{"one cluster", false, true}, Case{"windows", true, true}, Case{"TCP", true, false}}) {
     CAPTURE(test.name);
-    std::vector<std::unique_ptr<Runtime>> runtimes;
-    std::vector<fake::FakeDevice*> devices;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      fake::FakeOptions options;
-      options.max_delay_us = 5;
-      auto device = std::move(fake::FakeDevice::create(options)).value();
-      devices.push_back(device.get());
-      Config config;
-      config.cluster = test.apart && rank > 0 ? "B" : "A";
-      config.transport_shm = test.shm;
-      runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
+    std::vector<Config> configs(kRanks);
+    for (size_t r = 0; r < kRanks; ++r) {
+      configs[r].cluster = test.apart && r > 0 ? "B" : "A";
+      configs[r].transport_shm = test.shm;
     }
-    const auto id = runtimes[0]->service().unique_id().value();
-    on_all_ranks(kRanks, [&](int r) {
-      auto& device = *devices[static_cast<size_t>(r)];
-      CommunicatorOptions options;
-      options.rank = r;
-      options.n_ranks = kRanks;
-      auto made = Communicator::create(*runtimes[static_cast<size_t>(r)], id, options).value();
+    fake::FakeOptions options;
+    options.max_delay_us = 5;
+    on_fake_devices(configs, options, [&](int, auto& device, std::shared_ptr<Communicator> made) {
       const auto stream = device.create_stream().value();
       void* send = device.allocate(kRanks * kMost * sizeof(float)).value();
       void* recv = device.allocate(kRanks * kMost * sizeof(float)).value();

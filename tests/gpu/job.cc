@@ -78,12 +78,13 @@ std::string Job::Rank::run(const Case& test,
   return result == expected ? "" : format("rank %d: wrong values", number);
 }
 
-Job::Job(std::vector<Place> places, const Config& config) {
+Job::Job(std::vector<Place> places, const Config& config,
+         std::shared_ptr<const device::gpu::Api> gpus) {
   for (Place& place : places) {
     auto rank = std::make_unique<Rank>();
     rank->number = n();
     rank->place = std::move(place);
-    auto made = comm::Runtime::create(config);
+    auto made = comm::Runtime::create(config, nullptr, gpus);
     REQUIRE(made.ok());
     rank->runtime = std::move(made).value();
     ranks_.push_back(std::move(rank));
@@ -132,6 +133,17 @@ void Job::on_all(const std::function<std::string(Rank&)>& body, std::string& wro
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+void Job::on_all(
+    const std::function<void(int, comm::Communicator&, device::Device&, device::Stream&)>& body) {
+  std::string wrong;
+  on_all(
+      [&](Rank& rank) {
+        body(rank.number, *rank.communicator, *rank.device, *rank.stream);
+        return std::string();
+      },
+      wrong);
 }
 
 std::string Job::run(const Case& test) {

@@ -18,8 +18,9 @@ struct Place {
 
 class Job {
  public:
-  /// A failure to form it fails the test.
-  Job(std::vector<Place> places, const Config& config);
+  /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
+  Job(std::vector<Place> places, const Config& config,
+      std::shared_ptr<const device::gpu::Api> gpus = nullptr);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -27,6 +28,9 @@ class Job {
   [[nodiscard]] int n() const { return static_cast<int>(ranks_.size()); }
   /// Runs `test` on all ranks, each in its device's memory; "" or what was wrong.
   std::string run(const fake::Case& test);
+  /// `body` on each rank's thread.
+  void on_all(const std::function<void(int rank, comm::Communicator& communicator,
+                                       device::Device& device, device::Stream& stream)>& body);
 
  private:
   struct Rank;
