@@ -59,6 +59,9 @@ Status Executor::open() {
     HETCCL_ASSIGN(out_stream_, device.create_stream());
     HETCCL_ASSIGN(in_stream_, device.create_stream());
   }
+  if (staged_) {
+    HETCCL_ASSIGN(rotation_, Rotation::create(device));
+  }
   if (options_.settler != nullptr && staged_) {
     HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
   }
@@ -145,6 +148,7 @@ bool Executor::ready(Operation& op, plan::Issue issue) const {
     const bool send = info.queue == Queue::Send;
     if (op.window_of(issue.step) != nullptr) return !send || op.done_of(issue.step).reached(k + 1);
     if (send) return op.staged_of(issue.step).reached(k + 1);
+    if (retired_.load(std::memory_order_relaxed) < op.turn.after) return false;
     return !reuses || op.done_of(issue.step).reached(reused);
   }
   if (info.needs_start && !op.started().reached(1)) return false;
@@ -252,6 +256,7 @@ void Executor::retire(TimePoint now) {
     if (options_.recorder != nullptr) note_end(retired, now);
     for (Shared& shared : windows_) note_reads(shared);
     if (at(retired).marks == nullptr) unmarked_.fetch_sub(1);
+    if (at(retired).turn.left != nullptr && !aborted_) Rotation::leave(at(retired).turn);
     std::lock_guard lock(free_mutex_);
     free_.push_back(&at(retired));
     retired_.store(++retired, std::memory_order_release);
@@ -442,6 +447,7 @@ void Executor::abort() {
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }
+  if (rotation_ != nullptr) rotation_->release_waits();
   for (const Shared& shared : windows_) shared.window->abandon();
 }
 

@@ -18,6 +18,7 @@
 #include "exec/fault.h"
 #include "exec/operation.h"
 #include "exec/recorder.h"
+#include "exec/rotation.h"
 #include "exec/tracer.h"
 #include "exec/window.h"
 #include "plan/plan.h"
@@ -155,7 +156,8 @@ class Executor : public Driven {
 
   // launch.cc
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
-  Status enqueue(Operation& op, uint32_t depth, device::Stream& user);
+  Status take_buffers(Operation& op, bool one);
+  Status enqueue(Operation& op, uint32_t depth, device::Stream& user, const Streams& streams);
   Status enqueue_direct(Operation& op, device::Stream& user);
   [[nodiscard]] Streams streams_for(const Operation& op, device::Stream& user) const;
   Status enqueue_issue(Operation& op, plan::Issue issue, const Streams& streams);
@@ -216,7 +218,8 @@ class Executor : public Driven {
   bool staged_ = false;  // transports cannot reach device memory
   bool kernels_ = true;  // the device reduces by itself
   std::unique_ptr<device::Stream> ccl_stream_, work_stream_, out_stream_, in_stream_;
-  std::unique_ptr<EndMarks> marks_;  // null: there are none
+  std::unique_ptr<EndMarks> marks_;     // null: there are none
+  std::unique_ptr<Rotation> rotation_;  // null: messages go from and to the device's own memory
   std::unique_ptr<device::Event> started_, joined_;
   std::vector<Slots> events_;  // by step; shared by all programs
   std::vector<ccl::Shard> shards_;

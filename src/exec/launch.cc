@@ -57,6 +57,8 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   HETCCL_ASSIGN(Operation * op, take());
   find_windows(program);
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct, lane_windows_));
+  const Streams streams = streams_for(*op, user);
+  HETCCL_TRY(take_buffers(*op, streams.one));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
   if (!direct) op->list_messages(choice.depth);
   if (direct && marks_ != nullptr && !call.awaited && options_.tracer == nullptr) {
@@ -77,7 +79,7 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");
   } else if (!call.begun) {
-    status = direct ? enqueue_direct(*op, user) : enqueue(*op, choice.depth, user);
+    status = direct ? enqueue_direct(*op, user) : enqueue(*op, choice.depth, user, streams);
   }
   if (!status.ok()) give_up(*op, user);
   Status last = op->marks != nullptr ? op->marks->add(op->mark, user, call.launched)
@@ -128,6 +130,7 @@ Status Executor::capture(const Program& program, const Call& call, device::Strea
   HETCCL_ASSIGN(Operation * op, take());
   const uint64_t length = std::max<uint64_t>(longest_block(call), 1);
   Status status = op->prepare(program, call, length, 1, 1, false);
+  if (status.ok()) status = op->use_own_buffers();
   for (uint16_t step = 0; step < program.steps.size() && status.ok(); ++step)
     status = enqueue_step(*op, {0, step}, user);
   std::lock_guard lock(free_mutex_);
@@ -168,9 +171,23 @@ Executor::Streams Executor::streams_for(const Operation& op, device::Stream& use
   return {ccl_stream_.get(), work_stream_.get(), out_stream_.get(), in_stream_.get(), false};
 }
 
-Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user) {
+// What is short takes little, and is not to wait for anything: it has its own.
+Status Executor::take_buffers(Operation& op, bool one) {
+  const size_t scratch = op.scratch_bytes(), staging = op.staging_bytes();
+  if (rotation_ == nullptr || one || scratch + staging == 0) return op.use_own_buffers();
+  HETCCL_ASSIGN(const auto turn,
+                rotation_->take(launched_.load(std::memory_order_relaxed),
+                                retired_.load(std::memory_order_acquire), scratch, staging));
+  op.use(turn);
+  return {};
+}
+
+Status Executor::enqueue(Operation& op, uint32_t depth, device::Stream& user,
+                         const Streams& streams) {
   auto& device = *options_.device;
-  const Streams streams = streams_for(op, user);
+  if (op.turn.left != nullptr && !op.turn.left->reached(op.turn.before)) {
+    HETCCL_TRY(device.wait_flag(user, *op.turn.left, op.turn.before));
+  }
   if (!streams.one) {
     HETCCL_TRY(device.record(*started_, user));
     for (auto* stream : {streams.ccl, streams.work, streams.out, streams.in}) {

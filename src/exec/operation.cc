@@ -23,6 +23,8 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   n_slots = slot_count;
   staged = through_staging;
   unsent = 0;
+  turn = {};
+  buffers_ = &own_;
   marks = nullptr;
   given_up.store(false, std::memory_order_relaxed);
   grain = plan::grain_of(call.signature.type);
@@ -30,15 +32,29 @@ Status Operation::prepare(const Program& new_program, const Call& new_call,
   stays.assign(n_steps, 0);
   lies.resize(n_steps * n_slots);
 
-  const size_t slice_bytes = slice_elements * size_of(call.signature.type);
-  HETCCL_TRY(scratch.reserve(slice_bytes * new_program.plan.scratch_blocks * n_slots));
   const bool all_shared = find_windows(shared);
-  staging_bytes = staged && !all_shared ? slice_bytes : 0;
-  HETCCL_TRY(staging.reserve(staging_bytes * new_program.n_messages * n_slots));
+  message_bytes = staged && !all_shared ? slice_elements * size_of(call.signature.type) : 0;
   const size_t n_flags = 2 * n_steps + 2;
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
   for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
   return {};
+}
+
+size_t Operation::scratch_bytes() const {
+  return slice_elements * size_of(call.signature.type) * program->plan.scratch_blocks * n_slots;
+}
+
+size_t Operation::staging_bytes() const {
+  return message_bytes * program->n_messages * n_slots;
+}
+
+Status Operation::use_own_buffers() {
+  return own_.reserve(scratch_bytes(), staging_bytes());
+}
+
+void Operation::use(const Rotation::Turn& taken) {
+  turn = taken;
+  buffers_ = taken.buffers;
 }
 
 // All messages of a slice that go the same way fit into half of the ring, or none goes through it:
@@ -112,7 +128,7 @@ Span Operation::resolve(const plan::Region& region, uint32_t k) const {
       base = static_cast<std::byte*>(call.recv);
       break;
     case plan::Buffer::Scratch:
-      base = scratch.data();
+      base = buffers_->scratch.data();
       offset = (static_cast<uint64_t>(k % n_slots) * program->plan.scratch_blocks + region.block) *
                slice_elements;
       break;
@@ -151,7 +167,7 @@ Payload Operation::payload(plan::Issue issue) const {
 
 std::byte* Operation::staging_of(uint16_t step, uint32_t k) const {
   const size_t message = program->steps[step].message;
-  return staging.data() + (message * n_slots + k % n_slots) * staging_bytes;
+  return buffers_->staging.data() + (message * n_slots + k % n_slots) * message_bytes;
 }
 
 void Operation::release_waits() {

@@ -15,6 +15,7 @@
 #include "exec/end_marks.h"
 #include "exec/host_arithmetic.h"
 #include "exec/program.h"
+#include "exec/rotation.h"
 #include "exec/window.h"
 #include "plan/schedule.h"
 
@@ -54,17 +55,22 @@ struct Span {
 
 struct Operation {
   explicit Operation(device::Device& device)
-      : scratch(device, Arena::Kind::Device),
-        staging(device, Arena::Kind::Pinned),
-        flag_memory(device, Arena::Kind::Pinned),
+      : flag_memory(device, Arena::Kind::Pinned),
         host_reductions(device),
-        identities(device) {}
+        identities(device),
+        own_(device) {}
 
-  /// Takes memory for `program` with the given geometry, and resets flags and lists. `staged`:
-  /// messages go through pinned memory; `shared`: by lane, what this rank's device shares with the
-  /// other's, or null. Empty: nothing.
+  /// For `program` with the given geometry: takes memory for flags, and resets them and lists.
+  /// `staged`: messages go through pinned memory; `shared`: by lane, what this rank's device shares
+  /// with the other's, or null. Empty: nothing.
   Status prepare(const Program& program, const Call& call, uint64_t slice_elements, uint32_t slices,
                  uint32_t slot_count, bool staged, std::span<Window* const> shared = {});
+  /// What it needs once it is prepared, in bytes.
+  [[nodiscard]] size_t scratch_bytes() const;
+  [[nodiscard]] size_t staging_bytes() const;
+  /// Has it work in buffers of its own, or in those of a turn: after `prepare`.
+  Status use_own_buffers();
+  void use(const Rotation::Turn& turn);
   /// Fills `sends` and `recvs`.
   void list_messages(uint32_t depth);
   /// Takes memory for its reductions to be done by the host.
@@ -115,10 +121,11 @@ struct Operation {
   uint32_t n_slices = 1;
   uint32_t n_slots = 1;
   uint64_t grain = 1;
-  Arena scratch, staging, flag_memory;
+  Arena flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  size_t staging_bytes = 0;  ///< of one (step, slot)
+  size_t message_bytes = 0;  ///< of the staging memory of one (step, slot)
+  Rotation::Turn turn;       ///< of the buffers it works in, or none
   /// By step: its message is read where it arrived, or made where it leaves from. Set before
   /// anything is enqueued.
   std::vector<char> stays;
@@ -149,6 +156,8 @@ struct Operation {
   [[nodiscard]] Span where_it_lies(Span span, const std::vector<int>& messages, size_t index,
                                    uint32_t k) const;
 
+  Buffers own_;
+  const Buffers* buffers_ = &own_;
   Extents input_, output_;
   std::vector<size_t> lane_bytes_;  // of a slice, in windows: received, sent; by lane
 

@@ -49,6 +49,7 @@ struct Fixture {
     call.send = input;
     call.recv = output;
     REQUIRE(op.prepare(prog, call, slice, slices, slots, true).ok());
+    REQUIRE(op.use_own_buffers().ok());
   }
   std::byte input[1], output[1];  // addresses alone matter
   QueueDevice device;
@@ -187,11 +188,12 @@ TEST_CASE("preparing again takes no memory, and forgets flags and messages") {
   CHECK(f.op.staged_of(1).reached(64));
   CHECK(!f.op.finished().reached(1));
   const size_t blocks = f.device.blocks;
-  auto* const memory = f.op.scratch.data();
+  auto* const memory = f.op.resolve({Buffer::Scratch, 0}, 0).data;
   REQUIRE(f.op.prepare(f.prog, f.call, 128, 8, 2, true).ok());
+  REQUIRE(f.op.use_own_buffers().ok());
   f.op.list_messages(3);
   CHECK(f.device.blocks == blocks);
-  CHECK(f.op.scratch.data() == memory);
+  CHECK(f.op.resolve({Buffer::Scratch, 0}, 0).data == memory);
   CHECK(f.op.sends[0].size() == 8);
   for (uint16_t step = 0; step < 2; ++step) {
     CHECK(f.op.done_of(step).word.load() == 0);
@@ -228,7 +230,9 @@ TEST_CASE("an operation without memory is an error, and the next one may succeed
   Fixture f(1000, 128, 8);
   f.device.largest_block = 4096;
   f.call.signature.count = 1 << 20;
-  CHECK(f.op.prepare(f.prog, f.call, 1 << 17, 8, 2, true).code() == Code::SystemError);
+  CHECK(f.op.prepare(f.prog, f.call, 1 << 17, 8, 2, true).ok());
+  CHECK(f.op.use_own_buffers().code() == Code::SystemError);
   f.call.signature.count = 1000;
   CHECK(f.op.prepare(f.prog, f.call, 128, 8, 2, true).ok());
+  CHECK(f.op.use_own_buffers().ok());
 }
