@@ -48,6 +48,7 @@ LONGEST = 0.1  # seconds of calls in a row: there are fewer of what is slow
 PROBE_BYTES = 256 << 20
 PROBE_ROUNDS = 5
 COPIES = 5
+NO_PIPELINE = {"HETCCL_DEPTH": "1"}  # a slice begins when the one before has almost ended
 STREAMS = (1, 4)
 ROUND_TRIPS = 2000
 Cell = tuple[str, int]  # a collective and its bytes
@@ -84,6 +85,7 @@ def two_clusters(devices: Sequence[str]) -> list[Layout]:
     labels = halves(len(devices))
     ours = ("hetccl", "hetccl-c")
     shared = [job(role, devices, None, "HETCCL_CLUSTER", labels) for role in ours]
+    shared.append(job("hetccl-c", devices, NO_PIPELINE, "HETCCL_CLUSTER", labels, "one-at-a-time"))
     sockets = [job(role, devices, {"HETCCL_SHM": "0"}, "HETCCL_CLUSTER", labels) for role in ours]
     copies = None
     if "cpu" in devices:
@@ -222,7 +224,7 @@ class Measured:
 
     def show(self) -> None:
         """Prints the tables."""
-        roles = [contender.job.role for contender in self.contenders]
+        roles = [contender.job.name for contender in self.contenders]
         of = [f"/{role}" for role in roles[1:]]
         print(f"\n{self.layout.title}: the other's time over hetccl's is /OTHER, more is better")
         for line in self.probe_lines():
@@ -263,7 +265,7 @@ class Measured:
                 for (collective, size), rounds in contender.cells.items()
             ]
             facts = {"failure": contender.failure, **contender.facts}
-            ran[contender.job.role] = {**facts, "devices": contender.job.devices, "cells": cells}
+            ran[contender.job.name] = {**facts, "devices": contender.job.devices, "cells": cells}
         return {"layout": self.layout.title, "probed": self.probed, "contenders": ran}
 
 

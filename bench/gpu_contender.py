@@ -63,6 +63,7 @@ class Job:
     role: str
     devices: tuple[str, ...]
     env: tuple[dict[str, str], ...]
+    name: str  # in tables
 
 
 def job(
@@ -71,10 +72,12 @@ def job(
     env: dict[str, str] | None = None,
     label: str = "",
     labels: str = "",
+    name: str = "",
 ) -> Job:
-    """With `env` for all, and the variable `label` set to each one's letter of `labels`."""
+    """With `env` for all, and the variable `label` set to each one's letter of `labels`. It is
+    called after its role, where no `name` tells it from others of that role."""
     own = [{label: letter} for letter in labels] if label else [{}] * len(devices)
-    return Job(role, tuple(devices), tuple({**(env or {}), **mine} for mine in own))
+    return Job(role, tuple(devices), tuple({**(env or {}), **mine} for mine in own), name or role)
 
 
 def halves(count: int) -> str:
@@ -112,7 +115,7 @@ class Contender:
     @property
     def name(self) -> str:
         """Who it is, in messages."""
-        return f"{self.layout}: {self.job.role}"
+        return f"{self.layout}: {self.job.name}"
 
     def start(self, worker: Path, *arguments: str) -> None:
         """Starts the processes; each answers once when it is ready."""

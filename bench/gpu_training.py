@@ -59,15 +59,15 @@ def worst(contender: Contender, do: str, **arguments: object) -> Answer:
 
 def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Namespace) -> Answer:
     """Seconds of a step, of each in turns, and of its parts."""
-    rounds: dict[str, list[float]] = {each.job.role: [] for each in contenders}
+    rounds: dict[str, list[float]] = {each.job.name: [] for each in contenders}
     for turn in range(options.repeats):
         shift = turn % len(contenders)
         for each in [*contenders[shift:], *contenders[:shift]]:
-            times = 2 if each.job.role == "gloo" else options.steps
+            times = 2 if each.job.name == "gloo" else options.steps
             work = functools.partial(worst, each, "steps", tokens=tokens, times=times)
             got = each.attempt(work)
             if got is not None:
-                rounds[each.job.role].append(got["seconds"])
+                rounds[each.job.name].append(got["seconds"])
     first = contenders[0]
     parts = first.attempt(lambda: worst(first, "parts", tokens=tokens, times=options.steps))
     rate = first.attempt(lambda: worst(first, "rate"))
@@ -96,7 +96,7 @@ def compare_losses(contenders: Sequence[Contender], options: argparse.Namespace)
         ask = functools.partial(each.ask, patience, do="losses", tokens=LOSS_TOKENS)
         got = each.attempt(functools.partial(ask, times=options.loss_steps))
         if got is not None:
-            found[each.job.role] = got[0]["losses"]
+            found[each.job.name] = got[0]["losses"]
     if len(found) == 2:
         ours, theirs = found.values()
         pairs = zip(ours, theirs, strict=True)
@@ -131,7 +131,7 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
             alive = [each for each in contenders if not each.failure]
             if alive and alive[0] is contenders[0]:
                 document["steps"].append(measure(alive, tokens, options))
-        roles = [each.job.role for each in contenders]
+        roles = [each.job.name for each in contenders]
         heads = ["tokens", *(f"{role} ms" for role in roles), *(f"/{role}" for role in roles[1:])]
         heads += ["compute ms", "gradients ms", "of least"]
         print_table(heads, (row(each, roles, gradient_bytes) for each in document["steps"]), 0)

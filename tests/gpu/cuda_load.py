@@ -230,5 +230,28 @@ def many_groups(where: Rank) -> None:
     assert own_threads() == threads[1], (threads[1], own_threads())
 
 
+def many_in_flight(where: Rank) -> None:
+    """They take no more memory than a few, as a training step's buckets."""
+    buckets = [where.full(where.rank + 1, 6_250_000) for _ in range(40)]  # of 25 MB
+    taken = []
+    for number in (4, len(buckets)):
+        if where.on_gpu:
+            torch.cuda._sleep(int(2e8))  # until all are in flight
+        works = [dist.all_reduce(bucket, async_op=True) for bucket in buckets[:number]]
+        for work in works:
+            assert work is not None
+            work.wait()
+        torch.cuda.synchronize()
+        dist.barrier()
+        free, _ = torch.cuda.mem_get_info()
+        taken.append(pinned_bytes())
+        print(f"   rank {where.rank}: {number} in flight: {taken[-1] >> 20} MiB pinned, "
+              f"{free >> 20} MiB of the GPU free", flush=True)  # fmt: skip
+        dist.barrier()
+    assert taken[0] == taken[1], taken
+    assert (buckets[-1] == total(where)).all()
+
+
 HOSTILE = [disturbed, beside_graphs]
 GROUPS = [many_groups]
+IN_FLIGHT = [many_in_flight]

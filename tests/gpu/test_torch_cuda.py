@@ -17,7 +17,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
-from cuda_load import GROUPS, HOSTILE, briefly_disturbed, delayed
+from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
@@ -403,6 +403,13 @@ def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
     return failures
 
 
+def in_flight(devices: list[str], labels: str, bind: bool) -> list[str]:
+    """Many operations at once, through shared memory and over TCP."""
+    settings: tuple[dict[str, str], ...] = ({}, {"HETCCL_SHM": "0"})
+    found = [run(IN_FLIGHT, devices, labels, bind, env=env) for env in settings]
+    return [*found[0], *found[1]]
+
+
 def jobs() -> dict[str, Callable[[], list[str]]]:
     count = torch.cuda.device_count()
     made: dict[str, Callable[[], list[str]]] = {}
@@ -422,6 +429,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             made[f"{name}-lost-slice"] = lambda: run([lose_inside], devices, labels, bind, lost)
         if name in ("shared", "apart"):
             made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
+            made[f"{name}-in-flight"] = lambda: in_flight(devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
         if len(devices) > 1:
             made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)
