@@ -113,7 +113,7 @@ constexpr std::array kRows = {
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_HOST_THREADS", "integer", "0",
          "threads that copy and reduce large messages of a rank of the host, the progress engine's "
-         "included; 0: its part of three quarters of the cores, at most 8"},
+         "included; 0: its part of three quarters of the cores that it may use, at most 8"},
         IntegerRange{&Config::host_threads, 0, Crew::kMaxThreads}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
          "milliseconds that all ranks have to join a communicator"},

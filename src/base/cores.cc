@@ -5,17 +5,19 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
 namespace hetccl {
 namespace {
 
-int cores_of_affinity() {
+// Nothing where there are more cores than the set holds.
+std::optional<cpu_set_t> affinity() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());  // more cores than the set holds
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return set;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -37,8 +39,23 @@ int usable_cores() {
   std::string line;
   std::getline(file, line);
   const int quota = cores_of_quota(line);
-  const int cores = cores_of_affinity();
+  const auto set = affinity();
+  const int cores = set ? CPU_COUNT(&*set) : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, quota > 0 ? std::min(quota, cores) : cores);
+}
+
+std::string list_of_cores() {
+  const auto set = affinity();
+  std::string text;
+  for (int first = 0; set && first < CPU_SETSIZE; ++first) {
+    if (!CPU_ISSET(first, &*set)) continue;
+    int last = first;
+    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &*set)) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(first);
+    if (last > first) text += "-" + std::to_string(last);
+    first = last;
+  }
+  return text;
 }
 
 }  // namespace hetccl

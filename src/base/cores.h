@@ -1,12 +1,16 @@
 // How many cores this process may use.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace hetccl {
 
 /// Those that its affinity allows, and no more than its control group's quota; 1 at least.
 int usable_cores();
+
+/// Those that its affinity allows: "0-3,8"; "" where there are more than can be asked for.
+std::string list_of_cores();
 
 /// What a cpu.max of cgroup v2 allows ("400000 100000": four cores), rounded up; 0: no limit, or
 /// nothing that can be read.

@@ -19,12 +19,14 @@ TEST_CASE("a process that is bound to a core has one") {
   CHECK(usable_cores() >= 1);
   cpu_set_t all, one;
   REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  CHECK(!list_of_cores().empty());
   int first = 0;
   while (!CPU_ISSET(first, &all)) ++first;
   CPU_ZERO(&one);
   CPU_SET(first, &one);
   REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
   CHECK(usable_cores() == 1);
+  CHECK(list_of_cores() == std::to_string(first));
   CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 

@@ -31,6 +31,7 @@ std::vector<uint8_t> encode(const Card& card) {
   for (const auto& [name, address] : card.addresses) addresses.push_back({name, address});
   const Json json = {{"addresses", std::move(addresses)},
                      {"agreed", card.agreed},
+                     {"cores", card.cores},
                      {"info", topology::to_json(card.info)},
                      {"version", card.version}};
   const std::string text = json.dump();
@@ -48,11 +49,14 @@ Result<Card> decode(const std::vector<uint8_t>& bytes) {
   const auto version = json["version"].integer(0, kMaxVersion);
   const std::string* agreed = json["agreed"].text();
   const std::string* info = json["info"].text();
+  const std::string* cores = json["cores"].text();
   const auto* addresses = json["addresses"].members();
-  if (!version || agreed == nullptr || info == nullptr || addresses == nullptr) return malformed();
+  if (!version || agreed == nullptr || info == nullptr || cores == nullptr || addresses == nullptr)
+    return malformed();
   Card card;
   card.version = static_cast<int>(*version);
   card.agreed = *agreed;
+  card.cores = *cores;
   HETCCL_ASSIGN(card.info, topology::rank_info_from_json(*info));
   for (const auto& [name, address] : *addresses) {
     const auto* elements = address.elements();

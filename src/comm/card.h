@@ -17,6 +17,7 @@ struct Card {
   std::string agreed;  ///< Config::agreed
   topology::RankInfo info;
   std::map<std::string, transport::Address> addresses;  ///< by transport
+  std::string cores;                                    ///< of its host, that it may use: "0-3,8"
 };
 
 std::vector<uint8_t> encode(const Card& card);

@@ -28,6 +28,7 @@ Card card(int rank) {
   card.info.nics.push_back({"eth0", "10.0.0.1", 100'000, 2});
   card.addresses["tcp"] = {0, 1, 127, 128, 255};
   card.addresses["shm"] = {};
+  card.cores = "0-3,8";
   return card;
 }
 
@@ -62,6 +63,7 @@ TEST_CASE("a card survives the trip") {
   REQUIRE(got.ok());
   CHECK(got.value().version == sent.version);
   CHECK(got.value().agreed == sent.agreed);
+  CHECK(got.value().cores == sent.cores);
   CHECK(hetccl::topology::to_json(got.value().info) == hetccl::topology::to_json(sent.info));
   CHECK(got.value().addresses.at("tcp") == sent.addresses.at("tcp"));
 }
@@ -75,7 +77,7 @@ TEST_CASE("a card whose texts are not UTF-8 is encoded all the same") {
 }
 
 TEST_CASE("a field that is missing or of another type is an error") {
-  for (const char* field : {"version", "agreed", "info", "addresses"}) {
+  for (const char* field : {"version", "agreed", "info", "addresses", "cores"}) {
     CAPTURE(field);
     CHECK(decode(without(field)).status().code() == Code::RemoteError);
     for (const Json& value : {Json(), Json(true), Json(1.5), Json(-1), Json(std::vector{1, 2}),

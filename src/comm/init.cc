@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cores.h"
 #include "base/numa.h"
 #include "comm/communicator.h"
 #include "comm/probe.h"
@@ -141,6 +142,7 @@ Status Communicator::exchange_cards() {
   Card mine;
   mine.version = HETCCL_VERSION_CODE;
   mine.agreed = runtime_.config().agreed();
+  mine.cores = list_of_cores();
   HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
   HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
                                  options_.cluster));
@@ -157,13 +159,8 @@ Status Communicator::exchange_cards() {
 }
 
 void Communicator::share_cores() {
-  const auto& infos = topology().infos();
-  const topology::RankInfo& mine = infos[static_cast<size_t>(rank())];
-  if (!mine.host_access) return;
-  const auto shares = [&](const topology::RankInfo& info) {
-    return info.host_access && info.host == mine.host;
-  };
-  runtime_.share_cores(static_cast<int>(std::count_if(infos.begin(), infos.end(), shares)));
+  const topology::RankInfo& mine = topology().infos()[static_cast<size_t>(rank())];
+  if (mine.host_access) runtime_.share_cores(introduction_->share_cores_with(rank()));
 }
 
 // A device whose memory is its own meets others of its host in memory that both reach: now, since

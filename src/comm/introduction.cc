@@ -19,12 +19,24 @@ Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
   for (Card& card : cards) {
     infos.push_back(std::move(card.info));
     made.addresses.push_back(std::move(card.addresses));
+    made.cores.push_back(std::move(card.cores));
   }
   HETCCL_ASSIGN(made.topology, topology::Topology::build(std::move(infos)));
   return made;
 }
 
 }  // namespace
+
+int Introduction::share_cores_with(int rank) const {
+  const auto& infos = topology.infos();
+  const auto mine = static_cast<size_t>(rank);
+  int count = 0;
+  for (size_t r = 0; r < infos.size(); ++r) {
+    const bool shares = infos[r].host == infos[mine].host && cores[r] == cores[mine];
+    count += infos[r].host_access && shares ? 1 : 0;
+  }
+  return count;
+}
 
 Result<std::shared_ptr<const Introduction>> Introductions::read(
     uint64_t communicator, const std::vector<std::vector<uint8_t>>& encoded) {

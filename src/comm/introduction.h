@@ -19,6 +19,11 @@ namespace hetccl::comm {
 struct Introduction {
   topology::Topology topology;
   std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank; by transport
+  std::vector<std::string> cores;                                    ///< by rank: Card::cores
+
+  /// How many ranks of the host share the cores of `rank`, which is one of them: others are bound
+  /// to cores of their own.
+  [[nodiscard]] int share_cores_with(int rank) const;
 };
 
 /// Thread-safe.

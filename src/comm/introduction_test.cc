@@ -38,6 +38,30 @@ TEST_CASE("cards become a topology and addresses, once for all ranks of a proces
   CHECK(introductions.read(8, encoded).value() != made[0]);
 }
 
+TEST_CASE("cores are shared by ranks of a host that may use the same, on the host itself") {
+  struct Rank {
+    const char *host, *cores;
+    bool host_access;
+    int shared;
+  };
+  const Rank ranks[] = {{"a", "0-7", true, 3}, {"a", "8-15", true, 1}, {"a", "0-7", true, 3},
+                        {"a", "0-7", true, 3}, {"b", "0-7", true, 1},  {"a", "0-7", false, 3}};
+  Cards encoded;
+  for (const Rank& rank : ranks) {
+    Card card;
+    card.version = 100;
+    card.info.rank = static_cast<int>(encoded.size());
+    card.info.host = rank.host;
+    card.info.vendor = rank.host_access ? "host" : "cuda";
+    card.info.host_access = rank.host_access;
+    card.cores = rank.cores;
+    encoded.push_back(encode(card));
+  }
+  Introductions introductions;
+  const auto made = introductions.read(7, encoded).value();
+  for (int r = 0; r < 6; ++r) CHECK(made->share_cores_with(r) == ranks[r].shared);
+}
+
 TEST_CASE("what is gone is made anew, and what is wrong is told to each that asks") {
   Introductions introductions;
   CHECK(introductions.read(7, cards(3)).value()->topology.n_ranks() == 3);
