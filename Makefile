@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
+	@echo "make test    build and test everything, sanitizers included (about 19 minutes on 2 cores)"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
