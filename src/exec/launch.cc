@@ -174,7 +174,8 @@ Executor::Streams Executor::streams_for(const Operation& op, device::Stream& use
 // What is short takes little, and is not to wait for anything: it has its own.
 Status Executor::take_buffers(Operation& op, bool one) {
   const size_t scratch = op.scratch_bytes(), staging = op.staging_bytes();
-  if (rotation_ == nullptr || one || scratch + staging == 0) return op.use_own_buffers();
+  const bool own = one || op.program->is_direct() || scratch + staging == 0;
+  if (rotation_ == nullptr || own) return op.use_own_buffers();
   HETCCL_ASSIGN(const auto turn,
                 rotation_->take(launched_.load(std::memory_order_relaxed),
                                 retired_.load(std::memory_order_acquire), scratch, staging));
