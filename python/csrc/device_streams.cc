@@ -107,8 +107,12 @@ c10::Event Events::take() {
 }
 
 void Events::give_back(c10::Event event) noexcept {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(event));
+  try {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(event));
+  } catch (const std::bad_alloc&) {
+    // It is freed.
+  }
 }
 
 Mark::Mark(std::shared_ptr<Events> events, const c10::Stream& stream)
@@ -116,8 +120,13 @@ Mark::Mark(std::shared_ptr<Events> events, const c10::Stream& stream)
   event_.record(stream);
 }
 
+// A forked child cannot use the device, and may have inherited a locked mutex.
 Mark::~Mark() {
-  events_->give_back(std::move(event_));
+  if (getpid() == owner_) {
+    events_->give_back(std::move(event_));
+  } else {
+    std::ignore = new c10::Event(std::move(event_));
+  }
 }
 
 bool Mark::reached() const noexcept {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -18,6 +19,20 @@ std::optional<cpu_set_t> affinity() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return set;
   return std::nullopt;
+}
+
+int cores_of_affinity() {
+  const auto set = affinity();
+  return set ? CPU_COUNT(&*set) : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// INT_MAX where there is none.
+int quota() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // of the namespace's own group
+  std::string line;
+  std::getline(file, line);
+  const int cores = cores_of_quota(line);
+  return cores > 0 ? cores : INT_MAX;
 }
 
 }  // namespace
@@ -35,13 +50,12 @@ int cores_of_quota(std::string_view cpu_max) {
 }
 
 int usable_cores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");  // of the namespace's own group
-  std::string line;
-  std::getline(file, line);
-  const int quota = cores_of_quota(line);
-  const auto set = affinity();
-  const int cores = set ? CPU_COUNT(&*set) : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, quota > 0 ? std::min(quota, cores) : cores);
+  return std::max(1, std::min(quota(), cores_of_affinity()));
+}
+
+int part_of_cores(int bound, int all) {
+  const auto part = [](int cores, int n) { return int64_t{cores} * 3 / 4 / n; };
+  return static_cast<int>(std::min(part(cores_of_affinity(), bound), part(quota(), all)));
 }
 
 std::string list_of_cores() {

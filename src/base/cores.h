@@ -8,6 +8,9 @@ namespace hetccl {
 
 /// Those that its affinity allows, and no more than its control group's quota; 1 at least.
 int usable_cores();
+/// The part of one of `bound` processes that its affinity's cores are shared by, of `all` that its
+/// control group's quota is: three quarters of what they may use; 0 at least.
+int part_of_cores(int bound, int all);
 
 /// Those that its affinity allows: "0-3,8"; "" where there are more than can be asked for.
 std::string list_of_cores();

@@ -20,12 +20,16 @@ TEST_CASE("a process that is bound to a core has one") {
   cpu_set_t all, one;
   REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
   CHECK(!list_of_cores().empty());
+  CHECK(part_of_cores(1, 1) <= usable_cores());
+  CHECK(part_of_cores(2, 1) <= part_of_cores(1, 1));
+  CHECK(part_of_cores(1 << 20, 1 << 20) == 0);
   int first = 0;
   while (!CPU_ISSET(first, &all)) ++first;
   CPU_ZERO(&one);
   CPU_SET(first, &one);
   REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
   CHECK(usable_cores() == 1);
+  CHECK(part_of_cores(1, 1) == 0);
   CHECK(list_of_cores() == std::to_string(first));
   CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }

@@ -27,15 +27,16 @@ Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
 
 }  // namespace
 
-int Introduction::share_cores_with(int rank) const {
+Introduction::Sharers Introduction::sharers(int rank) const {
   const auto& infos = topology.infos();
   const auto mine = static_cast<size_t>(rank);
-  int count = 0;
+  Sharers found;
   for (size_t r = 0; r < infos.size(); ++r) {
-    const bool shares = infos[r].host == infos[mine].host && cores[r] == cores[mine];
-    count += infos[r].host_access && shares ? 1 : 0;
+    if (!infos[r].host_access || infos[r].host != infos[mine].host) continue;
+    ++found.all;
+    if (cores[r] == cores[mine]) ++found.bound;
   }
-  return count;
+  return found;
 }
 
 Result<std::shared_ptr<const Introduction>> Introductions::read(

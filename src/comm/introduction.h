@@ -21,9 +21,12 @@ struct Introduction {
   std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank; by transport
   std::vector<std::string> cores;                                    ///< by rank: Card::cores
 
-  /// How many ranks of the host share the cores of `rank`, which is one of them: others are bound
-  /// to cores of their own.
-  [[nodiscard]] int share_cores_with(int rank) const;
+  /// How many ranks are on the host of `rank`, itself included, and how many of them may use the
+  /// same cores: others are bound to cores of their own.
+  struct Sharers {
+    int all = 0, bound = 0;
+  };
+  [[nodiscard]] Sharers sharers(int rank) const;
 };
 
 /// Thread-safe.

@@ -59,7 +59,10 @@ TEST_CASE("cores are shared by ranks of a host that may use the same, on the hos
   }
   Introductions introductions;
   const auto made = introductions.read(7, encoded).value();
-  for (int r = 0; r < 6; ++r) CHECK(made->share_cores_with(r) == ranks[r].shared);
+  for (int r = 0; r < 6; ++r) {
+    CHECK(made->sharers(r).bound == ranks[r].shared);
+    CHECK(made->sharers(r).all == (r == 4 ? 1 : 4));
+  }
 }
 
 TEST_CASE("what is gone is made anew, and what is wrong is told to each that asks") {

@@ -32,10 +32,9 @@ Runtime::~Runtime() {
   engine_.reset();
 }
 
-void Runtime::share_cores(int n_ranks) {
-  if (config_.host_threads > 0) return;
-  // Three quarters of them: the rest is for transports, other ranks' GPUs, and the user.
-  crew_->limit(usable_cores() * 3 / 4 / std::max(n_ranks, 1));
+// The rest is for transports, other ranks' GPUs, and the user.
+void Runtime::share_cores(int bound, int all) {
+  if (config_.host_threads == 0) crew_->limit(part_of_cores(bound, all));
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
@@ -49,7 +48,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
 Status Runtime::open(std::unique_ptr<device::Device> device) {
   crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
                                                           : Crew::kMaxThreads);
-  share_cores(1);
+  share_cores(1, 1);
   device_ = device != nullptr ? std::move(device) : device::make_host_device(crew_);
   library_ = ccl::make_host_library(crew_);
   HETCCL_ASSIGN(engine_, exec::Engine::create(steady_clock()));

@@ -61,8 +61,8 @@ class Runtime {
   };
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
   [[nodiscard]] WindowBudget& windows() { return windows_; }
-  /// So many ranks of the host have its cores to share.
-  void share_cores(int n_ranks);
+  /// `all` ranks of the host have what the process may use to share, `bound` of them its cores.
+  void share_cores(int bound, int all);
   /// Counts the operators that users of all communicators have made.
   std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }
   /// A stream of the host device for the user; the handle is what collectives take.

@@ -58,8 +58,8 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
   find_windows(program);
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct, lane_windows_));
   const Streams streams = streams_for(*op, user);
-  HETCCL_TRY(take_buffers(*op, streams.one));
   if (!kernels_) HETCCL_TRY(op->prepare_host_reductions());
+  HETCCL_TRY(take_buffers(*op, streams.one));  // last: who has taken a turn is launched
   if (!direct) op->list_messages(choice.depth);
   if (direct && marks_ != nullptr && !call.awaited && options_.tracer == nullptr) {
     op->marks = marks_.get();

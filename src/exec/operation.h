@@ -1,5 +1,5 @@
-// One collective in flight: what the caller asked, its flags, scratch and staging, and the messages
-// it still moves. Operations are recycled, so that steady state allocates nothing.
+// One collective in flight: what the caller asked, its flags, where its scratch and staging are,
+// and the messages it still moves. Operations are recycled, so that steady state allocates nothing.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,6 @@
 namespace {
 
 using hetccl::Code;
-using hetccl::device::kFlagAborted;
 using hetccl::exec::Rotation;
 using hetccl::exec::testing::QueueDevice;
 

@@ -229,7 +229,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
   }
 }
 
-TEST_CASE("what a device has no memory for fails on every rank, and a new communicator works") {
+TEST_CASE("what a device has no memory for fails on every rank, and what it has memory for works") {
   constexpr size_t kMemory = size_t{16} << 20, kMost = kMemory / 4;  // where a slice needs more
   hetccl::fake::FakeOptions little;
   little.memory_bytes = kMemory;

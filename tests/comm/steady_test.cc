@@ -13,7 +13,7 @@ using namespace hetccl;
 using namespace hetccl::comm;
 
 constexpr int kRanks = 2, kAtOnce = 8, kBatches = 6;
-constexpr size_t kMost = 60'000;
+constexpr size_t kMost = size_t{1} << 17;  // in slices, on streams of their own
 
 struct Case {
   std::string name;
@@ -51,6 +51,7 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
     for (size_t r = 0; r < kRanks; ++r) {
       configs[r].cluster = test.apart && r > 0 ? "B" : "A";
       configs[r].transport_shm = test.shm;
+      configs[r].slice_bytes = size_t{64} << 10;
     }
     fake::FakeOptions options;
     options.max_delay_us = 5;

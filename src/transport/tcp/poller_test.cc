@@ -23,7 +23,7 @@ class Counted : public Kicked {
 };
 
 TEST_CASE("every kick arrives though its receiver is awake, and leaves a silent bell") {
-  constexpr int kRounds = 200, kKicks = 200, kPatience = 2000;
+  constexpr int kRounds = 200, kKicks = 200, kPatience = 100;
   const auto poller = std::move(Poller::create()).value();
   for (int round = 0; round < kRounds; ++round) {
     Counted kicked;
