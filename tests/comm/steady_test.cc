@@ -12,7 +12,7 @@ namespace {
 using namespace hetccl;
 using namespace hetccl::comm;
 
-constexpr int kRanks = 2, kAtOnce = 8, kBatches = 6;
+constexpr int kRanks = 2, kAtOnce = 4, kBatches = 4;
 constexpr size_t kMost = size_t{1} << 17;  // in slices, on streams of their own
 
 struct Case {
@@ -80,7 +80,7 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
 // Each in place, so that what a call reads of another's memory shows.
 TEST_CASE("calls in flight share their memory, whatever streams they are on") {
   constexpr size_t kCount = size_t{1} << 17, kBytes = kCount * sizeof(float);
-  constexpr int kDoubled = 12;
+  constexpr int kDoubled = 8;
   fake::FakeOptions little;
   little.max_delay_us = 5;
   little.memory_bytes = 8 * kBytes;  // two buffers, and what two or three calls need
