@@ -63,7 +63,7 @@ def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Name
     for turn in range(options.repeats):
         shift = turn % len(contenders)
         for each in [*contenders[shift:], *contenders[:shift]]:
-            times = 2 if each.job.name == "gloo" else options.steps
+            times = 2 if each.job.role == "gloo" else options.steps
             work = functools.partial(worst, each, "steps", tokens=tokens, times=times)
             got = each.attempt(work)
             if got is not None:

@@ -96,10 +96,11 @@ std::string Communicator::dump() {
 void Communicator::tell_failure(Code code, const std::string& cause) {
   std::string standing = executor_ != nullptr ? executor_->standing() : "";
   if (standing.empty() && messages_ != nullptr) {
-    for (const exec::PendingMessage& one : messages_->pending()) {
-      standing = format("%s: piece %u of %u", describe(one.message).c_str(), one.completed + 1,
-                        one.pieces);
-      break;
+    const auto pending = messages_->pending();
+    if (!pending.empty()) {
+      const exec::PendingMessage& first = pending.front();
+      standing = format("%s: piece %u of %u", describe(first.message).c_str(), first.completed + 1,
+                        first.pieces);
     }
   }
   if (code == Code::Aborted || standing.empty()) {

@@ -160,8 +160,9 @@ Status Communicator::exchange_cards() {
 
 void Communicator::share_cores() {
   const topology::RankInfo& mine = topology().infos()[static_cast<size_t>(rank())];
+  if (!mine.host_access) return;
   const auto [all, bound] = introduction_->sharers(rank());
-  if (mine.host_access) runtime_.share_cores(bound, all);
+  runtime_.share_cores(bound, all);
 }
 
 // A device whose memory is its own meets others of its host in memory that both reach: now, since
