@@ -59,9 +59,7 @@ Status Executor::open() {
     HETCCL_ASSIGN(out_stream_, device.create_stream());
     HETCCL_ASSIGN(in_stream_, device.create_stream());
   }
-  if (staged_) {
-    HETCCL_ASSIGN(rotation_, Rotation::create(device));
-  }
+  HETCCL_ASSIGN(rotation_, Rotation::create(device));
   if (options_.settler != nullptr && staged_) {
     HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
   }
@@ -447,7 +445,7 @@ void Executor::abort() {
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }
-  if (rotation_ != nullptr) rotation_->release_waits();
+  rotation_->release_waits();
   for (const Shared& shared : windows_) shared.window->abandon();
 }
 

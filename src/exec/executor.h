@@ -218,8 +218,8 @@ class Executor : public Driven {
   bool staged_ = false;  // transports cannot reach device memory
   bool kernels_ = true;  // the device reduces by itself
   std::unique_ptr<device::Stream> ccl_stream_, work_stream_, out_stream_, in_stream_;
-  std::unique_ptr<EndMarks> marks_;     // null: there are none
-  std::unique_ptr<Rotation> rotation_;  // null: messages go from and to the device's own memory
+  std::unique_ptr<EndMarks> marks_;  // null: there are none
+  std::unique_ptr<Rotation> rotation_;
   std::unique_ptr<device::Event> started_, joined_;
   std::vector<Slots> events_;  // by step; shared by all programs
   std::vector<ccl::Shard> shards_;

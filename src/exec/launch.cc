@@ -175,7 +175,7 @@ Executor::Streams Executor::streams_for(const Operation& op, device::Stream& use
 Status Executor::take_buffers(Operation& op, bool one) {
   const size_t scratch = op.scratch_bytes(), staging = op.staging_bytes();
   const bool own = one || op.program->is_direct() || scratch + staging == 0;
-  if (rotation_ == nullptr || own) return op.use_own_buffers();
+  if (own) return op.use_own_buffers();
   HETCCL_ASSIGN(const auto turn,
                 rotation_->take(launched_.load(std::memory_order_relaxed),
                                 retired_.load(std::memory_order_acquire), scratch, staging));

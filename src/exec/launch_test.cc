@@ -169,3 +169,23 @@ TEST_CASE("a call of one slice is all on the user's stream, one of several is no
     f.check_drained();
   }
 }
+
+TEST_CASE("calls in flight share two sets of buffers, also where the host reaches the memory") {
+  constexpr size_t kBytes = size_t{64} << 10;
+  Fixture f;
+  f.send.resize(kBytes);
+  f.recv.resize(kBytes);
+  f.call.send = f.send.data();
+  f.call.recv = f.recv.data();
+  f.call.signature.count = kBytes;
+  const auto launch = [&](int times) {
+    const size_t before = f.device.allocated_bytes;
+    for (int i = 0; i < times; ++i) REQUIRE(f.launch(kBytes / 4).ok());
+    return f.device.allocated_bytes - before;
+  };
+  CHECK(launch(2) > 2 * kBytes);
+  CHECK(launch(20) < kBytes);  // 20 operations' flags
+  f.executor->abort();
+  f.drive();
+  f.check_drained();
+}

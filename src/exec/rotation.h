@@ -8,9 +8,9 @@
 
 namespace hetccl::exec {
 
-/// Buffers that an executor's operations on a device use by turns, so that what they take does not
-/// grow with what is in flight. Where one operation is in flight at a time there are one
-/// operation's, else two: one is filled while the other's last messages leave.
+/// Buffers that an executor's operations use by turns, so that memory does not grow with the number
+/// of calls in flight. One operation at a time uses one set; with several in flight there are two:
+/// one is filled while the other's last messages leave.
 class Rotation {
  public:
   struct Turn {

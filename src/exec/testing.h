@@ -59,6 +59,7 @@ class Library : public ccl::Communicator {
 class QueueDevice : public device::Device {
  public:
   size_t blocks = 0;                 ///< of memory that are allocated
+  size_t allocated_bytes = 0;        ///< by all calls so far
   size_t largest_block = SIZE_MAX;   ///< more is refused
   std::vector<QueueStream*> polled;  ///< the streams that `progress` drives
 
@@ -72,6 +73,7 @@ class QueueDevice : public device::Device {
   Result<void*> allocate(size_t bytes) override {
     if (bytes > largest_block) return error(Code::SystemError, "no room for %zu bytes", bytes);
     ++blocks;
+    allocated_bytes += bytes;
     return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   }
   void free(void* memory) override {
