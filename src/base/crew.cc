@@ -136,9 +136,10 @@ bool Crew::run_part() {
 void Crew::start() {
   helpers_.reserve(static_cast<size_t>(threads()));
   while (static_cast<int>(helpers_.size()) + 1 < threads()) {
-    try {
-      helpers_.push_back(start_thread("hetccl-crew", [this] { help(); }));
-    } catch (const std::system_error&) {
+    auto helper = start_thread("hetccl-crew", [this] { help(); });
+    if (helper.ok()) {
+      helpers_.push_back(std::move(helper).value());
+    } else {
       threads_.store(static_cast<int>(helpers_.size()) + 1);  // those that there are do it
     }
   }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <system_error>
 #include <utility>
 
 namespace hetccl {
@@ -30,12 +31,19 @@ class SignalsBlocked {
 
 }  // namespace
 
-std::thread start_thread(const char* name, std::function<void()> body) {
+Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   const SignalsBlocked blocked;
-  return std::thread([name, body = std::move(body)] {
-    prctl(PR_SET_NAME, name);
-    body();
-  });
+  try {
+    return std::thread([name, body = std::move(body)] {
+      prctl(PR_SET_NAME, name);
+      body();
+    });
+  } catch (const std::system_error& failure) {
+    return error(Code::SystemError,
+                 "cannot start thread %s: %s (raise the process's limit: ulimit -u, or the "
+                 "container's pids limit)",
+                 name, failure.code().message().c_str());
+  }
 }
 
 }  // namespace hetccl

@@ -35,7 +35,7 @@ Result<std::shared_ptr<Loop>> Loop::create() {
     return system_error("watching the control plane's eventfd", errno);
   }
   std::shared_ptr<Loop> loop(new Loop(std::move(epoll), std::move(wake)));
-  loop->thread_ = start_thread("hetccl-control", [raw = loop.get()] { raw->main(); });
+  HETCCL_ASSIGN(loop->thread_, start_thread("hetccl-control", [raw = loop.get()] { raw->main(); }));
   return loop;
 }
 

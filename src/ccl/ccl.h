@@ -77,9 +77,13 @@ class Communicator {
   /// The first failure of enqueued work, e.g. ranks that called different operations (InvalidUsage
   /// says which).
   [[nodiscard]] virtual Status async_error() const = 0;
-  /// Ends all enqueued work in bounded time, its results undefined. Thread-safe, callable at any
-  /// time.
+  /// Ends all enqueued work in bounded time, its results undefined. Does not block. Thread-safe,
+  /// callable at any time.
   virtual void abort() = 0;
+  /// After `abort`: whether work that starts from now on is ended, too. Before that, streams must
+  /// not be let go: what they would feed the library could complete on other ranks, with success.
+  /// Thread-safe.
+  [[nodiscard]] virtual bool abort_has_begun() { return true; }
   /// Non-null when peers advance it through shared memory and the engine may sleep meanwhile.
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
 };

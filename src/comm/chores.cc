@@ -11,18 +11,19 @@ Chores::~Chores() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Chores::post(std::function<void()> chore) {
+Status Chores::post(std::function<void()> chore) {
   std::lock_guard lock(mutex_);
   chores_.push_back(std::move(chore));
-  if (running_) return;
+  if (running_) return {};
   if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
-  try {
-    thread_ = start_thread("hetccl-chores", [this] { run(); });
-    running_ = true;
-  } catch (...) {
+  auto thread = start_thread("hetccl-chores", [this] { run(); });
+  if (!thread.ok()) {
     chores_.pop_back();
-    throw;
+    return thread.status();
   }
+  thread_ = std::move(thread).value();
+  running_ = true;
+  return {};
 }
 
 void Chores::wait() {

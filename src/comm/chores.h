@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/status.h"
+
 namespace hetccl::comm {
 
 /// Runs chores one by one, in the order of `post`, on a thread that exists only while there are
@@ -19,7 +21,8 @@ class Chores {
   Chores(const Chores&) = delete;
   Chores& operator=(const Chores&) = delete;
 
-  void post(std::function<void()> chore);
+  /// SystemError where there is no thread for it: then it is not run.
+  Status post(std::function<void()> chore);
   /// Returns once nothing is left. Not from within a chore.
   void wait();
   [[nodiscard]] bool idle();

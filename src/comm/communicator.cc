@@ -119,8 +119,8 @@ Status Communicator::finalize() {
   HETCCL_TRY(check_ready());
   if (options_.blocking) return finish();
   phase_.store(Phase::Finalizing, std::memory_order_release);
-  chores_.post([this] { static_cast<void>(drain()); });
-  return {};
+  const Status posted = chores_.post([this] { static_cast<void>(drain()); });
+  return posted.ok() ? posted : finish();
 }
 
 // A call that another thread still makes must not start: nobody would arbitrate its failure. False

@@ -68,7 +68,7 @@ void Communicator::connect_later(std::vector<int> peers, bool for_messages) {
   auto chores = std::find_if(connecting_.begin(), connecting_.end(),
                              [](Chores& some) { return some.idle(); });
   if (chores == connecting_.end()) chores = connecting_.emplace(connecting_.end());
-  chores->post([this, peers = std::move(peers), for_messages] {
+  const Status posted = chores->post([this, peers = std::move(peers), for_messages] {
     for (const int peer : peers) {
       const Status status = connect(peer, for_messages).with(format("connecting to rank %d", peer));
       if (status.ok()) continue;
@@ -81,6 +81,8 @@ void Communicator::connect_later(std::vector<int> peers, bool for_messages) {
       return report(status.code(), peer, format("rank %d: %s", rank(), status.message().c_str()));
     }
   });
+  if (posted.ok()) return;
+  report(posted.code(), rank(), format("rank %d: %s", rank(), posted.message().c_str()));
 }
 
 // What others began to connect and this rank never did.

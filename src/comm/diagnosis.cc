@@ -113,15 +113,12 @@ void Communicator::tell_failure(Code code, const std::string& cause) {
 void Communicator::dump_failure() {
   const std::string& pattern = runtime_.config().dump;
   if (pattern.empty() || recorder_.called() == 0) return;
-  try {
-    chores_.post([this, path = report_path(pattern, {rank(), number_})] {
-      const Status written = write_report(path, dump());
-      if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
-      log_.warn("the last operations are in %s", path.c_str());
-    });
-  } catch (const std::exception& exception) {  // no thread, or no memory
-    log_.warn("HETCCL_DUMP: %s", exception.what());
-  }
+  const Status posted = chores_.post([this, path = report_path(pattern, {rank(), number_})] {
+    const Status written = write_report(path, dump());
+    if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
+    log_.warn("the last operations are in %s", path.c_str());
+  });
+  if (!posted.ok()) log_.warn("HETCCL_DUMP: %s", posted.message().c_str());
 }
 
 void Communicator::write_trace() {

@@ -30,7 +30,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
     HETCCL_TRY(communicator->open(id));
   } else {
     auto* self = communicator.get();
-    self->chores_.post([self, id] { static_cast<void>(self->open(id)); });
+    HETCCL_TRY(self->chores_.post([self, id] { static_cast<void>(self->open(id)); }));
   }
   return communicator;
 }
@@ -239,7 +239,9 @@ Status Communicator::open_executor() {
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   options.windows = !windows_.empty();
-  if (on_device() && topology().clusters().size() == 1) options.settler = &runtime_.settler();
+  if (on_device() && topology().clusters().size() == 1) {
+    HETCCL_ASSIGN(options.settler, runtime_.settler());
+  }
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });
@@ -251,6 +253,7 @@ Status Communicator::open_executor() {
 Status Communicator::open_messages() {
   exec::PointToPointOptions options;
   options.device = device_;
+  options.ccl = ccl_.get();
   options.communicator = messages_number();
   options.rank = rank();
   options.departures = &departures_;

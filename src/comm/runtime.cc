@@ -68,9 +68,12 @@ Status Runtime::open(std::unique_ptr<device::Device> device) {
   return {};
 }
 
-exec::Settler& Runtime::settler() {
-  std::call_once(needs_settler_, [this] { settler_ = std::make_unique<exec::Settler>(); });
-  return *settler_;
+Result<exec::Settler*> Runtime::settler() {
+  std::lock_guard lock(settler_mutex_);
+  if (settler_ == nullptr) {
+    HETCCL_ASSIGN(settler_, exec::Settler::create());
+  }
+  return settler_.get();
 }
 
 Result<device::Device*> Runtime::device(std::string_view name) {

@@ -41,7 +41,7 @@ class Runtime {
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   /// Made by the first call.
-  exec::Settler& settler();
+  Result<exec::Settler*> settler();
   /// To be called once the process has opened its first GPU. Before others use the runtime.
   void when_first_gpu_opens(std::function<void()> then) { first_gpu_opened_ = std::move(then); }
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
@@ -93,7 +93,8 @@ class Runtime {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
-  std::once_flag needs_settler_, opens_gpu_;
+  std::once_flag opens_gpu_;
+  std::mutex settler_mutex_;
   std::function<void()> first_gpu_opened_;
   std::unique_ptr<exec::Settler> settler_;
   std::unique_ptr<bootstrap::Service> service_;

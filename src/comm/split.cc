@@ -80,7 +80,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
     chores_.wait();  // exchanges of earlier splits come first, on every rank
     HETCCL_TRY(exchange());
   } else {
-    chores_.post([exchange] { static_cast<void>(exchange()); });
+    HETCCL_TRY(chores_.post([exchange] { static_cast<void>(exchange()); }));
   }
   if (color == kNoColor) return std::shared_ptr<Communicator>();
   return child;
@@ -125,8 +125,8 @@ Status Communicator::take(Result<Place> place) {
   rank_.store(place->rank, std::memory_order_relaxed);
   n_ranks_.store(place->n_ranks, std::memory_order_relaxed);
   if (options_.blocking) return open(place->id);
-  chores_.post([this, id = place->id] { static_cast<void>(open(id)); });
-  return {};
+  const Status posted = chores_.post([this, id = place->id] { static_cast<void>(open(id)); });
+  return posted.ok() ? posted : close_unopened(posted);
 }
 
 }  // namespace hetccl::comm

@@ -44,7 +44,7 @@ struct Fixture {
     options.device = &device;
     options.ccl = &library;
     options.n_ranks = 2;
-    options.settler = &settler;
+    options.settler = settler.get();
     options.on_fault = [this](const Fault& fault) { faults.push_back(fault.status); };
     executor = std::move(Executor::create(std::move(options))).value();
     user = std::move(device.create_stream()).value();
@@ -70,7 +70,7 @@ struct Fixture {
 
   Device device;
   testing::Library library;
-  Settler settler;
+  std::unique_ptr<Settler> settler = std::move(Settler::create()).value();
   std::unique_ptr<Executor> executor;
   std::unique_ptr<device::Stream> user;
   std::vector<std::byte> memory = std::vector<std::byte>(64);

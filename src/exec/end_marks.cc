@@ -17,7 +17,12 @@ constexpr auto kPatience = std::chrono::milliseconds(1);
 
 }  // namespace
 
-Settler::Settler() : thread_(start_thread("hetccl-settler", [this] { run(); })) {}
+Result<std::unique_ptr<Settler>> Settler::create() {
+  std::unique_ptr<Settler> settler(new Settler);
+  HETCCL_ASSIGN(settler->thread_,
+                start_thread("hetccl-settler", [raw = settler.get()] { raw->run(); }));
+  return settler;
+}
 
 Settler::~Settler() {
   {
@@ -25,7 +30,7 @@ Settler::~Settler() {
     stop_ = true;
   }
   posted_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Settler::post(EndMarks& marks) {

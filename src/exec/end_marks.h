@@ -21,7 +21,7 @@ class EndMarks;
 /// Thread-safe.
 class Settler {
  public:
-  Settler();
+  static Result<std::unique_ptr<Settler>> create();
   ~Settler();
   Settler(const Settler&) = delete;
   Settler& operator=(const Settler&) = delete;
@@ -32,6 +32,7 @@ class Settler {
   void forget(EndMarks& marks);
 
  private:
+  Settler() = default;
   void run();
 
   std::mutex mutex_;  // guards what follows

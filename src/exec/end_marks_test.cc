@@ -35,7 +35,7 @@ struct Fixture {
   Fixture() {
     first = std::move(device.create_stream()).value();
     second = std::move(device.create_stream()).value();
-    marks = std::move(EndMarks::create(device, settler)).value();
+    marks = std::move(EndMarks::create(device, *settler)).value();
   }
   uint32_t add(device::Stream& stream) {
     const uint32_t mark = marks->next();
@@ -52,7 +52,7 @@ struct Fixture {
     return marks->ended(mark);
   }
   Device device;
-  Settler settler;
+  std::unique_ptr<Settler> settler = std::move(Settler::create()).value();
   std::unique_ptr<device::Stream> first, second;
   std::unique_ptr<EndMarks> marks;
 };

@@ -35,13 +35,14 @@ constexpr auto kLeisure = milliseconds(1);
 
 Result<std::unique_ptr<Engine>> Engine::create(const Clock& clock) {
   HETCCL_ASSIGN(auto waker, Waker::create());
-  return std::unique_ptr<Engine>(new Engine(clock, std::move(waker)));
+  std::unique_ptr<Engine> engine(new Engine(clock, std::move(waker)));
+  HETCCL_ASSIGN(engine->thread_,
+                start_thread("hetccl-engine", [raw = engine.get()] { raw->run(); }));
+  return engine;
 }
 
 Engine::Engine(const Clock& clock, std::unique_ptr<Waker> waker)
-    : clock_(clock),
-      waker_(std::move(waker)),
-      thread_(start_thread("hetccl-engine", [this] { run(); })) {}
+    : clock_(clock), waker_(std::move(waker)) {}
 
 Engine::~Engine() {
   stop_.store(true, std::memory_order_seq_cst);
@@ -50,7 +51,7 @@ Engine::~Engine() {
   }
   idle_.notify_all();
   waker_->ring();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Engine::use(transport::Transport& transport) {

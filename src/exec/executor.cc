@@ -86,6 +86,7 @@ bool Executor::poll(TimePoint now) {
   polled_at_ = now;
   if (marks_ != nullptr) marks_->look(now);
   if (aborted_) {
+    release_streams();
     release_windows(now);
   } else {
     for (auto& lane : lanes_) moved |= poll_lane(lane);
@@ -292,6 +293,7 @@ bool Executor::abandoned() {
 // What the device writes then the other end may have yet to read, and pass on to ranks that share
 // no window with this one: so not before it has ended its own work, or has had time to.
 void Executor::release_windows(TimePoint now) {
+  if (!released_) return;
   if (!abort_seen_) abort_seen_ = now;
   for (Shared& shared : windows_) {
     if (shared.released) continue;
@@ -441,12 +443,21 @@ void Executor::abort() {
     if (lane.channel != nullptr) lane.channel->close();
   }
   options_.ccl->abort();
+  for (const Shared& shared : windows_) shared.window->abandon();
+  release_streams();
+}
+
+// What streams wait for has not come, and what follows goes on with whatever is in memory: another
+// rank could take that for the result of a vendor's call, while the vendor's abort is still to
+// come.
+void Executor::release_streams() {
+  if (released_ || !options_.ccl->abort_has_begun()) return;
+  released_ = true;
   const uint64_t launched = launched_.load(std::memory_order_seq_cst);
   for (uint64_t n = retired_.load(std::memory_order_relaxed); n < launched; ++n) {
     at(n).release_waits();
   }
   rotation_->release_waits();
-  for (const Shared& shared : windows_) shared.window->abandon();
 }
 
 }  // namespace hetccl::exec

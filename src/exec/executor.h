@@ -86,7 +86,8 @@ class Executor : public Driven {
   [[nodiscard]] bool idle() const { return !active(); }
 
   /// Ends everything in flight, what is being launched included: no user memory is touched once
-  /// `idle`. Call where nobody drives (Engine::exclusively). Later launches end at once.
+  /// `idle`. Streams are let go once the vendor's abort has begun, by `poll`. Call where nobody
+  /// drives (Engine::exclusively). Later launches end at once.
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
@@ -200,6 +201,7 @@ class Executor : public Driven {
   void retire(TimePoint now);
   void note_reads(Shared& shared);
   bool abandoned();
+  void release_streams();
   void release_windows(TimePoint now);
   [[nodiscard]] uint16_t track_of(const Lane& lane) const;
   void note_starts(TimePoint now);
@@ -243,6 +245,7 @@ class Executor : public Driven {
   std::optional<Overdue> overdue_;
   bool faulted_ = false;  // engine only
   std::atomic<bool> aborted_{false};
+  bool released_ = false;                // after an abort: its streams' waits
   std::optional<TimePoint> abort_seen_;  // engine only
 };
 

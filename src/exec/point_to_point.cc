@@ -82,10 +82,7 @@ void PointToPoint::admit() {
     running_.insert(running_.end(), launched_.begin(), launched_.end());
     launched_.clear();
   }
-  if (aborted_) {
-    for (size_t n = known; n < running_.size(); ++n) running_[n]->release_waits();
-    return;
-  }
+  if (aborted_) return release_streams();
   for (size_t n = known; n < running_.size(); ++n) {
     Batch& batch = *running_[n];
     for (size_t i = 0; i < batch.transits.size(); ++i) {
@@ -244,6 +241,11 @@ void PointToPoint::abort() {
     if (lane->channel != nullptr) lane->channel->close();
     lane->messages.clear();
   }
+  release_streams();
+}
+
+void PointToPoint::release_streams() {
+  if (options_.ccl != nullptr && !options_.ccl->abort_has_begun()) return;
   for (Batch* batch : running_) batch->release_waits();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fifo.h"
+#include "ccl/ccl.h"
 #include "device/device.h"
 #include "exec/departures.h"
 #include "exec/engine.h"
@@ -45,7 +46,8 @@ struct PendingMessage {
 
 struct PointToPointOptions {
   device::Device* device = nullptr;
-  uint64_t communicator = 0;  ///< what headers carry; not the collectives' number
+  ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster; null: there is none
+  uint64_t communicator = 0;         ///< what headers carry; not the collectives' number
   int rank = -1;
   const Departures* departures = nullptr;
   /// How long after a rank's departure what it has sent may still be on its way.
@@ -96,7 +98,7 @@ class PointToPoint final : public Driven {
   [[nodiscard]] std::vector<PendingMessage> pending();
 
   /// Ends everything in flight, what is being launched included: no user memory is touched once
-  /// `idle`. Call where nobody drives.
+  /// `idle`. Streams are let go as by Executor::abort, which comes first. Call where nobody drives.
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
@@ -187,6 +189,7 @@ class PointToPoint final : public Driven {
 
   // point_to_point.cc
   void admit();
+  void release_streams();
   bool poll_lane(Lane& lane);
   bool post(Lane& lane);
   bool complete(Lane& lane);

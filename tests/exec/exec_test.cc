@@ -286,6 +286,30 @@ TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {
   }
 }
 
+// Each rank of the cluster is to pass on its half of the message, of which one never comes.
+TEST_CASE("while the vendor's abort is late no other rank takes garbage for a result") {
+  JobOptions options;
+  options.labels = {"A", "B", "B"};
+  options.late_abort = true;
+  Job job(options);
+  REQUIRE(job.opened().ok());
+  Case test = all_reduce(options.labels, 2000);
+  test.signature.collective = Collective::Broadcast;
+  job.network().sever(1);
+  on_all_ranks(3, [&](int r) { REQUIRE(job.rank(r).enqueue(test).ok()); });
+  job.rank(1).abort();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK_FALSE(job.rank(1).idle());
+  CHECK_FALSE(job.rank(2).idle());
+  job.rank(1).enter_abort();
+  CHECK(job.rank(2).wait().code() == hetccl::Code::Aborted);
+  on_all_ranks(3, [&](int r) {
+    job.rank(r).abort();
+    job.rank(r).enter_abort();
+    CHECK(job.rank(r).drained());
+  });
+}
+
 TEST_CASE("after an abort nothing is written over what another rank has yet to read") {
   if (!kMayRace) return;
   for (const bool answers : {true, false}) {

@@ -92,13 +92,18 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   const auto& cluster = topology_.clusters()[static_cast<size_t>(topology_.cluster_of(rank_))];
   HETCCL_ASSIGN(ccl_, library_->init(cluster_id, static_cast<int>(cluster.ranks.size()),
                                      topology_.local_rank(rank_), &engine_->waker(), 10'000));
+  if (options_.late_abort) {
+    auto late = std::make_unique<fake::LateAbort>(std::move(ccl_));
+    late_ = late.get();
+    ccl_ = std::move(late);
+  }
   ExecutorOptions options;
   options.device = device_.get();
   options.ccl = ccl_.get();
   options.communicator = 1;
   options.n_ranks = topology_.n_ranks();
   options.windows = options_.window > 0;
-  if (topology_.clusters().size() == 1) options.settler = &settler_;
+  if (topology_.clusters().size() == 1) options.settler = settler_.get();
   options.on_fault = [this](const Fault& fault) {
     std::lock_guard lock(fault_mutex_);
     fault_ = fault.status;
@@ -191,6 +196,11 @@ std::vector<std::byte> JobRank::result(size_t index) {
 
 void JobRank::abort() {
   engine_->exclusively([&] { executor_->abort(); });
+  engine_->notify();
+}
+
+void JobRank::enter_abort() {
+  late_->enter_abort();
   engine_->notify();
 }
 

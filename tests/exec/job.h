@@ -15,6 +15,7 @@
 #include "exec/executor.h"
 #include "fake/cases.h"
 #include "fake/fake_network.h"
+#include "fake/late_abort.h"
 #include "plan/call.h"
 #include "plan/planner.h"
 
@@ -29,7 +30,8 @@ struct JobOptions {
   std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
-  size_t window = 0;  ///< that a fake device shares with others, and with hosts
+  bool late_abort = false;  ///< of clusters' libraries: they wait for `JobRank::enter_abort`
+  size_t window = 0;        ///< that a fake device shares with others, and with hosts
   plan::Shape shape = plan::Shape::Bandwidth;
   Duration deadline = std::chrono::seconds(60);
 };
@@ -62,6 +64,8 @@ class JobRank {
   /// The result of the `index`-th enqueued case.
   std::vector<std::byte> result(size_t index);
   void abort();
+  /// Of a library whose abort is late.
+  void enter_abort();
   /// Waits until nothing is in flight; false after 20 s.
   bool drained();
   [[nodiscard]] bool idle() const { return executor_->idle(); }
@@ -85,9 +89,10 @@ class JobRank {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<Engine> engine_;
-  Settler settler_;
+  std::unique_ptr<Settler> settler_ = std::move(Settler::create()).value();
   std::unique_ptr<ccl::Library> library_;
   std::unique_ptr<ccl::Communicator> ccl_;
+  fake::LateAbort* late_ = nullptr;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::unique_ptr<Executor> executor_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/clock.h"
+#include "base/keep.h"
 #include "base/thread.h"
 
 namespace hetccl::ccl::nccl {
@@ -13,6 +13,11 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(10);
 // How long an abort leaves a call that is inside NCCL.
 constexpr auto kCallPatience = std::chrono::seconds(2);
+// ncclCommAbort tells NCCL's kernels first, then waits for them: it has told them this much after
+// it was called.
+constexpr auto kTelling = std::chrono::milliseconds(10);
+// How soon a thread is asked for again.
+constexpr auto kRetry = std::chrono::milliseconds(1);
 
 int number_of(DataType type) {
   return static_cast<int>(type);
@@ -75,7 +80,9 @@ void Handle::end(bool by_force) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (void* comm = comm_.exchange(nullptr, std::memory_order_acq_rel); comm != nullptr) {
     workspace_->make_current();
+    known_at_.store(steady_clock().now() + kTelling, std::memory_order_release);
     by_force ? api_->abort(comm) : api_->destroy(comm);
+    known_at_.store(TimePoint::min(), std::memory_order_release);
   }
   if (!lock.owns_lock()) lock.lock();
   if (word_ == nullptr) return;
@@ -116,23 +123,45 @@ Status Handle::check(int outcome, const char* call) {
   return explain(*api_, outcome, call, comm_);
 }
 
-// In order where nothing has failed: the ranks have said goodbye, and streams are empty.
+bool Handle::end_has_begun() const {
+  return steady_clock().now() >= known_at_.load(std::memory_order_acquire);
+}
+
+// On a thread of its own, since ending blocks; false where there is none to be had.
+bool NcclCommunicator::start_ending(bool by_force,
+                                    const std::shared_ptr<std::atomic<bool>>& ended) {
+  auto thread = start_thread("nccl", [handle = handle_, by_force, ended] {
+    handle->end(by_force);
+    if (ended != nullptr) ended->store(true, std::memory_order_release);
+  });
+  if (!thread.ok()) return false;
+  thread->detach();
+  return true;
+}
+
+// In order where nothing has failed: the ranks have said goodbye, and streams are empty. Where
+// there is no thread for so long, NCCL's communicator stays until the process ends.
 NcclCommunicator::~NcclCommunicator() {
   const bool by_force = handle_->ending() || !async_error().ok();
-  auto ended = std::make_shared<std::atomic<bool>>(false);
-  start_thread("nccl", [handle = handle_, by_force, ended] {
-    handle->end(by_force);
-    ended->store(true, std::memory_order_release);
-  }).detach();
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
   const TimePoint deadline = steady_clock().now() + kPatience;
-  while (!ended->load(std::memory_order_acquire) && steady_clock().now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  bool started = start_ending(by_force, ended);
+  while (!ended->load(std::memory_order_acquire) && steady_clock().now() < deadline) {
+    std::this_thread::sleep_for(kRetry);
+    if (!started) started = start_ending(by_force, ended);
+  }
+  if (!started) keep_until_exit(handle_);
 }
 
 void NcclCommunicator::abort() {
   if (handle_->ending()) return;
   handle_->announce_end();
-  start_thread("nccl", [handle = handle_] { handle->end(true); }).detach();
+  if (!start_ending(true)) to_abort_.store(true);
+}
+
+bool NcclCommunicator::abort_has_begun() {
+  if (to_abort_.exchange(false) && !start_ending(true)) to_abort_.store(true);
+  return handle_->end_has_begun();
 }
 
 Status NcclCommunicator::async_error() const {

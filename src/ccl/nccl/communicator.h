@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "ccl/ccl.h"
 #include "ccl/nccl/nccl_library.h"
 
@@ -44,6 +45,8 @@ class Handle {
   /// Frees memory of the workspace with the communicator's end.
   void adopt(void* memory);
   void announce_end() { ending_.store(true, std::memory_order_release); }
+  /// Whether NCCL knows that it is to end: it has been told, and had time to note it.
+  [[nodiscard]] bool end_has_begun() const;
 
  private:
   const std::shared_ptr<const Api> api_;
@@ -54,6 +57,7 @@ class Handle {
   std::mutex ends_;  // before `mutex_`
   std::shared_mutex mutex_;
   std::atomic<bool> ending_{false};
+  std::atomic<TimePoint> known_at_{TimePoint::max()};  // when NCCL has noted the end
 };
 
 class NcclCommunicator : public Communicator {
@@ -73,6 +77,7 @@ class NcclCommunicator : public Communicator {
   Status barrier(void* stream) override;
   [[nodiscard]] Status async_error() const override;
   void abort() override;
+  [[nodiscard]] bool abort_has_begun() override;
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   /// At most once: memory that goes with the communicator.
   void adopt(void* memory) { handle_->adopt(memory); }
@@ -95,8 +100,11 @@ class NcclCommunicator : public Communicator {
   [[nodiscard]] const Api& api() const { return handle_->api(); }
   [[nodiscard]] void* comm() const { return handle_->comm(); }
 
+  bool start_ending(bool by_force, const std::shared_ptr<std::atomic<bool>>& ended = nullptr);
+
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;
+  std::atomic<bool> to_abort_{false};  // there was no thread for it
 };
 
 }  // namespace hetccl::ccl::nccl

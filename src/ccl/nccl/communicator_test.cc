@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "fake/fake_nccl.h"
+#include "fake/no_threads.h"
 
 namespace hetccl::ccl {
 namespace {
@@ -175,6 +176,39 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
   CHECK(rig.comm->barrier(nullptr).code() == Code::Aborted);
   rig.comm.reset();
   CHECK(over);  // what NCCL may still use is not let go of
+  CHECK(rig.nccl.take() == Calls{"abort"});
+}
+
+TEST_CASE("an abort has begun once NCCL knows of it, not before") {
+  Rig rig;
+  std::atomic<bool> returns = false;
+  rig.nccl.on_abort = [&] {
+    while (!returns) std::this_thread::yield();
+  };
+  rig.nccl.blocks = true;
+  std::thread caller([&] {
+    static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
+  });
+  while (rig.nccl.take().empty()) std::this_thread::yield();
+  CHECK_FALSE(rig.comm->abort_has_begun());
+  rig.comm->abort();
+  CHECK_FALSE(rig.comm->abort_has_begun());  // a call is inside NCCL: it has time to return
+  while (!rig.comm->abort_has_begun()) std::this_thread::yield();
+  CHECK(rig.nccl.take() == Calls{"abort"});  // which is still under way
+  returns = true;
+  caller.join();
+}
+
+TEST_CASE("an abort for which there is no thread is begun as soon as there is one") {
+  Rig rig;
+  {
+    const fake::NoThreads none;
+    rig.comm->abort();
+    CHECK_FALSE(rig.comm->abort_has_begun());
+    CHECK(rig.library->init({}, 2, 0, nullptr, 50).status().code() == Code::SystemError);
+  }
+  while (!rig.comm->abort_has_begun()) std::this_thread::yield();
+  rig.comm.reset();
   CHECK(rig.nccl.take() == Calls{"abort"});
 }
 

@@ -84,9 +84,11 @@ class NcclLibrary : public Library {
       return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", rank, n_ranks);
     auto attempt = std::make_shared<Attempt>();
     // NCCL's own threads, of which each communicator has some, take their name from this one.
-    start_thread("nccl", [attempt, api = api_, workspace = workspace_, id, n_ranks, rank] {
-      attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
-    }).detach();
+    HETCCL_ASSIGN(auto thread, start_thread("nccl", [attempt, api = api_, workspace = workspace_,
+                                                     id, n_ranks, rank] {
+                    attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
+                  }));
+    thread.detach();
     return attempt->wait(limit);
   }
 

@@ -29,7 +29,11 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kParts);
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(cores));
-  for (int i = 1; i < cores; ++i) threads.push_back(start_thread("hetccl-kernels", work));
+  for (int i = 1; i < cores; ++i) {
+    auto thread = start_thread("hetccl-kernels", work);
+    if (!thread.ok()) break;  // those that there are do it
+    threads.push_back(std::move(thread).value());
+  }
   work();
   for (auto& thread : threads) thread.join();
   HETCCL_TRY(std::move(failure));

@@ -36,11 +36,8 @@ Status Movers::start() {
   threads_.reserve(pollers_.size());
   while (threads_.size() + 1 < pollers_.size()) {
     Poller& poller = *pollers_[threads_.size() + 1];
-    try {
-      threads_.push_back(start_thread("hetccl-tcp", [this, &poller] { run(poller); }));
-    } catch (const std::system_error& failure) {
-      return system_error("starting a thread of transport tcp", failure.code().value());
-    }
+    HETCCL_ASSIGN(auto thread, start_thread("hetccl-tcp", [this, &poller] { run(poller); }));
+    threads_.push_back(std::move(thread));
   }
   return {};
 }
