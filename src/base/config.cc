@@ -84,6 +84,12 @@ constexpr std::string_view kPatternTakes =
     "a path of at most 1024 bytes; after % come r, p, c or %";
 
 constexpr std::array kRows = {
+    Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
+         "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
+         "they do not encrypt; 0 makes one cluster of each host's GPUs, and hetccl's encrypted "
+         "connections join them"},
+        Flag{&Config::vendor_cleartext},
+        Agreement::AllRanks},
     Row{{"HETCCL_CLUSTER", "text", "", "label; ranks of different labels form different clusters"},
         Text{&Config::cluster, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_DEBUG", "choice", "warn", "what is logged to stderr: error, warn, info or debug"},
@@ -102,7 +108,7 @@ constexpr std::array kRows = {
         Text{&Config::dump, is_report_pattern, kPatternTakes}},
     Row{{"HETCCL_ENCRYPT", "flag", "0",
          "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
-         "is"},
+         "is, and vendors' libraries stay inside their hosts (HETCCL_ALLOW_VENDOR_CLEARTEXT)"},
         Flag{&Config::encrypt},
         Agreement::AllRanks},
     Row{{"HETCCL_GPU_BLOCKS", "integer", "8",

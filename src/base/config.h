@@ -24,22 +24,23 @@ struct Config {
   std::string port_range;     ///< HETCCL_PORT_RANGE: "first-last"; "" lets the system choose
   int64_t init_timeout_ms = 60'000;  ///< HETCCL_INIT_TIMEOUT_MS: for all ranks to come
   int64_t timeout_ms = 600'000;      ///< HETCCL_TIMEOUT_MS: for one collective
-  int64_t liveness_ms = 5'000;  ///< HETCCL_LIVENESS_MS: silence after which a rank counts as lost
-  int64_t tcp_streams = 0;      ///< HETCCL_TCP_STREAMS: sockets per channel; 0 lets hetccl choose
-  int64_t tcp_threads = -1;     ///< HETCCL_TCP_THREADS: that move streams; -1 lets hetccl choose
-  int64_t host_threads = 0;     ///< HETCCL_HOST_THREADS: 0 lets hetccl choose
-  int64_t slice_bytes = 0;      ///< HETCCL_SLICE_BYTES: 0 lets hetccl choose
-  int64_t depth = 0;            ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
-  bool deterministic = false;   ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement
-  bool encrypt = false;         ///< HETCCL_ENCRYPT: TLS on all TCP connections
-  std::string secret_file;      ///< HETCCL_SECRET_FILE: mixed into the key of every connection
-  std::string dump;             ///< HETCCL_DUMP: where a failure's last operations are written
-  std::string trace;            ///< HETCCL_TRACE: where steps and their times are written
-  bool transport_shm = true;    ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
-  int64_t gpu_blocks = 8;       ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
-  std::string kernel_cache;     ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
-  std::string nccl_library;     ///< HETCCL_NCCL_LIBRARY: a path; "" searches
-  std::string nvrtc_library;    ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
+  int64_t liveness_ms = 5'000;    ///< HETCCL_LIVENESS_MS: silence after which a rank counts as lost
+  int64_t tcp_streams = 0;        ///< HETCCL_TCP_STREAMS: sockets per channel; 0 lets hetccl choose
+  int64_t tcp_threads = -1;       ///< HETCCL_TCP_THREADS: that move streams; -1 lets hetccl choose
+  int64_t host_threads = 0;       ///< HETCCL_HOST_THREADS: 0 lets hetccl choose
+  int64_t slice_bytes = 0;        ///< HETCCL_SLICE_BYTES: 0 lets hetccl choose
+  int64_t depth = 0;              ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
+  bool deterministic = false;     ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement
+  bool encrypt = false;           ///< HETCCL_ENCRYPT: TLS on all TCP connections
+  bool vendor_cleartext = false;  ///< HETCCL_ALLOW_VENDOR_CLEARTEXT: between hosts, though encrypt
+  std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection
+  std::string dump;               ///< HETCCL_DUMP: where a failure's last operations are written
+  std::string trace;              ///< HETCCL_TRACE: where steps and their times are written
+  bool transport_shm = true;      ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
+  int64_t gpu_blocks = 8;         ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
+  std::string kernel_cache;       ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
+  std::string nccl_library;       ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string nvrtc_library;      ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
   /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the

@@ -73,6 +73,12 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
   Status status = open_parts(id);
   if (!status.ok()) return close_unopened(std::move(status));
   phase_.store(Phase::Ready, std::memory_order_release);
+  if (rank() == 0 && number_ == 0 && topology().split_by_host()) {
+    log_.warn(
+        "HETCCL_ENCRYPT=1: each host's GPUs form a cluster of their own, since their vendor's "
+        "library does not encrypt what it sends to other hosts; HETCCL_ALLOW_VENDOR_CLEARTEXT=1 "
+        "on every rank lets it");
+  }
   log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
             topology().clusters().size());
   return {};

@@ -40,6 +40,7 @@ Json encode(const RankInfo& info) {
           {"label", info.label},
           {"kernels", info.kernels},
           {"host_access", info.host_access},
+          {"library_crosses_hosts", info.library_crosses_hosts},
           {"shared_memory", info.shared_memory},
           {"window_bytes", info.window_bytes},
           {"nics", std::move(nics)}};
@@ -132,6 +133,7 @@ Result<RankInfo> decode(const Json& object) {
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
   HETCCL_TRY(read(object, "host_access", info.host_access));
+  HETCCL_TRY(read(object, "library_crosses_hosts", info.library_crosses_hosts));
   HETCCL_TRY(read(object, "shared_memory", info.shared_memory));
   HETCCL_TRY(read(object, "window_bytes", kMaxWindowBytes, info.window_bytes));
   HETCCL_TRY(decode_nics(object, info.nics));

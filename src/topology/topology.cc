@@ -16,16 +16,21 @@ constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
 constexpr size_t kMaxClusters = 1024;
 constexpr size_t kMaxRanks = 65'536;
 
-/// Equal keys: one vendor library can join these ranks.
-using ClusterKey =
-    std::tuple<std::string, std::string, std::string, std::string, std::string, std::string>;
+/// Ranks that one vendor library can join, but for their hosts.
+using LibraryKey = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+/// Equal keys: one vendor library joins these ranks.
+using ClusterKey = std::pair<LibraryKey, std::string>;
 
-ClusterKey cluster_key(const RankInfo& info) {
+LibraryKey library_key(const RankInfo& info) {
   // NCCL joins GPUs of several generations (it takes the least compute capability of all); RCCL's
   // kernels, and a host's shared memory, need one architecture.
   const std::string architecture = info.vendor == "cuda" ? "" : info.architecture;
-  const std::string host = info.vendor == "host" ? info.host : "";
-  return {info.vendor, info.library, info.library_version, architecture, host, info.label};
+  return {info.vendor, info.library, info.library_version, architecture, info.label};
+}
+
+ClusterKey cluster_key(const RankInfo& info) {
+  const bool one_host = info.vendor == "host" || !info.library_crosses_hosts;
+  return {library_key(info), one_host ? info.host : ""};
 }
 
 /// The hosts of a cluster's ranks.
@@ -148,6 +153,14 @@ Result<Topology> Topology::with(std::vector<Measurement> measured) const {
   Topology topology = *this;
   topology.measured_ = std::move(measured);
   return topology;
+}
+
+bool Topology::split_by_host() const {
+  std::map<LibraryKey, std::string> host_of;
+  return std::any_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
+    if (info.vendor == "host" || info.library_crosses_hosts) return false;
+    return host_of.try_emplace(library_key(info), info.host).first->second != info.host;
+  });
 }
 
 bool Topology::kernels_everywhere() const {

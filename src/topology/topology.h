@@ -32,11 +32,12 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;          ///< HETCCL_CLUSTER
-  bool kernels = true;        ///< the device can reduce by itself, outside the vendor's library
-  bool host_access = true;    ///< hosts and transports can touch the device's memory
-  bool shared_memory = true;  ///< it talks to ranks of its host through memory (HETCCL_SHM)
-  int64_t window_bytes = 0;   ///< shared with ranks of its host in other clusters, all together
+  std::string label;        ///< HETCCL_CLUSTER
+  bool kernels = true;      ///< the device can reduce by itself, outside the vendor's library
+  bool host_access = true;  ///< hosts and transports can touch the device's memory
+  bool library_crosses_hosts = true;  ///< its vendor's library may carry data between hosts
+  bool shared_memory = true;          ///< it talks to ranks of its host through memory (HETCCL_SHM)
+  int64_t window_bytes = 0;  ///< shared with ranks of its host in other clusters, all together
   std::vector<Nic> nics;
   bool operator==(const RankInfo&) const = default;
 };
@@ -103,6 +104,9 @@ class Topology {
   [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
   /// Position of `rank` in its cluster.
   [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
+  /// Whether ranks that one vendor's library could join form a cluster on each of their hosts,
+  /// since it may carry nothing between hosts.
+  [[nodiscard]] bool split_by_host() const;
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
   /// Of two clusters, one of whose memory hosts reach, the other, where every device can reduce by

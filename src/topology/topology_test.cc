@@ -132,6 +132,24 @@ TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
   CHECK(built(infos).clusters()[1].single_flow);
 }
 
+TEST_CASE("a library that may not carry data between hosts joins those of each host") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "a"), info(3, "b")};
+  for (auto& one : infos) one.vendor = "cuda";
+  CHECK(built(infos).clusters().size() == 1);
+  CHECK_FALSE(built(infos).split_by_host());
+  for (auto& one : infos) one.library_crosses_hosts = false;
+  const Topology split = built(infos);
+  REQUIRE(split.clusters().size() == 2);
+  CHECK(split.clusters()[0].ranks == std::vector<int>{0, 2});
+  CHECK(split.clusters()[1].ranks == std::vector<int>{1, 3});
+  CHECK(split.split_by_host());
+  const auto copy = Topology::from_json(split.to_json());
+  REQUIRE_MESSAGE(copy.ok(), copy.status().message());
+  CHECK(copy.value() == split);
+  for (auto& one : infos) one.host = "a";
+  CHECK_FALSE(built(infos).split_by_host());
+}
+
 TEST_CASE("ranks of one host have equal parts of their windows for those of other clusters") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "y"),
                                  info(3, "b", "y"), info(4, "a", "x"), info(5, "a", "z")};

@@ -76,6 +76,38 @@ Status broadcast(Ranks& ranks, std::string text) {
   return {};
 }
 
+// Libraries of fake devices, which think that they are on two hosts, send nothing over the network.
+TEST_CASE("with encryption a vendor's library stays inside its host, unless that is allowed") {
+  for (const bool allowed : {false, true}) {
+    CAPTURE(allowed);
+    std::vector<Config> configs(4, over_tcp(true));
+    for (size_t r = 0; r < configs.size(); ++r) {
+      configs[r].host_id = r % 2 == 0 ? "even" : "odd";
+      configs[r].vendor_cleartext = allowed;
+    }
+    const std::string log = fake::stderr_of([&] {
+      on_fake_devices(configs, {}, [&](int, auto& device, std::shared_ptr<Communicator> made) {
+        const auto topology = topology::Topology::from_json(made->topology_json()).value();
+        CHECK(topology.clusters().size() == (allowed ? 1 : 2));
+        const auto stream = device.create_stream().value();
+        std::vector<float> ones(1000, 1), sums(1000);
+        const size_t bytes = ones.size() * sizeof(float);
+        void* memory = device.allocate(bytes).value();
+        device.upload(memory, ones.data(), bytes);
+        const Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, ones.size()};
+        CHECK(made->call({sum, memory, memory}, stream->native()).ok());
+        CHECK(made->finish().ok());
+        REQUIRE(device.synchronize(seconds(20)));
+        device.download(sums.data(), memory, bytes);
+        CHECK(sums == std::vector<float>(1000, 4));
+        made.reset();
+        device.free(memory);
+      });
+    });
+    CHECK((log.find("HETCCL_ALLOW_VENDOR_CLEARTEXT=1") != std::string::npos) == !allowed);
+  }
+}
+
 TEST_CASE("who reads the line sees what is said without encryption, and nothing with it") {
   for (const bool encrypt : {false, true}) {
     CAPTURE(encrypt);
