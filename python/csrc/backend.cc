@@ -7,7 +7,6 @@
 #include "device_work.h"
 #include "host_work.h"
 #include "parts.h"
-#include "rendezvous.h"
 #include "tensors.h"
 #include "torch_versions.h"
 
@@ -23,12 +22,13 @@ milliseconds milliseconds_of(std::chrono::duration<float> timeout) {
 }  // namespace
 
 HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options,
-                             std::optional<c10::Device> preferred_device)
+                             std::optional<c10::Device> preferred_device, Origin origin)
     : Backend(options.group_rank, options.group_size),
       group_(options.group_id),
-      options_(c10::make_intrusive<Options>(kName, milliseconds_of(options.timeout))),
+      options_(c10::make_intrusive<GroupOptions>(kName, milliseconds_of(options.timeout))),
       store_(options.store),
       preferred_device_(preferred_device),
+      origin_(std::move(origin)),
       timeout_ms_(milliseconds_of(options.timeout).count()) {
   init();
   TORCH_CHECK_VALUE(store_ != nullptr, "hetccl: process group '", group_,
@@ -37,10 +37,13 @@ HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options,
   for (const int64_t rank : options.global_ranks_in_group) {
     options_->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }
+}
+
+void HetcclBackend::meet() {
   const bool has_gpu = device_count(c10::kCUDA) > 0;
-  if (!any_rank_has_gpu(*store_, rank_, size_, has_gpu, group_, options_->timeout)) {
-    join(c10::kCPU);
-  }
+  const Arrival all = arrive(*store_, rank_, size_, has_gpu, group_, options_->timeout);
+  arrival_ = all.session;
+  if (!all.any_gpu) join(c10::kCPU);
 }
 
 HetcclBackend::~HetcclBackend() {

@@ -8,23 +8,40 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // from 2.14 on, Backend needs it whole
 #include <vector>
 
 #include "communicator.h"
 #include "device_streams.h"
 #include "monitored_barrier.h"
+#include "rendezvous.h"
 #include "tensors.h"
 #include "watcher.h"
 #include "work.h"
 
 namespace hetccl::torch_backend {
 
+class Places;
+class Registry;
+
+/// What a backend has from the one that made it.
+struct Origin {
+  std::shared_ptr<Registry> registry;
+  std::shared_ptr<Places> places;  ///< null where all ranks of the job make groups by equal calls
+};
+
+/// The options of a backend as torch copies them: with copy.deepcopy, or by `clone` from 2.14 on.
+struct GroupOptions final : c10d::Backend::Options {
+  using Options::Options;
+  c10::intrusive_ptr<Options> clone() const { return c10::make_intrusive<GroupOptions>(*this); }
+};
+
 /// One process group's communicator. On the host, collectives are enqueued on one stream and run in
 /// order in the background; Work::wait drives them. On a GPU see DeviceWork.
 ///
-/// Constructing blocks until all ranks have come. Where no rank has a GPU it joins the
-/// communicator, else the first call does, once it is known what this rank's device is:
-/// `choose_device`.
+/// Where no rank has a GPU it joins the communicator when it is made; where torch has bound every
+/// rank to a device, once torch says to which; else by the first call, when it is known what this
+/// rank's device is: `choose_device`.
 ///
 /// torch 2.14 and later add names (all_reduce_single, ...) that forward to these.
 class HetcclBackend final : public c10d::Backend {
@@ -32,13 +49,31 @@ class HetcclBackend final : public c10d::Backend {
   static constexpr const char* kName = "hetccl";
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  /// To be followed by `meet` or `adopt`.
   HetcclBackend(const c10d::DistributedBackendOptions& options,
-                std::optional<c10::Device> preferred_device);
+                std::optional<c10::Device> preferred_device, Origin origin);
   ~HetcclBackend() override;
 
+  /// Blocks until all ranks have come.
+  void meet();
+
   const std::string getBackendName() const override { return kName; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  /// A copy: splitGroup of torch up to 2.13 writes the new group's name and timeout into it.
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_->clone(); }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  void setGroupUid(const std::string& uid) override;
+  bool supportsSplitting() const override { return true; }
+  /// Joins the communicator where torch has bound every rank to a device; blocks until all have
+  /// come.
+  void eagerConnectSingleDevice(at::Device device) override;
+  /// Collective over this group: every rank calls it, whether or not it is among `ranks`, and
+  /// those that are not get null. Blocks until all have come.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& opts) override;
+  /// Where groups of this one's ranks meet if some of these ranks are bound to a device and others
+  /// are not; else null. Blocks until all ranks have made this group.
+  [[nodiscard]] std::shared_ptr<Places> places();
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
@@ -105,6 +140,8 @@ class HetcclBackend final : public c10d::Backend {
   /// Joins the communicator if that is still to do, on the device of which the call's tensor is.
   void open(std::optional<c10::Device> tensor_device);
   void join(c10::Device device);
+  void adopt(std::shared_ptr<Communicator> communicator, c10::Device device, uint64_t session);
+  [[nodiscard]] std::optional<c10::Device> preferred_device() const;
   [[nodiscard]] c10::Device choose_device(std::optional<c10::Device> tensor_device);
   [[nodiscard]] bool serves(c10::DeviceType type) const;
   /// The same tensors, on the communicator's device: those of the host are carried to a GPU and
@@ -112,6 +149,14 @@ class HetcclBackend final : public c10d::Backend {
   Tensors local(const Where& where, Operation& operation, const Tensors& tensors, Use use);
   at::Tensor local(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
   [[nodiscard]] std::shared_ptr<Communicator> joined() const;
+
+  // split.cc
+  [[nodiscard]] Binding binding();
+  [[nodiscard]] int64_t global_rank(int rank) const;
+  c10::intrusive_ptr<HetcclBackend> split_by_members(c10d::DistributedBackendOptions& options,
+                                                     const std::shared_ptr<Places>& places);
+  c10::intrusive_ptr<HetcclBackend> split_communicator(c10d::DistributedBackendOptions& options,
+                                                       const std::vector<int>& ranks);
 
   WorkPtr submit(Operation operation, std::chrono::milliseconds timeout, bool blocking);
   template <typename Options>
@@ -132,9 +177,10 @@ class HetcclBackend final : public c10d::Backend {
                           const at::Tensor& input, const c10d::ReduceOp& op) const;
 
   const std::string group_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<GroupOptions> options_;
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::optional<c10::Device> preferred_device_;  ///< the default group's device_id
+  const Origin origin_;
   std::mutex watchers_mutex_;
   std::map<Route, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its route's order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
@@ -144,7 +190,24 @@ class HetcclBackend final : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;  ///< null before
   c10::Device device_{c10::kCPU};
   std::shared_ptr<DeviceStreams> streams_;  ///< null on the host
+  uint64_t session_ = 0;                    ///< tells this communicator from others of its store
   std::atomic<bool> ended_{false};          ///< by abort or shutdown
+
+  std::string arrival_;  ///< Arrival::session; empty for a group that was split off
+  std::atomic<bool> declared_{false};
+  std::mutex binding_mutex_;
+  std::optional<Binding> binding_;
+  std::shared_ptr<Places> own_places_;
+
+  /// The last call of `split`.
+  struct LastSplit {
+    c10::weak_intrusive_ptr<c10d::Store> store;
+    std::vector<int> ranks;
+    c10::weak_intrusive_ptr<c10d::Backend> child;
+  };
+  std::mutex split_mutex_;
+  std::optional<LastSplit> last_split_;
+  uint64_t splits_ = 0;
 
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};

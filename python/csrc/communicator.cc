@@ -14,6 +14,14 @@ Failure forked_failure() {
           "start ranks by multiprocessing's \"spawn\" or \"forkserver\""};
 }
 
+hetcclConfig_t config_of(const std::string& device, Communicator::Milliseconds timeout) {
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  config.device = device.c_str();
+  config.timeout_ms = timeout.count();
+  config.init_timeout_ms = timeout.count();
+  return config;
+}
+
 }  // namespace
 
 Failure last_failure(hetcclResult_t result) {
@@ -25,10 +33,7 @@ Failure last_failure(hetcclResult_t result) {
 std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int rank, int size,
                                                  const std::string& device, Milliseconds timeout,
                                                  Failure& failure) {
-  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  config.device = device.c_str();
-  config.timeout_ms = timeout.count();
-  config.init_timeout_ms = timeout.count();
+  const hetcclConfig_t config = config_of(device, timeout);
   hetcclComm_t comm = nullptr;
   hetcclResult_t result = hetcclCommInitRankConfig(&comm, size, id, rank, &config);
   if (result != hetcclSuccess) {
@@ -36,6 +41,25 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
     return nullptr;
   }
   return std::shared_ptr<Communicator>(new Communicator(comm, timeout));
+}
+
+std::optional<Failure> Communicator::split(int color, int key, const std::string& device,
+                                           Milliseconds timeout,
+                                           std::shared_ptr<Communicator>& child) {
+  if (forked()) return forked_failure();
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto refusal = refusal_locked()) return refusal;
+    comm = comm_;
+  }
+  // Unlocked: it waits for other ranks, and another thread may abort meanwhile.
+  const hetcclConfig_t config = config_of(device, timeout);
+  hetcclComm_t made = nullptr;
+  const hetcclResult_t result = hetcclCommSplit(comm, color, key, &made, &config);
+  if (result != hetcclSuccess) return last_failure(result);
+  if (made != nullptr) child.reset(new Communicator(made, timeout));
+  return std::nullopt;
 }
 
 Communicator::Communicator(hetcclComm_t comm, Milliseconds timeout)

@@ -56,6 +56,12 @@ class Communicator {
   [[nodiscard]] static std::shared_ptr<Communicator> join(const hetcclUniqueId& id, int rank,
                                                           int size, const std::string& device,
                                                           Milliseconds timeout, Failure& failure);
+  /// Collective over this communicator: its ranks of one `color` form `child`, in the order of
+  /// their `key`s; with HETCCL_SPLIT_NOCOLOR `child` is null. `device` is this rank's, as for
+  /// `join`. Blocks until all ranks have come.
+  [[nodiscard]] std::optional<Failure> split(int color, int key, const std::string& device,
+                                             Milliseconds timeout,
+                                             std::shared_ptr<Communicator>& child);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -20,7 +20,7 @@ bool HetcclBackend::serves(c10::DeviceType type) const {
 }
 
 c10::Device HetcclBackend::choose_device(std::optional<c10::Device> tensor_device) {
-  if (const auto bound = getBoundDeviceId()) return *bound;
+  if (const auto bound = getBoundDeviceId()) return bound->is_cpu() ? c10::kCPU : *bound;
   if (tensor_device && tensor_device->type() != c10::kCPU) {
     return tensor_device->has_index() ? *tensor_device : current_device(tensor_device->type());
   }
@@ -39,19 +39,30 @@ void HetcclBackend::open(std::optional<c10::Device> tensor_device) {
   join(choose_device(tensor_device));
 }
 
+std::optional<c10::Device> HetcclBackend::preferred_device() const {
+  if (opened_) return device_;
+  if (const auto bound = getBoundDeviceId()) return bound;
+  return preferred_device_;
+}
+
 void HetcclBackend::join(c10::Device device) {
   const hetcclUniqueId id = share_unique_id(*store_, rank_, group_, options_->timeout);
   Failure failure{};
-  communicator_ = Communicator::join(id, rank_, size_, device.is_cpu() ? "host" : device.str(),
-                                     options_->timeout, failure);
+  auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout, failure);
   forget_unique_id(*store_, rank_);
-  TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr, "hetccl: rank ", rank_, " of ",
-                   size_, " could not join process group '", group_, "' from ",
+  TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: rank ", rank_, " of ", size_,
+                   " could not join process group '", group_, "' from ",
                    device.is_cpu() ? "host memory" : device.str(), ": ", failure.text, " [",
                    hetcclGetErrorString(failure.result), "]");
   const std::string_view id_bytes(id.internal, sizeof(id.internal));
-  monitored_barrier_ = std::make_unique<MonitoredBarrier>(store_, rank_, size_,
-                                                          std::hash<std::string_view>{}(id_bytes));
+  adopt(std::move(joined), device, std::hash<std::string_view>{}(id_bytes));
+}
+
+void HetcclBackend::adopt(std::shared_ptr<Communicator> communicator, c10::Device device,
+                          uint64_t session) {
+  communicator_ = std::move(communicator);
+  session_ = session;
+  monitored_barrier_ = std::make_unique<MonitoredBarrier>(store_, rank_, size_, session);
   device_ = device;
   if (!device.is_cpu()) streams_ = std::make_shared<DeviceStreams>(device);
   opened_.store(true, std::memory_order_release);

@@ -56,6 +56,10 @@ c10::Device current_device(c10::DeviceType type) {
   return c10::impl::getDeviceGuardImpl(type)->getDevice();
 }
 
+std::string name_of(c10::Device device) {
+  return device.is_cpu() ? "host" : device.str();
+}
+
 bool uses_current_device(c10::DeviceType type) {
   if (type != c10::kCUDA || device_count(type) == 0) return false;
   try {

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "communicator.h"
@@ -24,6 +25,8 @@ namespace hetccl::torch_backend {
 /// True when this process has used its current device of `type`.
 [[nodiscard]] bool uses_current_device(c10::DeviceType type);
 [[nodiscard]] c10::Device current_device(c10::DeviceType type);
+/// As the C API calls it.
+[[nodiscard]] std::string name_of(c10::Device device);
 
 /// Calls `done` until it is true, first often and then every millisecond. False when `timeout` has
 /// passed first; no limit when it is negative.

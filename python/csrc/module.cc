@@ -2,45 +2,14 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <mutex>
+#include <memory>
 #include <optional>
-#include <vector>
 
 #include "backend.h"
+#include "registry.h"
 
 namespace hetccl::torch_backend {
 namespace {
-
-using std::chrono::milliseconds;
-
-/// Makes backends and knows those that live, so that Python can end them before the interpreter
-/// does. Owned by torch_backend.py.
-class Registry {
- public:
-  c10::intrusive_ptr<HetcclBackend> create(const c10d::DistributedBackendOptions& options,
-                                           std::optional<c10::Device> preferred) {
-    auto backend = c10::make_intrusive<HetcclBackend>(options, preferred);
-    const std::lock_guard lock(mutex_);
-    std::erase_if(backends_, [](const auto& weak) { return weak.expired(); });
-    backends_.emplace_back(backend);
-    return backend;
-  }
-
-  void close_all(milliseconds grace) {
-    std::vector<c10::weak_intrusive_ptr<HetcclBackend>> backends;
-    {
-      const std::lock_guard lock(mutex_);
-      backends.swap(backends_);
-    }
-    for (const auto& weak : backends) {
-      if (const auto backend = weak.lock()) backend->shutdown_within(grace);
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<c10::weak_intrusive_ptr<HetcclBackend>> backends_;
-};
 
 py::dict stats_of(const HetcclBackend& backend) {
   hetcclCommStats_t stats;
@@ -65,19 +34,29 @@ PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetccl's backend of torch.distributed.";
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   using NoGil = py::call_guard<py::gil_scoped_release>;
+  py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module,
+                                                                                     "Options")
+      .def("__copy__", &GroupOptions::clone)
+      .def("__deepcopy__", [](const GroupOptions& own, const py::dict&) { return own.clone(); });
   py::class_<HetcclBackend, c10d::Backend, c10::intrusive_ptr<HetcclBackend>>(module, "Backend")
+      .def_property_readonly("options", &HetcclBackend::getBackendOptions,
+                             "A copy of what the group was made with.")
+      .def(
+          "perform_nocolor_split", [](const HetcclBackend&, c10::Device) {}, py::arg("device"),
+          "What torch has a rank do that is no member of a new_group: nothing. Its members meet "
+          "through the store.")
       .def("stats", &stats_of, "Counters of this rank's communicator since init, as a dict.")
       .def(
           "_set_default_timeout",
           [](HetcclBackend& backend, milliseconds timeout) { backend.setTimeout(timeout); },
           py::arg("timeout"), NoGil(), "The deadline of collectives called from now on.")
       .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.");
-  py::class_<Registry>(module, "Registry")
+  py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
       .def(py::init<>())
-      .def("create", &Registry::create, py::arg("options"), py::arg("device"), NoGil(),
+      .def("create", &Registry::create, py::arg("options"), py::arg("device"), py::arg("world"),
+           NoGil(),
            "Joins a process group; blocks until all ranks have come. `device` is what it is on "
-           "where "
-           "nothing else tells.")
+           "where nothing else tells; `world` is the default group's backend, if hetccl's.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },

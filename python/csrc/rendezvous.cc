@@ -1,9 +1,11 @@
 #include "rendezvous.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstring>
 #include <initializer_list>
+#include <random>
 #include <vector>
 
 #include "communicator.h"
@@ -12,13 +14,24 @@ namespace hetccl::torch_backend {
 namespace {
 
 constexpr const char* kKey = "hetccl/unique_id";
-// Counts the ranks that have come; those with a GPU also count kGpu.
+// Counts the ranks that have come; those with a GPU also count kMarked.
 constexpr const char* kComeKey = "hetccl/come";
-constexpr const char* kGpusKey = "hetccl/gpus";
+constexpr const char* kArrivalKey = "hetccl/arrival";
 constexpr const char* kReadKey = "hetccl/read";
-constexpr int64_t kGpu = int64_t{1} << 32U;
+constexpr int64_t kMarked = int64_t{1} << 32U;
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
+constexpr const char* kGpuMark = "g";
+constexpr const char* kNoGpuMark = "h";
+
+std::string random_name() {
+  std::random_device device;
+  return c10::str(device(), "-", device());
+}
+
+std::string binding_key(const std::string& session) {
+  return "hetccl/binding/" + session;
+}
 
 /// A later process group under the same prefix must not find what this one left.
 void forget(c10d::Store& store, std::initializer_list<const char*> keys) noexcept {
@@ -63,17 +76,17 @@ std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& grou
 
 }  // namespace
 
-bool any_rank_has_gpu(c10d::Store& store, int rank, int size, bool has_gpu,
-                      const std::string& group, std::chrono::milliseconds timeout) {
-  const int64_t mine = has_gpu ? 1 + kGpu : 1;
+Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu, const std::string& group,
+               std::chrono::milliseconds timeout) {
+  const int64_t mine = has_gpu ? 1 + kMarked : 1;
   const int64_t come = store.add(kComeKey, mine);
-  if (come % kGpu == size) {
-    store.set(kGpusKey, std::vector<uint8_t>{static_cast<uint8_t>(come >= kGpu)});
+  if (come % kMarked == size) {
+    store.set(kArrivalKey, (come >= kMarked ? kGpuMark : kNoGpuMark) + random_name());
   }
-  bool any = false;
+  std::string value;
   try {
-    store.wait({kGpusKey}, timeout);
-    any = store.get(kGpusKey).at(0) != 0;
+    store.wait({kArrivalKey}, timeout);
+    value = store.get_to_str(kArrivalKey);
   } catch (const std::exception& error) {
     store.add(kComeKey, -mine);
     TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank ", rank, " of process group '", group,
@@ -82,8 +95,29 @@ bool any_rank_has_gpu(c10d::Store& store, int rank, int size, bool has_gpu,
                      "The torch Store says: ",
                      error.what());
   }
-  if (store.add(kReadKey, 1) == size) forget(store, {kComeKey, kGpusKey, kReadKey});
-  return any;
+  if (store.add(kReadKey, 1) == size) forget(store, {kComeKey, kArrivalKey, kReadKey});
+  return {value.substr(0, 1) == kGpuMark, value.substr(1)};
+}
+
+void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound) {
+  const int64_t come = store.add("hetccl/declared/" + session, bound ? 1 + kMarked : 1);
+  if (come % kMarked != size) return;
+  const int64_t marked = come / kMarked;
+  const auto binding = marked == 0 ? Binding::None : marked == size ? Binding::All : Binding::Some;
+  store.set(binding_key(session), std::vector<uint8_t>{static_cast<uint8_t>(binding)});
+}
+
+Binding await_binding(c10d::Store& store, const std::string& session, int rank,
+                      const std::string& group, std::chrono::milliseconds timeout) {
+  const std::string key = binding_key(session);
+  try {
+    store.wait({key}, timeout);
+    return static_cast<Binding>(store.get(key).at(0));
+  } catch (const std::exception& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank ", rank, " of process group '", group,
+                     "': not all ranks have finished making it within ", timeout.count(),
+                     " ms. The torch Store says: ", error.what());
+  }
 }
 
 hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& group,

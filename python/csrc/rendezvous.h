@@ -9,9 +9,23 @@
 
 namespace hetccl::torch_backend {
 
-/// Whether any rank of the group has a GPU: the same answer on all, once all have come. Throws
-/// DistBackendError.
-[[nodiscard]] bool any_rank_has_gpu(c10d::Store& store, int rank, int size, bool has_gpu,
+/// What all ranks of a group know once all have come.
+struct Arrival {
+  bool any_gpu = false;
+  std::string session;  ///< random: tells this group from a later one under the same prefix
+};
+
+/// Blocks until all ranks of the group have come. Throws DistBackendError.
+[[nodiscard]] Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu,
+                             const std::string& group, std::chrono::milliseconds timeout);
+
+/// How many ranks of a group torch has bound to a device (`device_id`).
+enum class Binding : uint8_t { None, Some, All };
+
+/// Says whether this rank is bound. Once for each rank and group; does not block.
+void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound);
+/// The same answer on all ranks. Blocks until all have declared theirs. Throws DistBackendError.
+[[nodiscard]] Binding await_binding(c10d::Store& store, const std::string& session, int rank,
                                     const std::string& group, std::chrono::milliseconds timeout);
 
 /// Rank 0 makes the id and publishes it, or the reason why it could not; the others wait for it.

@@ -61,7 +61,19 @@ def _create(options: Any, backend_options: Any = None) -> Any:
         options.timeout = timeout
     # torch tells a group its device_id later, and only one that was made with it.
     default = dist.group.WORLD
-    return _registry().create(options, getattr(default, "bound_device_id", None))
+    return _registry().create(
+        options, getattr(default, "bound_device_id", None), _backend_of(default)
+    )
+
+
+def _backend_of(group: Any) -> Any:
+    """hetccl's backend of a process group, also behind torch's debugging wrapper; or None."""
+    for device in getattr(group, "_device_types", ()):
+        backend = group._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)
+        if isinstance(backend, extension().Backend):
+            return backend
+    return None
 
 
 @functools.cache

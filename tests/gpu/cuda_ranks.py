@@ -153,6 +153,8 @@ def run(
         for rank in range(len(devices)):
             mine, theirs = _CONTEXT.Pipe()
             own = {**env, **({"HETCCL_CLUSTER": labels[rank]} if labels else {})}
+            if _shares_gpu(rank, devices, labels):
+                own |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo"}
             where = Rank(rank, len(devices), tuple(devices), labels, folder)
             arguments = (bodies, where, bind, own, theirs)
             processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
@@ -176,6 +178,12 @@ def run(
                 process.kill()
                 process.join(5)
     return failures
+
+
+def _shares_gpu(rank: int, devices: Sequence[str], labels: str) -> bool:
+    """Whether NCCL would meet one GPU twice in a cluster, which it takes on different hosts."""
+    alike = [r for r, device in enumerate(devices) if device == devices[rank] != "cpu"]
+    return any(r != rank and (not labels or labels[r] == labels[rank]) for r in alike)
 
 
 def _follow(rank: int, pipe: Connection, deadline: float, bodies: int) -> list[str]:

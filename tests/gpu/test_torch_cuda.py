@@ -19,7 +19,8 @@ import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
 from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
-from cuda_ranks import CPU, Rank, raises, refuse_without_settings, run, total
+from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
+from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
 COUNTS = (0, 1, 1000, 300_007)
@@ -442,17 +443,30 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             made[f"{name}-exit-missed"] = lambda: leave_missed(devices, labels)
             made[f"{name}-exit-spinning"] = lambda: leave_spinning(devices, labels)
 
+    def add_meshes(name: str, devices: list[str], labels: str = "") -> None:
+        def on_mesh(bodies: list[Callable[[Rank], None]]) -> list[str]:  # NCCL is slow to connect
+            return run(bodies, devices, labels, bind=True, timeout=120 * SCALE)
+
+        made[f"{name}-meshes"] = lambda: on_mesh(GROUPS_OF_GROUPS)
+        if "cpu" not in devices:
+            made[f"{name}-mesh-training"] = lambda: on_mesh(TRAINING_ON_MESHES)
+
     gpus = [f"cuda:{i}" for i in range(count)]
     if count > 0:
         add("one", gpus[:1])
         add("shared", ["cuda:0", "cuda:0"], "ab", bind=True)
         add("mixed", ["cuda:0", "cpu", "cpu"])
+        add_meshes("apart-on-one", ["cuda:0"] * 4, "abcd")
+        add_meshes("pairs-on-one", ["cuda:0"] * 4, "aabb")
+        add_meshes("one-cluster-on-one", ["cuda:0"] * 4)
+        add_meshes("mixed-on-one", ["cuda:0", "cuda:0", "cpu", "cpu"], "abcc")
     if count > 1:
         add("two", gpus[:2])
         add("apart", gpus[:2], "ab", bind=True)
         add("mixed-two", ["cpu", "cuda:0", "cpu", "cuda:1"], bind=True)
     if count > 3:
         add("four", gpus[:4], bind=True)
+        add_meshes("four", gpus[:4])
         add("two-clusters", gpus[:4], "aabb")
         add("crossed", gpus[:4], "abab")
     return made
