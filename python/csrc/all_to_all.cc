@@ -56,8 +56,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor& output, 
                                                             const c10d::AllToAllOptions& opts) {
   const Where where{"all_to_all_single", rank_};
   Operation operation;
-  const at::Tensor from = local(where, operation, input, Use::In);
-  const at::Tensor to = local(where, operation, output, Use::Out);
+  const at::Tensor from = packed(where, operation, input, Use::In);
+  const at::Tensor to = packed(where, operation, output, Use::Out);
   check_tensor(where, "the input", from);
   check_tensor(where, "the output", to);
   check_same_type(where, "the output", to, from);

@@ -194,7 +194,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
       tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
   operation.title = "hetccl:all_reduce";
   operation.inputs = operation.outputs = tensors;
-  for (const at::Tensor& tensor : local(where, operation, tensors, Use::InOut)) {
+  for (const at::Tensor& tensor : packed(where, operation, tensors, Use::InOut)) {
     check_tensor(where, "tensor", tensor);
     operation.launches.push_back(
         [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp)](
@@ -214,7 +214,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
   Operation operation;
-  const at::Tensor tensor = local(where, operation, tensors.front(), Use::InOut);
+  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
   operation.type = c10d::OpType::BROADCAST;
   operation.title = "hetccl:broadcast";
@@ -229,7 +229,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
   Operation operation;
-  const at::Tensor tensor = local(where, operation, tensors.front(), Use::InOut);
+  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
   operation.type = c10d::OpType::REDUCE;
   operation.title = "hetccl:reduce";
@@ -288,8 +288,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output
   operation.inputs = {input};
   operation.outputs = {output};
   constexpr const char* kCall = "all_gather_into_tensor";
-  add_all_gather(operation, kCall, local({kCall, rank_}, operation, output, Use::Out),
-                 local({kCall, rank_}, operation, input, Use::In));
+  add_all_gather(operation, kCall, packed({kCall, rank_}, operation, output, Use::Out),
+                 packed({kCall, rank_}, operation, input, Use::In));
   return submit(std::move(operation), opts);
 }
 
@@ -302,8 +302,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
   operation.title = "hetccl:all_gather_into_tensor_coalesced";
   operation.inputs = inputs;
   operation.outputs = outputs;
-  const Tensors to = local({kCall, rank_}, operation, outputs, Use::Out);
-  const Tensors from = local({kCall, rank_}, operation, inputs, Use::In);
+  const Tensors to = packed({kCall, rank_}, operation, outputs, Use::Out);
+  const Tensors from = packed({kCall, rank_}, operation, inputs, Use::In);
   for (size_t i = 0; i < from.size(); ++i) add_all_gather(operation, kCall, to[i], from[i]);
   return submit(std::move(operation), opts);
 }
@@ -320,7 +320,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   operation.inputs = inputs;
   operation.outputs = outputs.front();
   add_all_gather(operation, where.operation, local(where, operation, outputs.front(), Use::Out),
-                 local(where, operation, inputs.front(), Use::In));
+                 packed(where, operation, inputs.front(), Use::In));
   return submit(std::move(operation), opts);
 }
 
@@ -339,7 +339,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
       parts.push_back(of_rank[i]);
     }
     add_all_gather(operation, where.operation, local(where, operation, parts, Use::Out),
-                   local(where, operation, inputs[i], Use::In));
+                   packed(where, operation, inputs[i], Use::In));
     operation.outputs.insert(operation.outputs.end(), parts.begin(), parts.end());
   }
   return submit(std::move(operation), opts);
@@ -371,8 +371,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
   operation.inputs = {input};
   operation.outputs = {output};
   constexpr const char* kCall = "reduce_scatter_tensor";
-  add_reduce_scatter(operation, kCall, local({kCall, rank_}, operation, output, Use::Out),
-                     local({kCall, rank_}, operation, input, Use::In), opts.reduceOp);
+  add_reduce_scatter(operation, kCall, packed({kCall, rank_}, operation, output, Use::Out),
+                     packed({kCall, rank_}, operation, input, Use::In), opts.reduceOp);
   return submit(std::move(operation), opts);
 }
 
@@ -385,8 +385,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
   operation.title = "hetccl:reduce_scatter_tensor_coalesced";
   operation.inputs = inputs;
   operation.outputs = outputs;
-  const Tensors to = local({kCall, rank_}, operation, outputs, Use::Out);
-  const Tensors from = local({kCall, rank_}, operation, inputs, Use::In);
+  const Tensors to = packed({kCall, rank_}, operation, outputs, Use::Out);
+  const Tensors from = packed({kCall, rank_}, operation, inputs, Use::In);
   for (size_t i = 0; i < from.size(); ++i) {
     add_reduce_scatter(operation, kCall, to[i], from[i], opts.reduceOp);
   }
@@ -399,7 +399,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   check_one(where, outputs.size());
   check_lists(where, outputs.size(), inputs.size());
   Operation operation;
-  const at::Tensor output = local(where, operation, outputs.front(), Use::Out);
+  const at::Tensor output = packed(where, operation, outputs.front(), Use::Out);
   const Tensors parts = local(where, operation, inputs.front(), Use::In);
   check_parts(where, "input", parts, size_, "the output", output);
   operation.type = c10d::OpType::REDUCE_SCATTER;

@@ -148,6 +148,10 @@ class HetcclBackend final : public c10d::Backend {
   /// back, for objects and other little things. Throws for other devices.
   Tensors local(const Where& where, Operation& operation, const Tensors& tensors, Use use);
   at::Tensor local(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
+  /// The same, contiguous: dense tensors of another memory format go through a copy in the order of
+  /// their indices, since other ranks may have other strides. Lists of parts need none: see Flat.
+  at::Tensor packed(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
+  Tensors packed(const Where& where, Operation& operation, const Tensors& tensors, Use use);
   [[nodiscard]] std::shared_ptr<Communicator> joined() const;
 
   // split.cc

@@ -91,6 +91,31 @@ at::Tensor HetcclBackend::local(const Where& where, Operation& operation, const 
   return copy;
 }
 
+at::Tensor HetcclBackend::packed(const Where& where, Operation& operation, const at::Tensor& tensor,
+                                 Use use) {
+  const at::Tensor placed = local(where, operation, tensor, use);
+  if (!placed.defined() || placed.layout() != at::kStrided || placed.is_contiguous() ||
+      !placed.is_non_overlapping_and_dense()) {
+    return placed;  // as it is, or to be refused by its checks
+  }
+  at::Tensor copy = use == Use::Out
+                        ? at::empty(placed.sizes(), placed.options().requires_grad(false))
+                        : placed.detach().contiguous();
+  operation.staging.push_back(copy);
+  if (use != Use::In) operation.copies.emplace_back(placed, copy);
+  return copy;
+}
+
+Tensors HetcclBackend::packed(const Where& where, Operation& operation, const Tensors& tensors,
+                              Use use) {
+  Tensors contiguous;
+  contiguous.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    contiguous.push_back(packed(where, operation, tensor, use));
+  }
+  return contiguous;
+}
+
 Tensors HetcclBackend::local(const Where& where, Operation& operation, const Tensors& tensors,
                              Use use) {
   Tensors placed;

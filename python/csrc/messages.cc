@@ -21,7 +21,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", name, " on rank ", rank_, ": tag ", tag, " is negative");
   const bool sends = kind == Route::Kind::Send;
   Operation operation;
-  const at::Tensor tensor = local(where, operation, tensors.front(), sends ? Use::In : Use::Out);
+  const at::Tensor tensor = packed(where, operation, tensors.front(), sends ? Use::In : Use::Out);
   check_tensor(where, "tensor", tensor);
   operation.type = type;
   operation.title = sends ? "hetccl:send" : "hetccl:recv";

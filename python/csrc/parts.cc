@@ -8,11 +8,13 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// True when `parts` lie one after the other in one storage.
+/// True when `parts` lie one after the other in one storage, elements in the order of their
+/// indices.
 bool adjacent(const Tensors& parts) {
   const char* next = nullptr;
   for (const at::Tensor& part : parts) {
     const auto* begin = static_cast<const char*>(part.const_data_ptr());
+    if (!part.is_contiguous()) return false;
     if (begin == nullptr || (next != nullptr && begin != next)) return false;
     if (!part.is_alias_of(parts.front())) return false;
     next = begin + part.nbytes();
@@ -38,10 +40,10 @@ void check_parts(const Where& where, const char* kind, const Tensors& parts, int
   TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size), "hetccl: ", where.operation,
                     " on rank ", where.rank, ": the ", kind, " list has ", parts.size(),
                     " tensors, but must have one per rank: ", size);
-  check_tensor(where, name, whole);
+  check_dense(where, name, whole);
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string part = c10::str(kind, " ", i);
-    check_tensor(where, part, parts[i]);
+    check_dense(where, part, parts[i]);
     check_same_type(where, part, parts[i], whole);
   }
   const auto own = static_cast<size_t>(where.rank);

@@ -35,7 +35,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
   operation.type = c10d::OpType::GATHER;
   operation.title = "hetccl:gather";
   operation.inputs = inputs;
-  const at::Tensor input = local(where, operation, inputs.front(), Use::In);
+  const at::Tensor input = packed(where, operation, inputs.front(), Use::In);
   check_tensor(where, "the input", input);
   void* to = nullptr;
   if (is_root) {
@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
   operation.type = c10d::OpType::SCATTER;
   operation.title = "hetccl:scatter";
   operation.outputs = outputs;
-  const at::Tensor output = local(where, operation, outputs.front(), Use::Out);
+  const at::Tensor output = packed(where, operation, outputs.front(), Use::Out);
   check_tensor(where, "the output", output);
   const void* from = nullptr;
   if (is_root) {

@@ -110,14 +110,20 @@ std::array<std::byte, 8> factor_of(const Where& where, const c10d::ReduceOp& op,
 
 }  // namespace
 
-void check_tensor(const Where& where, const std::string& argument, const at::Tensor& tensor) {
+void check_dense(const Where& where, const std::string& argument, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), at_call(where), argument, " is not a tensor with storage");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, at_call(where), argument,
                     " is sparse; hetccl moves dense tensors only: call .to_dense() first");
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), at_call(where), argument, " is not contiguous (shape ",
-                    tensor.sizes(), ", strides ", tensor.strides(), "); pass tensor.contiguous()");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), at_call(where), argument,
+                    " is not contiguous (shape ", tensor.sizes(), ", strides ", tensor.strides(),
+                    "): its elements overlap or lie apart; pass tensor.contiguous()");
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), at_call(where), argument,
                     " is a lazy conjugate or negative; pass tensor.resolve_conj().resolve_neg()");
+}
+
+void check_tensor(const Where& where, const std::string& argument, const at::Tensor& tensor) {
+  check_dense(where, argument, tensor);
+  TORCH_INTERNAL_ASSERT(tensor.is_contiguous(), argument, " was to be made contiguous");
 }
 
 void check_same_type(const Where& where, const std::string& argument, const at::Tensor& tensor,

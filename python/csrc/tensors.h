@@ -47,7 +47,9 @@ struct Reduction {
   }
 };
 
-/// Throws unless `tensor` is dense and contiguous. `argument` names it.
+/// Throws unless the elements of `tensor` lie side by side, in whatever order. `argument` names it.
+void check_dense(const Where& where, const std::string& argument, const at::Tensor& tensor);
+/// Throws unless it is dense; it has been made contiguous.
 void check_tensor(const Where& where, const std::string& argument, const at::Tensor& tensor);
 /// Throws unless both have one dtype.
 void check_same_type(const Where& where, const std::string& argument, const at::Tensor& tensor,

@@ -123,7 +123,7 @@ def refusals(rank, size):
         with pytest.raises(ValueError, match=r"itself|Invalid destination"):
             dist.send(one, 0)
         with pytest.raises(ValueError, match="not contiguous"):
-            dist.send(torch.ones(4, 4).t(), 1)
+            dist.send(torch.ones(4, 4)[:, ::2], 1)
     dist.barrier()
     if rank == 0:
         dist.send(one, 1, tag=3)
