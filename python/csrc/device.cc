@@ -50,10 +50,9 @@ void HetcclBackend::join(c10::Device device) {
   Failure failure{};
   auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout, failure);
   forget_unique_id(*store_, rank_);
-  TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: rank ", rank_, " of ", size_,
-                   " could not join process group '", group_, "' from ",
-                   device.is_cpu() ? "host memory" : device.str(), ": ", failure.text, " [",
-                   hetcclGetErrorString(failure.result), "]");
+  TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: cannot join process group '",
+                   group_, "' from ", device.is_cpu() ? "host memory" : device.str(), ": ",
+                   failure.text, " [", hetcclGetErrorString(failure.result), "]");
   const std::string_view id_bytes(id.internal, sizeof(id.internal));
   adopt(std::move(joined), device, std::hash<std::string_view>{}(id_bytes));
 }

@@ -33,7 +33,8 @@ struct Failure {
   std::string reason;  ///< for the user, e.g. "rank 2 (host b, pid 7) was lost: connection closed"
 };
 
-/// A collective that does not complete, as a rank sees it that waits for it.
+/// A collective that does not complete, as a rank sees it that waits for it. InvalidUsage: the
+/// ranks disagree on it.
 struct Stall {
   Failure failure;        ///< its code, and what happened: "barrier #3 timed out after 100 ms"
   uint64_t sequence = 0;  ///< the collective's number within its communicator
@@ -74,7 +75,8 @@ class Session {
   /// `join`: this cause or an earlier one, within the liveness deadline at the latest.
   virtual void report(const Failure& failure) = 0;
   /// The same for a collective: the coordinator asks all ranks how far they are, for half the
-  /// liveness deadline at most, and the cause names those for which this rank waits.
+  /// liveness deadline at most, and the cause names those for which this rank waits,
+  /// or those that called something else than most.
   virtual void report_stall(const Stall& stall) = 0;
   /// Says goodbye: silence and a closed connection are no failure from now on. The others learn
   /// that this rank has made `called` calls and makes no more. Idempotent; the destructor calls it

@@ -102,7 +102,43 @@ std::string Inquest::blameless() const {
   return stall_.detail.empty() ? text : text + "; " + stall_.detail;
 }
 
+// Most ranks are right; of two calls that as many ranks made, the lowest rank's is.
+Failure Inquest::disagreement() const {
+  using Group = std::pair<std::string, std::vector<int32_t>>;
+  std::vector<Group> groups;  // by call, in the order of their first ranks
+  for (const auto& [rank, answer] : answers_) {
+    const std::string& call = answer.position.call;
+    if (!called(answer) || call.empty()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& one) { return one.first == call; });
+    if (group == groups.end()) group = groups.insert(group, {call, {}});
+    group->second.push_back(rank);
+  }
+  Failure failure = stall_.failure;
+  if (groups.size() < 2) {
+    failure.reason += ": " + stall_.detail;
+    return failure;
+  }
+  const auto smaller = [](const Group& a, const Group& b) {
+    return a.second.size() < b.second.size();
+  };
+  const Group most = *std::max_element(groups.begin(), groups.end(), smaller);
+  std::vector<std::string> others;
+  for (const Group& group : groups) {
+    if (group.first == most.first) continue;
+    if (others.empty()) failure.rank = group.second.front();
+    if (others.size() == kDetailedRanks) break;
+    others.push_back(rank_list(group.second) + " called " + group.first);
+  }
+  failure.reason = format(
+      "%s where %s called %s; all ranks must make the same calls in the same "
+      "order",
+      joined(others, ", ").c_str(), rank_list(most.second).c_str(), most.first.c_str());
+  return failure;
+}
+
 Failure Inquest::conclusion() const {
+  if (stall_.failure.code == Code::InvalidUsage) return disagreement();
   const std::vector<int32_t> left = ranks_where(&Inquest::has_left);
   const std::vector<int32_t> missing = ranks_where(&Inquest::is_missing);
   const std::vector<int32_t> others = ranks_where(&Inquest::called_another);

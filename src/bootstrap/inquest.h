@@ -23,7 +23,8 @@ class Inquest {
   /// Every rank has answered or left.
   [[nodiscard]] bool complete() const;
   /// The cause, naming in this order ranks that have left, that are missing, that called something
-  /// else, that did not answer. `rank` is the first of them.
+  /// else, that did not answer. `rank` is the first of them. Where the ranks disagree it names
+  /// those that called something else than most, and no others.
   [[nodiscard]] Failure conclusion() const;
 
  private:
@@ -40,6 +41,7 @@ class Inquest {
   [[nodiscard]] std::vector<int32_t> silent() const;
   [[nodiscard]] std::string progress_of(const std::vector<int32_t>& ranks) const;
   [[nodiscard]] std::string blameless() const;
+  [[nodiscard]] Failure disagreement() const;
 
   const Stall stall_;
   const int32_t n_ranks_;

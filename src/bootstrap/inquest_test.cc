@@ -51,6 +51,41 @@ TEST_CASE("where every rank has called it, what the reporter sees is told") {
         "0, 1 have completed it; rank 1: it waits for messages to or from rank 3");
 }
 
+Failure conclude_on(const std::vector<std::string>& calls) {
+  Inquest inquest({{Code::InvalidUsage, 2, "the ranks disagree on barrier #17"},
+                   17,
+                   "barrier #17",
+                   "rank 1: what it saw"},
+                  static_cast<int32_t>(calls.size()));
+  for (size_t rank = 0; rank < calls.size(); ++rank) {
+    const uint64_t n_called = calls[rank] == "late" ? 17 : 18;
+    inquest.add_answer(static_cast<int32_t>(rank),
+                       {n_called, 17, n_called == 18 ? calls[rank] : ""});
+  }
+  return inquest.conclusion();
+}
+
+TEST_CASE("where ranks disagree, those that called something else than most are named") {
+  const Failure one = conclude_on({"a #17", "a #17", "late", "b #17", "a #17", ""});
+  CHECK(one.code == Code::InvalidUsage);
+  CHECK(one.rank == 3);
+  CHECK(one.reason ==
+        "rank 3 called b #17 where ranks 0, 1, 4 called a #17; all ranks must make the same calls "
+        "in the same order");
+  const Failure even = conclude_on({"a #17", "b #17"});
+  CHECK(even.rank == 1);
+  CHECK(even.reason.starts_with("rank 1 called b #17 where rank 0 called a #17;"));
+  const Failure several = conclude_on({"c #17", "b #17", "a #17", "a #17", "b #17", "a #17"});
+  CHECK(several.rank == 0);
+  CHECK(several.reason.starts_with(
+      "rank 0 called c #17, ranks 1, 4 called b #17 where ranks 2, 3, 5 called a #17;"));
+  CHECK(conclude_on({"a #17", "a #17"}).reason ==
+        "the ranks disagree on barrier #17: rank 1: what it saw");
+  std::vector<std::string> all(1000);
+  for (size_t rank = 0; rank < all.size(); ++rank) all[rank] = "call " + std::to_string(rank);
+  CHECK(conclude_on(all).reason.size() < 400);
+}
+
 TEST_CASE("a thousand missing ranks make no thousand words") {
   Inquest inquest(stall(), 1000);
   for (int32_t rank = 1; rank < 1000; ++rank) inquest.add_answer(rank, at(3, 3));

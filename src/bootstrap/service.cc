@@ -144,17 +144,16 @@ Result<UniqueId> Service::unique_id(const Session& parent) {
 Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions options) {
   HETCCL_ASSIGN(Invitation invitation, decode(id));
   HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
-  const int rank = options.rank;
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
   const net::Key key = net::job_key(invitation.secret, impl_->file_secret);
-  auto connected = dial(invitation, {rank, key, impl_->encryption, deadline,
+  auto connected = dial(invitation, {options.rank, key, impl_->encryption, deadline,
                                      milliseconds(impl_->config.liveness_ms), options.cancel});
-  const std::string context = format("rank %d cannot join", rank);
-  if (!connected.ok()) return connected.status().with(context);
+  constexpr std::string_view kContext = "cannot join";
+  if (!connected.ok()) return connected.status().with(kContext);
   auto client = std::make_unique<Client>(
       loop, impl_->clients, std::move(invitation),
       Client::Options{std::move(options), impl_->config.liveness_ms, impl_->token, key.secret});
-  HETCCL_TRY(client->join(std::move(*connected), deadline).with(context));
+  HETCCL_TRY(client->join(std::move(*connected), deadline).with(kContext));
   return std::unique_ptr<Session>(std::move(client));
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,11 +53,20 @@ struct UniqueId {
   uint8_t bytes[128] = {};
 };
 
+/// Two ranks of a cluster, by their numbers in it, that called different operations.
+struct Disagreement {
+  uint64_t number = 0;  ///< the caller's, of the first call in which they differ
+  int rank = 0, other = 0;
+};
+
 /// One cluster's communicator. Enqueueing calls return at once; every rank issues the same calls in
 /// the same order. Calls from one thread at a time. What goes wrong later shows in `async_error`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
+  /// The caller's number of the operation to which the calls that follow belong. All ranks number
+  /// their operations alike. An adaptor that compares calls compares these too.
+  virtual void number_calls(uint64_t number) { static_cast<void>(number); }
   /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks, PreMulSum multiplies
   /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).
   virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type,
@@ -77,6 +87,9 @@ class Communicator {
   /// The first failure of enqueued work, e.g. ranks that called different operations (InvalidUsage
   /// says which).
   [[nodiscard]] virtual Status async_error() const = 0;
+  /// The ranks that called different operations, where `async_error` is about that and the adaptor
+  /// knows them.
+  [[nodiscard]] virtual std::optional<Disagreement> disagreement() const { return std::nullopt; }
   /// Ends all enqueued work in bounded time, its results undefined. Does not block. Thread-safe,
   /// callable at any time.
   virtual void abort() = 0;

@@ -184,11 +184,25 @@ void Communicator::report(Code code, int culprit, const std::string& reason) {
 }
 
 void Communicator::on_fault(const exec::Fault& fault) {
-  if (!fault.stall) {
-    return report(fault.status.code(), fault.rank,
-                  format("rank %d: %s", rank(), fault.status.message().c_str()));
+  if (fault.stall) return ask_why(fault.status.code(), fault.rank, *fault.stall);
+  report_own(fault.rank, fault.status);
+}
+
+// Where ranks of this cluster called different collectives, that is the cause. The library knows
+// its own calls and the cluster's ranks only; all ranks are asked for the user's calls.
+void Communicator::report_own(int culprit, const Status& status) {
+  const auto between = ccl_->disagreement();
+  if (!between) {
+    return report(status.code(), culprit, format("rank %d: %s", rank(), status.message().c_str()));
   }
-  ask_why(fault.status.code(), fault.rank, *fault.stall);
+  const std::string call = position(between->number).call;
+  const auto& members =
+      topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))].ranks;
+  const auto global = [&](int local) { return members[static_cast<size_t>(local)]; };
+  ask_why(Code::InvalidUsage, -1,
+          {between->number, call, "the ranks disagree on " + call,
+           format("ranks %d and %d passed different counts or roots", global(between->rank),
+                  global(between->other))});
 }
 
 void Communicator::ask_why(Code code, int culprit, const exec::Stall& stall) {
@@ -241,7 +255,7 @@ Status Communicator::failure() {
     const Status local = ccl_->async_error();
     if (local.ok()) return {};
     // Seen here first: results are worthless already, though the cause is not agreed yet.
-    report(local.code(), -1, format("rank %d: %s", rank(), local.message().c_str()));
+    report_own(-1, local);
   }
   return await_verdict();
 }

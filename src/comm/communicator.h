@@ -240,6 +240,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] Status check_ready();
   void report(Code code, int rank, const std::string& reason);
   void on_fault(const exec::Fault& fault);
+  void report_own(int culprit, const Status& status);
   void ask_why(Code code, int culprit, const exec::Stall& stall);
   void on_failure(const bootstrap::Failure& failure);
   void on_left(int rank, uint64_t called);

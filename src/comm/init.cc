@@ -115,11 +115,12 @@ Status Communicator::close_unopened(Status cause) {
     }
     if (!failed_.load())
       report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
-    cause = await_verdict();
+    cause = await_verdict();  // which names its rank
+  } else if (rank() >= 0) {   // else it has no place yet, and the ranks of the split are named
+    cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
   }
-  cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
   {
-    // What the ranks agreed on is this communicator's failure too, under its own rank.
+    // What the ranks agreed on is this communicator's failure too.
     std::lock_guard lock(failure_mutex_);
     failure_ = cause;
     failed_.store(true, std::memory_order_release);
@@ -159,7 +160,12 @@ Status Communicator::exchange_cards() {
     mine.addresses[listening.transport->name()] = listening.address;
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
-  HETCCL_ASSIGN(introduction_, runtime_.introductions().read(session_->communicator(), encoded));
+  auto read = runtime_.introductions().read(session_->communicator(), encoded);
+  if (!read.ok()) {  // every rank finds the same, and the text names those whom it is about
+    report(read.status().code(), -1, read.status().message());
+    return read.status();
+  }
+  introduction_ = std::move(*read);
   share_cores();
   return {};
 }

@@ -98,9 +98,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   }
   // The others may have called it, and wait for this rank.
   const Status status = ticket.status().with("launching " + work.text());
-  if (!failed_.load()) {
-    report(status.code(), rank(), format("rank %d: %s", rank(), status.message().c_str()));
-  }
+  if (!failed_.load()) report_own(rank(), status);
   Status verdict = await_verdict();
   // What was enqueued before it failed may still use the caller's memory.
   stop(verdict);

@@ -307,7 +307,7 @@ void Executor::check(TimePoint now) {
   for (auto& lane : lanes_) {
     if (lane.channel == nullptr || lane.channel->status().ok()) continue;
     if (entry_at(lane, lane.complete) == nullptr) continue;
-    return fault({lane.channel->status(), lane.peer, {}});
+    return fault(fault_of(lane));
   }
   if (!check_library() || !check_departures(now)) return;
   if (now < next_deadline_check_) return;
@@ -322,6 +322,19 @@ void Executor::check(TimePoint now) {
     return stall(Code::Timeout, op.call,
                  format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
   }
+}
+
+// Where messages do not fit, ranks called different collectives, as a rule: their calls will tell.
+Fault Executor::fault_of(const Lane& lane) {
+  const Status& status = lane.channel->status();
+  if (status.code() != Code::InvalidUsage) return {status, lane.peer, {}};
+  const Call& call = at(lane.complete.operation).call;
+  Stall stalled;
+  stalled.sequence = call.sequence;
+  stalled.call = describe(call.signature, call.sequence);
+  stalled.what = "the ranks disagree on " + stalled.call;
+  stalled.detail = status.message();
+  return {status, lane.peer, std::move(stalled)};
 }
 
 // What has ended may just not have been told: its flag is not written, or was a moment ago. Whoever

@@ -212,6 +212,7 @@ class Executor : public Driven {
   bool check_departures(TimePoint now);
   [[nodiscard]] bool has_begun(uint64_t number);
   [[nodiscard]] std::string place_of(uint64_t number);
+  Fault fault_of(const Lane& lane);
   void stall(Code code, const Call& call, const std::string& how, int departed);
   void fault(const Fault& fault);
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMaxInFlight]; }

@@ -53,7 +53,8 @@ Result<uint64_t> Executor::launch(const Program& program, const plan::Choice& ch
                               : slice_length(choice, longest, signature.type);
   const auto slices = static_cast<uint32_t>(std::max<uint64_t>(1, (longest + length - 1) / length));
   const uint32_t slots = plan::slots(program.plan, choice.depth, slices);
-  note_launch(call, length, slices);
+  if (!call.begun) note_launch(call, length, slices);
+  options_.ccl->number_calls(call.sequence);
   HETCCL_ASSIGN(Operation * op, take());
   find_windows(program);
   HETCCL_TRY(op->prepare(program, call, length, slices, slots, staged_ && !direct, lane_windows_));
@@ -115,11 +116,13 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
                                           device::Stream& user) {
   const Signature& signature = call.signature;
   const Reducer how = reducer_of(call, program.plan.steps[0]);
+  // First: when the calls of ranks differ, each rank is asked for its own.
+  note_launch(call, signature.count, 1);
+  options_.ccl->number_calls(call.sequence);
   HETCCL_ASSIGN(const bool done,
                 options_.ccl->all_reduce_at_once(call.send, call.recv, signature.count,
                                                  signature.type, how, user.native()));
   if (!done || options_.recorder == nullptr) return done;
-  note_launch(call, signature.count, 1);
   const bool failed = !options_.ccl->async_error().ok();
   options_.recorder->end(call.sequence, failed ? Record::State::Failed : Record::State::Completed,
                          call.launched);

@@ -110,3 +110,64 @@ TEST_CASE("a rank that leaves while others set up ends their waits") {
   check_told(open_with("A", true, leave), "rank 1 left while the communicator was being set up");
   check_told(open_with("B", false, leave), "rank 1");
 }
+
+namespace {
+
+std::vector<Status> statuses_of(const std::vector<Config>& configs, const std::string& device) {
+  const auto n = static_cast<int>(configs.size());
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  for (const Config& config : configs)
+    runtimes.push_back(std::move(Runtime::create(config)).value());
+  const auto id = runtimes[0]->service().unique_id().value();
+  std::vector<Status> statuses(configs.size());
+  on_all_ranks(n, [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.n_ranks = n;
+    if (rank == 1) options.device = device;
+    statuses[r] = Communicator::create(*runtimes[r], id, options).status();
+  });
+  return statuses;
+}
+
+size_t occurrences(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("what one rank cannot do is the same error on every rank, and names that rank once") {
+  const auto statuses = statuses_of(std::vector<Config>(2), "no such device");
+  for (const Status& status : statuses) {
+    CAPTURE(status.message());
+    CHECK(status.message().starts_with("rank 1: device \"no such device\" is not available;"));
+    CHECK(occurrences(status.message(), "rank ") == 1);
+  }
+}
+
+TEST_CASE("ranks that disagree on a setting are named once, in the same words on every rank") {
+  std::vector<Config> configs(2);
+  configs[1].slice_bytes = 4096;
+  for (const Status& status : statuses_of(configs, "")) {
+    CHECK(status.message() ==
+          "rank 0 has HETCCL_SLICE_BYTES=0, rank 1 has HETCCL_SLICE_BYTES=4096: set it equally "
+          "everywhere");
+  }
+}
+
+TEST_CASE("a rank that cannot join names itself once") {
+  Config config;
+  config.init_timeout_ms = 300;
+  const auto gone = Runtime::create(config).value()->service().unique_id().value();
+  const auto runtime = Runtime::create(config).value();
+  CommunicatorOptions options;
+  options.rank = 2;
+  options.n_ranks = 4;
+  const Status status = Communicator::create(*runtime, gone, options).status();
+  CAPTURE(status.message());
+  CHECK(status.message().starts_with("rank 2 of 4: cannot join: "));
+  CHECK(occurrences(status.message(), "rank ") == 1);
+}

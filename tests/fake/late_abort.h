@@ -20,6 +20,7 @@ class LateAbort final : public ccl::Communicator {
     entered_.store(true);
   }
 
+  void number_calls(uint64_t number) override { real_->number_calls(number); }
   Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override {
     return real_->all_reduce(send, recv, count, type, how, stream);
@@ -35,6 +36,9 @@ class LateAbort final : public ccl::Communicator {
   [[nodiscard]] Status async_error() const override {
     return asked_ ? error(Code::Aborted, "the cluster's communicator was aborted")
                   : real_->async_error();
+  }
+  [[nodiscard]] std::optional<ccl::Disagreement> disagreement() const override {
+    return real_->disagreement();
   }
   void abort() override { asked_.store(true); }
   [[nodiscard]] bool abort_has_begun() override { return entered_; }

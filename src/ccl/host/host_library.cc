@@ -40,6 +40,7 @@ class HostCommunicator : public Communicator {
   HostCommunicator(const HostCommunicator&) = delete;
   HostCommunicator& operator=(const HostCommunicator&) = delete;
 
+  void number_calls(uint64_t number) override { member_->number_calls(number); }
   Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override {
     const Shard whole{0, send, recv, count};
@@ -67,6 +68,9 @@ class HostCommunicator : public Communicator {
   }
 
   [[nodiscard]] Status async_error() const override { return member_->error(); }
+  [[nodiscard]] std::optional<Disagreement> disagreement() const override {
+    return member_->disagreement();
+  }
   void abort() override { member_->abort(); }
   [[nodiscard]] ShmSource* shm_source() override {
     return member_->wakeable() ? member_.get() : nullptr;

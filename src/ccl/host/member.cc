@@ -56,7 +56,7 @@ Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
       idle_.pop_back();
     }
   }
-  operation->prepare(kind, shards, type, how, opened_++, segment_.geometry(), scratch_);
+  operation->prepare(kind, shards, type, how, {opened_++, number_}, segment_.geometry(), scratch_);
   return *operation;
 }
 
@@ -270,12 +270,13 @@ void Member::read_calls(const Operation& operation) {
     factors_[static_cast<size_t>(r)] = factor;
     if (theirs == operation.call) continue;
     const std::string mine_text = describe(operation.call), their_text = describe(theirs);
-    return fail(hetccl::error(
+    const Status status = hetccl::error(
         Code::InvalidUsage,
         "ranks of one host cluster called different collectives: cluster rank %d has %s, cluster "
         "rank %d has %s%s; every rank must issue the same calls in the same order",
         rank_, mine_text.c_str(), r, their_text.c_str(),
-        mine_text == their_text ? " with other roots or counts of shards" : ""));
+        mine_text == their_text ? " with other roots or counts of shards" : "");
+    return fail(status, Disagreement{std::min(operation.call.number, theirs.number), rank_, r});
   }
 }
 
@@ -318,13 +319,25 @@ Status Member::error() const {
   return segment_.failure();
 }
 
-void Member::fail(const Status& status) {
+std::optional<Disagreement> Member::disagreement() const {
+  if (!failed()) return std::nullopt;
   {
     std::lock_guard lock(error_mutex_);
-    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return between_;
+  }
+  return segment_.disagreement();
+}
+
+void Member::fail(const Status& status, const std::optional<Disagreement>& between) {
+  {
+    std::lock_guard lock(error_mutex_);
+    if (error_.ok()) {
+      error_ = status;
+      between_ = between;
+    }
   }
   stopped_.store(true, std::memory_order_release);
-  segment_.fail(status);
+  segment_.fail(status, between);
   ring_sleepers();
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ class Member : public ShmSource {
   /// Whether every peer can ring this rank, so that it may sleep.
   [[nodiscard]] bool wakeable() const;
 
+  /// The caller's operation to which what is opened next belongs.
+  void number_calls(uint64_t number) { number_ = number; }
   /// The next operation of the communicator's sequence, prepared. One thread at a time.
   Operation& open(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how);
   /// Advances `operation` by a bounded piece; operations advance in the order of `open`, on
@@ -40,6 +43,8 @@ class Member : public ShmSource {
 
   /// The first failure, of this rank or of the cluster.
   [[nodiscard]] Status error() const;
+  /// The ranks that called different operations, where `error` is about that.
+  [[nodiscard]] std::optional<Disagreement> disagreement() const;
   void abort();
   /// The communicator goes: operations that have not finished end, here and at the peers.
   void leave();
@@ -66,7 +71,7 @@ class Member : public ShmSource {
                                  uint64_t& known) const;
   [[nodiscard]] bool failed() const;
   void read_calls(const Operation& operation);
-  void fail(const Status& status);
+  void fail(const Status& status, const std::optional<Disagreement>& between = {});
   void ring_sleepers();
   void close(Operation& operation);
 
@@ -84,6 +89,7 @@ class Member : public ShmSource {
   std::vector<Factor> factors_;  // of the ranks, in the operation whose turn it is
   std::atomic<uint64_t> turn_{0};
 
+  uint64_t number_ = 0;  // of the caller's operation
   uint64_t opened_ = 0;
   std::vector<size_t> scratch_;
   std::vector<std::unique_ptr<Operation>> operations_;  // all that were ever needed at once
@@ -93,6 +99,7 @@ class Member : public ShmSource {
   std::atomic<bool> stopped_{false};
   mutable std::mutex error_mutex_;
   Status error_;
+  std::optional<Disagreement> between_;  // of `error_`
 };
 
 }  // namespace hetccl::ccl::host

@@ -29,7 +29,8 @@ size_t Operation::max_shards(const Geometry& geometry) {
 }
 
 void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
-                        uint64_t sequence, const Geometry& geometry, std::vector<size_t>& scratch) {
+                        const CallNumbers& numbers, const Geometry& geometry,
+                        std::vector<size_t>& scratch) {
   shards.assign(list.begin(), list.end());
   factor = how.factor;
   started = false;
@@ -43,7 +44,14 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
     total += shard.count;
     scratch[static_cast<size_t>(shard.root)] += shard.count * size_of(type);
   }
-  call = {sequence, total, digest, static_cast<uint32_t>(shards.size()), kind, type, how.op};
+  call = {numbers.sequence,
+          numbers.operation,
+          total,
+          digest,
+          static_cast<uint32_t>(shards.size()),
+          kind,
+          type,
+          how.op};
 
   // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
   const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());

@@ -17,6 +17,12 @@ struct Range {
   [[nodiscard]] size_t count() const { return end - begin; }
 };
 
+/// Of one call: its place among the communicator's calls, and the caller's operation.
+struct CallNumbers {
+  uint64_t sequence = 0;
+  uint64_t operation = 0;
+};
+
 /// Every shard is cut into `n_chunks` pieces and chunk k carries piece k of each, so that all roots
 /// work at once.
 struct Operation {
@@ -36,7 +42,7 @@ struct Operation {
 
   /// Sets all of the above. `scratch` keeps its memory from call to call.
   void prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
-               uint64_t sequence, const Geometry& geometry, std::vector<size_t>& scratch);
+               const CallNumbers& numbers, const Geometry& geometry, std::vector<size_t>& scratch);
 
   [[nodiscard]] size_t element() const { return size_of(call.type); }
   /// Piece `k` of a shard of `count` elements.

@@ -17,7 +17,7 @@ Operation prepared(Kind kind, const std::vector<Shard>& shards, DataType type,
                    const Geometry& geometry) {
   Operation operation;
   std::vector<size_t> scratch;
-  operation.prepare(kind, shards, type, {RedOp::Sum}, 7, geometry, scratch);
+  operation.prepare(kind, shards, type, {RedOp::Sum}, {7, 0}, geometry, scratch);
   return operation;
 }
 

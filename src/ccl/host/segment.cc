@@ -47,7 +47,9 @@ std::string_view kind_name(Kind kind) {
 struct Segment::FailureRecord {
   std::atomic<uint32_t> state;
   Code code;
-  char text[kRecordBytes - 8];
+  bool disagrees;
+  Disagreement between;
+  char text[kRecordBytes - 16 - sizeof(Disagreement)];
 };
 
 std::string describe(const Called& call) {
@@ -105,11 +107,13 @@ std::byte* Segment::slot(int rank, uint64_t chunk) const {
   return slot_base(rank, chunk) + sizeof(CallDescriptor);
 }
 
-void Segment::fail(const Status& status) const {
+void Segment::fail(const Status& status, const std::optional<Disagreement>& between) const {
   FailureRecord& r = record();
   uint32_t none = 0;
   if (!r.state.compare_exchange_strong(none, 1)) return;
   r.code = status.code();
+  r.disagrees = between.has_value();
+  r.between = between.value_or(Disagreement{});
   const size_t length = std::min(status.message().size(), sizeof r.text - 1);
   std::memcpy(r.text, status.message().data(), length);
   r.text[length] = '\0';
@@ -125,6 +129,14 @@ Status Segment::failure() const {
   const FailureRecord& r = record();
   const bool known = r.code > Code::Ok && r.code <= Code::Unsupported;
   return {known ? r.code : Code::InternalError, {r.text, strnlen(r.text, sizeof r.text)}};
+}
+
+std::optional<Disagreement> Segment::disagreement() const {
+  if (!failed() || !record().disagrees) return std::nullopt;
+  const Disagreement between = record().between;
+  const auto is_rank = [this](int rank) { return rank >= 0 && rank < n_ranks(); };
+  if (!is_rank(between.rank) || !is_rank(between.other)) return std::nullopt;
+  return between;
 }
 
 }  // namespace hetccl::ccl::host

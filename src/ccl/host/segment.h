@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "base/waker.h"
+#include "ccl/ccl.h"
 
 namespace hetccl::ccl::host {
 
@@ -23,6 +25,7 @@ enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier };
 /// What a rank called.
 struct Called {
   uint64_t sequence = 0;
+  uint64_t number = 0;  ///< of the caller's operation (Communicator::number_calls)
   uint64_t count = 0;   ///< elements of all shards
   uint64_t digest = 0;  ///< of every shard's root, receiver and count
   uint32_t n_shards = 0;
@@ -82,11 +85,14 @@ class Segment {
   /// `slot_bytes` of payload, 64-byte aligned.
   [[nodiscard]] std::byte* slot(int rank, uint64_t chunk) const;
 
-  /// Records the cluster's first failure; later ones are ignored.
-  void fail(const Status& status) const;
+  /// Records the cluster's first failure, and the ranks that disagree where it is about that. Later
+  /// failures are ignored.
+  void fail(const Status& status, const std::optional<Disagreement>& between = {}) const;
   [[nodiscard]] bool failed() const;
   /// The recorded failure; ok while there is none.
   [[nodiscard]] Status failure() const;
+  /// The ranks that disagree, where the recorded failure is about that.
+  [[nodiscard]] std::optional<Disagreement> disagreement() const;
 
   void close_descriptor() { memory_.close_descriptor(); }
 
