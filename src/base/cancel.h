@@ -41,6 +41,7 @@ struct WaitLimit {
       : timeout_ms(milliseconds), cancel(ends) {}
   int64_t timeout_ms;
   const Cancel* cancel;  ///< may be null; outlives the call
+  bool patient = false;  ///< the other end may be long in coming: that it waits is no news
 
   /// Why the call has to end now, its deadline apart; ok while it may go on.
   [[nodiscard]] Status cancelled() const {

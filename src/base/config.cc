@@ -122,7 +122,8 @@ constexpr std::array kRows = {
          "included; 0: its part of three quarters of the cores that it may use, at most 8"},
         IntegerRange{&Config::host_threads, 0, Crew::kMaxThreads}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
-         "milliseconds that all ranks have to join a communicator"},
+         "milliseconds that all ranks have to join a communicator; in PyTorch the group's timeout "
+         "holds where it is shorter"},
         IntegerRange{&Config::init_timeout_ms, 1, kDayMs}},
     Row{{"HETCCL_KERNEL_CACHE", "text", "",
          "folder of the GPU kernels that were compiled on this machine; empty: hetccl in "
@@ -139,7 +140,8 @@ constexpr std::array kRows = {
          "name or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
-         "\"first-last\": the ports to listen on; empty lets the system choose"},
+         "\"first-last\": the ports to listen on, two for each rank of a host, sub-groups "
+         "included; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_SECRET_FILE", "text", "",
          "a file with a secret that does not travel with the unique id and without which nobody "

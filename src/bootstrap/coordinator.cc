@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "net/crowd.h"
+
 namespace hetccl::bootstrap {
 
 namespace {
@@ -31,7 +33,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
       : coordinator_(coordinator),
         name_(name),
         fd_(std::move(fd)),
-        from_(net::peer_address(fd_.get()).text()),
+        peer_(net::peer_address(fd_.get())),
         handshake_(coordinator.options_.encryption) {}
   ~Newcomer() override {
     if (timer_) coordinator_.loop_.cancel(*timer_);
@@ -48,7 +50,12 @@ class Coordinator::Newcomer final : public Connection::Owner {
     });
     return {};
   }
-  [[nodiscard]] const net::ListenHandshake& handshake() const { return handshake_; }
+  /// Reads what has come, which may prove the newcomer or end it.
+  void look() {
+    if (fd_.valid()) on_ready();
+  }
+  [[nodiscard]] bool proven() const { return handshake_.proven(); }
+  [[nodiscard]] uint64_t source() const { return net::source_of(peer_); }
 
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
@@ -61,7 +68,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   }
   void on_closed(const std::string& why) override { give_up(why); }
   void give_up(const std::string& why) {
-    coordinator_.refusals_.add(from_, why);
+    coordinator_.refusals_.add(peer_.text(), why);
     if (connection_) connection_->close();
     coordinator_.remove(name_);
   }
@@ -90,7 +97,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   Coordinator& coordinator_;
   const uint64_t name_;
   Fd fd_;
-  const std::string from_;
+  const net::SocketAddress peer_;
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
   std::shared_ptr<Connection> connection_;
@@ -100,14 +107,14 @@ class Coordinator::Newcomer final : public Connection::Owner {
 Coordinator::Coordinator(Loop& loop, net::Listener listener, Options options)
     : loop_(loop),
       listener_(std::move(listener)),
-      options_(options),
-      refusals_("the coordinator", options.log) {}
+      options_(std::move(options)),
+      refusals_("the coordinator", options_.log) {}
 
 Coordinator::~Coordinator() = default;
 
 Result<std::unique_ptr<Coordinator>> Coordinator::create(Loop& loop, net::Listener listener,
                                                          Options options) {
-  std::unique_ptr<Coordinator> made(new Coordinator(loop, std::move(listener), options));
+  std::unique_ptr<Coordinator> made(new Coordinator(loop, std::move(listener), std::move(options)));
   HETCCL_TRY(made->watch_listener());
   return made;
 }
@@ -118,9 +125,9 @@ Status Coordinator::watch_listener() {
   return {};
 }
 
-void Coordinator::add(uint64_t communicator, net::Key key) {
+void Coordinator::add(uint64_t communicator, net::Key key, std::string where) {
   auto job = std::make_shared<Job>(
-      loop_, Job::Options{options_.liveness_ms, options_.service,
+      loop_, Job::Options{options_.liveness_ms, options_.service, options_.log, std::move(where),
                           [this, communicator](const std::optional<Failure>& failure) {
                             on_end(communicator, failure);
                           }});
@@ -130,23 +137,36 @@ void Coordinator::add(uint64_t communicator, net::Key key) {
 void Coordinator::accept_waiting() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = net::accept(listener_);
-    if (!accepted.ok()) return pause_accepting(accepted.status());
+    if (!accepted.ok()) {
+      // Its descriptor is closed before the next round, in which the listener is ready again.
+      if (drop_one("it had not proven itself when descriptors ran out")) return;
+      return pause_accepting(accepted.status());
+    }
     if (!accepted->valid()) return;
-    if (newcomers_.size() >= kMaxNewcomers) make_room();
+    make_room();
     admit(std::move(*accepted));
   }
 }
 
-// Ranks say at once who they are, and prove it within a round trip: in a flood the oldest who has
-// not is a stranger. Those who have proven it are ranks of this job, however many.
+// Newcomers that have proven themselves are ranks of a job here and stay, however many.
 void Coordinator::make_room() {
-  const auto is_silent = [](const auto& entry) { return !entry.second->handshake().greeted(); };
-  const auto is_unproven = [](const auto& entry) { return !entry.second->handshake().proven(); };
-  auto oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_silent);
-  if (oldest == newcomers_.end())
-    oldest = std::find_if(newcomers_.begin(), newcomers_.end(), is_unproven);
-  if (oldest != newcomers_.end())
-    oldest->second->give_up("it had not proven itself when many others came");
+  while (newcomers_.size() >= kMaxNewcomers) {
+    if (!drop_one("it had not proven itself when many others came")) return;
+  }
+}
+
+// False where all are proven. Reads before it drops: the proof may have come.
+bool Coordinator::drop_one(const char* why) {
+  net::Crowd crowd(kMaxNewcomers);
+  for (const auto& [name, newcomer] : newcomers_) {
+    if (!newcomer->proven()) crowd.add(name, newcomer->source());
+  }
+  const auto name = crowd.next_to_drop();
+  if (!name) return false;
+  const std::shared_ptr<Newcomer> newcomer = newcomers_.at(*name);
+  newcomer->look();
+  if (newcomers_.contains(*name) && !newcomer->proven()) newcomer->give_up(why);
+  return true;
 }
 
 // Out of descriptors: without a pause the waiting connection would keep the thread spinning.
@@ -167,7 +187,9 @@ void Coordinator::admit(Fd fd) {
   const auto newcomer = std::make_shared<Newcomer>(*this, name, std::move(fd));
   const TimePoint deadline = Loop::now() + milliseconds(options_.liveness_ms);
   const Status started = newcomer->start(deadline);
-  if (started.ok()) newcomers_.emplace(name, newcomer);
+  if (!started.ok()) return;
+  newcomers_.emplace(name, newcomer);
+  newcomer->look();  // its hello has mostly come with it
 }
 
 const net::Key* Coordinator::key_of(const net::Hello& hello) const {

@@ -36,8 +36,8 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  /// Expects the ranks of a new communicator.
-  void add(uint64_t communicator, net::Key key);
+  /// Expects the ranks of a new communicator; `where` are the addresses that its id names.
+  void add(uint64_t communicator, net::Key key, std::string where);
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
@@ -63,6 +63,7 @@ class Coordinator {
   Status watch_listener();
   void accept_waiting();
   void make_room();
+  bool drop_one(const char* why);
   void pause_accepting(const Status& why);
   void admit(Fd fd);
   [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;

@@ -1,12 +1,14 @@
 #include "bootstrap/dial.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <thread>
 
 #include "bootstrap/coordinator.h"
 #include "net/auth.h"
+#include "net/reminder.h"
 
 namespace hetccl::bootstrap {
 
@@ -14,9 +16,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A coordinator flooded by strangers may drop a rank's connection: it tries again. One that refuses
-// this often does not know us.
+// So many refusals are no accident: the user is told, long before the deadline.
 constexpr int kRefusals = 5;
+constexpr milliseconds kFirstPause(10), kLongestPause(200);
 
 bool same(const net::SocketAddress& a, const net::SocketAddress& b) {
   std::array<uint8_t, net::SocketAddress::kEncodedBytes> left, right;
@@ -27,50 +29,139 @@ bool same(const net::SocketAddress& a, const net::SocketAddress& b) {
 
 struct Candidate {
   net::SocketAddress address;
-  int refusals = 0;
+  Status refusal;  // the last
 };
 
-std::vector<net::SocketAddress> addresses_of(const std::vector<Candidate>& candidates) {
-  std::vector<net::SocketAddress> addresses;
-  for (const Candidate& candidate : candidates) addresses.push_back(candidate.address);
-  return addresses;
-}
+class Dialer {
+ public:
+  Dialer(const Invitation& invitation, const DialOptions& options)
+      : options_(options), hello_{kPurpose, 0, invitation.communicator, options.rank} {
+    for (const net::SocketAddress& address : invitation.addresses)
+      candidates_.push_back({address, {}});
+  }
+
+  Result<net::Wire> dial() {
+    for (;;) {
+      auto connected = connect();
+      if (!connected.ok()) return connected.status();
+      const net::SocketAddress peer = net::peer_address(connected->get());
+      const TimePoint until = std::min(options_.deadline, steady_clock().now() + options_.patience);
+      bool proven = false;
+      auto wire = net::dial_handshake(std::move(*connected), hello_, options_.key,
+                                      options_.encryption, until, &proven);
+      if (wire.ok()) return wire;
+      // Our coordinator has spoken: another try would end the same way.
+      if (proven && wire.status().code() == Code::InvalidUsage) return wire;
+      note_refusal(peer, wire.status());
+      if (is_cancelled()) return options_.cancel->reason();
+      if (steady_clock().now() >= options_.deadline) return refused();
+      pause();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_cancelled() const {
+    return options_.cancel != nullptr && options_.cancel->is_set();
+  }
+
+  // Until an address answers, with a word in the log about those that do not.
+  Result<Fd> connect() {
+    const std::vector<net::SocketAddress> addresses = invited();
+    for (;;) {
+      const TimePoint until = std::min(options_.deadline, reminder_.next());
+      auto connected = net::connect(addresses, until, options_.cancel);
+      if (connected.ok() || is_cancelled()) return connected;
+      if (connected.status().code() != Code::Timeout)
+        return connected.status().with("the coordinator does not answer");
+      if (steady_clock().now() >= options_.deadline) return unreachable(connected.status());
+      remind();
+    }
+  }
+
+  void remind() {
+    if (!reminder_.is_due()) return;
+    const Status last = refusal();
+    if (last.ok()) {
+      options_.log.warn(
+          "cannot reach the coordinator (rank 0's process, or whichever made the unique id) at %s "
+          "for %lld s: check that it runs, else %s",
+          net::list_of(invited()).c_str(), static_cast<long long>(reminder_.seconds()),
+          net::kReachRemedy);
+    } else {
+      options_.log.warn("no coordinator accepts this rank for %lld s: %s",
+                        static_cast<long long>(reminder_.seconds()), last.message().c_str());
+    }
+  }
+
+  void note_refusal(const net::SocketAddress& peer, const Status& why) {
+    const auto at = std::find_if(candidates_.begin(), candidates_.end(),
+                                 [&](const Candidate& one) { return same(one.address, peer); });
+    if (at != candidates_.end()) {
+      at->refusal = why;
+      std::rotate(candidates_.begin(), at + 1, candidates_.end());  // another may be the one
+    }
+    if (++refusals_ == kRefusals) {
+      options_.log.warn("%s; trying again until the deadline", refusal().message().c_str());
+    } else {
+      remind();
+    }
+  }
+
+  // What the addresses said last; ok where none has refused.
+  [[nodiscard]] Status refusal() const {
+    std::string said;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.refusal.ok()) continue;
+      if (candidate.refusal.code() == Code::InvalidUsage)
+        return candidate.refusal.with(candidate.address.text());
+      said += (said.empty() ? "" : "; ") + candidate.address.text() + ": " +
+              candidate.refusal.message();
+    }
+    if (said.empty()) return {};
+    return error(Code::RemoteError,
+                 "who listens there is not this id's coordinator (%s): give every rank the unique "
+                 "id made in this run, unchanged, while the process that made it lives",
+                 said.c_str());
+  }
+
+  [[nodiscard]] Status refused() const {
+    Status last = refusal();
+    return last.ok() ? error(Code::Timeout, "the coordinator does not answer") : last;
+  }
+
+  [[nodiscard]] Status unreachable(const Status& why) const {
+    Status last = refusal();
+    if (!last.ok()) return last;
+    return error(Code::Timeout, "the coordinator does not answer: %s: check that it runs, else %s",
+                 why.message().c_str(), net::kReachRemedy);
+  }
+
+  [[nodiscard]] std::vector<net::SocketAddress> invited() const {
+    std::vector<net::SocketAddress> addresses;
+    for (const Candidate& candidate : candidates_) addresses.push_back(candidate.address);
+    return addresses;
+  }
+
+  void pause() {
+    const Duration left = options_.deadline - steady_clock().now();
+    const auto wait = std::chrono::ceil<milliseconds>(std::min<Duration>(pause_, left)).count();
+    pollfd cancelled{options_.cancel != nullptr ? options_.cancel->fd() : -1, POLLIN, 0};
+    ::poll(&cancelled, 1, static_cast<int>(std::max<int64_t>(wait, 0)));
+    pause_ = std::min(pause_ * 2, kLongestPause);
+  }
+
+  const DialOptions& options_;
+  const net::Hello hello_;
+  std::vector<Candidate> candidates_;
+  net::Reminder reminder_;
+  int refusals_ = 0;
+  milliseconds pause_ = kFirstPause;
+};
 
 }  // namespace
 
 Result<net::Wire> dial(const Invitation& invitation, const DialOptions& options) {
-  std::vector<Candidate> candidates;
-  for (const net::SocketAddress& address : invitation.addresses) candidates.push_back({address});
-  const net::Hello hello{kPurpose, 0, invitation.communicator, options.rank};
-  std::string last;
-  while (!candidates.empty()) {
-    auto connected = net::connect(addresses_of(candidates), options.deadline, options.cancel);
-    if (!connected.ok()) {
-      if (options.cancel != nullptr && options.cancel->is_set()) return connected.status();
-      return connected.status().with(last.empty() ? "the coordinator does not answer" : last);
-    }
-    const net::SocketAddress peer = net::peer_address(connected->get());
-    const TimePoint until = std::min(options.deadline, steady_clock().now() + options.patience);
-    auto proven =
-        net::dial_handshake(std::move(*connected), hello, options.key, options.encryption, until);
-    // Our coordinator has spoken: another try would end the same way.
-    if (proven.ok() || proven.status().code() == Code::InvalidUsage) return proven;
-    last = peer.text() + ": " + proven.status().message();
-    const auto at = std::find_if(candidates.begin(), candidates.end(),
-                                 [&](const Candidate& one) { return same(one.address, peer); });
-    if (at == candidates.end()) continue;
-    if (++at->refusals >= kRefusals) {
-      candidates.erase(at);
-      continue;
-    }
-    const Duration pause = milliseconds(10) * at->refusals;
-    std::rotate(candidates.begin(), at + 1, candidates.end());  // another address may be the one
-    std::this_thread::sleep_for(pause);
-  }
-  return error(Code::RemoteError,
-               "who listens there is not this id's coordinator (%s): give every rank the unique id "
-               "made in this run, unchanged, while the process that made it lives",
-               last.c_str());
+  return Dialer(invitation, options).dial();
 }
 
 }  // namespace hetccl::bootstrap

@@ -1,6 +1,7 @@
 // How a rank reaches its coordinator.
 #pragma once
 
+#include "base/log.h"
 #include "bootstrap/unique_id.h"
 #include "net/socket.h"
 
@@ -12,13 +13,15 @@ struct DialOptions {
   net::Encryption encryption;  ///< null: plain
   TimePoint deadline;
   Duration patience{};             ///< how long one listener may take for the handshake
+  Log log{};                       ///< says every ten seconds whom this rank cannot reach
   const Cancel* cancel = nullptr;  ///< ends it early; may be null
 };
 
 /// An authenticated connection to the coordinator. Tries every address of the id until the
-/// deadline; one that answers but does not know the secret is given up after a few attempts.
-/// Timeout or RemoteError says what each address did; InvalidUsage that the coordinator's process
-/// is set differently. Blocks.
+/// deadline, also those that refuse: a stranger may have answered, or a coordinator that strangers
+/// flood. Only a coordinator that has proven itself is believed at once (InvalidUsage: its process
+/// is set differently), and closed ports, where nobody listens any more. Else the error at the
+/// deadline says what each address did last. Blocks.
 Result<net::Wire> dial(const Invitation& invitation, const DialOptions& options);
 
 }  // namespace hetccl::bootstrap

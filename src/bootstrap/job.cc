@@ -102,6 +102,10 @@ void Job::join(std::shared_ptr<Connection> connection, Join join) {
     if (join_timer_) loop_.cancel(*join_timer_);
     join_timer_ = loop_.at(deadline, [this, timeout_ms] { on_join_timeout(timeout_ms); });
   }
+  if (!reminder_) {
+    reminder_.emplace();
+    remind_timer_ = loop_.at(reminder_->next(), [this] { remind(); });
+  }
   if (!tick_timer_) tick_timer_ = loop_.at(Loop::now() + tick_period(), [this] { tick(); });
   if (complete()) welcome_all();
 }
@@ -121,8 +125,10 @@ void Job::note_refused(int32_t rank, const std::string& why) {
 }
 
 void Job::welcome_all() {
-  loop_.cancel(*join_timer_);
-  join_timer_.reset();
+  for (auto* timer : {&join_timer_, &remind_timer_}) {
+    loop_.cancel(**timer);
+    timer->reset();
+  }
   Welcome welcome;
   for (const auto& [rank, member] : members_) {
     if (member->join.service != options_.service) continue;
@@ -133,17 +139,34 @@ void Job::welcome_all() {
   for (const auto& [rank, member] : members_) member->connection->send(frame);
 }
 
+std::vector<int32_t> Job::missing() const {
+  std::vector<int32_t> ranks;
+  for (int32_t rank = 0; rank < n_ranks_; ++rank) {
+    if (members_.count(rank) == 0) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// The ranks that have joined are silent: they know no more than that somebody is missing.
+void Job::remind() {
+  if (reminder_->is_due()) {
+    options_.log.warn(
+        "waiting for %s of %d at %s for %lld s: check that they run and reach this address, else "
+        "%s%s",
+        rank_list(missing()).c_str(), n_ranks_, options_.where.c_str(),
+        static_cast<long long>(reminder_->seconds()), net::kReachRemedy, refused_.c_str());
+  }
+  remind_timer_ = loop_.at(reminder_->next(), [this] { remind(); });
+}
+
 void Job::on_join_timeout(int64_t timeout_ms) {
   join_timer_.reset();
-  std::vector<int32_t> missing;
-  for (int32_t rank = 0; rank < n_ranks_; ++rank) {
-    if (members_.count(rank) == 0) missing.push_back(rank);
-  }
-  fail({Code::Timeout, missing.front(),
-        format("%s of %d never came within %lld ms: check that they run, and that they reach this "
-               "address%s",
-               rank_list(missing).c_str(), n_ranks_, static_cast<long long>(timeout_ms),
-               refused_.c_str())});
+  const std::vector<int32_t> absent = missing();
+  fail({Code::Timeout, absent.front(),
+        format("%s of %d never came within %lld ms to %s: check that they run and reach this "
+               "address, else %s%s",
+               rank_list(absent).c_str(), n_ranks_, static_cast<long long>(timeout_ms),
+               options_.where.c_str(), net::kReachRemedy, refused_.c_str())});
 }
 
 void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t> payload) {
@@ -316,8 +339,8 @@ void Job::farewell(std::optional<int32_t> abandoned) {
 void Job::end(const std::optional<Failure>& failure) {
   if (ended_) return;
   ended_ = true;
-  for (auto* timer :
-       {&join_timer_, &gather_timer_, &tick_timer_, &departure_timer_, &inquest_timer_}) {
+  for (auto* timer : {&join_timer_, &remind_timer_, &gather_timer_, &tick_timer_, &departure_timer_,
+                      &inquest_timer_}) {
     if (*timer) loop_.cancel(**timer);
     timer->reset();
   }

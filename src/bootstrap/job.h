@@ -14,6 +14,7 @@
 #include "bootstrap/frame.h"
 #include "bootstrap/inquest.h"
 #include "bootstrap/loop.h"
+#include "net/reminder.h"
 
 namespace hetccl::bootstrap {
 
@@ -22,6 +23,8 @@ class Job {
   struct Options {
     int64_t liveness_ms = 0;
     uint64_t service = 0;  ///< the token of this process's Service
+    Log log;
+    std::string where;  ///< the addresses at which ranks are expected
     /// Called once, as the last thing: every rank has left, or `failure` was told to all. The Job
     /// is finished then, but still on the call stack.
     std::function<void(const std::optional<Failure>& failure)> on_end;
@@ -51,6 +54,8 @@ class Job {
   void refuse_or_fail(Connection& newcomer, const Failure& failure);
   [[nodiscard]] std::optional<Failure> why_not(const Join& join) const;
   void welcome_all();
+  [[nodiscard]] std::vector<int32_t> missing() const;
+  void remind();
   void on_frame(Member& member, const Header& header, std::span<const uint8_t> payload);
   void contribute(Member& member, const Contribution& contribution);
   void send_gathered();
@@ -78,10 +83,11 @@ class Job {
   bool said_farewell_ = false;
   uint64_t gather_sequence_ = 0;
   size_t n_contributions_ = 0;
-  std::vector<Departure> departures_;  // that the others have not been told yet
-  std::optional<Inquest> inquest_;     // into the first collective that does not complete
-  std::optional<Loop::Timer> join_timer_, gather_timer_, tick_timer_, departure_timer_,
-      inquest_timer_;
+  std::vector<Departure> departures_;      // that the others have not been told yet
+  std::optional<Inquest> inquest_;         // into the first collective that does not complete
+  std::optional<net::Reminder> reminder_;  // of the ranks that are missing
+  std::optional<Loop::Timer> join_timer_, remind_timer_, gather_timer_, tick_timer_,
+      departure_timer_, inquest_timer_;
   TimePoint join_deadline_ = TimePoint::max();
   TimePoint gather_deadline_ = TimePoint::max();
   bool ended_ = false;

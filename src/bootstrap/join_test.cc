@@ -1,8 +1,10 @@
 // Joining that cannot work: every rank gets the reason, in bounded time.
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 
 #include "bootstrap/testing.h"
 #include "bootstrap/unique_id.h"
+#include "fake/captured_stderr.h"
 
 namespace hetccl::bootstrap {
 namespace {
@@ -83,13 +85,14 @@ TEST_CASE("a wrong secret and an unknown communicator are refused with the remed
   const auto id = one->unique_id();
   Invitation altered = decode(id.value()).value();
   altered.secret[5] ^= 1;
-  const Status wrong = two->join(encode(altered), options(0, 1, 10'000)).status();
+  // Until the deadline: whoever answered may have been a stranger.
+  const Status wrong = two->join(encode(altered), options(0, 1, 500)).status();
   CHECK(wrong.code() == Code::RemoteError);
   CHECK(contains(wrong.message(), "cannot join: "));
   CHECK(contains(wrong.message(), "give every rank the unique id made in this run"));
   Invitation unknown = decode(id.value()).value();
   unknown.communicator ^= 1;
-  CHECK(two->join(encode(unknown), options(0, 1, 10'000)).status().code() == Code::RemoteError);
+  CHECK(two->join(encode(unknown), options(0, 1, 500)).status().code() == Code::RemoteError);
   CHECK(two->join(UniqueId{}, options(0, 1)).status().code() == Code::InvalidArgument);
   CHECK(two->join(id.value(), options(0, 1)).ok());
 }
@@ -102,6 +105,50 @@ TEST_CASE("an id whose process is gone times out and names the address") {
   const Status gone = two->join(id.value(), options(1, 2, 300)).status();
   CHECK(gone.code() == Code::Timeout);
   CHECK(contains(gone.message(), "127.0.0.1"));
+}
+
+TEST_CASE("who waits for others says for whom, and who reaches nobody says so") {
+  // Swallows what is sent to it, as a firewall does: nobody accepts, and its backlog is full.
+  Config only_v4 = config();
+  only_v4.socket_family = "inet";
+  const net::Listener full = net::listen(only_v4).value();
+  REQUIRE(::listen(full.fd.get(), 0) == 0);
+  Status one_told, two_told;
+  std::string coordinator, wall;
+  const std::string log = fake::stderr_of([&] {
+    const auto one = Service::create(config(), Log{}).value();
+    const auto two = Service::create(config(), Log{}).value();
+    const auto id = one->unique_id();
+    Invitation invitation = decode(id.value()).value();
+    coordinator = net::list_of(invitation.addresses);
+    invitation.addresses = {invitation.addresses.front().with_port(full.port)};
+    wall = invitation.addresses.front().text();
+    const auto taken =
+        net::connect(invitation.addresses, steady_clock().now() + std::chrono::seconds(1));
+    REQUIRE(taken.ok());
+    parallel(2, [&](int i) {
+      (i == 0 ? one_told : two_told) =
+          i == 0 ? one->join(id.value(), options(0, 4, 11'000)).status()
+                 : two->join(encode(invitation), options(2, 4, 11'000)).status();
+    });
+  });
+  CAPTURE(log);
+  const std::string remedy =
+      "open the ports of HETCCL_PORT_RANGE in every host's firewall, or choose an interface that "
+      "all hosts reach with HETCCL_SOCKET_IFNAME";
+  CHECK(contains(log, "hetccl warn: waiting for ranks 1, 2, 3 of 4 at " + coordinator +
+                          " for 10 s: check that they run and reach this address, else " + remedy));
+  CHECK(contains(log,
+                 "hetccl [rank 2] warn: cannot reach the coordinator (rank 0's process, or "
+                 "whichever made the unique id) at " +
+                     wall + " for 10 s: check that it runs, else " + remedy));
+  CHECK(one_told.code() == Code::Timeout);
+  CHECK(contains(one_told.message(),
+                 "ranks 1, 2, 3 of 4 never came within 11000 ms to " + coordinator));
+  CHECK(contains(one_told.message(), remedy));
+  CHECK(two_told.code() == Code::Timeout);
+  CHECK(contains(two_told.message(), "no connection to " + wall));
+  CHECK(contains(two_told.message(), remedy));
 }
 
 TEST_CASE("two jobs share a port range, each on a port of its own") {

@@ -118,7 +118,9 @@ Result<UniqueId> Service::Impl::invite(const Session* parent) {
                                         : net::random_secret();
   invitation.addresses = choose_addresses(interfaces, port);
   net::Key key = net::job_key(invitation.secret, file_secret);
-  running->run([&] { coordinator->add(invitation.communicator, std::move(key)); });
+  running->run([&] {
+    coordinator->add(invitation.communicator, std::move(key), net::list_of(invitation.addresses));
+  });
   return encode(invitation);
 }
 
@@ -146,8 +148,13 @@ Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions o
   HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
   const net::Key key = net::job_key(invitation.secret, impl_->file_secret);
-  auto connected = dial(invitation, {options.rank, key, impl_->encryption, deadline,
-                                     milliseconds(impl_->config.liveness_ms), options.cancel});
+  auto connected = dial(invitation, {options.rank,
+                                     key,
+                                     impl_->encryption,
+                                     deadline,
+                                     milliseconds(impl_->config.liveness_ms),
+                                     {impl_->log.level, options.rank},
+                                     options.cancel});
   constexpr std::string_view kContext = "cannot join";
   if (!connected.ok()) return connected.status().with(kContext);
   auto client = std::make_unique<Client>(

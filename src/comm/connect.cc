@@ -96,7 +96,9 @@ void Communicator::forget_visitors() {
 
 Status Communicator::connect(int peer, bool for_messages) {
   const uint64_t number = for_messages ? messages_number() : session_->communicator();
-  HETCCL_ASSIGN(auto made, make_channel({number, rank(), peer}, {kPatienceMs, cancel_.get()}));
+  WaitLimit limit(kPatienceMs, cancel_.get());
+  limit.patient = true;
+  HETCCL_ASSIGN(auto made, make_channel({number, rank(), peer}, limit));
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];

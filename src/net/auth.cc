@@ -16,7 +16,7 @@ namespace hetccl::net {
 namespace {
 
 // Layout of what travels; all integers little endian.
-constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 2};
+constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 3};
 constexpr size_t kDialerTerms = sizeof kMagic + 4 + 4 + 8 + 4 + 4;
 // Offsets in the buffer that both sides use: Hello and the listener's terms and nonce lie side by
 // side, so that what is authenticated is one piece.
@@ -25,7 +25,10 @@ constexpr size_t kListenerNonce = kListenerTerms + kTermsBytes;
 constexpr size_t kTranscriptBytes = kListenerNonce + kNonceBytes;
 constexpr size_t kListenerProof = kTranscriptBytes;
 constexpr size_t kDialerProof = kHelloBytes + kChallengeBytes;
+// What the listener expects of the dialer; then, in its place, what the listener says last.
 constexpr size_t kExpectedProof = kDialerProof + kProofBytes;
+constexpr size_t kAcceptedEnd = kExpectedProof + kAcceptedBytes;
+constexpr uint8_t kAccepted = 1;
 static_assert(kSecretBytes == crypto_auth_hmacsha256_KEYBYTES);
 static_assert(kProofBytes == crypto_auth_hmacsha256_BYTES && Tls::kKeyBytes == kProofBytes);
 static_assert(kExpectedProof + kProofBytes <= 256);
@@ -193,8 +196,14 @@ DialHandshake::Step DialHandshake::advance_phase(int fd) {
     }
     case Phase::Proof:
       return buffer_.send(fd, kExpectedProof);
-    default:
+    case Phase::Accepting: {
       if (!disagreement_.ok()) return buffer_.fail(disagreement_);
+      const Step step = buffer_.receive(fd, kAcceptedEnd);
+      if (step == Step::Complete && buffer_.data()[kExpectedProof] != kAccepted)
+        return buffer_.fail(error(Code::RemoteError, "a malformed answer to a proof"));
+      return step;
+    }
+    default:
       return buffer_.encrypt(fd, encryption_, Tls::Side::Dialer);
   }
 }
@@ -204,8 +213,8 @@ DialHandshake::Step DialHandshake::answer_challenge() {
   if (file_tag(bytes + kListenerTerms) != key_.file_tag)
     return buffer_.fail(different_file(hello_, bytes + kDialerTerms, bytes + kListenerTerms));
   prove(key_.secret, "listener", bytes, bytes + kExpectedProof);
-  rejected_ = sodium_memcmp(bytes + kExpectedProof, bytes + kListenerProof, kProofBytes) != 0;
-  if (rejected_) return buffer_.fail(wrong_secret());
+  proven_ = sodium_memcmp(bytes + kExpectedProof, bytes + kListenerProof, kProofBytes) == 0;
+  if (!proven_) return buffer_.fail(wrong_secret());
   disagreement_ = compare_encryption(hello_, bytes + kDialerTerms, bytes + kListenerTerms);
   prove(key_.secret, "dialer", bytes, bytes + kDialerProof);
   buffer_.derive_tls_key(key_.secret);
@@ -214,14 +223,15 @@ DialHandshake::Step DialHandshake::answer_challenge() {
 
 short DialHandshake::events() const {
   if (phase_ == Phase::Securing) return buffer_.tls_events();
-  return phase_ == Phase::Challenge ? POLLIN : POLLOUT;
+  return phase_ == Phase::Challenge || phase_ == Phase::Accepting ? POLLIN : POLLOUT;
 }
 
 Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Encryption& encryption,
-                            TimePoint deadline) {
+                            TimePoint deadline, bool* proven) {
   DialHandshake handshake(hello, key, encryption);
   for (;;) {
     const HandshakeState state = handshake.advance(fd.get());
+    if (proven != nullptr) *proven = handshake.proven();
     if (state == HandshakeState::Done) return handshake.wire(std::move(fd));
     if (state == HandshakeState::Failed) return handshake.failure();
     if (!wait_for(fd.get(), handshake.events(), deadline))
@@ -256,6 +266,8 @@ ListenHandshake::Step ListenHandshake::advance_phase(int fd, const KeyLookup& ke
       const Step step = other_file_ ? Step::Complete : buffer_.receive(fd, kExpectedProof);
       return step == Step::Complete ? check_proof() : step;
     }
+    case Phase::Accepting:
+      return buffer_.send(fd, kAcceptedEnd);
     default:
       return buffer_.encrypt(fd, encryption_, Tls::Side::Listener);
   }
@@ -285,13 +297,15 @@ ListenHandshake::Step ListenHandshake::check_proof() {
   proven_ = sodium_memcmp(bytes + kExpectedProof, bytes + kDialerProof, kProofBytes) == 0;
   if (!proven_) return buffer_.fail(wrong_secret());
   Status agreed = compare_encryption(hello_, bytes + kDialerTerms, bytes + kListenerTerms);
-  return agreed.ok() ? Step::Complete : buffer_.fail(std::move(agreed));
+  if (!agreed.ok()) return buffer_.fail(std::move(agreed));
+  buffer_.data()[kExpectedProof] = kAccepted;
+  return Step::Complete;
 }
 
 short ListenHandshake::events() const {
   if (parked_) return 0;
   if (phase_ == Phase::Securing) return buffer_.tls_events();
-  return phase_ == Phase::Challenge ? POLLOUT : POLLIN;
+  return phase_ == Phase::Challenge || phase_ == Phase::Accepting ? POLLOUT : POLLIN;
 }
 
 void HandshakeBuffer::derive_tls_key(const Secret& secret) {

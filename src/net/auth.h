@@ -5,6 +5,9 @@
 //                                    size)
 //   listener -> dialer     Challenge terms_l, nonce_l, HMAC(secret, "listener" | T)
 //   dialer   -> listener   Proof     HMAC(secret, "dialer" | T)      T = Hello | terms_l | nonce_l
+//   listener -> dialer     Accepted  1 byte: the proof was right, and the listener keeps the
+//                                    connection. Until then it may drop it, and the dialer tries
+//                                    again.
 //
 // HMAC-SHA256 and constant-time comparison by libsodium. A replayed Hello meets a new nonce and
 // fails. Terms are what both ends must have set equally; a difference is told to both. With
@@ -46,6 +49,7 @@ struct Hello {
 inline constexpr size_t kTermsBytes = 4 + 8;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
+inline constexpr size_t kAcceptedBytes = 1;
 inline constexpr size_t kHelloBytes = 8 + 4 + 4 + 8 + 4 + 4 + kTermsBytes + kNonceBytes;
 inline constexpr size_t kChallengeBytes = kTermsBytes + kNonceBytes + kProofBytes;
 
@@ -122,7 +126,7 @@ class ListenHandshake {
   [[nodiscard]] short events() const;
 
  private:
-  enum class Phase { Greeting, Lookup, Challenge, Proof, Securing, Done, Failed };
+  enum class Phase { Greeting, Lookup, Challenge, Proof, Accepting, Securing, Done, Failed };
   using Step = HandshakeBuffer::Step;
   Step advance_phase(int fd, const KeyLookup& key_of);
   Step find_key(const KeyLookup& key_of);
@@ -145,15 +149,16 @@ class DialHandshake {
   State advance(int fd);
   /// After Done: the wire over `fd`.
   Wire wire(Fd fd) { return Wire(std::move(fd), buffer_.take_tls()); }
-  /// After Failed: InvalidUsage where the ends are set differently, else RemoteError. Where the
-  /// other end proved not to know the secret, `rejected()`.
+  /// After Failed: InvalidUsage where the ends are set differently, else RemoteError. Anybody may
+  /// have said so who answers at that address, unless the other end is `proven`.
   [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
-  [[nodiscard]] bool rejected() const { return rejected_; }
+  /// The other end knows the secret.
+  [[nodiscard]] bool proven() const { return proven_; }
   /// What `advance` waits for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
 
  private:
-  enum class Phase { Greeting, Challenge, Proof, Securing, Done, Failed };
+  enum class Phase { Greeting, Challenge, Proof, Accepting, Securing, Done, Failed };
   using Step = HandshakeBuffer::Step;
   Step advance_phase(int fd);
   Step answer_challenge();
@@ -163,12 +168,13 @@ class DialHandshake {
   Phase phase_ = Phase::Greeting;
   Encryption encryption_;
   Status disagreement_;  // proven, and told once the other end has the proof too
-  bool rejected_ = false;
+  bool proven_ = false;
 };
 
 /// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
-/// wrong proof.
+/// wrong proof. `proven`, unless null: whether the other end has proven that it knows the secret,
+/// so that another attempt would fail in the same way.
 Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Encryption& encryption,
-                            TimePoint deadline);
+                            TimePoint deadline, bool* proven = nullptr);
 
 }  // namespace hetccl::net

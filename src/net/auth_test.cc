@@ -198,9 +198,11 @@ TEST_CASE("a forged proof fails though the challenge was answered in form") {
     std::array<uint8_t, kChallengeBytes> challenge{};
     CHECK(recv_all(pair.dialer.get(), challenge.data(), challenge.size(), after(1000)).ok());
     CHECK(send_all(recorded.listener.get(), challenge.data(), challenge.size(), after(1000)).ok());
-    once.join();
     std::array<uint8_t, kProofBytes> proof{};
     CHECK(recv_all(recorded.listener.get(), proof.data(), proof.size(), after(1000)).ok());
+    const uint8_t accepted = 1;
+    CHECK(send_all(recorded.listener.get(), &accepted, kAcceptedBytes, after(1000)).ok());
+    once.join();
     proof[5] = static_cast<uint8_t>(proof[5] ^ 1);
     CHECK(send_all(pair.dialer.get(), proof.data(), proof.size(), after(1000)).ok());
   });

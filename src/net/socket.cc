@@ -22,6 +22,9 @@ constexpr uint8_t kFamilyV6 = 2;
 constexpr size_t kAddressOffset = 4;
 // A firewall or a container's network may refuse for a moment; who listened listens no more.
 constexpr std::chrono::seconds kNobodyListens(3);
+// The kernel repeats what a full backlog or a firewall has swallowed after 1, 3, 7, ... seconds: a
+// new attempt is heard sooner.
+constexpr std::chrono::seconds kLongestAttempt(2);
 
 const sockaddr* generic(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
@@ -78,13 +81,6 @@ int try_connect(const SocketAddress& address, TimePoint deadline, const Cancel* 
   }
   *out = std::move(fd);
   return 0;
-}
-
-std::string list_of(const std::vector<SocketAddress>& addresses) {
-  std::string list;
-  for (const SocketAddress& address : addresses)
-    list += (list.empty() ? "" : ", ") + address.text();
-  return list;
 }
 
 struct PortRange {
@@ -194,6 +190,13 @@ Result<SocketAddress> SocketAddress::decode(const uint8_t* in) {
   return address;
 }
 
+std::string list_of(const std::vector<SocketAddress>& addresses) {
+  std::string list;
+  for (const SocketAddress& address : addresses)
+    list += (list.empty() ? "" : ", ") + address.text();
+  return list;
+}
+
 SocketAddress peer_address(int fd) {
   SocketAddress peer;
   socklen_t length = sizeof peer.storage;
@@ -215,9 +218,10 @@ Result<Listener> listen(const Config& config) {
       failure = try_listen(AF_INET, false, at, &listener);
     if (failure == 0) return listener;
   }
-  return system_error(range.first == 0 ? std::string("listening on a port chosen by the system")
-                                       : format("no port of HETCCL_PORT_RANGE=%s is free; widen it",
-                                                config.port_range.c_str()),
+  if (range.first == 0) return system_error("listening on a port chosen by the system", failure);
+  return system_error(format("no port of HETCCL_PORT_RANGE=%s is free; widen it to two ports for "
+                             "each rank of this host, sub-groups included",
+                             config.port_range.c_str()),
                       failure);
 }
 
@@ -226,7 +230,7 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
   using std::chrono::milliseconds;
   if (addresses.empty()) return error(Code::InvalidArgument, "no address to connect to");
   // One address that swallows packets must not eat the whole deadline where others would answer.
-  Duration patience = addresses.size() == 1 ? Duration(std::chrono::hours(1)) : milliseconds(250);
+  Duration patience = addresses.size() == 1 ? Duration(kLongestAttempt) : milliseconds(250);
   int failure = ETIMEDOUT;
   TimePoint heard = steady_clock().now();  // when an address last did not refuse
   for (Duration pause = milliseconds(1);; pause = std::min<Duration>(pause * 2, milliseconds(50))) {
@@ -248,8 +252,7 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
           list_of(addresses).c_str(), std::strerror(failure));
     }
     std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
-    patience *= 2;
-    patience = std::min<Duration>(patience, std::chrono::hours(1));
+    patience = std::min<Duration>(patience * 2, kLongestAttempt);
   }
   return error(Code::Timeout, "no connection to %s before the deadline (last: %s)",
                list_of(addresses).c_str(), std::strerror(failure));

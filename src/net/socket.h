@@ -29,6 +29,9 @@ struct SocketAddress {
   static Result<SocketAddress> decode(const uint8_t* in);
 };
 
+/// "10.0.0.1:4711, [::1]:4711"
+std::string list_of(const std::vector<SocketAddress>& addresses);
+
 /// Who is at the other end of a connected socket: unspecified where it has gone.
 SocketAddress peer_address(int fd);
 
@@ -50,7 +53,8 @@ struct Listener {
   Fd fd;
   uint16_t port = 0;
 };
-/// Within HETCCL_PORT_RANGE; SystemError naming the range when it is used up.
+/// Within HETCCL_PORT_RANGE; SystemError naming the range, and how many ports a host needs, when it
+/// is used up.
 Result<Listener> listen(const Config& config);
 
 /// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses`, where

@@ -141,6 +141,8 @@ TEST_CASE("a port range is respected, named when used up, and checked") {
   auto taken = listen(config);
   CHECK(taken.status().code() == Code::SystemError);
   CHECK(taken.status().message().find("HETCCL_PORT_RANGE") != std::string::npos);
+  CHECK(taken.status().message().find(
+            "two ports for each rank of this host, sub-groups included") != std::string::npos);
   probe->fd.reset();
   auto now = listen(config);
   REQUIRE(now.ok());

@@ -210,7 +210,7 @@ bool thrown_out(const Fd& fd) {
 // A true hello, and rubbish instead of what must follow.
 std::vector<uint8_t> hello_and_a_huge_frame() {
   std::vector<uint8_t> bytes(net::kHelloBytes + net::kProofBytes);
-  const uint8_t magic[] = {'h', 'e', 't', 'c', 'c', 'l', 0, 2, bootstrap::kPurpose};
+  const uint8_t magic[] = {'h', 'e', 't', 'c', 'c', 'l', 0, 3, bootstrap::kPurpose};
   std::copy(std::begin(magic), std::end(magic), bytes.begin());
   const uint8_t header[bootstrap::kHeaderBytes] = {0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0};
   bytes.insert(bytes.end(), std::begin(header), std::end(header));
@@ -354,7 +354,10 @@ TEST_CASE("one who knows the key and stops in the middle of TLS holds nobody up"
     pass_on(middle, fd, net::kHelloBytes);
     pass_on(fd, middle, net::kChallengeBytes);
     REQUIRE(handshake.advance(dialer.get()) == net::HandshakeState::InProgress);
-    pass_on(middle, fd, net::kProofBytes + of_tls);
+    pass_on(middle, fd, net::kProofBytes);
+    pass_on(fd, middle, net::kAcceptedBytes);
+    REQUIRE(handshake.advance(dialer.get()) == net::HandshakeState::InProgress);
+    pass_on(middle, fd, of_tls);
     if (of_tls == 3)
       fd.reset();
     else

@@ -59,6 +59,9 @@ struct Honest {
     fuzz::require(listener.advance(listens.end.get(), known) == HandshakeState::InProgress,
                   "encryption is agreed on after the proof");
     fuzz::require(listener.proven(), "an honest end is proven");
+    listens.pass_on(dials, kAcceptedBytes);
+    fuzz::require(dialer.advance(dials.end.get()) == HandshakeState::InProgress,
+                  "an accepted dialer begins to encrypt");
   }
   Line dials, listens;
   DialHandshake dialer{{1, 0, 7, 1}, key(), tls()};
@@ -97,9 +100,16 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   dials.say(challenge);
   (void)dialer.advance(dials.end.get());
   Bytes proof_and_tls(4096);
-  const ssize_t got = ::recv(dials.far.get(), proof_and_tls.data(), proof_and_tls.size(), 0);
-  proof_and_tls.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  listens.say(proof_and_tls);
+  const ssize_t proof = ::recv(dials.far.get(), proof_and_tls.data(), proof_and_tls.size(), 0);
+  require(proof == ssize_t{kProofBytes}, "a proof");
+  listens.say(std::span(proof_and_tls).first(kProofBytes));
+  (void)listener.advance(listens.end.get(), known);
+  listens.pass_on(dials, kAcceptedBytes);
+  (void)dialer.advance(dials.end.get());
+  const ssize_t tls_bytes = ::recv(dials.far.get(), proof_and_tls.data() + kProofBytes,
+                                   proof_and_tls.size() - kProofBytes, 0);
+  proof_and_tls.resize(kProofBytes + static_cast<size_t>(std::max<ssize_t>(tls_bytes, 0)));
+  listens.say(std::span(proof_and_tls).subspan(kProofBytes));
   (void)listener.advance(listens.end.get(), known);
   Bytes server_flight(4096);
   const ssize_t more = ::recv(listens.far.get(), server_flight.data(), server_flight.size(), 0);

@@ -70,7 +70,9 @@ Result<Address> TcpTransport::listen() {
   if (config_.encrypt) {
     HETCCL_ASSIGN(encryption, net::TlsContext::create());
   }
-  connector_.emplace(std::move(listener), endpoint.streams, std::move(encryption), log_);
+  HETCCL_ASSIGN(auto acceptor,
+                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_));
+  connector_.emplace(std::move(acceptor), endpoint, std::move(encryption), log_);
   return address_;
 }
 
@@ -84,7 +86,8 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
   const auto endpoint = tcp::decode(address);
   if (!endpoint.ok()) return endpoint.status().with(what);
   const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
-  auto wires = connector_->connect(id, endpoint.value(), secret, {deadline, limit.cancel});
+  auto wires =
+      connector_->connect(id, endpoint.value(), secret, {deadline, limit.cancel, limit.patient});
   if (!wires.ok())
     return wires.status().with(
         what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));

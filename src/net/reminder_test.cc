@@ -1,0 +1,30 @@
+#include "net/reminder.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace hetccl::net {
+namespace {
+
+class ManualClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override { return time; }
+  TimePoint time{std::chrono::hours(1)};
+};
+
+TEST_CASE("a reminder is due after ten seconds, and again every ten") {
+  ManualClock clock;
+  Reminder reminder(clock);
+  const TimePoint begin = clock.time;
+  CHECK(reminder.next() == begin + std::chrono::seconds(10));
+  std::vector<int64_t> due;
+  for (int tenth = 0; tenth < 350; ++tenth) {
+    clock.time = begin + std::chrono::milliseconds(100) * tenth;
+    if (reminder.is_due()) due.push_back(reminder.seconds());
+  }
+  CHECK(due == std::vector<int64_t>{10, 20, 30});
+}
+
+}  // namespace
+}  // namespace hetccl::net
