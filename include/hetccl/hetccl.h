@@ -109,11 +109,12 @@ typedef struct {
   int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
   int blocking; /**< 0: init, split and finalize return hetcclInProgress at once; default 1 */
   int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
+  int64_t init_limit_ms;   /**< at most this, where init_timeout_ms is longer; 0: no limit */
 } hetcclConfig_t;
 
 #define HETCCL_CONFIG_MAGIC 0x4e7cc100u
 #define HETCCL_CONFIG_INITIALIZER \
-  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0, 1, 0}
+  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0, 1, 0, 0}
 
 /** The color of a rank that joins no part of a split. */
 #define HETCCL_SPLIT_NOCOLOR (-1)

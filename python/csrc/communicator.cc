@@ -18,7 +18,7 @@ hetcclConfig_t config_of(const std::string& device, Communicator::Milliseconds t
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   config.device = device.c_str();
   config.timeout_ms = timeout.count();
-  config.init_timeout_ms = timeout.count();
+  config.init_limit_ms = timeout.count();
   return config;
 }
 

@@ -36,7 +36,9 @@ void HetcclBackend::open(std::optional<c10::Device> tensor_device) {
   if (opened_) return;
   TORCH_CHECK_WITH(DistBackendError, !ended_, "hetccl: process group '", group_,
                    "' has been destroyed; make a new one");
-  join(choose_device(tensor_device));
+  const c10::Device device = choose_device(tensor_device);
+  await_first_call(*store_, rank_, size_, group_, options_->timeout);
+  join(device);
 }
 
 std::optional<c10::Device> HetcclBackend::preferred_device() const {

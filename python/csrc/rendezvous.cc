@@ -1,11 +1,15 @@
 #include "rendezvous.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator.h"
@@ -13,16 +17,19 @@
 namespace hetccl::torch_backend {
 namespace {
 
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
 constexpr const char* kKey = "hetccl/unique_id";
-// Counts the ranks that have come; those with a GPU also count kMarked.
-constexpr const char* kComeKey = "hetccl/come";
-constexpr const char* kArrivalKey = "hetccl/arrival";
-constexpr const char* kReadKey = "hetccl/read";
+// What a rank with a mark adds to a count of ranks, besides one.
 constexpr int64_t kMarked = int64_t{1} << 32U;
+// A rank that waits says for whom, this often.
+constexpr milliseconds kReminder(10'000);
+constexpr size_t kNamedRanks = 16;
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
-constexpr const char* kGpuMark = "g";
-constexpr const char* kNoGpuMark = "h";
+constexpr const char* kMark = "m";
+constexpr const char* kNoMark = "-";
 
 std::string random_name() {
   std::random_device device;
@@ -34,13 +41,102 @@ std::string binding_key(const std::string& session) {
 }
 
 /// A later process group under the same prefix must not find what this one left.
-void forget(c10d::Store& store, std::initializer_list<const char*> keys) noexcept {
+void forget(c10d::Store& store, std::initializer_list<std::string> keys) noexcept {
   try {
-    for (const char* key : keys) store.deleteKey(key);
+    for (const std::string& key : keys) store.deleteKey(key);
   } catch (const std::exception&) {
     // A store that cannot delete is not worth failing for.
   }
 }
+
+/// A place in the store where all ranks of a group meet once.
+class Meeting {
+ public:
+  Meeting(c10d::Store& store, std::string name, int rank, int size, const std::string& group)
+      : store_(store),
+        name_("hetccl/" + std::move(name)),
+        rank_(rank),
+        size_(size),
+        group_(group) {}
+
+  struct Outcome {
+    bool any_mark = false;  ///< some rank has come with its mark
+    std::string session;    ///< random, the same on all ranks
+  };
+
+  /// Blocks until all ranks have come. `purpose` is what a rank that is missing has yet to do.
+  Outcome meet(bool mark, const char* purpose, milliseconds timeout) {
+    store_.set(key_of(rank_), std::vector<uint8_t>{1});
+    const int64_t mine = mark ? 1 + kMarked : 1;
+    const int64_t come = store_.add(name_ + "/come", mine);
+    if (come % kMarked == size_) {
+      store_.set(name_ + "/all", (come >= kMarked ? kMark : kNoMark) + random_name());
+    }
+    try {
+      await_all(purpose, timeout);
+    } catch (...) {
+      store_.add(name_ + "/come", -mine);
+      forget(store_, {key_of(rank_)});
+      throw;
+    }
+    const std::string all = store_.get_to_str(name_ + "/all");
+    forget(store_, {key_of(rank_)});
+    if (store_.add(name_ + "/read", 1) == size_) {
+      forget(store_, {name_ + "/come", name_ + "/all", name_ + "/read"});
+    }
+    return {all.substr(0, 1) == kMark, all.substr(1)};
+  }
+
+ private:
+  void await_all(const char* purpose, milliseconds timeout) {
+    const auto begin = Clock::now();
+    for (auto turn_end = begin;;) {
+      const auto now = Clock::now();
+      const auto left = std::chrono::ceil<milliseconds>(begin + timeout - now);
+      const milliseconds turn = std::clamp(left, milliseconds(1), kReminder);
+      turn_end = now + turn;
+      try {
+        return store_.wait({name_ + "/all"}, turn);
+      } catch (const std::exception& error) {
+        const bool timed_out = Clock::now() >= turn_end;
+        TORCH_CHECK_WITH(DistBackendError, timed_out && Clock::now() < begin + timeout,
+                         "hetccl: rank ", rank_, " of process group '", group_,
+                         "': not all of its ", size_, " ranks have come within ", timeout.count(),
+                         " ms", timed_out ? missing() : "", "; check that all of them ", purpose,
+                         ". The torch Store says: ", error.what());
+      }
+      const auto waited = std::chrono::floor<std::chrono::seconds>(Clock::now() - begin);
+      LOG(WARNING) << "hetccl: rank " << rank_ << " of process group '" << group_
+                   << "' has waited for " << waited.count() << " s" << missing()
+                   << "; check that all of them " << purpose;
+    }
+  }
+
+  /// ": ranks 1, 3 of 4 have not come", or nothing where the store does not tell.
+  [[nodiscard]] std::string missing() {
+    std::string text;
+    size_t count = 0;
+    try {
+      for (int rank = 0; rank < size_; ++rank) {
+        if (store_.check({key_of(rank)}) || ++count > kNamedRanks) continue;
+        text += c10::str(text.empty() ? "" : ", ", rank);
+      }
+    } catch (const std::exception&) {
+      return "";
+    }
+    if (count == 0) return "";
+    if (count > kNamedRanks) text += c10::str(" and ", count - kNamedRanks, " more");
+    return c10::str(": rank", count > 1 ? "s " : " ", text, " of ", size_,
+                    count > 1 ? " have" : " has", " not come");
+  }
+
+  [[nodiscard]] std::string key_of(int rank) const { return c10::str(name_, "/", rank); }
+
+  c10d::Store& store_;
+  const std::string name_;
+  const int rank_, size_;
+  const std::string& group_;
+};
 
 hetcclUniqueId publish(c10d::Store& store, const std::string& group) {
   hetcclUniqueId id{};
@@ -77,26 +173,17 @@ std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& grou
 }  // namespace
 
 Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu, const std::string& group,
-               std::chrono::milliseconds timeout) {
-  const int64_t mine = has_gpu ? 1 + kMarked : 1;
-  const int64_t come = store.add(kComeKey, mine);
-  if (come % kMarked == size) {
-    store.set(kArrivalKey, (come >= kMarked ? kGpuMark : kNoGpuMark) + random_name());
-  }
-  std::string value;
-  try {
-    store.wait({kArrivalKey}, timeout);
-    value = store.get_to_str(kArrivalKey);
-  } catch (const std::exception& error) {
-    store.add(kComeKey, -mine);
-    TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank ", rank, " of process group '", group,
-                     "': not all of its ", size, " ranks have come within ", timeout.count(),
-                     " ms; check that all of them create the same group with backend \"hetccl\". "
-                     "The torch Store says: ",
-                     error.what());
-  }
-  if (store.add(kReadKey, 1) == size) forget(store, {kComeKey, kArrivalKey, kReadKey});
-  return {value.substr(0, 1) == kGpuMark, value.substr(1)};
+               milliseconds timeout) {
+  auto [any_gpu, session] =
+      Meeting(store, "made", rank, size, group)
+          .meet(has_gpu, "create the same group with backend \"hetccl\"", timeout);
+  return {any_gpu, std::move(session)};
+}
+
+void await_first_call(c10d::Store& store, int rank, int size, const std::string& group,
+                      milliseconds timeout) {
+  Meeting(store, "called", rank, size, group)
+      .meet(false, "call the group's first collective", timeout);
 }
 
 void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound) {

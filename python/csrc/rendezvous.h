@@ -28,6 +28,12 @@ void declare_binding(c10d::Store& store, const std::string& session, int size, b
 [[nodiscard]] Binding await_binding(c10d::Store& store, const std::string& session, int rank,
                                     const std::string& group, std::chrono::milliseconds timeout);
 
+/// Blocks until all ranks have made their first call of the group, for which a rank with a GPU may
+/// take its time: what follows is the network's. Throws DistBackendError naming the ranks that have
+/// not.
+void await_first_call(c10d::Store& store, int rank, int size, const std::string& group,
+                      std::chrono::milliseconds timeout);
+
 /// Rank 0 makes the id and publishes it, or the reason why it could not; the others wait for it.
 /// `store` is the process group's own (prefixed). Throws DistBackendError.
 [[nodiscard]] hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& group,

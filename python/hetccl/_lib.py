@@ -94,6 +94,7 @@ class Config(ctypes.Structure):
         ("timeout_ms", c_int64),
         ("blocking", c_int),
         ("init_timeout_ms", c_int64),
+        ("init_limit_ms", c_int64),
     ]
 
 

@@ -50,9 +50,11 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   }
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   std::memcpy(&config, &given, std::min(given.size, sizeof config));
-  if (config.timeout_ms < 0 || config.init_timeout_ms < 0) {
-    return error(Code::InvalidArgument, "config.%s is negative",
-                 config.timeout_ms < 0 ? "timeout_ms" : "init_timeout_ms");
+  const std::pair<const char*, int64_t> times[] = {{"timeout_ms", config.timeout_ms},
+                                                   {"init_timeout_ms", config.init_timeout_ms},
+                                                   {"init_limit_ms", config.init_limit_ms}};
+  for (const auto& [name, time] : times) {
+    if (time < 0) return error(Code::InvalidArgument, "config.%s is negative", name);
   }
   if (config.blocking != 0 && config.blocking != 1) {
     return error(Code::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
@@ -65,6 +67,7 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   options.host_id = text(config.host_id);
   options.timeout_ms = std::min(config.timeout_ms, kLongestTimeoutMs);
   options.init_timeout_ms = std::min(config.init_timeout_ms, kLongestTimeoutMs);
+  options.init_limit_ms = std::min(config.init_limit_ms, kLongestTimeoutMs);
   options.blocking = config.blocking == 1;
   return options;
 }

@@ -39,6 +39,7 @@ struct CommunicatorOptions {
   std::string host_id;          ///< "" takes the configuration's, or probes
   int64_t timeout_ms = 0;       ///< of one collective; 0 takes the configuration's
   int64_t init_timeout_ms = 0;  ///< for all ranks to come; 0 takes the configuration's
+  int64_t init_limit_ms = 0;    ///< at most this; 0: no limit
   bool blocking = true;         ///< false: create, split and finalize go on in the background
 };
 

@@ -58,9 +58,10 @@ Communicator::Communicator(Runtime& runtime, CommunicatorOptions options,
   const int64_t timeout =
       options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;
   timeout_ms_.store(timeout);
-  const int64_t given = options_.init_timeout_ms;
-  init_deadline_ = runtime.engine().clock().now() +
-                   milliseconds(given > 0 ? given : runtime.config().init_timeout_ms);
+  int64_t init_ms =
+      options_.init_timeout_ms > 0 ? options_.init_timeout_ms : runtime.config().init_timeout_ms;
+  if (options_.init_limit_ms > 0) init_ms = std::min(init_ms, options_.init_limit_ms);
+  init_deadline_ = runtime.engine().clock().now() + milliseconds(init_ms);
 }
 
 int64_t Communicator::init_left_ms() const {

@@ -163,6 +163,8 @@ TEST_CASE("a config that no initializer made is refused") {
   refused(hetcclInvalidArgument);
   config.init_timeout_ms = -1;
   refused(hetcclInvalidArgument);
+  config.init_limit_ms = -1;
+  refused(hetcclInvalidArgument);
   config.blocking = 2;
   refused(hetcclInvalidArgument);
   config.timeout_ms = INT64_MAX;

@@ -173,6 +173,12 @@ TEST_CASE("init_timeout_ms bounds the wait, blocking or not, and names who is mi
   CHECK(hetcclCommInitRankConfig(&comm, 2, make_id(), 0, &config) == hetcclTimeout);
   CHECK(std::string(hetcclGetLastError(nullptr)).find("rank 1 of 2 never came") !=
         std::string::npos);
+  // The smaller of a limit and what it limits holds.
+  for (const auto& [timeout, limit] : {std::pair{200, 60'000}, {60'000, 200}, {0, 200}}) {
+    config.init_timeout_ms = timeout;
+    config.init_limit_ms = limit;
+    CHECK(hetcclCommInitRankConfig(&comm, 2, make_id(), 0, &config) == hetcclTimeout);
+  }
   comm = start(make_id(), 2, 0, 200);
   CHECK(settled(comm) == hetcclTimeout);
   CHECK(std::string(hetcclGetLastError(comm)).find("rank 1 of 2 never came") != std::string::npos);

@@ -93,7 +93,7 @@ def as_threads(size, body):
 def test_joins_with_the_first_call_where_a_rank_has_a_gpu(first):
     store = dist.HashStore()
     for _ in range(2):  # the second finds nothing that the first has left
-        store.add("hetccl/come", SOMEBODY_HAS_A_GPU)
+        store.add("hetccl/made/come", SOMEBODY_HAS_A_GPU)
 
         def body(rank):
             backend = backend_of(store, rank, 3)
@@ -112,7 +112,7 @@ def test_joins_with_the_first_call_where_a_rank_has_a_gpu(first):
 
 def test_ends_without_a_first_call():
     store = dist.HashStore()
-    store.add("hetccl/come", SOMEBODY_HAS_A_GPU)
+    store.add("hetccl/made/come", SOMEBODY_HAS_A_GPU)
 
     def body(rank):
         backend = backend_of(store, rank, 2)
