@@ -78,6 +78,18 @@ def test_a_cut_uplink_carries_nothing_until_it_heals():
         transfer(hosts, 1000)
 
 
+def test_blocked_ports_are_silent():
+    probe = [sys.executable, "-c", SEND.replace("timeout=20", "timeout=0.7")]
+    with EmulatedHosts(2) as hosts:
+        hosts.block(0, 4999, 5000)
+        listener = hosts.popen(0, [sys.executable, "-c", RECEIVE], stdout=subprocess.PIPE)
+        assert listener.stdout.readline() == b"ready\n"
+        shut_out = hosts.popen(1, [*probe, hosts.address(0), "1"], stderr=subprocess.PIPE)
+        assert b"timed out" in shut_out.communicate(timeout=20)[1]
+        inside = hosts.popen(0, [*probe, hosts.address(0), "1"])
+        assert inside.wait(20) == 0
+
+
 def test_two_sets_of_hosts_do_not_meet():
     with EmulatedHosts(1) as one, EmulatedHosts(1) as other:
         assert one.namespace(0) != other.namespace(0)
