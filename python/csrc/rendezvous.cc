@@ -28,6 +28,7 @@ constexpr milliseconds kReminder(10'000);
 constexpr size_t kNamedRanks = 16;
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
+constexpr size_t kMostReasonBytes = 4096;
 constexpr const char* kMark = "m";
 constexpr const char* kNoMark = "-";
 
@@ -216,8 +217,12 @@ hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& 
     std::memcpy(id.internal, value.data() + 1, sizeof(id.internal));
     return id;
   }
-  const std::string reason =
+  std::string reason =
       value.size() > 1 ? std::string(value.begin() + 1, value.end()) : "the value is malformed";
+  // It comes from another process: no control characters, which a terminal acts on, and no flood.
+  reason.resize(std::min(reason.size(), kMostReasonBytes));
+  std::replace_if(
+      reason.begin(), reason.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank 0 of process group '", group,
                    "' published no usable unique id: ", reason);
 }

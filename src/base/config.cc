@@ -23,6 +23,9 @@ constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDayMs = 86'400'000;
 
 enum class Agreement { PerRank, AllRanks };
+// What a variable means that is set, but empty. Shells and launchers take a setting back that way,
+// but protection must not vanish because another variable, from which it was set, is missing.
+enum class Empty { AsUnset, Refused };
 
 struct IntegerRange {
   int64_t Config::* member;
@@ -42,6 +45,7 @@ struct Row {
   ConfigEntry entry;
   std::variant<IntegerRange, Flag, Text> value;
   Agreement agreement = Agreement::PerRank;
+  Empty empty = Empty::AsUnset;
 };
 
 std::optional<int64_t> to_integer(std::string_view text) {
@@ -104,13 +108,16 @@ constexpr std::array kRows = {
     Row{{"HETCCL_DUMP", "text", "",
          "file to which a rank writes its last 1,024 operations as JSON when a communicator fails; "
          "%r is the rank, %p the process id, %c the communicator's number in the process; empty: "
-         "nothing is written (hetcclCommDump and Communicator.dump() work at any time)"},
+         "nothing is written (hetcclCommDump and Communicator.dump() work at any time). The file "
+         "has "
+         "mode 600 and replaces a regular file of that name; links, FIFOs and devices are refused"},
         Text{&Config::dump, is_report_pattern, kPatternTakes}},
     Row{{"HETCCL_ENCRYPT", "flag", "0",
          "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
          "is, and vendors' libraries stay inside their hosts (HETCCL_ALLOW_VENDOR_CLEARTEXT)"},
         Flag{&Config::encrypt},
-        Agreement::AllRanks},
+        Agreement::AllRanks,
+        Empty::Refused},
     Row{{"HETCCL_GPU_BLOCKS", "integer", "8",
          "thread blocks that a reduction on a GPU may take from the user's kernels; 0: as many as "
          "the GPU runs at once"},
@@ -146,7 +153,9 @@ constexpr std::array kRows = {
     Row{{"HETCCL_SECRET_FILE", "text", "",
          "a file with a secret that does not travel with the unique id and without which nobody "
          "joins: 16 bytes or more, the same on every rank, mode 600"},
-        Text{&Config::secret_file, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::secret_file, is_path, "a path of at most 1024 bytes"},
+        Agreement::PerRank,
+        Empty::Refused},
     Row{{"HETCCL_SHM", "flag", "1", "0 makes clusters of one host talk over TCP"},
         Flag{&Config::transport_shm},
         Agreement::AllRanks},
@@ -274,7 +283,13 @@ Result<Config> Config::parse(std::span<const std::string> environment,
       if (warnings) warnings->push_back(misspelt(name));
       continue;
     }
-    if (text.empty()) continue;  // as unset: how shells and launchers take a setting back
+    if (text.empty() && row->empty == Empty::AsUnset) continue;
+    if (text.empty()) {
+      return error(
+          Code::InvalidArgument,
+          "%s is set but empty: give it a value (docs/settings.md), or unset it to do without",
+          row->entry.name.data());
+    }
     if (const auto takes = std::visit(Assign{config, text}, row->value)) {
       return error(Code::InvalidArgument, "%.*s=%.*s: takes %s", static_cast<int>(name.size()),
                    name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),

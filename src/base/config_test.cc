@@ -62,6 +62,20 @@ TEST_CASE("a bad value names the variable and what it takes") {
   CHECK(parse({"HETCCL_SHM=2"}).status().code() == Code::InvalidArgument);
 }
 
+TEST_CASE("an empty value counts as unset, but for settings of security it is an error") {
+  for (const ConfigEntry& entry : config_entries()) {
+    CAPTURE(entry.name);
+    const bool protects = entry.name == "HETCCL_ENCRYPT" || entry.name == "HETCCL_SECRET_FILE";
+    const auto config = parse({std::string(entry.name) + "="});
+    CHECK(config.ok() == !protects);
+    if (config.ok()) CHECK(config.value().describe() == Config().describe());
+  }
+  CHECK(refusal("HETCCL_ENCRYPT=") ==
+        "HETCCL_ENCRYPT is set but empty: give it a value (docs/settings.md), or unset it to do "
+        "without");
+  CHECK(refusal("HETCCL_SECRET_FILE=").starts_with("HETCCL_SECRET_FILE is set but empty: "));
+}
+
 TEST_CASE("a misspelt name is reported with the nearest real one") {
   std::vector<std::string> warnings;
   REQUIRE(parse({"HETCCL_TCP_STREAM=4", "HETCCL_SOKET_IFNAMES=eth0", "HETCCL_=1", "HETCCL_SHM=1"},

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/stat.h>
 
 #include <utility>
 
@@ -13,6 +14,13 @@ std::string path_of(void* handle, const std::string& name) {
   link_map* map = nullptr;
   const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name;
   return known && *map->l_name ? std::string(map->l_name) : name;
+}
+
+// A path that is there and is no file: dlopen would wait at a FIFO for ever.
+bool is_special(const std::string& name) {
+  struct stat info{};
+  const bool path = name.find('/') != std::string::npos;
+  return path && ::stat(name.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
 }
 
 }  // namespace
@@ -36,12 +44,17 @@ std::vector<std::string> loaded_libraries(std::string_view name) {
 // copies of one vendor library in a process do not share their state.
 Result<DynLib> DynLib::open(std::span<const std::string> names) {
   for (const std::string& name : names) {
+    if (is_special(name)) continue;
     if (void* handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) {
       return DynLib(handle, path_of(handle, name));
     }
   }
   std::string reasons;
   for (const std::string& name : names) {
+    if (is_special(name)) {
+      reasons.append(reasons.empty() ? "" : "; ").append(name).append(": no regular file");
+      continue;
+    }
     if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
       return DynLib(handle, path_of(handle, name));
     }

@@ -1,8 +1,16 @@
 #include "base/dynlib.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <thread>
 #include <vector>
 
 namespace hetccl {
@@ -26,6 +34,28 @@ TEST_CASE("what failed is listed") {
   CHECK(library.status().message().find("libhetccl-a.so") != std::string::npos);
   CHECK(library.status().message().find("libhetccl-b.so") != std::string::npos);
   CHECK(DynLib::open({}).status().code() == Code::SystemError);
+}
+
+TEST_CASE("a FIFO that a setting names is refused at once") {
+  char folder[] = "/tmp/hetccl-dynlib-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const std::vector<std::string> names = {std::string(folder) + "/libnccl.so.2"};
+  REQUIRE(mkfifo(names[0].c_str(), 0600) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<bool> opened{false};
+  std::thread rescuer([&] {  // after two seconds lets a reader go that waits for a writer
+    const auto given = begin + std::chrono::seconds(2);
+    for (; !opened; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      if (std::chrono::steady_clock::now() > given)
+        close(open(names[0].c_str(), O_WRONLY | O_NONBLOCK));
+    }
+  });
+  const auto library = DynLib::open(names);
+  opened = true;
+  rescuer.join();
+  CHECK(library.status().message() == "no library found: " + names[0] + ": no regular file");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a library can be moved") {

@@ -8,6 +8,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/printable.h"
+
 namespace hetccl {
 
 namespace {
@@ -24,15 +26,15 @@ size_t bounded(int printed, size_t room) {
 
 void write_line(const Log& log, LogLevel level, const char* format, va_list arguments) {
   if (level > log.level) return;
-  char line[kLineBytes];
+  char line[kLineBytes], text[kLineBytes];
   const char* name = kLevelNames[static_cast<size_t>(level)].data();
   size_t length = bounded(
       log.rank >= 0 ? std::snprintf(line, sizeof line, "hetccl [rank %d] %s: ", log.rank, name)
                     : std::snprintf(line, sizeof line, "hetccl %s: ", name),
       sizeof line);
-  length += bounded(std::vsnprintf(line + length, sizeof line - length, format, arguments),
-                    sizeof line - length);
-  line[length++] = '\n';  // in the place of the terminating zero
+  const size_t given = bounded(std::vsnprintf(text, sizeof text, format, arguments), sizeof text);
+  length += print_into(line + length, sizeof line - 1 - length, {text, given});
+  line[length++] = '\n';
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, length);
 }
 

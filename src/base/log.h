@@ -1,4 +1,5 @@
-// Levelled log to stderr: "hetccl [rank 3] warn: text". One write per line. Thread-safe.
+// Levelled log to stderr: "hetccl [rank 3] warn: text". One write per line, and one
+// line per call: control characters are escaped (printable.h). Thread-safe.
 #pragma once
 
 #include <optional>

@@ -19,6 +19,11 @@ TEST_CASE("lines carry level and rank, and quieter levels are left out") {
   CHECK(stderr_of([] { Log{}.error("no rank yet"); }) == "hetccl error: no rank yet\n");
 }
 
+TEST_CASE("control characters do not reach the terminal, and a line is one line") {
+  CHECK(stderr_of([] { Log{}.error("lost: %s", "\x1b[2J\nhetccl error: forged\r Zürich"); }) ==
+        "hetccl error: lost: \\x1b[2J\\nhetccl error: forged\\x0d Zürich\n");
+}
+
 TEST_CASE("a line is bounded") {
   const std::string text(100'000, 'x');
   const std::string line = stderr_of([&] { Log{}.error("%s", text.c_str()); });

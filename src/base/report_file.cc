@@ -1,10 +1,9 @@
 #include "base/report_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
+#include "base/file.h"
 
 namespace hetccl {
 
@@ -35,21 +34,14 @@ std::string report_path(std::string_view pattern, const ReportName& name) {
 }
 
 Status write_report(const std::string& path, std::string_view text) {
-  const std::string unfinished = path + format(".%d.part", getpid());
-  {
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    file.close();
-    if (!file) {
-      const int why = errno;
-      std::remove(unfinished.c_str());
-      return system_error("writing " + path, why);
-    }
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return error(Code::SystemError,
+                 "writing %s: it is no regular file, and hetccl replaces no link, folder, FIFO or "
+                 "device: give another path",
+                 path.c_str());
   }
-  if (std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
-  const int why = errno;
-  std::remove(unfinished.c_str());
-  return system_error("writing " + path, why);
+  return replace_file(path, text);
 }
 
 WallClock::WallClock() {

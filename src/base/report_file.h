@@ -20,8 +20,9 @@ struct ReportName {
 [[nodiscard]] bool is_report_pattern(std::string_view pattern);
 /// The path that `pattern` gives.
 [[nodiscard]] std::string report_path(std::string_view pattern, const ReportName& name);
-/// Writes the whole file under a name of its own and renames it, so that nobody reads half a file.
-/// SystemError names the path.
+/// Writes the file, of mode 0600, in one step (`replace_file`): a later report of the same name
+/// replaces an earlier one. SystemError names the path; a link, a FIFO, a device or a folder at
+/// `path` is refused and stays.
 Status write_report(const std::string& path, std::string_view text);
 
 /// Microseconds since the Unix epoch at steady time `when`, by one look at both clocks.

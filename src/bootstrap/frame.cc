@@ -4,6 +4,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/printable.h"
+
 namespace hetccl::bootstrap {
 
 namespace {
@@ -63,7 +65,7 @@ class Reader {
     integer(&length);
     if (length > limit) intact_ = false;
     const std::span<const uint8_t> bytes = take(length);
-    out->assign(bytes.begin(), bytes.end());
+    *out = printable({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, limit);
   }
   std::span<const uint8_t> rest() { return take(rest_.size()); }
   /// True when exactly the whole payload was read.

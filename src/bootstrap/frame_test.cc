@@ -137,5 +137,16 @@ TEST_CASE("concatenation splits into the same parts") {
   CHECK_FALSE(split(all, 5));
 }
 
+TEST_CASE("text of a peer is fit for a terminal") {
+  const std::string hostile = "host \x1b]0;owned\a\nhetccl [rank 0] error: forged, Zürich";
+  const std::string escaped = "host \\x1b]0;owned\\x07\\nhetccl [rank 0] error: forged, Zürich";
+  const Bytes join = encode(Join{0, 2, 1, 1, 1, 1, hostile});
+  CHECK(decode_join(payload(join))->description == escaped);
+  const Bytes failed = encode(FrameType::Failed, Failure{Code::RemoteError, 1, hostile});
+  CHECK(decode_failure(payload(failed))->reason == escaped);
+  const Bytes position = encode(Position{1, 1, std::string(kMaxCall, '\x1b')});
+  CHECK(decode_position(payload(position))->call.size() <= kMaxCall);
+}
+
 }  // namespace
 }  // namespace hetccl::bootstrap

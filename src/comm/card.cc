@@ -5,18 +5,20 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/printable.h"
 
 namespace hetccl::comm {
 namespace {
 
 constexpr size_t kMaxCardBytes = 64 << 10;
 constexpr size_t kMaxAddressBytes = 4096;
+constexpr size_t kMaxLine = 256;  // of `agreed`, in an error
 constexpr int64_t kMaxVersion = 1'000'000'000;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  for (std::string line; std::getline(stream, line);) lines.push_back(printable(line, kMaxLine));
   return lines;
 }
 

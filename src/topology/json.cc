@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/printable.h"
 #include "topology/topology.h"
 
 namespace hetccl::topology {
@@ -64,7 +65,7 @@ Status read(const Json& object, const char* key, std::string& out) {
     return error(Code::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
                  text->size(), kMaxString);
   }
-  out = *text;
+  out = printable(*text, kMaxString);  // of a peer, or of a file
   return {};
 }
 

@@ -114,6 +114,14 @@ TEST_CASE("hostile topologies are refused with a reason") {
   CHECK(Topology::from_json(bad).status().message().find("place 1") != std::string::npos);
 }
 
+TEST_CASE("names of a peer or a file are fit for a terminal") {
+  const std::string json =
+      R"({"ranks":[{"rank":0,"host":"a","host_name":"b\u001b[2J\nZürich","vendor":"host"}]})";
+  const auto topology = Topology::from_json(json);
+  REQUIRE(topology.ok());
+  CHECK(topology.value().infos()[0].host_name == "b\\x1b[2J\\nZürich");
+}
+
 TEST_CASE("every truncation of a valid topology is refused without harm") {
   const std::string text = Topology::build({sample(0)}).value().to_json();
   for (size_t length = 0; length < text.size(); ++length) {

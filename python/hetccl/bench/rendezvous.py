@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetccl import files
 from hetccl._lib import UniqueId
 from hetccl.communicator import unique_id
 
@@ -60,7 +61,7 @@ def exchange(rank: int, path: Path | None, timeout: float) -> Meeting:
 def _by_file(rank: int, path: Path, timeout: float) -> bytes:
     """The file appears complete or not at all, and only its owner can read the secret in it."""
     if rank == 0:
-        if path.exists():
+        if path.is_symlink() or path.exists():
             raise RendezvousError(f"{path} exists, from an earlier run perhaps: remove it")
         uid = unique_id()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -69,11 +70,17 @@ def _by_file(rank: int, path: Path, timeout: float) -> bytes:
         draft.rename(path)
         return uid
     deadline = time.monotonic() + timeout
-    while not path.exists():
+    while not path.is_symlink() and not path.exists():
         if time.monotonic() > deadline:
             raise RendezvousError(f"rank 0 has not written {path} within {timeout:.0f} s")
         time.sleep(0.01)
-    uid = path.read_bytes()
+    try:
+        uid = files.read_own(path, UniqueId.BYTES + 1)
+    except OSError as error:  # with another user's id this rank would join that user's job
+        raise RendezvousError(
+            f"{path} holds no unique id of rank 0's: {error.strerror}; remove it, or give a path "
+            "in a folder that only you can write to"
+        ) from None
     if len(uid) != UniqueId.BYTES:
         raise RendezvousError(f"{path} holds no unique id: {len(uid)} bytes")
     return uid

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hetccl import files
 from hetccl.hosts import INTERFACE, EmulatedHosts
 from hetccl.units import size
 
@@ -169,7 +170,7 @@ def write_report(
 
     page = report.Page(runs, verdict, shlex.join(["hetccl", "demo", *arguments]), rate)
     try:
-        path.write_text(report.render(page), encoding="utf-8")
+        files.write_text(path, report.render(page))
     except OSError as error:
         raise DemoError(f"cannot write the report to {path}: {error.strerror}") from None
     print(f"report: {path.absolute()}")

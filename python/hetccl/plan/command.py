@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from hetccl import _lib
+from hetccl import _lib, files
 from hetccl.topology.command import files_are_arguments, read
 
 Member = TypeVar("Member", bound=IntEnum)
@@ -86,7 +86,7 @@ def plan(
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         with files_are_arguments():
-            svg.write_text(picture, encoding="utf-8")
+            files.write_text(svg, picture)
     if as_json:
         print(answer)
     else:

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from hetccl import files
+
 File = Annotated[
     Path | None,
     typer.Argument(help="A topology in JSON; without it, the running job or this machine."),
@@ -122,9 +124,9 @@ def topo(
     topology = graph.parse(complete)
     with files_are_arguments():
         if save is not None:
-            save.write_text(complete + "\n", encoding="utf-8")
+            files.write_text(save, complete + "\n")
         if svg is not None:
-            svg.write_text(pictures.draw(topology), encoding="utf-8")
+            files.write_text(svg, pictures.draw(topology))
     if as_json:
         print(complete)
     else:

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace hetccl::ccl::host {
 
 namespace {
@@ -128,7 +130,8 @@ Status Segment::failure() const {
   if (!failed()) return {};
   const FailureRecord& r = record();
   const bool known = r.code > Code::Ok && r.code <= Code::Unsupported;
-  return {known ? r.code : Code::InternalError, {r.text, strnlen(r.text, sizeof r.text)}};
+  return {known ? r.code : Code::InternalError,
+          printable({r.text, strnlen(r.text, sizeof r.text)}, sizeof r.text)};
 }
 
 std::optional<Disagreement> Segment::disagreement() const {

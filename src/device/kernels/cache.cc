@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/file.h"
 
 namespace hetccl::device::kernels {
 namespace {
@@ -39,11 +39,14 @@ std::optional<std::string_view> take(std::string_view& rest) {
 }
 
 Result<std::string> contents_of(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // Without O_NONBLOCK a FIFO of that name would hold the process up.
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) return system_error(path, errno);
   struct stat info{};
   if (fstat(file.get(), &info) != 0) return system_error(path, errno);
-  const bool own = S_ISREG(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0;
+  if (!S_ISREG(info.st_mode))
+    return error(Code::SystemError, "%s is no regular file", path.c_str());
+  const bool own = info.st_uid == geteuid() && (info.st_mode & 022) == 0;
   if (!own) {
     return error(Code::SystemError, "%s: others than its user could have written it", path.c_str());
   }
@@ -58,16 +61,6 @@ Result<std::string> contents_of(const std::string& path) {
     done += static_cast<size_t>(got);
   }
   return text;
-}
-
-Status write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t put = ::write(fd, text.data(), text.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return system_error("writing", errno);
-    text.remove_prefix(static_cast<size_t>(put));
-  }
-  return {};
 }
 
 }  // namespace
@@ -119,14 +112,7 @@ Status Cache::write(const std::string& key, const Images& images) const {
   std::filesystem::create_directories(folder_, failure);
   if (failure)
     return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
-  std::string temporary = path_of(key) + ".XXXXXX";
-  const Fd file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) return system_error(temporary, errno);
-  Status status = write_all(file.get(), text);
-  if (status.ok() && std::rename(temporary.c_str(), path_of(key).c_str()) != 0)
-    status = system_error("renaming", errno);
-  if (!status.ok()) unlink(temporary.c_str());
-  return status.with(temporary);
+  return replace_file(path_of(key), text);
 }
 
 }  // namespace hetccl::device::kernels

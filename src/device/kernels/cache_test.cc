@@ -1,9 +1,12 @@
 #include "device/kernels/cache.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -84,6 +87,29 @@ TEST_CASE("a file that others could have written is refused, and so is a link") 
   fs::rename(path, folder.path + "/elsewhere");
   fs::create_symlink(folder.path + "/elsewhere", path);
   CHECK_FALSE(cache.read("key").ok());
+}
+
+TEST_CASE("a FIFO in the place of a file is refused at once, and replaced by what is compiled") {
+  const Folder folder;
+  const Cache cache(folder.path);
+  const std::string path = cache.path_of("key");
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<bool> read{false};
+  std::thread rescuer([&] {  // after two seconds lets a reader go that waits for a writer
+    const auto given = begin + std::chrono::seconds(2);
+    for (; !read; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      if (std::chrono::steady_clock::now() > given)
+        close(open(path.c_str(), O_WRONLY | O_NONBLOCK));
+    }
+  });
+  const auto found = cache.read("key");
+  read = true;
+  rescuer.join();
+  CHECK(found.status().message() == path + " is no regular file");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  REQUIRE(cache.write("key", kImages).ok());
+  CHECK(cache.read("key").value() == kImages);
 }
 
 TEST_CASE(
