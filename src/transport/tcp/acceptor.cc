@@ -78,11 +78,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::start(net::Listener listener, uint32
   if (!bell.valid()) return system_error("eventfd for accepting", errno);
   std::unique_ptr<Acceptor> made(
       new Acceptor(std::move(listener), std::move(bell), streams, std::move(encryption), log));
-  try {
-    made->thread_ = start_thread("hetccl-accept", [raw = made.get()] { raw->serve(); });
-  } catch (const std::system_error& failure) {
-    return system_error("starting a thread of transport tcp", failure.code().value());
-  }
+  HETCCL_ASSIGN(made->thread_, start_thread("hetccl-accept", [raw = made.get()] { raw->serve(); }));
   return made;
 }
 
