@@ -65,8 +65,10 @@ typedef enum {
   hetcclUint16 = 65
 } hetcclDataType_t;
 
-/** Values equal ncclRedOp_t's. Avg divides the sum once; integers truncate toward zero. Numbers
- * from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
+/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum once; integers
+ * truncate toward zero. Band, Bor and Bxor take integers of any width, elsewhere they are
+ * hetcclInvalidArgument; where two or more GPUs form a cluster they are hetcclUnsupported on every
+ * rank. Other numbers from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
 typedef enum {
   hetcclSum = 0,
   hetcclProd = 1,
@@ -74,6 +76,9 @@ typedef enum {
   hetcclMin = 3,
   hetcclAvg = 4,
   hetcclNumOps = 5,
+  hetcclBand = 64, /**< and */
+  hetcclBor = 65,  /**< or */
+  hetcclBxor = 66, /**< exclusive or */
   hetcclMaxRedOp = 2147483647
 } hetcclRedOp_t;
 

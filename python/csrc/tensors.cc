@@ -58,10 +58,12 @@ hetcclRedOp_t bool_reduction(const Where& where, c10d::ReduceOp::RedOpType op) {
     case c10d::ReduceOp::MIN:
     case c10d::ReduceOp::BAND:
       return hetcclMin;
+    case c10d::ReduceOp::BXOR:
+      return hetcclBxor;
     default:
       TORCH_CHECK_TYPE(false, at_call(where),
-                       "bool tensors reduce by SUM, PRODUCT, MIN, MAX, BAND or BOR; convert to an "
-                       "integer or floating-point type for others");
+                       "bool tensors reduce by SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR; convert "
+                       "to an integer or floating-point type for others");
   }
 }
 
@@ -79,11 +81,14 @@ hetcclRedOp_t reduction(const Where& where, c10d::ReduceOp::RedOpType op) {
       return hetcclMax;
     case c10d::ReduceOp::PREMUL_SUM:
       return hetcclSum;  // with a factor
+    case c10d::ReduceOp::BAND:
+      return hetcclBand;
+    case c10d::ReduceOp::BOR:
+      return hetcclBor;
+    case c10d::ReduceOp::BXOR:
+      return hetcclBxor;
     default:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, at_call(where),
-          "bitwise reductions are not supported on this type; hetccl reduces by SUM, AVG, PRODUCT, "
-          "MIN, MAX and PREMUL_SUM");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, at_call(where), "an operator that hetccl does not know");
   }
 }
 
@@ -113,7 +118,7 @@ std::array<std::byte, 8> factor_of(const Where& where, const c10d::ReduceOp& op,
 void check_dense(const Where& where, const std::string& argument, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), at_call(where), argument, " is not a tensor with storage");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, at_call(where), argument,
-                    " is sparse; hetccl moves dense tensors only: call .to_dense() first");
+                    " is sparse, which all_reduce alone takes: call .to_dense() first");
   TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), at_call(where), argument,
                     " is not contiguous (shape ", tensor.sizes(), ", strides ", tensor.strides(),
                     "): its elements overlap or lie apart; pass tensor.contiguous()");
@@ -158,6 +163,11 @@ Reduction reducible(const Where& where, const at::Tensor& tensor, const c10d::Re
   TORCH_CHECK_TYPE(real_type(real).has_value(), at_call(where), c10::toString(type),
                    " tensors can be moved but not reduced; convert to float32, float16 or "
                    "bfloat16 first");
+  const bool bitwise = reduce.op == hetcclBand || reduce.op == hetcclBor || reduce.op == hetcclBxor;
+  TORCH_CHECK_TYPE(!bitwise || c10::isIntegralType(real, false), at_call(where),
+                   "bitwise reductions combine integers, and the tensor has ", c10::toString(type),
+                   " elements; convert to an integer type, or view(dtype) it as "
+                   "one");
   if (op == c10d::ReduceOp::PREMUL_SUM) {
     TORCH_CHECK_TYPE(c10::isFloatingType(real), at_call(where), c10::toString(type),
                      " tensors have no pre-multiplied sum; convert to a floating-point type first");

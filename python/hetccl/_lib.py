@@ -60,6 +60,9 @@ class RedOp(IntEnum):
     max = 2
     min = 3
     avg = 4
+    band = 64
+    bor = 65
+    bxor = 66
 
 
 class Residence(IntEnum):

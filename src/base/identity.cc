@@ -18,6 +18,7 @@ Factor integer(RedOp op) {
   if (op == RedOp::Prod) return element_of<T>(1);
   if (op == RedOp::Max) return element_of(std::numeric_limits<T>::lowest());
   if (op == RedOp::Min) return element_of(std::numeric_limits<T>::max());
+  if (op == RedOp::Band) return element_of(static_cast<T>(~T{0}));
   return element_of<T>(0);
 }
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 #include "base/element.h"
@@ -42,6 +43,12 @@ template <RedOp op, typename T>
     return a > b || a != a ? a : b;
   else if constexpr (op == RedOp::Min)
     return a < b || a != a ? a : b;
+  else if constexpr (op == RedOp::Band)
+    return static_cast<T>(a & b);
+  else if constexpr (op == RedOp::Bor)
+    return static_cast<T>(a | b);
+  else if constexpr (op == RedOp::Bxor)
+    return static_cast<T>(a ^ b);
   else
     return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
 }
@@ -281,6 +288,15 @@ class DefaultFloatMode {
 
 #endif
 
+template <typename Type>
+void run_bitwise(RedOp op, const Call& call) {
+  if constexpr (std::integral<typename Type::Sum>) {
+    if (op == RedOp::Band) return run<Type, RedOp::Band>(call);
+    if (op == RedOp::Bor) return run<Type, RedOp::Bor>(call);
+    return run<Type, RedOp::Bxor>(call);
+  }
+}
+
 template <typename Type, typename AvgType = Type>
 void run_op(RedOp op, const Call& call) {
   switch (op) {
@@ -296,6 +312,10 @@ void run_op(RedOp op, const Call& call) {
       return run<AvgType, RedOp::Avg>(call);
     case RedOp::PreMulSum:
       return run<Type, RedOp::PreMulSum>(call);
+    case RedOp::Band:
+    case RedOp::Bor:
+    case RedOp::Bxor:
+      return run_bitwise<Type>(op, call);
   }
 }
 
@@ -308,6 +328,10 @@ Status validate(const Reduction& reduction) {
   if (!is_valid(reduction.type) || !is_valid(reduction.op))
     return error(Code::InvalidArgument, "a reduction of data type %d with operator %d is unknown",
                  static_cast<int>(reduction.type), static_cast<int>(reduction.op));
+  if (!applies(reduction.op, reduction.type))
+    return error(Code::InvalidArgument, "%s has no operator %s",
+                 std::string(name_of(reduction.type)).c_str(),
+                 std::string(name_of(reduction.op)).c_str());
   if (reduction.op == RedOp::Avg && reduction.divisor == 0)
     return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
   return {};

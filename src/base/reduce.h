@@ -23,7 +23,8 @@ namespace hetccl {
 /// fp8 saturates, as on CUDA and so in NCCL's kernels: a result beyond the largest finite (448 of
 /// e4m3, 57344 of e5m2), e5m2's infinities included, becomes the largest finite of its sign; a NaN
 /// stays one.
-/// Integers wrap; Avg of 8- and 16-bit integers sums in 32 bits, and Avg truncates toward zero.
+/// Integers wrap, and they alone have the bitwise operators; Avg of 8- and 16-bit integers sums in
+/// 32 bits, and Avg truncates toward zero.
 struct Reduction {
   static constexpr int kMaxSources = 16;
   void* dst = nullptr;
@@ -36,8 +37,8 @@ struct Reduction {
   Factor factor{};
 };
 
-/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, or divides
-/// by 0.
+/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the
+/// type has not, or divides by 0.
 [[nodiscard]] Status validate(const Reduction& reduction);
 
 /// Computes a Reduction of any number (>= 1) of sources in host memory, whose factors may differ:

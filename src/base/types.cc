@@ -99,6 +99,12 @@ std::string_view name_of(RedOp op) {
       return "avg";
     case RedOp::PreMulSum:
       return "premul_sum";
+    case RedOp::Band:
+      return "band";
+    case RedOp::Bor:
+      return "bor";
+    case RedOp::Bxor:
+      return "bxor";
   }
   return "unknown reduction";
 }
@@ -171,7 +177,29 @@ bool is_valid(DataType type) {
 }
 
 bool is_valid(RedOp op) {
-  return static_cast<uint8_t>(op) <= static_cast<uint8_t>(RedOp::PreMulSum);
+  return static_cast<uint8_t>(op) <= static_cast<uint8_t>(RedOp::PreMulSum) || is_bitwise(op);
+}
+
+bool is_integer(DataType type) {
+  switch (type) {
+    case DataType::Float8E4m3:
+    case DataType::Float8E5m2:
+    case DataType::Float16:
+    case DataType::BFloat16:
+    case DataType::Float32:
+    case DataType::Float64:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_bitwise(RedOp op) {
+  return op == RedOp::Band || op == RedOp::Bor || op == RedOp::Bxor;
+}
+
+bool applies(RedOp op, DataType type) {
+  return !is_bitwise(op) || is_integer(type);
 }
 
 }  // namespace hetccl

@@ -29,8 +29,19 @@ enum class DataType : uint8_t {
 
 /// Values 0 to 4 equal NCCL's and RCCL's, where PreMulSum has no fixed one. Avg divides the sum of
 /// all ranks by their number, once; integers truncate toward zero. PreMulSum multiplies each rank's
-/// elements by that rank's own factor before the sum.
-enum class RedOp : uint8_t { Sum = 0, Prod = 1, Max = 2, Min = 3, Avg = 4, PreMulSum = 5 };
+/// elements by that rank's own factor before the sum. Band, Bor and Bxor combine the bits of
+/// integers.
+enum class RedOp : uint8_t {
+  Sum = 0,
+  Prod = 1,
+  Max = 2,
+  Min = 3,
+  Avg = 4,
+  PreMulSum = 5,
+  Band = 64,  ///< NCCL has no bitwise operators
+  Bor = 65,
+  Bxor = 66,
+};
 
 /// The factor of a PreMulSum: one element of the call's type, in the first bytes as in memory.
 struct Factor {
@@ -73,6 +84,10 @@ enum class Collective : uint8_t {
 [[nodiscard]] bool is_rooted(Collective collective);
 [[nodiscard]] bool is_valid(DataType type);
 [[nodiscard]] bool is_valid(RedOp op);
+[[nodiscard]] bool is_integer(DataType type);
+[[nodiscard]] bool is_bitwise(RedOp op);
+/// Can `op` combine elements of `type`? Both are valid.
+[[nodiscard]] bool applies(RedOp op, DataType type);
 
 /// What one rank asked for; ranks whose signatures differ get an error that shows both.
 /// `count` is NCCL's: all_reduce, broadcast and reduce the elements of the buffer, all_gather the

@@ -30,6 +30,17 @@ TEST_CASE("fourteen element types: sizes, names, validity") {
 TEST_CASE("reductions and collectives") {
   CHECK(is_valid(RedOp::PreMulSum));
   CHECK_FALSE(is_valid(static_cast<RedOp>(6)));
+  CHECK_FALSE(is_valid(static_cast<RedOp>(63)));
+  CHECK_FALSE(is_valid(static_cast<RedOp>(67)));
+  for (const RedOp op : {RedOp::Band, RedOp::Bor, RedOp::Bxor}) {
+    CHECK(is_valid(op));
+    CHECK(applies(op, DataType::Uint16));
+    CHECK(applies(op, DataType::Int64));
+    CHECK_FALSE(applies(op, DataType::Float32));
+    CHECK_FALSE(applies(op, DataType::Float8E5m2));
+  }
+  CHECK(applies(RedOp::PreMulSum, DataType::Float32));
+  CHECK(name_of(RedOp::Bxor) == "bxor");
   CHECK(name_of(RedOp::PreMulSum) == "premul_sum");
   CHECK(name_of(Collective::Reduce) == "reduce");
   CHECK(name_of(RedOp::Prod) == "prod");

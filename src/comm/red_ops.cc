@@ -7,8 +7,14 @@
 namespace hetccl::comm {
 namespace {
 
-// Where NCCL's numbers of made operators begin too.
-constexpr int kFirst = static_cast<int>(RedOp::Avg) + 1;
+// Numbers of made operators begin here: beyond those of all built-in ones, now and later.
+constexpr int kFirst = 128;
+
+bool is_built_in(int number) {
+  if (number < 0 || number >= kFirst) return false;
+  const auto op = static_cast<RedOp>(number);
+  return is_valid(op) && op != RedOp::PreMulSum;
+}
 
 Factor read(const void* scalar, DataType type) {
   Factor factor;
@@ -45,7 +51,7 @@ Result<int> RedOps::create(DataType type, const void* scalar, ScalarRead when) {
 }
 
 Status RedOps::destroy(int number) {
-  if (number >= 0 && number < kFirst) {
+  if (is_built_in(number)) {
     return error(Code::InvalidArgument, "op %d is built in: only what was created is destroyed",
                  number);
   }
@@ -54,7 +60,7 @@ Status RedOps::destroy(int number) {
 }
 
 Result<Reducer> RedOps::find(int number, DataType type) const {
-  if (number >= 0 && number < kFirst) return Reducer{static_cast<RedOp>(number)};
+  if (is_built_in(number)) return Reducer{static_cast<RedOp>(number)};
   std::lock_guard lock(mutex_);
   const auto found = made_.find(number);
   if (found == made_.end()) return unknown(number);

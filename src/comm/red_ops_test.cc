@@ -49,7 +49,9 @@ TEST_CASE("operators that are stale, foreign, built in or of another type are re
   check_refused(ops.destroy(mine), "was destroyed");
   check_refused(ops.find(mine, DataType::Float32).status(), "was destroyed");
   check_refused(ops.destroy(static_cast<int>(RedOp::Sum)), "built in");
-  for (int number : {-1, 255, 1 << 30}) {
+  check_refused(ops.destroy(static_cast<int>(RedOp::Bxor)), "built in");
+  CHECK(ops.find(static_cast<int>(RedOp::Bxor), DataType::Int8).value().op == RedOp::Bxor);
+  for (int number : {-1, 5, 63, 67, 255, 1 << 30}) {
     check_refused(ops.find(number, DataType::Float32).status(), "no operator");
   }
   check_refused(ops.create(DataType::Float32, nullptr, ScalarRead::Now).status(), "scalar is null");
@@ -62,7 +64,7 @@ TEST_CASE("numbers come round without meeting an operator that lives") {
   RedOps ops(numbers);
   const float scalar = 2;
   const int first = ops.create(DataType::Float32, &scalar, ScalarRead::Now).value();
-  numbers = static_cast<uint32_t>(INT32_MAX) - 6;  // the last number, then the first again
+  numbers = static_cast<uint32_t>(INT32_MAX - first) - 1;  // the last number, then the first again
   const int last = ops.create(DataType::Float32, &scalar, ScalarRead::Now).value();
   const int next = ops.create(DataType::Float32, &scalar, ScalarRead::Now).value();
   CHECK(last > first);

@@ -47,6 +47,11 @@ Status check(const Signature& call, uint32_t n_ranks) {
     return error(Code::InvalidArgument, "op %d is none that hetccl knows",
                  static_cast<int>(call.op));
   }
+  if (reduces(call.collective) && !applies(call.op, call.type)) {
+    return error(Code::InvalidArgument,
+                 "%s combines the bits of integers, and %s is none: pass an integer type",
+                 std::string(name_of(call.op)).c_str(), std::string(name_of(call.type)).c_str());
+  }
   if (call.root < 0 || static_cast<uint32_t>(call.root) >= n_ranks) {
     return error(Code::InvalidArgument, "root is %d: it must be from 0 to %u", call.root,
                  n_ranks - 1);
@@ -58,6 +63,20 @@ Status check(const Signature& call, uint32_t n_ranks) {
       bytes > (1ULL << 62)) {
     return error(Code::InvalidArgument, "count %llu is too large",
                  static_cast<unsigned long long>(call.count));
+  }
+  return {};
+}
+
+Status check_operator(const Signature& call, const topology::Topology& topology) {
+  if (!reduces(call.collective) || !is_bitwise(call.op)) return {};
+  for (const topology::Cluster& cluster : topology.clusters()) {
+    if (cluster.ranks.size() < 2 || cluster.vendor == "host") continue;
+    const auto first = static_cast<size_t>(cluster.ranks.front());
+    return error(Code::Unsupported,
+                 "ranks %d and %d are in one cluster of GPUs, where %s reduces, and it has no "
+                 "operator %s: reduce on the host, or give each GPU its own HETCCL_CLUSTER",
+                 cluster.ranks[0], cluster.ranks[1], topology.infos()[first].library.c_str(),
+                 std::string(name_of(call.op)).c_str());
   }
   return {};
 }

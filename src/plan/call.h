@@ -20,8 +20,11 @@ namespace hetccl::plan {
 [[nodiscard]] uint32_t send_blocks(Collective collective, uint32_t n_ranks);
 [[nodiscard]] uint32_t recv_blocks(Collective collective, uint32_t n_ranks);
 
-/// InvalidArgument, naming the argument, for a type, reduction or root that does not exist, and for
-/// a count whose buffers would exceed 2^62 bytes.
+/// InvalidArgument, naming the argument, for a type, reduction or root that does not exist, for a
+/// reduction that the type has not, and for a count whose buffers would exceed 2^62 bytes.
 Status check(const Signature& call, uint32_t n_ranks);
+/// Unsupported where the library of a cluster of several ranks lacks the call's operator: the same
+/// on every rank, so that none counts on the call.
+Status check_operator(const Signature& call, const topology::Topology& topology);
 
 }  // namespace hetccl::plan

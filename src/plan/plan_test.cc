@@ -109,6 +109,33 @@ TEST_CASE("scratch waits: who overwrites waits for those who used it, on this ra
   CHECK(waits[4].empty());
 }
 
+TEST_CASE("bitwise operators: not where a library of GPUs joins several") {
+  const auto check_layout = [](std::vector<topology::RankInfo> infos, DataType type) {
+    return check_operator({Collective::AllReduce, type, RedOp::Bor, 0, 8},
+                          topology::Topology::build(std::move(infos)).value());
+  };
+  std::vector<topology::RankInfo> infos(3);
+  for (int r = 0; r < 3; ++r) {
+    topology::RankInfo& info = infos[static_cast<size_t>(r)];
+    info.rank = r;
+    info.vendor = r == 0 ? "host" : "cuda";
+    info.library = r == 0 ? "host" : "nccl";
+    info.label = std::to_string(r);
+  }
+  CHECK(check_layout(infos, DataType::Int32).ok());  // GPUs that are alone
+  infos[2].label = infos[1].label;
+  const Status refused = check_layout(infos, DataType::Int32);
+  CHECK(refused.code() == Code::Unsupported);
+  CHECK_MESSAGE(refused.message().find("ranks 1 and 2 are in one cluster of GPUs, where nccl") !=
+                    std::string::npos,
+                refused.message());
+  const auto topology = topology::Topology::build(std::move(infos)).value();
+  CHECK(check_operator({Collective::AllReduce, DataType::Int32, RedOp::Max}, topology).ok());
+  CHECK(check_operator({Collective::AllGather, DataType::Int32, RedOp::Bor}, topology).ok());
+  CHECK(check({Collective::AllReduce, DataType::Float64, RedOp::Band, 0, 1}, 3).code() ==
+        Code::InvalidArgument);
+}
+
 TEST_CASE("a rank or root that does not exist is named") {
   const topology::Topology topology = test::layout_topology("AB");
   const Result<RankPlan> bad_root = plan(0, {Collective::Broadcast, 2}, topology);

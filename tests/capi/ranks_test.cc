@@ -31,6 +31,83 @@ TEST_CASE("a stream's tickets grow, are reached in order, and show the data read
   });
 }
 
+namespace {
+
+// Each rank's elements: bits that differ between ranks, types and places.
+template <typename T>
+std::vector<T> bits_of(int rank, size_t count) {
+  std::vector<T> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<T>(0x9e3779b97f4a7c15U * (i + 7 * static_cast<size_t>(rank) + 1) >> 5U);
+  }
+  return values;
+}
+
+template <typename T>
+void check_bitwise(hetcclDataType_t type, hetcclComm_t comm, int rank, int n_ranks) {
+  constexpr size_t kCount = 70'001;
+  for (const hetcclRedOp_t op : {hetcclBand, hetcclBor, hetcclBxor}) {
+    std::vector<T> want = bits_of<T>(0, kCount);
+    for (int r = 1; r < n_ranks; ++r) {
+      const std::vector<T> other = bits_of<T>(r, kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        const T a = want[i], b = other[i];
+        want[i] = static_cast<T>(op == hetcclBand ? a & b : op == hetcclBor ? a | b : a ^ b);
+      }
+    }
+    std::vector<T> all = bits_of<T>(rank, kCount), one = all;
+    CHECK(hetcclAllReduce(all.data(), all.data(), kCount, type, op, comm, nullptr) ==
+          hetcclSuccess);
+    CHECK(all == want);
+    CHECK(hetcclReduce(one.data(), one.data(), kCount, type, op, 1, comm, nullptr) ==
+          hetcclSuccess);
+    CHECK((rank != 1 || one == want));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("bitwise operators combine integers of every width") {
+  for (const bool two : {false, true}) {
+    CAPTURE(two);
+    const auto comms = join(3, two);
+    on_all_ranks(3, [&](int rank) {
+      hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+      check_bitwise<int8_t>(hetcclInt8, comm, rank, 3);
+      check_bitwise<uint8_t>(hetcclUint8, comm, rank, 3);
+      check_bitwise<int16_t>(hetcclInt16, comm, rank, 3);
+      check_bitwise<uint16_t>(hetcclUint16, comm, rank, 3);
+      check_bitwise<int32_t>(hetcclInt32, comm, rank, 3);
+      check_bitwise<uint32_t>(hetcclUint32, comm, rank, 3);
+      check_bitwise<int64_t>(hetcclInt64, comm, rank, 3);
+      check_bitwise<uint64_t>(hetcclUint64, comm, rank, 3);
+    });
+    on_all_ranks(3, [&](int rank) { hetcclCommDestroy(comms[static_cast<size_t>(rank)]); });
+  }
+}
+
+TEST_CASE("a bitwise operator of floats is refused on every rank, and harms nothing") {
+  const auto comms = join(2, true);
+  on_all_ranks(2, [&](int rank) {
+    hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+    std::vector<float> data(10, 1);
+    for (const hetcclDataType_t type : {hetcclFloat32, hetcclFloat16, hetcclFloat8e4m3}) {
+      CHECK(hetcclAllReduce(data.data(), data.data(), 10, type, hetcclBxor, comm, nullptr) ==
+            hetcclInvalidArgument);
+    }
+    const std::string text = hetcclGetLastError(nullptr);
+    CHECK_MESSAGE(text.find("bxor combines the bits of integers, and float8_e4m3 is none") !=
+                      std::string::npos,
+                  text);
+    hetcclCommStats_t stats{};
+    stats.size = sizeof stats;
+    CHECK(hetcclCommGetStats(comm, &stats) == hetcclSuccess);
+    CHECK(stats.operations == 0);
+    CHECK(sum(data, comm, nullptr) == hetcclSuccess);
+    CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
+  });
+}
+
 TEST_CASE("a pre-multiplied sum takes each rank's own scalar, read when its residence says") {
   for (const bool two : {false, true}) {
     CAPTURE(two);

@@ -87,7 +87,8 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
                Collective::AllGather, Collective::Broadcast, Collective::Reduce, Collective::Reduce,
                Collective::Barrier, Collective::Gather, Collective::Scatter, Collective::AllToAll});
   call.type = kTypes[random() % std::size(kTypes)];
-  if (reduces(call)) call.op = kOps[random() % std::size(kOps)];
+  const std::vector<RedOp> ops = ops_of(call.type);
+  if (reduces(call)) call.op = ops[random() % ops.size()];
   if (has_root(call.collective)) {
     call.root = static_cast<int>(random() % test.labels.size());
   }

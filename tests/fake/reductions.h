@@ -54,7 +54,7 @@ inline void for_each_reduction(size_t largest,
                                const std::function<void(const ReductionCase&)>& run) {
   std::mt19937_64 random(17);
   for (const DataType type : kTypes) {
-    for (const RedOp op : kOps) {
+    for (const RedOp op : ops_of(type)) {
       for (const size_t count : {size_t{1}, size_t{3}, size_t{64}, size_t{1001}, largest}) {
         ReductionCase test{type, op, count, {}, 0, -1, 1, {}};
         const size_t n = count == largest ? 2 : 1 + random() % Reduction::kMaxSources;

@@ -21,6 +21,9 @@ T combine(RedOp op, T a, T b) {
     if (op == RedOp::Max) return a > b ? a : b;
     if (op == RedOp::Min) return a < b ? a : b;
     const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+    if (op == RedOp::Band) return static_cast<T>(x & y);
+    if (op == RedOp::Bor) return static_cast<T>(x | y);
+    if (op == RedOp::Bxor) return static_cast<T>(x ^ y);
     return static_cast<T>(op == RedOp::Prod ? x * y : x + y);
   }
 }
@@ -57,6 +60,12 @@ void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, 
 }
 
 }  // namespace
+
+std::vector<RedOp> ops_of(DataType type) {
+  std::vector<RedOp> ops(std::begin(kOps), std::end(kOps));
+  if (is_integer(type)) ops.insert(ops.end(), {RedOp::Band, RedOp::Bor, RedOp::Bxor});
+  return ops;
+}
 
 double reference_combine(RedOp op, double a, double b) {
   return combine(op, a, b);

@@ -18,6 +18,8 @@ inline constexpr DataType kTypes[] = {DataType::Int8,       DataType::Uint8,   D
                                       DataType::Float32,    DataType::Float64};
 inline constexpr RedOp kOps[] = {RedOp::Sum, RedOp::Prod, RedOp::Max,
                                  RedOp::Min, RedOp::Avg,  RedOp::PreMulSum};
+/// kOps, and of integers the bitwise ones.
+std::vector<RedOp> ops_of(DataType type);
 
 /// A float of `width` bits with `fraction` bits of mantissa and the least normal exponent `least`.
 /// Codes up to `largest` are finite; the next is infinity, unless nothing but NaN (`nan`) is left.

@@ -154,10 +154,11 @@ TEST_CASE("in the steady state nothing is allocated, made, loaded or waited for"
   auto* flags = static_cast<Flag*>(device->allocate_pinned(2 * sizeof(Flag)).value());
   void* memory = device->allocate(1 << 20).value();
   auto& counts = counting.counts;
+  int reductions = 0;
   const std::map<std::string, int> before = {counts.begin(), counts.end()};
   for (uint32_t i = 1; i <= 100; ++i) {
     for (const DataType type : fake::kTypes) {
-      for (const RedOp op : fake::kOps) {
+      for (const RedOp op : fake::ops_of(type)) {
         Reduction r;
         r.dst = memory;
         r.srcs[0] = r.srcs[1] = memory;
@@ -166,6 +167,7 @@ TEST_CASE("in the steady state nothing is allocated, made, loaded or waited for"
         r.type = type;
         r.op = op;
         REQUIRE(device->reduce(*a, r).ok());
+        ++reductions;
       }
     }
     REQUIRE(device->record(*event, *a).ok());
@@ -181,8 +183,7 @@ TEST_CASE("in the steady state nothing is allocated, made, loaded or waited for"
                       name == "wait_word" || name == "write_word" || name == "set_context";
     if (!work) CHECK(count == before.at(name));
   }
-  CHECK(after.at("launch") - before.at("launch") ==
-        100 * static_cast<int>(std::size(fake::kTypes) * std::size(fake::kOps)));
+  CHECK(after.at("launch") - before.at("launch") == reductions);
   REQUIRE(drain(*device, *a));
   REQUIRE(drain(*device, *b));
   device->free(memory);

@@ -63,6 +63,27 @@ def reductions(where: Rank) -> None:
     assert flags.tolist() == [True, False]
 
 
+def bitwise(where: Rank) -> None:
+    """On integers, but not where NCCL joins GPUs: there it is refused on every rank."""
+    gpus = [r for r in range(where.size) if where.devices[r] != "cpu"]
+    joined = len({where.labels[r : r + 1] for r in gpus}) < len(gpus)
+    everyone = (1 << where.size) - 1
+    for dtype in (torch.int32, torch.int64, torch.uint8, torch.int16):
+        for op, want in ((dist.ReduceOp.BOR, everyone), (dist.ReduceOp.BXOR, everyone)):
+            tensor = where.full(1 << where.rank, 1001, dtype=dtype)
+            if joined:
+                with raises(dist.DistBackendError, "no operator b", "HETCCL_CLUSTER"):
+                    dist.all_reduce(tensor, op)
+                continue
+            dist.all_reduce(tensor, op)
+            assert (tensor == want).all(), (dtype, op)
+            tensor = where.full(everyone ^ (1 << where.rank), 1001, dtype=dtype)
+            dist.reduce(tensor, 0, dist.ReduceOp.BAND)
+            assert where.rank != 0 or (tensor == 0).all(), dtype
+    with raises(TypeError, "bitwise"):
+        dist.all_reduce(where.full(1, 10), dist.ReduceOp.BAND)
+
+
 def movements(where: Rank) -> None:
     for dtype in TYPES:
         for count in COUNTS:
@@ -381,7 +402,7 @@ def profiled(where: Rank) -> None:
     assert {"hetccl:all_reduce", "hetccl:barrier"} <= names, names
 
 
-COLLECTIVES = [reductions, movements, messages, objects, coalescing]
+COLLECTIVES = [reductions, bitwise, movements, messages, objects, coalescing]
 ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]
 DRIVER_SETTINGS = (
     "CUDA_DEVICE_MAX_CONNECTIONS=1",

@@ -1,5 +1,7 @@
 """Every collective of the torch backend against what torch computes in one process."""
 
+import functools
+
 import pytest
 from torch_ranks import run
 
@@ -115,6 +117,35 @@ def pre_multiplied(rank, size):
 @pytest.mark.parametrize("labels", LAYOUTS)
 def test_pre_multiplied_sums(labels, tmp_path):
     run(4, pre_multiplied, folder=tmp_path, labels=labels)
+
+
+def bitwise(rank, size):
+    fold = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+    types = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+    for dtype in [*types, torch.bool, torch.uint16, torch.uint32, torch.uint64]:
+        for op, combine in fold.items():
+            generator = torch.Generator().manual_seed(5)
+            every = torch.randint(-(2**62), 2**62, (size, 1001), generator=generator)
+            every = every % 3 == 0 if dtype == torch.bool else every.to(dtype)
+            same_bits = {torch.uint16: torch.int16, torch.uint32: torch.int32}
+            same_bits |= {torch.uint64: torch.int64}
+            signed = every.view(same_bits.get(dtype, dtype))  # torch's own lack some of these
+            want = functools.reduce(combine, signed.unbind())
+            reduce_op = getattr(dist.ReduceOp, op)
+            tensor, part = every[rank].clone(), torch.empty(7, dtype=dtype)
+            dist.all_reduce(tensor, reduce_op)
+            assert torch.equal(tensor.view(want.dtype), want), f"{op} of {dtype}"
+            tensor = every[rank].clone()
+            dist.reduce(tensor, 0, reduce_op)
+            assert rank or torch.equal(tensor.view(want.dtype), want), f"reduce {op} of {dtype}"
+            dist.reduce_scatter_tensor(part, every[rank][: 7 * size].clone(), reduce_op)
+            mine = want[7 * rank : 7 * rank + 7]
+            assert torch.equal(part.view(want.dtype), mine), f"scattered {op} of {dtype}"
+
+
+@pytest.mark.parametrize("labels", ["", "aabb"])
+def test_bitwise_reductions(labels, tmp_path):
+    run(4, bitwise, folder=tmp_path, labels=labels)
 
 
 def eight_bits(rank, size):
@@ -289,8 +320,7 @@ def refusals(rank, size):
             [torch.empty(3), torch.empty(3)], torch.empty(4))  # fmt: skip
     refused(TypeError, "Float.*where Int is needed", dist.all_gather_into_tensor,
             torch.empty(8), torch.empty(4, dtype=torch.int32))  # fmt: skip
-    refused(ValueError, "sparse.*to_dense", dist.all_reduce, torch.eye(3).to_sparse())
-    refused(NotImplementedError, "bitwise", dist.all_reduce, grid, dist.ReduceOp.BAND)
+    refused(TypeError, "bitwise.*Float", dist.all_reduce, grid, dist.ReduceOp.BAND)
     premul = dist._make_nccl_premul_sum
     refused(TypeError, "no pre-multiplied sum", dist.all_reduce, grid.int(), premul(2.0))
     refused(ValueError, "PREMUL_SUM is on meta", dist.all_reduce, grid,

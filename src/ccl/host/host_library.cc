@@ -122,7 +122,7 @@ class HostLibrary : public Library {
   [[nodiscard]] std::string name() const override { return "host"; }
   [[nodiscard]] std::string version() const override { return "1"; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return is_valid(type) && is_valid(op);
+    return is_valid(type) && is_valid(op) && applies(op, type);
   }
 
   Result<UniqueId> unique_id(int n_ranks) override {

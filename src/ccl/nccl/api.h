@@ -58,7 +58,7 @@ struct Api {
 
 /// Whether a library with these calls has the operator.
 inline bool has_operator(const Api& api, RedOp op) {
-  return op != RedOp::PreMulSum || api.create_premul_sum;
+  return op == RedOp::PreMulSum ? static_cast<bool>(api.create_premul_sum) : !is_bitwise(op);
 }
 
 /// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.

@@ -196,6 +196,9 @@ Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&&
     return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
   }
+  if (is_bitwise(how.op)) {
+    return error(Code::Unsupported, "%s has no bitwise operators", api().path.c_str());
+  }
   if (!has(how.op)) {
     return error(Code::Unsupported,
                  "%s has no pre-multiplied sums: it lacks ncclRedOpCreatePreMulSum or "

@@ -24,10 +24,12 @@ DataType unsigned_of(DataType type) {
 
 }  // namespace
 
-// What wraps has the same bits with and without a sign: reduce.cu has such kernels once.
+// What wraps, or is bitwise, has the same bits with and without a sign: reduce.cu has such kernels
+// once.
 std::string name_of(DataType type, RedOp op) {
-  const bool wraps = op == RedOp::Sum || op == RedOp::Prod || op == RedOp::PreMulSum;
-  const DataType kind = wraps ? unsigned_of(type) : type;
+  const bool ignores_sign =
+      op == RedOp::Sum || op == RedOp::Prod || op == RedOp::PreMulSum || is_bitwise(op);
+  const DataType kind = ignores_sign ? unsigned_of(type) : type;
   std::string name = "hetccl_reduce_";
   return name.append(hetccl::name_of(kind)).append("_").append(hetccl::name_of(op));
 }

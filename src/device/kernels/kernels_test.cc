@@ -46,12 +46,15 @@ using Kernel = void (*)(Arguments);
 #define HETCCL_ENTRIES(type)                                                      \
   HETCCL_SIGNED_ENTRIES(type), HETCCL_ENTRY(type, sum), HETCCL_ENTRY(type, prod), \
       HETCCL_ENTRY(type, premul_sum)
+#define HETCCL_BITWISE_ENTRIES(type) \
+  HETCCL_ENTRY(type, band), HETCCL_ENTRY(type, bor), HETCCL_ENTRY(type, bxor)
 const std::map<std::string, Kernel> kKernels = {
-    HETCCL_SIGNED_ENTRIES(int8),  HETCCL_ENTRIES(uint8),        HETCCL_SIGNED_ENTRIES(int16),
-    HETCCL_ENTRIES(uint16),       HETCCL_SIGNED_ENTRIES(int32), HETCCL_ENTRIES(uint32),
-    HETCCL_SIGNED_ENTRIES(int64), HETCCL_ENTRIES(uint64),       HETCCL_ENTRIES(float8_e4m3),
-    HETCCL_ENTRIES(float8_e5m2),  HETCCL_ENTRIES(float16),      HETCCL_ENTRIES(bfloat16),
-    HETCCL_ENTRIES(float32),      HETCCL_ENTRIES(float64)};
+    HETCCL_BITWISE_ENTRIES(uint8),  HETCCL_BITWISE_ENTRIES(uint16), HETCCL_BITWISE_ENTRIES(uint32),
+    HETCCL_BITWISE_ENTRIES(uint64), HETCCL_SIGNED_ENTRIES(int8),    HETCCL_ENTRIES(uint8),
+    HETCCL_SIGNED_ENTRIES(int16),   HETCCL_ENTRIES(uint16),         HETCCL_SIGNED_ENTRIES(int32),
+    HETCCL_ENTRIES(uint32),         HETCCL_SIGNED_ENTRIES(int64),   HETCCL_ENTRIES(uint64),
+    HETCCL_ENTRIES(float8_e4m3),    HETCCL_ENTRIES(float8_e5m2),    HETCCL_ENTRIES(float16),
+    HETCCL_ENTRIES(bfloat16),       HETCCL_ENTRIES(float32),        HETCCL_ENTRIES(float64)};
 
 // A few small blocks, so that every loop goes round more than once.
 void launch(Kernel kernel, const Arguments& arguments) {

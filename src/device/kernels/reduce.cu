@@ -35,7 +35,7 @@ struct Arguments {
   u32 n_srcs;
 };
 
-enum Op { Sum, Prod, Max, Min, Avg, PreMulSum };
+enum Op { Sum, Prod, Max, Min, Avg, PreMulSum, Band, Bor, Bxor };
 
 template <typename To, typename From>
 HETCCL_DEVICE To bits_of(From from) {
@@ -51,6 +51,9 @@ struct Integer {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return (Sum)((Wrapping)a + (Wrapping)b); }
   HETCCL_DEVICE Sum multiply(Sum a, Sum b) { return (Sum)((Wrapping)a * (Wrapping)b); }
   HETCCL_DEVICE Sum divide(Sum a, u32 by) { return a / (Sum)by; }
+  HETCCL_DEVICE Sum bits(Op op, Sum a, Sum b) {
+    return op == Band ? a & b : op == Bor ? a | b : a ^ b;
+  }
 };
 
 template <typename Sum>
@@ -58,6 +61,7 @@ struct Real {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return a + b; }
   HETCCL_DEVICE Sum multiply(Sum a, Sum b) { return a * b; }
   HETCCL_DEVICE Sum divide(Sum a, u32 by) { return a / (Sum)by; }
+  HETCCL_DEVICE Sum bits(Op, Sum a, Sum) { return a; }  // never: see HETCCL_BITWISE
 };
 
 // Integers of 8 and 16 bits too: what wraps late wraps to the same.
@@ -187,6 +191,7 @@ HETCCL_DEVICE typename Type::Sum combine(typename Type::Sum a, typename Type::Su
   if (op == Prod) return Type::multiply(a, b);
   if (op == Max) return a > b || a != a ? a : b;
   if (op == Min) return a < b || a != a ? a : b;
+  if (op == Band || op == Bor || op == Bxor) return Type::bits(op, a, b);
   return Type::add(a, b);
 }
 
@@ -318,7 +323,7 @@ typedef Plain<double, u64, 0x7ff8000000000000ull> Float64;
       const HETCCL_GRID_CONSTANT Arguments arguments) {                                 \
     reduce<Type, Op>(arguments);                                                        \
   }
-// What wraps has the same bits with and without a sign: such kernels exist once.
+// What wraps, or is bitwise, has the same bits with and without a sign: such kernels exist once.
 #define HETCCL_SIGNED(type, Type)     \
   HETCCL_KERNEL(type, Type, max, Max) \
   HETCCL_KERNEL(type, Type, min, Min) \
@@ -328,23 +333,31 @@ typedef Plain<double, u64, 0x7ff8000000000000ull> Float64;
   HETCCL_KERNEL(type, Type, sum, Sum)   \
   HETCCL_KERNEL(type, Type, prod, Prod) \
   HETCCL_KERNEL(type, Type, premul_sum, PreMulSum)
+#define HETCCL_BITWISE(type, Type)      \
+  HETCCL_KERNEL(type, Type, band, Band) \
+  HETCCL_KERNEL(type, Type, bor, Bor)   \
+  HETCCL_KERNEL(type, Type, bxor, Bxor)
 
 // In parts, which are compiled side by side; without HETCCL_PART it is all of them.
 #if !defined(HETCCL_PART) || HETCCL_PART == 0
 HETCCL_SIGNED(int8, Int8)
 HETCCL_KERNELS(uint8, Uint8)
+HETCCL_BITWISE(uint8, Uint8)
 #endif
 #if !defined(HETCCL_PART) || HETCCL_PART == 1
 HETCCL_SIGNED(int16, Int16)
 HETCCL_KERNELS(uint16, Uint16)
+HETCCL_BITWISE(uint16, Uint16)
 #endif
 #if !defined(HETCCL_PART) || HETCCL_PART == 2
 HETCCL_SIGNED(int32, Int32)
 HETCCL_KERNELS(uint32, Uint32)
+HETCCL_BITWISE(uint32, Uint32)
 #endif
 #if !defined(HETCCL_PART) || HETCCL_PART == 3
 HETCCL_SIGNED(int64, Int64)
 HETCCL_KERNELS(uint64, Uint64)
+HETCCL_BITWISE(uint64, Uint64)
 #endif
 #if !defined(HETCCL_PART) || HETCCL_PART == 4
 HETCCL_KERNELS(float8_e4m3, E4m3)
