@@ -173,16 +173,14 @@ void HetcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce(Tensors& tensors,
                                                         const c10d::AllreduceOptions& opts) {
   check_one({"all_reduce", rank_}, tensors.size());
+  if (tensors.front().defined() && tensors.front().layout() != at::kStrided) {
+    return allreduce_sparse(tensors, opts);
+  }
   c10d::AllreduceCoalescedOptions options;
   options.reduceOp = opts.reduceOp;
   options.timeout = opts.timeout;
   options.asyncOp = opts.asyncOp;
   return allreduce_coalesced(tensors, options);
-}
-
-c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
-                                                               const c10d::AllreduceOptions& opts) {
-  return allreduce(tensors, opts);  // which says what to do instead
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(

@@ -84,6 +84,7 @@ class HetcclBackend final : public c10d::Backend {
   void shutdown_within(std::chrono::milliseconds grace);
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  /// Of COO tensors, by SUM. Blocks until all ranks have called it, whatever `asyncOp`.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
@@ -170,6 +171,9 @@ class HetcclBackend final : public c10d::Backend {
   std::shared_ptr<Watcher> watcher_of(const Operation& operation);
   WorkPtr message(const char* name, Route::Kind kind, c10d::OpType type, Tensors& tensors, int peer,
                   int tag);
+  /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
+  at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
+                           std::chrono::milliseconds timeout);
   void check_root(const char* operation, int64_t root) const;
   static void add_broadcast(Operation& operation, const at::Tensor& tensor, int root);
   void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,

@@ -68,10 +68,12 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
     std::rethrow_exception(error);
   }
   operation_.launches.clear();
-  if (!operation_.copies.empty()) {
+  if (!operation_.copies.empty() || operation_.conclude) {
     const c10::StreamGuard on_stream(stream);
     const at::AutoDispatchBelowADInplaceOrView raw;  // as for the host's copies
     for (const auto& [to, from] : operation_.copies) to.copy_(from);
+    if (operation_.conclude) operation_.conclude();
+    operation_.conclude = nullptr;
   }
   // The host's remain for `settle`.
   operation_.copies = std::move(operation_.host_copies);

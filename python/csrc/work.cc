@@ -13,7 +13,7 @@ namespace {
 
 /// To where results belong; on a GPU on a stream of its own, behind nothing that waits.
 void run_copies(const Operation& operation) {
-  if (operation.copies.empty()) return;
+  if (operation.copies.empty() && !operation.conclude) return;
   std::optional<c10::StreamGuard> on_stream;
   if (!operation.device.is_cpu()) {
     const c10::impl::VirtualGuardImpl device(operation.device.type());
@@ -21,6 +21,7 @@ void run_copies(const Operation& operation) {
   }
   const at::AutoDispatchBelowADInplaceOrView raw;  // outputs may be leaves that require gradients
   for (const auto& [to, from] : operation.copies) to.copy_(from);
+  if (operation.conclude) operation.conclude();
 }
 
 }  // namespace
@@ -75,6 +76,7 @@ Operation HetcclWork::take_held_locked() {
   taken.inputs.swap(operation_.inputs);
   taken.staging.swap(operation_.staging);
   taken.copies.swap(operation_.copies);
+  taken.conclude.swap(operation_.conclude);
   taken.members.swap(operation_.members);
   held_.store(false, std::memory_order_release);
   return taken;

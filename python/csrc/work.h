@@ -32,7 +32,8 @@ struct Operation {
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from), once complete
   /// The same, to host tensors that a rank on a GPU was given: for the host, after `copies`.
   std::vector<std::pair<at::Tensor, at::Tensor>> host_copies;
-  c10::Device device{c10::kCPU};  ///< the communicator's
+  std::function<void()> conclude;  ///< then this: what no copy can say. May be empty
+  c10::Device device{c10::kCPU};   ///< the communicator's
   Route route;
   std::vector<Launch> launches;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is

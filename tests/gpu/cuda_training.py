@@ -100,5 +100,88 @@ def fully_sharded(where: Rank) -> None:
         check(where, torch.cat(full), want, 1e-9)
 
 
-TRAINING = [data_parallel, hooks]
+def layouts(where: Rank) -> None:
+    """Tensors that lie in another order on every rank meet by their indices."""
+    image = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5)
+    orders = (torch.channels_last, torch.contiguous_format)
+    mine = (image + where.rank).to(where.device, memory_format=orders[where.rank % 2])
+    for later in (False, True):
+        tensor = mine.clone()
+        work = dist.all_reduce(tensor, async_op=later)
+        if later:
+            work.wait()
+        assert tensor.stride() == mine.stride()
+        want = where.size * image + where.size * (where.size - 1) / 2
+        assert torch.equal(tensor.cpu(), want)
+        dist.broadcast(tensor, 0)
+        assert torch.equal(tensor.cpu(), want)
+
+
+def convolutional(where: Rank) -> None:
+    """A network in channels_last, each gradient reduced as it lies and in DDP's buckets."""
+
+    def made() -> nn.Module:
+        torch.manual_seed(1)
+        layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(64, 5)).double()
+
+    images = torch.randn(STEPS, BATCH, 3, 8, 8, generator=torch.Generator().manual_seed(3)).double()
+    want = made()
+    train(want, images)
+    rows = BATCH // where.size
+    mine = images[:, where.rank * rows : (where.rank + 1) * rows].to(where.device)
+    batches_last = [batch.contiguous(memory_format=torch.channels_last) for batch in mine]
+    model = made().to(where.device, memory_format=torch.channels_last)
+    wrapped = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    train(wrapped, batches_last)
+    assert torch.allclose(flat(wrapped), flat(want), rtol=1e-9)
+    model = made().to(where.device, memory_format=torch.channels_last)
+    model(batches_last[0]).square().mean().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+    single = made()
+    single(images[0]).square().mean().backward()
+    for ours, theirs in zip(model.parameters(), single.parameters(), strict=True):
+        assert torch.allclose(ours.grad.cpu(), theirs.grad, rtol=1e-9)
+
+
+class Words(nn.Module):
+    """Of which each batch uses few: their gradients are sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = nn.Embedding(500, 16, sparse=True)
+        self.layer = nn.Linear(16, 3)
+        self.double()
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.table(words).mean(1))
+
+
+def sparse_embeddings(where: Rank) -> None:
+    generator = torch.Generator().manual_seed(3)
+    words = torch.randint(500, (STEPS, BATCH, 7), generator=generator)
+    rows = BATCH // where.size
+    models = [Words(), DistributedDataParallel(Words().to(where.device))]
+    for model, parts in zip(
+        models, (words, words[:, where.rank * rows : (where.rank + 1) * rows]), strict=True
+    ):
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+        for part in parts.to(next(model.parameters()).device):
+            model(part).square().mean().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    want, got = (flat(model) for model in models)
+    assert torch.allclose(got, want, rtol=1e-9)
+    one = torch.eye(where.size).to_sparse().to(where.device) * (where.rank + 1)
+    empty = torch.zeros(where.size, where.size).to_sparse().to(where.device)
+    tensor = one if where.rank % 2 == 0 else empty
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    evens = sum(rank + 1 for rank in range(0, where.size, 2))
+    assert torch.equal(tensor.to_dense().cpu(), evens * torch.eye(where.size))
+
+
+TRAINING = [data_parallel, hooks, layouts, convolutional, sparse_embeddings]
 TRAINING_ON_GPUS = [fully_sharded]
