@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,7 +23,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
 RedOpName = Literal["sum", "prod", "max", "min", "avg"]
 TypeName = Literal[
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -41,9 +41,13 @@ def parse_size(given: str | int) -> int:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 
+def _version() -> str:
+    return ".".join(map(str, hetccl.version()))
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print("hetccl", ".".join(map(str, hetccl.version())))
+        print("hetccl", _version())
         raise typer.Exit
 
 
@@ -62,17 +66,28 @@ def _print_include(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
     cmake_dir: Annotated[
         bool,
         typer.Option(
-            "--cmake-dir", callback=_print_cmake_dir, is_eager=True, help="For -Dhetccl_DIR."
+            "--cmake-dir",
+            callback=_print_cmake_dir,
+            is_eager=True,
+            help="Print the folder for CMake's -Dhetccl_DIR.",
         ),
     ] = False,
     include_dir: Annotated[
         bool,
-        typer.Option("--include-dir", callback=_print_include, is_eager=True, help="For -I."),
+        typer.Option(
+            "--include-dir",
+            callback=_print_include,
+            is_eager=True,
+            help="Print the folder for the compiler's -I.",
+        ),
     ] = False,
 ) -> None:
     """One communicator over unlike accelerators."""
@@ -81,33 +96,77 @@ def options(
 @app.command()
 def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+    settings: Annotated[
+        bool,
+        typer.Option("--settings", "--all", help="List all settings, also those at their default."),
+    ] = False,
 ) -> None:
-    """Show what was found on this machine, what was not, and why; and every setting."""
-    from hetccl import _lib, info_view
+    """Show hetccl's version, its PyTorch backend, what was found on this machine, and settings."""
+    from hetccl import _lib, info_view, torch_backend
 
-    text = _lib.info()
+    found = {"version": _version(), "torch_backend": torch_backend.state()}
+    document = {**found, **json.loads(_lib.info())}
     if as_json:
-        print(text)
+        print(json.dumps(document))
     else:
-        info_view.show(text)
+        info_view.show(document, all_settings=settings)
 
 
 app.command()(topo)
 app.command()(plan)
 
+
+def _collective(name: str) -> str:
+    """As a choice of typer's would, which breaks the names in the help."""
+    from hetccl.bench.measure import OPERATIONS
+
+    if name not in OPERATIONS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(OPERATIONS)}")
+    return name
+
+
+Collective = Annotated[
+    str,
+    typer.Argument(
+        metavar="COLLECTIVE",
+        callback=_collective,
+        help="all_reduce, all_gather, reduce_scatter, broadcast or reduce.",
+    ),
+]
 Ranks = Annotated[
     int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here: 4.")
 ]
 Clusters = Annotated[int, typer.Option(min=1, help="Split the ranks into so many clusters.")]
 Interleave = Annotated[bool, typer.Option("--interleave", help="Rank order ABAB, not AABB.")]
-MinBytes = Annotated[int, typer.Option("-b", "--minbytes", parser=parse_size, metavar="SIZE")]
-MaxBytes = Annotated[int, typer.Option("-e", "--maxbytes", parser=parse_size, metavar="SIZE")]
-StepBytes = Annotated[int, typer.Option("-i", "--stepbytes", parser=parse_size, metavar="SIZE")]
-Factor = Annotated[int, typer.Option("-f", "--stepfactor", min=0, help="Multiply sizes instead.")]
-Iterations = Annotated[int, typer.Option("-n", "--iters", min=1)]
-Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0)]
-Op = Annotated[RedOpName, typer.Option("-o", "--op")]
-Datatype = Annotated[TypeName, typer.Option("-d", "--datatype")]
+MinBytes = Annotated[
+    int,
+    typer.Option(
+        "-b",
+        "--minbytes",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Smallest message: 8, 64K, 32M, 1G.",
+    ),
+]
+MaxBytes = Annotated[
+    int,
+    typer.Option("-e", "--maxbytes", parser=parse_size, metavar="SIZE", help="Largest message."),
+]
+StepBytes = Annotated[
+    int,
+    typer.Option(
+        "-i", "--stepbytes", parser=parse_size, metavar="SIZE", help="From one size to the next."
+    ),
+]
+Factor = Annotated[
+    int, typer.Option("-f", "--stepfactor", min=0, help="Multiply sizes by it instead of adding.")
+]
+Iterations = Annotated[int, typer.Option("-n", "--iters", min=1, help="Timed calls for each size.")]
+Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Calls before those.")]
+Op = Annotated[RedOpName, typer.Option("-o", "--op", help="Reduction.")]
+Datatype = Annotated[
+    TypeName, typer.Option("-d", "--datatype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+]
 Root = Annotated[int, typer.Option("-r", "--root", min=0, help="Of a broadcast or reduce.")]
 Check = Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Verify values.")]
 Blocking = Annotated[
@@ -131,7 +190,7 @@ Predict = Annotated[
 
 @app.command()
 def bench(
-    operation: Annotated[Operation, typer.Argument(help="The collective.")] = "all_reduce",
+    operation: Collective = "all_reduce",
     ranks: Ranks = None,
     clusters: Clusters = 1,
     interleave: Interleave = False,
@@ -157,7 +216,10 @@ def bench(
     from hetccl.bench import launch, measure
 
     if not 1 <= min_bytes <= max_bytes or step_bytes < 1:
-        raise typer.BadParameter(f"sizes from {min_bytes} to {max_bytes} bytes: nothing to measure")
+        raise typer.BadParameter(
+            f"from {min_bytes} (-b) to {max_bytes} (-e) bytes there is nothing to measure: give "
+            "both -b and -e"
+        )
     measured = measure.Options(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
@@ -176,7 +238,7 @@ def demo(context: typer.Context) -> None:
     try:
         from hetccl.demo import main as run_demo
     except ImportError as error:
-        print(f"hetccl demo: {error}. It takes torch: pip install 'hetccl[torch]'", file=sys.stderr)
+        print(f"hetccl demo: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     raise typer.Exit(run_demo(context.args))
 

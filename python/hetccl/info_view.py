@@ -1,16 +1,20 @@
-"""``hetccl info`` for people: the JSON of hetcclGetInfo as tables."""
+"""``hetccl info`` for people: version, backend and the JSON of hetcclGetInfo."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from hetccl.units import bandwidth
+
 _STYLES = {True: "green", False: "yellow"}
-_FIRST = ("name", "vendor", "available", "version", "address", "value", "default", "type")
+_FIRST = ("name", "vendor", "available", "version", "address", "value")
+_PROSE = ("reason", "path", "help")  # columns that may be wrapped; names stay whole
 
 
 def _cell(value: Any) -> Text:
@@ -26,33 +30,86 @@ def _title(key: str) -> str:
 
 
 def _rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """One column per key; what differs from its default stands out."""
+    """One column per key."""
     found = {key: None for row in rows for key in row}
     keys = [*(key for key in _FIRST if key in found), *(key for key in found if key not in _FIRST)]
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
     for key in keys:
-        table.add_column(key.replace("_", " "), overflow="fold")
+        table.add_column(key.replace("_", " "), overflow="fold", no_wrap=key not in _PROSE)
     for row in rows:
-        changed = "default" in row and str(row.get("value")) != str(row["default"])
-        table.add_row(*(_cell(row.get(key)) for key in keys), style="bold" if changed else None)
+        table.add_row(*(_cell(row.get(key)) for key in keys))
     return table
 
 
-def show(text: str, console: Console | None = None) -> None:
+def _show_rows(title: str, rows: list[dict[str, Any]], console: Console) -> None:
+    """As a table, or as a paragraph for each row where a table would break names."""
+    table = _rows_table(title, rows)
+    unbounded = console.options.update(max_width=10_000)
+    if Measurement.get(console, unbounded, table).minimum <= console.width:
+        return console.print(table)
+    console.print(Text(title, style="bold"))
+    for row in rows:
+        facts = (
+            f"{key.replace('_', ' ')} {_cell(value)}" for key, value in row.items() if value != ""
+        )
+        console.print(Padding(Text(", ".join(facts)), (0, 0, 0, 2)))
+    return None
+
+
+def _interface(interface: dict[str, Any]) -> dict[str, Any]:
+    """As people write it: an address without the port that it has not, a speed with its unit."""
+    address = str(interface["address"]).removesuffix(":0").strip("[]")
+    return {"name": interface["name"], "address": address, "speed": bandwidth(interface["mbps"])}
+
+
+def _show_backend(backend: dict[str, Any], console: Console) -> None:
+    if backend["available"]:
+        state = Text.assemble(("loads", "green"), f", built for torch {backend['built_for']}")
+    else:
+        state = Text.assemble(("not available", "yellow"), f": {backend['reason']}")
+    console.print(Text.assemble(("PyTorch backend: ", "bold"), state), soft_wrap=True)
+
+
+def _show_settings(settings: list[dict[str, Any]], console: Console, everything: bool) -> None:
+    """A line for each setting that is not at its default, or for each; what it does below."""
+    changed = [one for one in settings if str(one["value"]) != str(one["default"])]
+    listed = settings if everything else changed
+    hint = "" if everything else f" (hetccl info --settings lists all {len(settings)})"
+    title = "Settings" if listed else "Settings: all at their defaults"
+    console.print(Text.assemble((title, "bold"), (hint, "dim")))
+    for one in listed:
+        value = Text.assemble((f"  {one['name']}={one['value']}", "bold" if one in changed else ""))
+        if one in changed:
+            value.append(f"  (default: {one['default'] or 'not set'})", style="dim")
+        console.print(value, soft_wrap=True)
+        console.print(Padding(Text(one["help"], style="dim"), (0, 0, 0, 6)))
+
+
+def show(
+    document: dict[str, Any], console: Console | None = None, *, all_settings: bool = False
+) -> None:
     """Prints every part of the document: lists of objects as tables, the rest as lines.
 
     The parts are the library's to choose, so that a newer one shows what it knows.
     """
     console = console or Console()
-    document: dict[str, Any] = json.loads(text)
-    warnings = document.pop("warnings", [])
-    for key, value in document.items():
+    parts = dict(document)
+    warnings = parts.pop("warnings", [])
+    if "version" in parts:
+        console.print(Text(f"hetccl {parts.pop('version')}", style="bold"))
+    if "torch_backend" in parts:
+        _show_backend(parts.pop("torch_backend"), console)
+    settings = parts.pop("settings", None)
+    for key, value in parts.items():
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            console.print(_rows_table(_title(key), value))
+            rows = [_interface(row) for row in value] if key == "interfaces" else value
+            _show_rows(_title(key), rows, console)
         elif isinstance(value, dict):
             rows = [{"name": name, "value": entry} for name, entry in value.items()]
-            console.print(_rows_table(_title(key), rows))
+            _show_rows(_title(key), rows, console)
         else:
             console.print(Text.assemble((f"{_title(key)}: ", "bold"), _cell(value)))
+    if settings is not None:
+        _show_settings(settings, console, all_settings)
     for warning in warnings:
         console.print(Text.assemble(("warning: ", "bold yellow"), str(warning)))

@@ -9,7 +9,10 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import sys
 from typing import Any
+
+from hetccl.origin import how_to_reinstall
 
 NAME = "hetccl"
 
@@ -133,7 +136,31 @@ def _series(version: str) -> tuple[str, ...]:
 
 
 def _remedy(version: str) -> str:
-    return (
-        f"With torch {version} installed, run: pip install --force-reinstall --no-deps "
-        "--no-build-isolation hetccl"
-    )
+    return f"With torch {version} installed, {how_to_reinstall(version)}"
+
+
+def state() -> dict[str, Any]:
+    """Whether the backend loads here, for which torch it was built, and what is in its way."""
+    import warnings
+
+    built_for = _built_for()
+    found: dict[str, Any] = {"available": False, "built_for": built_for, "torch": None}
+    try:
+        with warnings.catch_warnings():  # `reason` says the same
+            warnings.simplefilter("ignore")
+            import torch
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        reason = f"torch does not load: {error}"
+        if missing and built_for:
+            fits = ".".join(_series(built_for))
+            reason = f"torch is not installed; run: {sys.executable} -m pip install torch=={fits}.*"
+        elif missing:
+            reason = f"torch is not installed; install it, then {how_to_reinstall(None)}"
+        return {**found, "reason": reason}
+    found["torch"] = str(torch.__version__)
+    try:
+        extension()
+    except ImportError as error:
+        return {**found, "reason": str(error)}
+    return {**found, "available": True}

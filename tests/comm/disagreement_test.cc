@@ -23,7 +23,7 @@ TEST_CASE("ranks that call different collectives are named, with the calls, in t
       {"A", "A", "A", "A"}, {"A", "A", "A", "B"}, {"A", "A", "B", "B"}};
   for (const auto& labels : layouts) {
     for (const bool large : {false, true}) {  // at once, and through the engine
-      CAPTURE(labels);
+      CAPTURE(labels[1] + labels[2] + labels[3]);
       CAPTURE(large);
       const size_t count = large ? 300'000 : 10;
       Ranks ranks(labels, quick(), false);

@@ -53,12 +53,17 @@ def test_info_is_json_with_every_setting():
     assert "HETCCL_SOCKET_IFNAME" in text
     assert "host" in text
     assert "tcp" in text
+    assert document["version"] == hetccl("--version").stdout.split()[1]
+    assert set(document["torch_backend"]) >= {"available", "built_for", "torch"}
 
 
 def test_info_for_people():
-    shown = hetccl("info").stdout
-    assert "HETCCL_TIMEOUT_MS" in shown
+    shown = hetccl("info", env={"COLUMNS": "80"}).stdout
+    assert shown.startswith(hetccl("--version").stdout)
+    assert "PyTorch backend: " in shown
+    assert "HETCCL_TIMEOUT_MS" not in shown
     assert "Traceback" not in shown
+    assert "HETCCL_TIMEOUT_MS=600000" in hetccl("info", "--settings").stdout
 
 
 def test_info_reports_a_misspelt_setting_with_the_nearest_name():

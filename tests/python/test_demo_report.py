@@ -175,9 +175,30 @@ def test_a_report_that_cannot_be_written_is_known_before_training(tmp_path):
     assert "its folder does not exist" in done.stderr
 
 
-def test_without_matplotlib_the_demo_says_what_to_install(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(launch, "no_report", lambda: "the charts take matplotlib")
-    launch.write_report(tmp_path / "x.html", [], "", None, [])
-    assert "no report: the charts take matplotlib" in capsys.readouterr().out
+def test_without_matplotlib_the_demo_says_so_before_it_trains(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    said = []
+
+    def train(options):
+        said.append(capsys.readouterr().out)
+        return [], "", None
+
+    monkeypatch.setattr(launch, "run", train)
+    assert launch.main([]) == 0
+    assert said == [
+        "This run writes no report: its charts need matplotlib: pip install 'matplotlib>=3.9'\n"
+    ]
+    assert not list(tmp_path.iterdir())
     with pytest.raises(SystemExit):
         launch.parse(["--report", str(tmp_path / "x.html")])
+
+
+def test_without_the_backend_the_demo_says_what_to_do_and_starts_no_rank(monkeypatch, capsys):
+    reason = "torch is not installed; install it, then run: pip install /sources"
+    monkeypatch.setattr(
+        launch.torch_backend, "state", lambda: {"available": False, "reason": reason}
+    )
+    monkeypatch.setattr(launch, "run", lambda options: pytest.fail("it trains"))
+    assert launch.main(["--no-report"]) == 1
+    assert reason in capsys.readouterr().err

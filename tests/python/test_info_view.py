@@ -3,17 +3,23 @@
 import io
 import json
 
+import pytest
 from rich.console import Console
 
-from hetccl import info_view
+from hetccl import _lib, info_view
 
 DOCUMENT = {
+    "version": "1.2.3",
+    "torch_backend": {"available": True, "built_for": "2.13.0+cpu", "torch": "2.13.0+cpu"},
     "host": "b0/net1",
     "devices": [
         {"available": True, "vendor": "host", "model": "EPYC"},
         {"available": False, "vendor": "cuda", "reason": "libcuda.so.1 not found"},
     ],
-    "interfaces": [],
+    "interfaces": [
+        {"address": "192.0.2.2:0", "mbps": 0, "name": "eth0"},
+        {"address": "[fd00::2]:0", "mbps": 25000, "name": "eth1"},
+    ],
     "settings": [
         {"default": "0", "help": "slices in flight", "name": "HETCCL_DEPTH", "value": "4"},
         {"default": "1", "help": "shared memory", "name": "HETCCL_SHM", "value": "1"},
@@ -23,9 +29,9 @@ DOCUMENT = {
 }
 
 
-def shown() -> list[str]:
+def shown(width=120, all_settings=False, **other) -> list[str]:
     out = io.StringIO()
-    info_view.show(json.dumps(DOCUMENT), Console(file=out, width=120))
+    info_view.show({**DOCUMENT, **other}, Console(file=out, width=width), all_settings=all_settings)
     return out.getvalue().splitlines()
 
 
@@ -33,21 +39,53 @@ def line_with(*words: str) -> str:
     return next(line for line in shown() if all(word in line for word in words))
 
 
+def test_version_and_backend_come_first():
+    assert shown()[0] == "hetccl 1.2.3"
+    assert shown()[1] == "PyTorch backend: loads, built for torch 2.13.0+cpu"
+    missing = {"available": False, "built_for": None, "torch": None, "reason": "torch is not there"}
+    assert shown(torch_backend=missing)[1] == "PyTorch backend: not available: torch is not there"
+
+
 def test_what_is_missing_says_why():
     assert "no" in line_with("cuda", "libcuda.so.1 not found")
     assert "yes" in line_with("EPYC")
 
 
-def test_settings_show_name_value_and_default_in_that_order():
-    heading = line_with("name", "value", "default")
-    assert heading.index("name") < heading.index("value") < heading.index("default")
-    assert "4" in line_with("HETCCL_DEPTH", "slices in flight")
+def test_addresses_have_no_port_and_speeds_a_unit():
+    assert "unknown speed" in line_with("eth0", " 192.0.2.2 ")
+    assert "25 Gbit/s" in line_with("eth1", " fd00::2 ")
+
+
+def test_settings_are_those_that_differ_from_their_defaults():
+    text = "\n".join(shown())
+    assert "HETCCL_DEPTH=4  (default: 0)\n      slices in flight" in text
+    assert "HETCCL_SHM" not in text
+    assert "hetccl info --settings lists all 2" in text
+    everything = "\n".join(shown(all_settings=True))
+    assert "HETCCL_SHM=1\n" in everything
+    assert "HETCCL_DEPTH=4  (default: 0)\n" in everything
+    same = "\n".join(shown(settings=DOCUMENT["settings"][1:]))
+    assert "Settings: all at their defaults (hetccl info --settings lists all 1)" in same
+
+
+def test_names_are_whole_at_80_columns():
+    settings = json.loads(_lib.info())["settings"]
+    gpu = {
+        "architecture": "sm_90", "available": True, "bus_id": "0000:4f:00.0", "device": "cuda:0",
+        "model": "NVIDIA H200", "pinned_bytes": 100663296, "vendor": "cuda",
+    }  # fmt: skip
+    devices = [*DOCUMENT["devices"], gpu]
+    lines = shown(80, all_settings=True, settings=settings, devices=devices)
+    assert all(len(line) <= 80 for line in lines)
+    for name in [*(one["name"] for one in settings), *map(str, gpu.values())]:
+        assert any(name in line for line in lines) or name == "True", name
 
 
 def test_warnings_come_last():
     assert shown()[-1].startswith("warning: HETCCL_DEPHT")
 
 
-def test_parts_that_this_version_does_not_know_are_shown_too():
-    assert "3" in line_with("invention")
+@pytest.mark.parametrize("width", [80, 120])
+def test_parts_that_this_version_does_not_know_are_shown_too(width):
+    assert any("invention" in line and "3" in line for line in shown(width))
     assert line_with("Host:", "b0/net1")

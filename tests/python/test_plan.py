@@ -165,3 +165,27 @@ def test_bad_arguments_are_errors_that_name_them(tmp_path):
     assert "--type f8" in hetccl(*plan, "--type", "f8", status=2)
     assert "--op xor" in hetccl(*plan, "--op", "xor", status=2)
     assert "No such file" in hetccl("plan", "barrier", "--topology", tmp_path / "n", status=2)
+
+
+def test_a_plan_takes_a_layout_as_topo_does(tmp_path):
+    layout_of = ("--layout", "A2B2", "--kind", "A=cuda:H100", "--kind", "B=hip:MI300X")
+    hetccl("topo", *layout_of, "--save", tmp_path / "mixed.json")
+    from_file = hetccl("plan", "all_reduce", "--topology", tmp_path / "mixed.json")
+    assert hetccl("plan", "all_reduce", *layout_of) == from_file
+    assert "tcp 800 Gbit/s" in from_file
+
+
+@pytest.mark.parametrize("both", [(), ("--topology", "x.json", "--layout", "AB")])
+def test_a_plan_needs_a_topology_or_a_layout(both):
+    said = hetccl("plan", "all_reduce", *both, status=2)
+    assert "give either --topology FILE or --layout" in said
+
+
+def test_help_breaks_no_name_at_80_columns():
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", "plan", "--help"],
+        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    for whole in ("--slice-bytes", "HETCCL_SLICE_BYTES", "[A=]VENDOR[:MODEL]"):
+        assert whole in done.stdout
+    assert "9223372036854775" not in done.stdout

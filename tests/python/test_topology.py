@@ -95,6 +95,27 @@ def test_a_layout_names_a_letter_that_it_has_not():
         layout.parse("AB", kinds=["C=cuda"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "gbit"),
+    [
+        ("host", 10),
+        ("cuda:NVIDIA H100 80GB HBM3", 400),
+        ("cuda:H200", 400),
+        ("cuda:NVIDIA GB200", 400),
+        ("cuda:B300", 800),
+        ("cuda:A100-SXM4-80GB", 200),
+        ("cuda:NVIDIA RTX A1000", 100),
+        ("cuda:L40S", 100),
+        ("cuda", 100),
+        ("hip:MI300X", 400),
+        ("hip:AMD Instinct MI250X", 200),
+    ],
+)
+def test_a_card_without_a_speed_is_what_its_device_usually_has(kind, gbit):
+    assert topology_of("AB", kinds=[kind]).ranks[0].nearest[0].mbps == gbit * 1000
+    assert topology_of("AB", kinds=[kind], nics=["25G"]).ranks[0].nearest[0].mbps == 25_000
+
+
 def random_topology(seed):
     rng = random.Random(seed)
     groups = "".join(rng.choice("ABCDEF"[: 1 + seed % 6]) for _ in range(rng.randint(1, 20)))
@@ -215,3 +236,8 @@ def test_bad_arguments_are_usage_errors(tmp_path):
     assert "no layout" in hetccl("topo", "--layout", "4", status=2)
     assert "no bandwidth" in hetccl("topo", "--layout", "A", "--nic", "x", status=2)
     assert "No such file" in hetccl("topo", "--layout", "A", "--svg", tmp_path / "x/y", status=2)
+
+
+@pytest.mark.parametrize("option", [("--kind", "A=cuda"), ("--hosts", 1), ("--together",)])
+def test_an_option_of_layouts_needs_a_layout(option):
+    assert f"{option[0]} describes a layout" in hetccl("topo", *option, status=2)

@@ -85,7 +85,8 @@ def test_a_wheel_for_another_torch(tmp_path):
     warned, raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path)).splitlines()
     for text in (warned, raised):
         assert f"built for torch 2.9.1+cpu, but this is torch {torch.__version__}" in text
-        assert "pip install" in text
+        assert "-m pip install --force-reinstall --no-deps " in text
+        assert not text.endswith(" hetccl")  # no package index has it
 
 
 def test_a_wheel_without_the_backend(tmp_path):
@@ -96,6 +97,8 @@ def test_a_wheel_without_the_backend(tmp_path):
     shutil.copytree(Path(hetccl.__file__).parent, package, ignore=ignore)
     raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path))  # and has not warned
     assert raised.startswith("hetccl was installed without its PyTorch backend")
+    assert "-m pip install --force-reinstall --no-deps " in raised
+    assert not raised.endswith(" hetccl")
 
 
 def test_autoload_never_raises(monkeypatch):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hetccl import files
+from hetccl import files, torch_backend
 from hetccl.hosts import INTERFACE, EmulatedHosts
 from hetccl.units import size
 
@@ -161,11 +161,7 @@ def write_report(
     path: Path, runs: list[dict[str, Any]], verdict: str, rate: str | None,
     arguments: Sequence[str],
 ) -> None:  # fmt: skip
-    """Writes the page, and says where it is or why there is none."""
-    reason = no_report()
-    if reason:
-        print(f"no report: {reason}")
-        return
+    """Writes the page, and says where it is."""
     from hetccl.demo import report
 
     page = report.Page(runs, verdict, shlex.join(["hetccl", "demo", *arguments]), rate)
@@ -180,12 +176,16 @@ def no_report() -> str | None:
     """Why there can be no report, or None."""
     if importlib.util.find_spec("matplotlib") is not None:
         return None
-    return "the report's charts take matplotlib: pip install 'hetccl[report]'"
+    return "its charts need matplotlib: pip install 'matplotlib>=3.9'"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line; leaves with status 2 where it is wrong."""
-    parser = argparse.ArgumentParser("hetccl demo", description="Train a small GPT; see above.")
+    parser = argparse.ArgumentParser(
+        "hetccl demo",
+        description="Train a small GPT with PyTorch over two clusters and a slow link, first over "
+        "hetccl, then over Gloo, and write a page that compares them.",
+    )
     parser.add_argument("--steps", type=int, default=200, help="default: 200")
     parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
     parser.add_argument("--loopback", action="store_true", help="emulate no hosts")
@@ -221,6 +221,13 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | N
 def main(arguments: Sequence[str]) -> int:
     """The command. Returns its exit status."""
     options = parse(arguments)
+    backend = torch_backend.state()
+    if not backend["available"]:
+        print(f"hetccl demo: hetccl's PyTorch backend: {backend['reason']}", file=sys.stderr)
+        return 1
+    if not options.no_report and (reason := no_report()):
+        print(f"This run writes no report: {reason}")
+        options.no_report = True
     try:
         runs, verdict, rate = run(options)
         if not options.no_report:

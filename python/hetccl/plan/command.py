@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -10,33 +11,71 @@ import typer
 
 from hetccl import _lib, files
 from hetccl.topology.command import files_are_arguments, read
+from hetccl.topology.options import (
+    Cards,
+    Hosts,
+    Kind,
+    LayoutText,
+    Nic,
+    Together,
+    topology_of,
+)
 
 Member = TypeVar("Member", bound=IntEnum)
 
 Collective = Annotated[str, typer.Argument(help="all_reduce, broadcast, ...")]
 TopologyFile = Annotated[
-    Path, typer.Option("--topology", help="A file of `hetccl topo --save`, or made by hand.")
+    Path | None,
+    typer.Option(
+        "--topology", help="A file of `hetccl topo --save`, or made by hand; or give --layout."
+    ),
 ]
 # Larger numbers would not fit the C API's types; the library says what fits the topology.
 _INT, _SIZE = 2**31 - 1, 2**63
 _PREMUL = 5  # hetcclNumOps: any operator of hetcclRedOpCreatePreMulSum
 
+
+def _up_to(largest: int) -> Callable[[int | None], int | None]:
+    """Checks a number, as `max=` would, which shows 20 digits in the help."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not 0 <= value <= largest:
+            raise typer.BadParameter(f"{value} is not in the range from 0 to {largest}")
+        return value
+
+    return check
+
+
 Count = Annotated[
-    int, typer.Option(min=0, max=_SIZE, help="Elements, as the collective counts them.")
+    int,
+    typer.Option(
+        metavar="N", callback=_up_to(_SIZE), help="Elements, as the collective counts them."
+    ),
 ]
 Type = Annotated[str, typer.Option("--type", metavar="TYPE", help="float32, bfloat16, int8, ...")]
 Op = Annotated[str, typer.Option("--op", metavar="OP", help="sum, avg, premul_sum, ...")]
-Root = Annotated[int, typer.Option(min=0, max=_INT, help="Where the collective has one.")]
+Root = Annotated[
+    int, typer.Option(metavar="R", callback=_up_to(_INT), help="Where the collective has one.")
+]
 RankOption = Annotated[
-    int | None, typer.Option("--rank", min=0, max=_INT, help="List this rank's steps alone.")
+    int | None,
+    typer.Option(
+        "--rank", metavar="R", callback=_up_to(_INT), help="List this rank's steps alone."
+    ),
 ]
 SliceBytes = Annotated[
     int,
     typer.Option(
-        "--slice-bytes", min=0, max=_SIZE, help="As HETCCL_SLICE_BYTES; 0: as hetccl chooses."
+        "--slice-bytes",
+        metavar="N",
+        callback=_up_to(_SIZE),
+        help="As HETCCL_SLICE_BYTES; 0: as hetccl chooses.",
     ),
 ]
-Depth = Annotated[int, typer.Option(min=0, max=_INT, help="As HETCCL_DEPTH; 0: as hetccl chooses.")]
+Depth = Annotated[
+    int,
+    typer.Option(metavar="N", callback=_up_to(_INT), help="As HETCCL_DEPTH; 0: as hetccl chooses."),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show every plan it was chosen from, and what each costs.")
 ]
@@ -52,7 +91,13 @@ def _member(kind: type[Member], name: str, option: str) -> Member:
 
 def plan(
     collective: Collective,
-    topology: TopologyFile,
+    topology: TopologyFile = None,
+    layout: LayoutText = None,
+    hosts: Hosts = None,
+    kind: Kind = None,
+    nic: Nic = None,
+    nics: Cards = None,
+    together: Together = False,
     count: Count = 1 << 20,
     dtype: Type = "float32",
     op: Op = "sum",
@@ -73,7 +118,12 @@ def plan(
     from hetccl.plan import text as tables
     from hetccl.topology import graph
 
-    complete = read(topology)
+    complete = topology_of(layout, hosts, kind, nic, nics, together)
+    if (complete is None) == (topology is None):
+        raise typer.BadParameter("give either --topology FILE or --layout, such as --layout A4B4")
+    if topology is not None:
+        complete = read(topology)
+    assert complete is not None
     operator = _PREMUL if op == "premul_sum" else _member(_lib.RedOp, op, "--op")
     answer = _lib.plan(
         complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),

@@ -12,6 +12,15 @@ from typing import Annotated
 import typer
 
 from hetccl import files
+from hetccl.topology.options import (
+    Cards,
+    Hosts,
+    Kind,
+    LayoutText,
+    Nic,
+    Together,
+    topology_of,
+)
 
 File = Annotated[
     Path | None,
@@ -21,26 +30,6 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.
 Save = Annotated[Path | None, typer.Option(help="Write the topology here, as JSON.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Print every row.")]
-LayoutText = Annotated[
-    str | None,
-    typer.Option("--layout", metavar="AABB", help="Make a topology: a letter per rank, or A2B2."),
-]
-Hosts = Annotated[int, typer.Option(min=1, help="--layout: hosts of each letter.")]
-Kind = Annotated[
-    list[str] | None,
-    typer.Option("--kind", metavar="[A=]VENDOR[:MODEL]", help="--layout: A=cuda:H100. Else host."),
-]
-Nic = Annotated[
-    list[str] | None,
-    typer.Option("--nic", metavar="[A=]SPEED", help="--layout: of a card: 400G, A=25G. Else 1G."),
-]
-Cards = Annotated[
-    int | None,
-    typer.Option("--nics", min=1, max=64, help="--layout: cards of a host. Else one a GPU."),
-]
-Together = Annotated[
-    bool, typer.Option("--together", help="--layout: all letters on the same hosts.")
-]
 Rendezvous = Annotated[
     Path | None,
     typer.Option(
@@ -89,7 +78,7 @@ def topo(
     as_json: AsJson = False,
     show_all: ShowAll = False,
     layout: LayoutText = None,
-    hosts: Hosts = 1,
+    hosts: Hosts = None,
     kind: Kind = None,
     nic: Nic = None,
     nics: Cards = None,
@@ -100,24 +89,17 @@ def topo(
 
     Under torchrun, mpirun or the like, the job's ranks meet and rank 0 shows what they agree on.
     """
-    from hetccl import _lib
     from hetccl.topology import graph
-    from hetccl.topology import layout as layouts
     from hetccl.topology import svg as pictures
     from hetccl.topology import text as tables
 
     if file is not None and layout is not None:
         raise typer.BadParameter("give a file or --layout, not both")
     rank = 0
+    complete = topology_of(layout, hosts, kind, nic, nics, together)
     if file is not None:
         complete = read(file)
-    elif layout is not None:
-        try:
-            made = layouts.parse(layout, hosts, kind, nic, nics, together)
-        except layouts.LayoutError as error:
-            raise typer.BadParameter(str(error)) from None
-        complete = _lib.topology(layouts.to_json(made))
-    else:
+    elif complete is None:
         complete, rank = _of_job(rendezvous)
     if rank != 0:
         return

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hetccl.topology.cards import default_mbps
+
 _LIBRARIES = {"host": "host", "cuda": "nccl", "hip": "rccl"}
 _MAX_RANKS = 65_536
 
@@ -26,7 +28,9 @@ class Layout:
     groups: str
     hosts: int = 1
     kinds: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # letter: (vendor, model)
-    mbps: Mapping[str, int] = field(default_factory=dict)  # letter or "": a card's bandwidth
+    mbps: Mapping[str, int] = field(
+        default_factory=dict
+    )  # letter or "": a card's; see default_mbps
     nics: int | None = None  # None: one for each GPU; one that a host's CPU ranks share
     together: bool = False  # letters share hosts
 
@@ -90,7 +94,8 @@ def to_json(layout: Layout) -> str:
         taken[place] += 1
         vendor, model = layout.kinds.get(letter, layout.kinds.get("", ("host", "")))
         name = f"{place.lower() or 'node'}{host}"
-        mbps = layout.mbps.get(letter, layout.mbps.get("", 1000))
+        given = layout.mbps.get(letter, layout.mbps.get(""))
+        mbps = default_mbps(vendor, model) if given is None else given
         cards = layout.nics or (1 if vendor == "host" else per_host[place])
         # A GPU uses the card next to it, or any from further away: the others need no mention.
         near = range(cards) if vendor == "host" else [slot] if slot < cards else []

@@ -1,0 +1,58 @@
+"""The command line's options that make a topology: of `hetccl topo` and of `hetccl plan`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+LayoutText = Annotated[
+    str | None,
+    typer.Option("--layout", metavar="AABB", help="Make a topology: a letter per rank, or A2B2."),
+]
+Hosts = Annotated[
+    int | None, typer.Option("--hosts", min=1, help="--layout: hosts of each letter. Else 1.")
+]
+Kind = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="[A=]VENDOR[:MODEL]", help="--layout: A=cuda:H100. Else host."),
+]
+Nic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nic",
+        metavar="[A=]SPEED",
+        help="--layout: of a card: 400G, A=25G. Else by kind: 400G for an H100, 10G for a host.",
+    ),
+]
+Cards = Annotated[
+    int | None,
+    typer.Option("--nics", min=1, max=64, help="--layout: cards of a host. Else one a GPU."),
+]
+Together = Annotated[
+    bool, typer.Option("--together", help="--layout: all letters on the same hosts.")
+]
+
+
+def topology_of(
+    layout: str | None, hosts: int | None, kind: list[str] | None, nic: list[str] | None,
+    nics: int | None, together: bool,
+) -> str | None:  # fmt: skip
+    """The complete topology that the options describe; None without --layout.
+
+    Raises typer.BadParameter where they do not fit together.
+    """
+    if layout is None:
+        given = {"--hosts": hosts, "--kind": kind, "--nic": nic, "--nics": nics,
+                 "--together": together or None}  # fmt: skip
+        if alone := [option for option, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"{alone[0]} describes a layout: give --layout, such as A4B4")
+        return None
+    from hetccl import _lib
+    from hetccl.topology import layout as layouts
+
+    try:
+        made = layouts.parse(layout, hosts or 1, kind, nic, nics, together)
+    except layouts.LayoutError as error:
+        raise typer.BadParameter(str(error)) from None
+    return _lib.topology(layouts.to_json(made))
