@@ -1,6 +1,8 @@
 """What survivors of a failure see: an exception in time, and a next process group that works."""
 
 import os
+import subprocess
+import sys
 import time
 from datetime import timedelta
 
@@ -87,6 +89,31 @@ def come_late(rank, size, folder):
 def test_the_group_s_timeout_is_that_of_joining(tmp_path):
     env = {"HETCCL_INIT_TIMEOUT_MS": "500"}
     run(2, come_late, str(tmp_path), folder=tmp_path, env=env)
+
+
+JOIN = """
+import sys
+import torch.distributed as dist
+store = dist.FileStore(sys.argv[1], 2)
+try:
+    dist.init_process_group("hetccl", store=store, rank=int(sys.argv[2]), world_size=2)
+except dist.DistBackendError as error:
+    print(error)
+"""
+
+
+def test_an_error_of_joining_names_each_rank_once(tmp_path):
+    ranks = []
+    for rank, slice_bytes in enumerate(("0", "4096")):
+        argv = [sys.executable, "-c", JOIN, str(tmp_path / "store"), str(rank)]
+        env = {**os.environ, "HETCCL_SLICE_BYTES": slice_bytes}
+        ranks.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True))
+    for rank in ranks:
+        assert rank.communicate(timeout=60)[0].splitlines()[0] == (
+            "hetccl: cannot join process group '0' from host memory: rank 0 has "
+            "HETCCL_SLICE_BYTES=0, rank 1 has HETCCL_SLICE_BYTES=4096: set it equally everywhere "
+            "[invalid usage]"
+        )
 
 
 CALLS = {
