@@ -202,9 +202,10 @@ def dropped_and_futures(where: Rank, groups: list[dist.ProcessGroup]) -> None:
 
 
 def many_groups(where: Rank) -> None:
-    """They need no more threads than two (but for NCCL's), and at most 256 MiB pinned."""
+    """64, the default one included, need no more threads than two (but for NCCL's), and at most
+    256 MiB pinned."""
     groups, threads = [], []
-    for _ in range(64):
+    for _ in range(63):
         groups.append(dist.new_group())
         tensor = where.full(where.rank + 1, 100_000)
         dist.all_reduce(tensor, group=groups[-1])

@@ -139,5 +139,7 @@ def wanted_of_pair() -> torch.Tensor:
     return flat_of(model)
 
 
-GROUPS_OF_GROUPS = [splits, new_groups, meshes]
+# `new_groups` first: torch 2.11 names a group of use_local_synchronization by how many groups a rank
+# is in, which differs once one rank was left out of a split.
+GROUPS_OF_GROUPS = [new_groups, splits, meshes]
 TRAINING_ON_MESHES = [hybrid_sharded, tensor_parallel]

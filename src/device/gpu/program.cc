@@ -32,11 +32,11 @@ Status Program::load(const kernels::Images& images) {
     HETCCL_TRY(check(api_, api_.load_module(&module, image.data()), "loading kernels"));
     modules_.push_back(module);
   }
-  for (size_t type = 0; type < reductions_.size(); ++type) {
-    if (!is_valid(static_cast<DataType>(type))) continue;
-    for (size_t op = 0; op < reductions_[type].size(); ++op) {
-      const auto name = kernels::name_of(static_cast<DataType>(type), static_cast<RedOp>(op));
-      HETCCL_ASSIGN(reductions_[type][op], find(images, name));
+  for (size_t i = 0; i < reductions_.size(); ++i) {
+    const auto type = static_cast<DataType>(i);
+    for (const RedOp op : kOps) {
+      if (!is_valid(type) || !applies(op, type)) continue;
+      HETCCL_ASSIGN(reductions_[i][place_of(op)], find(images, kernels::name_of(type, op)));
     }
   }
   HETCCL_ASSIGN(wait_flag_, find(images, kernels::kWaitFlag));

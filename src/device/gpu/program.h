@@ -1,6 +1,7 @@
 // The kernels of one device, loaded.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -27,18 +28,25 @@ class Program {
   /// All kernels, and all that their first launches would load.
   Status load(const kernels::Images& images);
   [[nodiscard]] void* reduction(DataType type, RedOp op) const {
-    return reductions_[static_cast<size_t>(type)][static_cast<size_t>(op)];
+    return reductions_[static_cast<size_t>(type)][place_of(op)];
   }
   [[nodiscard]] void* wait_flag() const { return wait_flag_; }
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
  private:
+  static constexpr std::array kOps = {RedOp::Sum,  RedOp::Prod, RedOp::Max,
+                                      RedOp::Min,  RedOp::Avg,  RedOp::PreMulSum,
+                                      RedOp::Band, RedOp::Bor,  RedOp::Bxor};
+  [[nodiscard]] static size_t place_of(RedOp op) {
+    return static_cast<size_t>(std::find(kOps.begin(), kOps.end(), op) - kOps.begin());
+  }
   /// `images` are those that were loaded.
   Result<void*> find(const kernels::Images& images, const std::string& name) const;
 
   const Api& api_;
   std::vector<void*> modules_;
-  std::array<std::array<void*, 6>, 66> reductions_{};  // by type and operator
+  // By type and place of the operator; the last place is none's.
+  std::array<std::array<void*, kOps.size() + 1>, 66> reductions_{};
   void* wait_flag_ = nullptr;
   void* write_flag_ = nullptr;
 };
