@@ -274,6 +274,17 @@ HETCCL_API hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count,
 HETCCL_API hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype,
                                         int peer, uint32_t tag, hetcclComm_t comm,
                                         hetcclStream_t stream);
+/** Receives the next message of `tag` (0: sent without one) from whichever rank has one first, and
+ * writes the rank into `*source`, which may be NULL, before the call is complete: until then it
+ * must live. Of two receives that can take a message, the one called first does; so a receive that
+ * names a rank may wait for one from any rank that was called before it. A message of another tag
+ * is left to other receives. Ranks that send all the time hold up no other. A receive from any
+ * rank takes no message of this rank to itself. Ranks of the host, in a communicator of at most 256
+ * ranks; elsewhere hetcclUnsupported. Its first call makes channels to all ranks, each of which
+ * has a thread waiting until that rank's first message. */
+HETCCL_API hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclDataType_t datatype,
+                                        uint32_t tag, int* source, hetcclComm_t comm,
+                                        hetcclStream_t stream);
 /** Begins a group: this thread's sends, receives and collectives, on any communicators and streams,
  * are only noted until the hetcclGroupEnd that belongs to it. Groups may nest. What makes or ends a
  * communicator cannot be part of one. */

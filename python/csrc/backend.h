@@ -125,7 +125,8 @@ class HetcclBackend final : public c10d::Backend {
   /// another of another rank or direction.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  /// Throws: who sends has to be named.
+  /// Of what the ranks send, in their order, the first with this tag; on ranks of the host. Its
+  /// Work knows the rank: `sourceRank`.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
   /// Counters of this rank. Throws before the communicator is joined and after shutdown.

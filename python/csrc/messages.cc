@@ -46,11 +46,30 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::recv(Tensors& tensors, int source,
   return message("recv", Route::Kind::Recv, c10d::OpType::RECV, tensors, source, tag);
 }
 
-c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
+c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, int tag) {
+  const Where where{"recv from any rank", rank_};
+  check_one(where, tensors.size());
+  TORCH_CHECK_VALUE(tag >= 0, "hetccl: recv on rank ", rank_, ": tag ", tag, " is negative");
+  Operation operation;
+  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::Out);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "hetccl: recv on rank ", rank_,
-      " must name the rank that sends (src=): hetccl keeps an order between "
-      "two ranks, and none among many, as NCCL");
+      streams_ == nullptr, "hetccl: recv on rank ", rank_, ", which is in process group '", group_,
+      "' with ", device_.str(),
+      ", must name the rank that sends (src=), as with NCCL; a group that this rank is in with its "
+      "host memory can receive from any");
+  check_tensor(where, "tensor", tensor);
+  operation.type = c10d::OpType::RECVANYSOURCE;
+  operation.title = "hetccl:recv_anysource";
+  operation.inputs = operation.outputs = tensors;
+  operation.route = {Route::Kind::Recv, -1};
+  operation.source = std::make_shared<int>(-1);
+  operation.launches.push_back([data = tensor.mutable_data_ptr(), elements = movable(tensor),
+                                tag = static_cast<uint32_t>(tag), source = operation.source](
+                                   hetcclComm_t comm, hetcclStream_t stream) {
+    const auto [count, element] = elements;
+    return hetcclRecvAny(data, count, element, tag, source.get(), comm, stream);
+  });
+  return submit(std::move(operation), std::chrono::milliseconds(0), false);
 }
 
 }  // namespace hetccl::torch_backend

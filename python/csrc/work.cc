@@ -141,6 +141,12 @@ void HetcclWork::check() const {
   if (settled() && error_ != nullptr) std::rethrow_exception(error_);
 }
 
+int HetcclWork::sourceRank() const {
+  TORCH_CHECK_VALUE(operation_.source != nullptr, describe(), " is no receive from any rank");
+  TORCH_CHECK_VALUE(settled(), describe(), " has come from nobody yet: wait() first");
+  return *operation_.source;
+}
+
 void HetcclWork::synchronize() {
   wait(kNoTimeout);
 }

@@ -35,6 +35,7 @@ struct Operation {
   std::function<void()> conclude;  ///< then this: what no copy can say. May be empty
   c10::Device device{c10::kCPU};   ///< the communicator's
   Route route;
+  std::shared_ptr<int> source;  ///< of a receive from any rank, once it is complete; else null
   std::vector<Launch> launches;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
@@ -54,6 +55,7 @@ class HetcclWork : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
+  int sourceRank() const override;
   void synchronize() override;
   void blockCurrentStream() override;  ///< host memory has no stream that could be blocked: waits
   void abort() override;

@@ -203,6 +203,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclRecv": [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclSendTag": [c_void_p, c_size_t, c_int, c_int, c_uint32, c_void_p, c_void_p],
     "hetcclRecvTag": [c_void_p, c_size_t, c_int, c_int, c_uint32, c_void_p, c_void_p],
+    "hetcclRecvAny": [c_void_p, c_size_t, c_int, c_uint32, POINTER(c_int), c_void_p, c_void_p],
     "hetcclGroupStart": [],
     "hetcclGroupEnd": [],
     "hetcclBarrier": [c_void_p, c_void_p],

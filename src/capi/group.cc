@@ -128,7 +128,8 @@ Status Group::run() const {
 
 // A message's memory is written by a receive alone.
 hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t count,
-                       hetcclDataType_t datatype, int peer, uint32_t tag, hetcclStream_t stream) {
+                       hetcclDataType_t datatype, int peer, uint32_t tag, hetcclStream_t stream,
+                       int* source = nullptr) {
   return with(comm, [&](Communicator& self) {
     return submit(self,
                   Message{.send = send,
@@ -136,7 +137,8 @@ hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t co
                           .data = const_cast<void*>(data),
                           .type = narrow<DataType>(datatype),
                           .count = count,
-                          .tag = tag},
+                          .tag = tag,
+                          .source = source},
                   stream);
   });
 }
@@ -191,6 +193,12 @@ hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count, hetcclDataType_
 hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
                              uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
   return hetccl::capi::message(comm, false, recvbuff, count, datatype, peer, tag, stream);
+}
+
+hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclDataType_t datatype, uint32_t tag,
+                             int* source, hetcclComm_t comm, hetcclStream_t stream) {
+  return hetccl::capi::message(comm, false, recvbuff, count, datatype, hetccl::exec::kAnyRank, tag,
+                               stream, source);
 }
 
 hetcclResult_t hetcclGroupStart() {

@@ -9,6 +9,8 @@ namespace hetccl::comm {
 
 namespace {
 
+// A receive from any rank has a channel made to each.
+constexpr int kMostSenders = 256;
 constexpr uint64_t kMaxElements = uint64_t{1} << 59U;  // of 8 bytes
 
 // The elements of a buffer, from its first block's to its last one's end.
@@ -119,7 +121,14 @@ Status check(std::span<const exec::Message> messages, int rank, int n_ranks) {
       return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
                    static_cast<int>(message.type));
     }
-    if (message.peer < 0 || message.peer >= n_ranks) {
+    const bool any = message.peer == exec::kAnyRank && !message.send;
+    if (any && (n_ranks < 2 || n_ranks > kMostSenders)) {
+      return error(Code::Unsupported,
+                   "in a communicator of %d ranks no receive is from any rank: it takes 2 to %d; "
+                   "name the rank that sends",
+                   n_ranks, kMostSenders);
+    }
+    if (!any && (message.peer < 0 || message.peer >= n_ranks)) {
       return error(Code::InvalidArgument, "peer is %d: it must be from 0 to %d", message.peer,
                    n_ranks - 1);
     }

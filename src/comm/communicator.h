@@ -212,6 +212,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // connect.cc
   void reach(Program& program);
   Status meet(std::span<const exec::Message> messages);
+  Status meet(int peer);
+  /// Has `peer` left, or does news of that come in a moment?
+  [[nodiscard]] bool has_left_soon(int peer) const;
+  Status check_any_source(std::span<const exec::Message> messages) const;
   void connect_later(std::vector<int> peers, bool for_messages);
   Status connect(int peer, bool for_messages);
   Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,

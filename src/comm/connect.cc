@@ -1,6 +1,7 @@
 // Channels to other ranks: those that plans need from the first are made at init, the rest in the
 // background when a call first needs them, which never blocks its caller.
 #include <algorithm>
+#include <thread>
 
 #include "comm/communicator.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
 // The other end may be long in coming: deadlines are those of what waits for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
+constexpr milliseconds kLookTime{10};
 
 }  // namespace
 
@@ -54,13 +56,21 @@ void Communicator::reach(Program& program) {
 // Ranks send and receive in no common order, so that no channel may wait for another to be made.
 Status Communicator::meet(std::span<const exec::Message> messages) {
   for (const exec::Message& message : messages) {
-    const int peer = message.peer;
-    if (peer == rank() || !met_.insert(peer).second) continue;
-    Status status;
-    runtime_.engine().exclusively([&] { status = messages_->meet(peer); });
-    HETCCL_TRY(std::move(status));
-    connect_later({peer}, true);
+    if (message.peer != exec::kAnyRank) {
+      HETCCL_TRY(meet(message.peer));
+      continue;
+    }
+    for (int peer = 0; peer < n_ranks(); ++peer) HETCCL_TRY(meet(peer));
   }
+  return {};
+}
+
+Status Communicator::meet(int peer) {
+  if (peer == rank() || !met_.insert(peer).second) return {};
+  Status status;
+  runtime_.engine().exclusively([&] { status = messages_->meet(peer); });
+  HETCCL_TRY(std::move(status));
+  connect_later({peer}, true);
   return {};
 }
 
@@ -72,6 +82,8 @@ void Communicator::connect_later(std::vector<int> peers, bool for_messages) {
     for (const int peer : peers) {
       const Status status = connect(peer, for_messages).with(format("connecting to rank %d", peer));
       if (status.ok()) continue;
+      // Messages that want it say that it has left; a receive from any rank wants others, too.
+      if (for_messages && has_left_soon(peer)) continue;
       {
         // It may be how a failure looks from here of which all are about to be told.
         std::unique_lock lock(failure_mutex_);
@@ -83,6 +95,15 @@ void Communicator::connect_later(std::vector<int> peers, bool for_messages) {
   });
   if (posted.ok()) return;
   report(posted.code(), rank(), format("rank %d: %s", rank(), posted.message().c_str()));
+}
+
+bool Communicator::has_left_soon(int peer) const {
+  for (auto waited = milliseconds(0); waited < kNewsTime; waited += kLookTime) {
+    if (departures_.has_left(peer)) return true;
+    if (cancel_->is_set() || failed_.load()) return false;
+    std::this_thread::sleep_for(kLookTime);
+  }
+  return departures_.has_left(peer);
 }
 
 // What others began to connect and this rank never did.

@@ -55,7 +55,7 @@ Json json_of(const exec::PendingMessage& pending, const WallClock& wall) {
           {"direction", message.send ? "send" : "recv"},
           {"launched_us", json_of(pending.launched, wall)},
           {"number", pending.number},
-          {"peer", message.peer},
+          {"peer", message.peer == exec::kAnyRank ? Json() : Json(message.peer)},
           {"pieces", pending.pieces},
           {"started", pending.started},
           {"tag", message.tag},

@@ -30,8 +30,21 @@ Status Communicator::check(const CollectiveArguments& arguments) {
 Status Communicator::check(std::span<const exec::Message> messages) {
   HETCCL_TRY(check_ready());
   Status status = comm::check(messages, rank(), n_ranks());
+  if (status.ok()) status = check_any_source(messages);
   if (status.ok()) return status;
   return status.with(format("rank %d: %s", rank(), Work{nullptr, messages}.text().c_str()));
+}
+
+// Memory for what a GPU receives is on its way before it is known from whom.
+Status Communicator::check_any_source(std::span<const exec::Message> messages) const {
+  if ((device_->capabilities() & device::kHostAccessible) != 0) return {};
+  for (const exec::Message& message : messages) {
+    if (message.peer != exec::kAnyRank) continue;
+    return error(Code::Unsupported,
+                 "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
+                 "receive in a communicator that this rank is in with its host memory");
+  }
+  return {};
 }
 
 Result<Communicator::Ticket> Communicator::start(const CollectiveArguments& arguments,

@@ -8,6 +8,11 @@
 namespace hetccl::exec {
 
 std::string describe(const Message& message) {
+  if (message.peer == kAnyRank) {
+    return format("recv of %llu %s from any rank%s", static_cast<unsigned long long>(message.count),
+                  name_of(message.type).data(),
+                  message.tag == 0 ? "" : format(" with tag %u", message.tag).c_str());
+  }
   return format("%s of %llu %s %s rank %d", message.send ? "send" : "recv",
                 static_cast<unsigned long long>(message.count), name_of(message.type).data(),
                 message.send ? "to" : "from", message.peer);
@@ -69,6 +74,7 @@ bool PointToPoint::poll(TimePoint now) {
   admit();
   bool moved = false;
   if (!aborted_) {
+    moved = match_any();
     for (Lane* lane : met_) moved |= poll_lane(*lane);
     if (!moved && !faulted_) check(now);
   }
@@ -85,8 +91,13 @@ void PointToPoint::admit() {
   if (aborted_) return release_streams();
   for (size_t n = known; n < running_.size(); ++n) {
     Batch& batch = *running_[n];
+    batch.order = admitted_++;
     for (size_t i = 0; i < batch.transits.size(); ++i) {
-      lane_of(batch.transits[i].message).messages.push({&batch, i});
+      const Message& message = batch.transits[i].message;
+      if (message.peer == kAnyRank)
+        any_.push_back({&batch, i});
+      else
+        lane_of(message).messages.push({&batch, i});
     }
   }
 }
@@ -104,12 +115,14 @@ bool PointToPoint::post(Lane& lane) {
   Transit& transit = place.batch->transits[place.index];
   const uint32_t piece = transit.posted;
   if (!place.batch->started().reached(1) || place.batch->given_up) return false;
+  if (piece == 0 && !lane.send && is_held(lane, place)) return false;
   if (transit.staging != nullptr) {
     const bool ready =
         lane.send ? transit.staged->reached(piece + 1)
                   : piece < transit.slots || transit.done->reached(piece - transit.slots + 1);
     if (!ready) return false;
   }
+  if (piece == 0) transit.number = lane.numbered++;
   transport::Transfer transfer;
   transfer.data = transit.wire_memory(piece);
   transfer.bytes = transit.bytes_of(piece);
@@ -170,6 +183,7 @@ void PointToPoint::check(TimePoint now) {
   for (Lane* lane : met_) {
     if (!lane->messages.empty() && !check_lane(*lane, now)) return;
   }
+  if (!any_.empty() && !check_senders(now)) return;
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
   for (Batch* batch : running_) {
@@ -178,13 +192,16 @@ void PointToPoint::check(TimePoint now) {
 }
 
 // What has arrived from a rank that has left is still to be had.
+bool PointToPoint::is_gone(Lane& lane, TimePoint now) const {
+  if (options_.departures == nullptr || !options_.departures->has_left(lane.peer)) return false;
+  if (lane.left == TimePoint{}) lane.left = now;
+  return now - lane.left >= options_.departure_grace;
+}
+
 bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
   const bool broken = lane.channel != nullptr && !lane.channel->status().ok();
-  const bool left = options_.departures != nullptr && options_.departures->has_left(lane.peer);
-  if (left && lane.left == TimePoint{}) lane.left = now;
-  const bool gone = left && now - lane.left >= options_.departure_grace;
-  if (!broken && !gone) return true;
-  if (!left) {
+  if (!is_gone(lane, now) && !broken) return true;
+  if (lane.left == TimePoint{}) {
     fault({lane.channel->status(), lane.peer, {}});
     return false;
   }
@@ -204,13 +221,13 @@ bool PointToPoint::check_deadline(Batch& batch) {
   if (missing == batch.transits.end()) return true;
   const auto given = std::chrono::round<std::chrono::milliseconds>(batch.deadline - batch.launched);
   const Message& message = missing->message;
-  const std::string why =
-      !batch.started().reached(1)
-          ? "the stream has not come to it"
-          : format("rank %d has not %s it", message.peer, message.send ? "received" : "sent");
+  const std::string why = !batch.started().reached(1) ? "the stream has not come to it"
+                          : message.peer == kAnyRank ? "no rank has sent it"
+                                                     : format("rank %d has not %s it", message.peer,
+                                                              message.send ? "received" : "sent");
   fault({error(Code::Timeout, "%s timed out after %lld ms: %s", describe(message).c_str(),
                static_cast<long long>(given.count()), why.c_str()),
-         message.peer,
+         std::max(message.peer, -1),
          {}});
   return false;
 }
@@ -241,6 +258,7 @@ void PointToPoint::abort() {
     if (lane->channel != nullptr) lane->channel->close();
     lane->messages.clear();
   }
+  any_.clear();
   release_streams();
 }
 

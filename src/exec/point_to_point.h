@@ -23,14 +23,19 @@
 
 namespace hetccl::exec {
 
+/// In a receive's place of the peer: whichever rank sends first.
+inline constexpr int kAnyRank = -2;
+
 /// One end of one message.
 struct Message {
   bool send = false;  ///< else receive
-  int peer = -1;      ///< this rank itself: the call has the other end too
+  int peer = -1;      ///< this rank itself: the call has the other end too; or kAnyRank
   void* data = nullptr;
   DataType type{};
   uint64_t count = 0;  ///< elements
   uint32_t tag = 0;    ///< equal at both ends
+  /// Of a receive from any rank: where to write which it was, before it completes. May be null.
+  int* source = nullptr;
 };
 /// "send of 10 float32 to rank 1".
 [[nodiscard]] std::string describe(const Message& message);
@@ -86,6 +91,8 @@ class PointToPoint final : public Driven {
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
+  /// A receive from any rank, which takes a device whose memory transports reach, meets those that
+  /// `meet` has prepared for, and takes the first message of its tag that no earlier receive takes.
   /// Starts `messages` once `user` has come to this point, and holds `user` up until it may use
   /// their memory. Null: they start at once. Call only while not `full`.
   Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
@@ -148,6 +155,7 @@ class PointToPoint final : public Driven {
     std::vector<Transit> transits;
     Arena flag_memory, staging;
     TimePoint launched{}, deadline{};
+    uint64_t order = 0;       ///< among all calls; the engine's
     bool streamed = false;    ///< on a stream of the user
     bool local = false;       ///< has messages to this rank itself
     uint32_t unfinished = 0;  ///< transits under way; the engine's
@@ -162,7 +170,8 @@ class PointToPoint final : public Driven {
     bool send = false;
     bool crosses = false;
     transport::Channel* channel = nullptr;   ///< null while it is being made
-    uint64_t launched = 0;                   ///< messages; by the launching thread
+    uint64_t launched = 0;                   ///< messages that name the peer; by its thread
+    uint64_t numbered = 0;                   ///< messages posted
     std::unique_ptr<device::Stream> stream;  ///< of copies to or from staging memory
     Fifo<Place> messages;                    ///< not complete; the rest by the engine alone
     size_t posting = 0;                      ///< the place in `messages` of the next to post
@@ -187,6 +196,18 @@ class PointToPoint final : public Driven {
   Status join(Batch& batch, device::Stream& user);
   void give_up(Batch& batch, device::Stream* user);
 
+  // any_source.cc
+  static bool precedes(const Place& one, const Place& other);
+  static Transit& transit_of(const Place& place) { return place.batch->transits[place.index]; }
+  static bool takes(const Place& any, const transport::MessageInfo& incoming);
+  /// Gives receives from any rank what has come. True when any got something.
+  bool match_any();
+  bool match(const Place& any);
+  /// Whether the next message of `lane` may be one for a receive from any rank that was called
+  /// before `place`.
+  [[nodiscard]] bool is_held(Lane& lane, const Place& place) const;
+  bool check_senders(TimePoint now);
+
   // point_to_point.cc
   void admit();
   void release_streams();
@@ -195,6 +216,7 @@ class PointToPoint final : public Driven {
   bool complete(Lane& lane);
   bool retire();
   void check(TimePoint now);
+  bool is_gone(Lane& lane, TimePoint now) const;
   bool check_lane(Lane& lane, TimePoint now);
   bool check_deadline(Batch& batch);
   void fault(const Fault& fault);
@@ -212,6 +234,9 @@ class PointToPoint final : public Driven {
   std::atomic<size_t> in_flight_{0};
   std::atomic<uint64_t> bytes_sent_{0};
   std::vector<Batch*> running_;  ///< the rest by the engine alone
+  std::vector<Place> any_;       ///< receives from any rank that nothing has come for
+  size_t next_any_ = 0;          ///< the place in `met_` of which the next is asked first
+  uint64_t admitted_ = 0;
   TimePoint next_deadline_check_{};
   bool faulted_ = false;
   std::atomic<bool> aborted_{false};

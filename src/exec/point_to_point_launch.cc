@@ -105,7 +105,9 @@ Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
   std::byte* memory = batch.staging.data();
   for (size_t i = 0; i < batch.transits.size(); ++i) {
     Transit& transit = batch.transits[i];
-    transit.number = lane_of(transit.message).launched++;
+    if (transit.message.peer != kAnyRank) {
+      transit.number = lane_of(transit.message).launched++;
+    }
     if (!staged_) continue;
     transit.staging = memory;
     memory += transit.slots * transit.piece_bytes;

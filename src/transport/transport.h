@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ class Channel {
   /// How many posted so far have completed: send data may be overwritten, received data read.
   [[nodiscard]] virtual uint64_t sends_completed() const = 0;
   [[nodiscard]] virtual uint64_t recvs_completed() const = 0;
+  /// The message that the peer has begun to send once every receive posted so far is complete;
+  /// empty where there is none yet. `progress` has moved something when that changes.
+  [[nodiscard]] virtual std::optional<MessageInfo> incoming() { return std::nullopt; }
   /// The first failure: RemoteError when the peer is gone, InvalidUsage when headers differ.
   /// Sticky; nothing completes after it.
   [[nodiscard]] virtual const Status& status() const = 0;

@@ -219,6 +219,31 @@ TEST_CASE("nothing is delivered before it is posted, and an idle channel is sile
   });
 }
 
+TEST_CASE("the next message shows once all posted receives are complete") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    Channel& receiver = *pair.channels[1];
+    Bytes first = pattern(1 << 20, 1), second = pattern(0, 2), third = pattern(3 << 20, 3);
+    Bytes got(third.size());
+    CHECK_FALSE(receiver.incoming());
+    pair.channels[0]->post_send({first.data(), first.size(), info(5)});
+    pair.channels[0]->post_send({second.data(), second.size(), info(6)});
+    pair.channels[0]->post_send({third.data(), third.size(), info(7)});
+    for (uint64_t sequence = 5; sequence < 8; ++sequence) {
+      const Bytes& sent = sequence == 5 ? first : sequence == 6 ? second : third;
+      pair.until([&] { return receiver.incoming().has_value(); });
+      CHECK(receiver.incoming()->sequence == sequence);
+      CHECK(receiver.incoming()->signature == info(sequence).signature);
+      const uint64_t before = receiver.recvs_completed();
+      receiver.post_recv({got.data(), sent.size(), info(sequence)});
+      pair.until([&] { return receiver.recvs_completed() == before + 1; });
+      CHECK(std::equal(sent.begin(), sent.end(), got.begin()));
+    }
+    CHECK_FALSE(receiver.incoming());
+    CHECK(pair.channels[0]->sends_completed() == 3);
+  });
+}
+
 TEST_CASE("what differs between the ends is explained, and stays") {
   for_each_kind([](const Kind& kind) {
     Pair pair(kind);

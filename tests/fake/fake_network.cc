@@ -25,6 +25,11 @@ class Wire {
     std::lock_guard lock(mutex_);
     return send ? sent_ : received_;
   }
+  std::optional<transport::MessageInfo> incoming() {
+    std::lock_guard lock(mutex_);
+    if (sends_.empty() || !recvs_.empty() || !status_.ok()) return std::nullopt;
+    return sends_.front().info;
+  }
   void fail(Status status) {
     std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = std::move(status);
@@ -92,6 +97,7 @@ class NetworkChannel : public Channel {
   void post_recv(const Transfer& transfer) override { in_->post(false, transfer); }
   uint64_t sends_completed() const override { return out_->completed(true); }
   uint64_t recvs_completed() const override { return in_->completed(false); }
+  std::optional<transport::MessageInfo> incoming() override { return in_->incoming(); }
   const Status& status() const override {
     if (status_.ok()) status_ = out_->status();
     if (status_.ok()) status_ = in_->status();

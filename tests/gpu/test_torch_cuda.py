@@ -137,6 +137,9 @@ def messages(where: Rank) -> None:
         for work in dist.batch_isend_irecv(pair):
             work.wait()
         assert (got == before).all()
+    if where.rank == 0 and where.on_gpu:
+        with raises(NotImplementedError, "must name the rank that sends"):
+            dist.recv(where.full(0, 10))
     if where.rank == 0:
         dist.send(where.full(7, 10), 1)
     elif where.rank == 1:

@@ -115,11 +115,66 @@ def test_messages(labels, tmp_path):
     run(4, everything, folder=tmp_path, labels=labels)
 
 
+def served(rank, size):
+    """Rank 0 answers whoever asks; each asks several times, with its rank in what it asks."""
+    if rank == 0:
+        asked = [0] * size
+        for _ in range(5 * (size - 1)):
+            question = torch.empty(3)
+            source = dist.recv(question, tag=1)
+            assert question.tolist() == [source, asked[source], 7.0]
+            asked[source] += 1
+            dist.send(question * 2, source, tag=2)
+        assert asked == [0] + [5] * (size - 1)
+        questions = [torch.empty(1000) for _ in range(size - 1)]
+        works = [dist.irecv(question) for question in questions]
+        for work in works:
+            work.wait()
+        sources = [work._source_rank() for work in works]
+        assert sorted(sources) == list(range(1, size))
+        assert all((q == s).all() for q, s in zip(questions, sources, strict=True))
+    else:
+        for number in range(5):
+            dist.send(torch.tensor([rank, number, 7.0]), 0, tag=1)
+            answer = torch.empty(3)
+            dist.recv(answer, 0, tag=2)
+            assert answer.tolist() == [2 * rank, 2 * number, 14]
+        dist.send(torch.full((1000,), float(rank)), 0)
+    group = dist.new_group([0, 2])
+    if rank == 2:
+        dist.send(torch.full((4,), 2.0), 0, group=group)
+        dist.send_object_list(["a", {"b": 3}], 0, group=group)
+    if rank == 0:
+        tensor = torch.empty(2, 2).t()
+        assert dist.recv(tensor, group=group) == 2  # of the default group
+        assert (tensor == 2).all()
+        objects = [None, None]
+        assert dist.recv_object_list(objects, 2, group=group) == 2
+        assert objects == ["a", {"b": 3}]
+    dist.barrier()
+
+
+@pytest.mark.parametrize("labels", ["", "aab"])
+def test_any_source(labels, tmp_path):
+    run(3, served, folder=tmp_path, labels=labels)
+
+
+def unasked(rank, size):
+    dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
+    if rank == 0:
+        with pytest.raises(dist.DistBackendError, match=r"from any rank timed out.*no rank has se"):
+            dist.recv(torch.empty(3))
+    else:
+        time.sleep(2)
+
+
+def test_nobody_sends(tmp_path):
+    run(2, unasked, folder=tmp_path)
+
+
 def refusals(rank, size):
     one = torch.ones(4)
     if rank == 0:
-        with pytest.raises(NotImplementedError, match="must name the rank that sends"):
-            dist.recv(one)
         with pytest.raises(ValueError, match=r"itself|Invalid destination"):
             dist.send(one, 0)
         with pytest.raises(ValueError, match="not contiguous"):

@@ -34,6 +34,8 @@ class RingReader {
   size_t available(size_t wanted);
   [[nodiscard]] bool sane() const { return written_ - read_ <= kRingBytes; }
   void read(void* out, size_t bytes);
+  /// The same, and leaves it to be read.
+  void peek(void* out, size_t bytes) const { RingReader(*this).read(out, bytes); }
   void publish() { ring_.read.store(read_); }
 
  private:

@@ -61,6 +61,15 @@ void ShmChannel::post_recv(const Transfer& transfer) {
   if (recvs_.size() == 1) receive(&budget);
 }
 
+// What is no header becomes an error once a receive meets it.
+std::optional<MessageInfo> ShmChannel::incoming() {
+  if (!status_.ok() || !recvs_.empty() || in_.available(kHeaderBytes) < kHeaderBytes) return {};
+  uint8_t bytes[kHeaderBytes];
+  in_.peek(bytes, kHeaderBytes);
+  auto header = decode(bytes);
+  return header.ok() ? std::optional(header->info) : std::nullopt;
+}
+
 bool ShmChannel::progress(size_t* budget) {
   if (!status_.ok() || *budget == 0) return false;
   // Read before the ring: what the peer wrote before it closed is delivered first.

@@ -34,6 +34,7 @@ class ShmChannel final : public Channel {
   void post_recv(const Transfer& transfer) override;
   [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
   [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
+  [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return status_; }
   void close() override;
   [[nodiscard]] std::span<std::byte> window() override {

@@ -180,6 +180,7 @@ void TcpChannel::post_recv(const Transfer& transfer) {
   {
     std::lock_guard lock(mutex_);
     recvs_.push({transfer});
+    next_.reset();
     for (size_t i = 1; i < shares_.size(); ++i) {
       Share& share = *shares_[i];
       if (!share.waiting) continue;
@@ -189,6 +190,12 @@ void TcpChannel::post_recv(const Transfer& transfer) {
   }
   size_t budget = kPostBudget;
   resume(*shares_.front(), &budget);
+}
+
+std::optional<MessageInfo> TcpChannel::incoming() {
+  if (failed()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return recvs_.empty() ? next_ : std::nullopt;
 }
 
 // Goes on with streams whose next message had not been posted.
@@ -220,9 +227,10 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
   bool more = from_socket;
   while (!failed()) {
     while (!stream.reader.in_payload() && stream.reader.has_header()) {
-      if (!begin_message(stream)) {
+      bool news = false;
+      if (!begin_message(stream, &news)) {
         if (!failed()) watch(stream);
-        return moved;
+        return moved || news;
       }
       moved = true;
     }
@@ -249,8 +257,9 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
   return moved;
 }
 
-// False where the message has not been posted yet (the stream stalls), or the channel has failed.
-bool TcpChannel::begin_message(Stream& stream) {
+// False where the message has not been posted yet (the stream stalls; `*news`: it is the next,
+// which nobody knew), or the channel has failed.
+bool TcpChannel::begin_message(Stream& stream, bool* news) {
   if (!stream.parked) {
     auto header = decode(stream.reader.header());
     if (!header.ok()) {
@@ -264,6 +273,10 @@ bool TcpChannel::begin_message(Stream& stream) {
   const uint64_t completed = recvs_completed_.load(std::memory_order_relaxed);
   if (header.number >= completed && header.number - completed >= recvs_.size()) {
     stream.share.waiting = true;
+    *news = header.number - completed == recvs_.size() && !next_;
+    if (*news) next_ = header.info;
+    lock.unlock();
+    if (*news) tell_engine(stream.share);
     return false;
   }
   auto buffered = header.number < completed

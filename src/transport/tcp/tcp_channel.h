@@ -34,6 +34,7 @@ class TcpChannel final : public Channel {
   [[nodiscard]] uint64_t recvs_completed() const override {
     return recvs_completed_.load(std::memory_order_acquire);
   }
+  [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
 
@@ -65,7 +66,7 @@ class TcpChannel final : public Channel {
   // Receiving.
   bool resume(Share& share, size_t* budget);
   bool read(Stream& stream, size_t* budget, bool from_socket);
-  bool begin_message(Stream& stream);
+  bool begin_message(Stream& stream, bool* news);
   // With mutex_ held: how much of the piece was buffered; whether messages are complete.
   Result<size_t> begin_payload(Stream& stream, const Header& header);
   bool count_payload(uint64_t message, size_t bytes);
@@ -94,6 +95,7 @@ class TcpChannel final : public Channel {
   size_t unassigned_ = 0;  // index in sends_ of the first with pieces left to assign
   size_t next_share_ = 0;  // of the movers', whose turn it is to be kicked
   Fifo<Receiving> recvs_;
+  std::optional<MessageInfo> next_;  // whose receive has not been posted
 };
 
 }  // namespace hetccl::transport::tcp
