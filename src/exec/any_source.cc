@@ -44,7 +44,7 @@ bool PointToPoint::match(const Place& any) {
 }
 
 bool PointToPoint::is_held(Lane& lane, const Place& place) const {
-  if (any_.empty()) return false;
+  if (any_.empty() || transit_of(place).posted > 0) return false;
   const auto incoming = lane.channel->incoming();
   return std::any_of(any_.begin(), any_.end(), [&](const Place& any) {
     const bool waits = any.batch->started().reached(1) && precedes(any, place);

@@ -115,14 +115,14 @@ bool PointToPoint::post(Lane& lane) {
   Transit& transit = place.batch->transits[place.index];
   const uint32_t piece = transit.posted;
   if (!place.batch->started().reached(1) || place.batch->given_up) return false;
-  if (piece == 0 && !lane.send && is_held(lane, place)) return false;
+  if (!lane.send && is_held(lane, place)) return false;
   if (transit.staging != nullptr) {
     const bool ready =
         lane.send ? transit.staged->reached(piece + 1)
                   : piece < transit.slots || transit.done->reached(piece - transit.slots + 1);
     if (!ready) return false;
   }
-  if (piece == 0) transit.number = lane.numbered++;
+  transit.number = lane.numbered;
   transport::Transfer transfer;
   transfer.data = transit.wire_memory(piece);
   transfer.bytes = transit.bytes_of(piece);
@@ -134,7 +134,10 @@ bool PointToPoint::post(Lane& lane) {
                                  .type = transit.message.type,
                                  .count = transit.message.count}};
   lane.send ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
-  if (++transit.posted == transit.pieces) ++lane.posting;
+  if (++transit.posted == transit.pieces) {
+    ++lane.posting;
+    ++lane.numbered;
+  }
   return true;
 }
 
@@ -200,8 +203,9 @@ bool PointToPoint::is_gone(Lane& lane, TimePoint now) const {
 
 bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
   const bool broken = lane.channel != nullptr && !lane.channel->status().ok();
-  if (!is_gone(lane, now) && !broken) return true;
-  if (lane.left == TimePoint{}) {
+  const bool gone = is_gone(lane, now);
+  if (!gone && !broken) return true;
+  if (!gone && lane.left == TimePoint{}) {
     fault({lane.channel->status(), lane.peer, {}});
     return false;
   }

@@ -171,7 +171,7 @@ class PointToPoint final : public Driven {
     bool crosses = false;
     transport::Channel* channel = nullptr;   ///< null while it is being made
     uint64_t launched = 0;                   ///< messages that name the peer; by its thread
-    uint64_t numbered = 0;                   ///< messages posted
+    uint64_t numbered = 0;                   ///< messages posted whole
     std::unique_ptr<device::Stream> stream;  ///< of copies to or from staging memory
     Fifo<Place> messages;                    ///< not complete; the rest by the engine alone
     size_t posting = 0;                      ///< the place in `messages` of the next to post
@@ -203,8 +203,8 @@ class PointToPoint final : public Driven {
   /// Gives receives from any rank what has come. True when any got something.
   bool match_any();
   bool match(const Place& any);
-  /// Whether the next message of `lane` may be one for a receive from any rank that was called
-  /// before `place`.
+  /// Whether `place`, which is the next to post, must wait: what comes may be for a receive from
+  /// any rank that was called before it.
   [[nodiscard]] bool is_held(Lane& lane, const Place& place) const;
   bool check_senders(TimePoint now);
 

@@ -139,7 +139,7 @@ def wanted_of_pair() -> torch.Tensor:
     return flat_of(model)
 
 
-# `new_groups` first: torch 2.11 names a group of use_local_synchronization by how many groups a rank
-# is in, which differs once one rank was left out of a split.
+# `new_groups` first: torch 2.11 names a group of use_local_synchronization by how many groups a
+# rank is in, which differs once one rank was left out of a split.
 GROUPS_OF_GROUPS = [new_groups, splits, meshes]
 TRAINING_ON_MESHES = [hybrid_sharded, tensor_parallel]
