@@ -79,6 +79,7 @@ int try_connect(const SocketAddress& address, TimePoint deadline, const Cancel* 
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
     if (failure != 0) return failure;
   }
+  if (is_own_peer(fd.get())) return ECONNREFUSED;
   *out = std::move(fd);
   return 0;
 }
@@ -202,6 +203,13 @@ SocketAddress peer_address(int fd) {
   socklen_t length = sizeof peer.storage;
   ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &length);
   return peer;
+}
+
+bool is_own_peer(int fd) {
+  SocketAddress self;
+  socklen_t length = sizeof self.storage;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&self.storage), &length);
+  return self.text() == peer_address(fd).text();
 }
 
 Result<Listener> listen(const Config& config) {

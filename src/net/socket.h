@@ -34,6 +34,9 @@ std::string list_of(const std::vector<SocketAddress>& addresses);
 
 /// Who is at the other end of a connected socket: unspecified where it has gone.
 SocketAddress peer_address(int fd);
+/// Whether a connection's two ends are this one socket: TCP makes that of a dial to a port of this
+/// host on which nobody listens, when the system chooses that very port for the dialer.
+[[nodiscard]] bool is_own_peer(int fd);
 
 /// A network interface of this host that `config` allows (HETCCL_SOCKET_IFNAME,
 /// HETCCL_SOCKET_FAMILY).

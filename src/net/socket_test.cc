@@ -121,15 +121,29 @@ TEST_CASE("connect's deadline names the addresses") {
 }
 
 TEST_CASE("connect does not wait for its deadline where nobody listens any more") {
-  auto listener = listen(Config());
-  REQUIRE(listener.ok());
-  const SocketAddress nobody = v4("127.0.0.1", listener->port);
-  listener->fd.reset();
+  const SocketAddress nobody = v4("127.0.0.1", 1);  // the system gives it to no other test
   const TimePoint start = steady_clock().now();
   const auto fd = connect({nobody}, after(60'000));
   CHECK(steady_clock().now() - start < milliseconds(20'000));
   CHECK(fd.status().code() == Code::RemoteError);
   CHECK(fd.status().message().find("nobody listens at " + nobody.text()) != std::string::npos);
+}
+
+TEST_CASE("a socket that is connected to itself is told from others") {
+  auto listener = listen(Config());
+  REQUIRE(listener.ok());
+  auto other = connect({v4("127.0.0.1", listener->port)}, after(5000));
+  REQUIRE(other.ok());
+  CHECK_FALSE(is_own_peer(other->get()));
+  listener->fd.reset();
+  const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress self = v4("127.0.0.1", listener->port);
+  const auto* name = reinterpret_cast<const sockaddr*>(&self.storage);
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  REQUIRE(::bind(fd.get(), name, self.length()) == 0);
+  REQUIRE(::connect(fd.get(), name, self.length()) == 0);
+  CHECK(is_own_peer(fd.get()));
 }
 
 TEST_CASE("a port range is respected, named when used up, and checked") {
