@@ -42,7 +42,7 @@ Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const tra
 // the lowest pair wait for each other.
 void Communicator::reach(Program& program) {
   std::vector<int> missing;
-  for (const int peer : program.exec.peers) {
+  for (const int peer : program.exec.peers()) {
     if (reached_.insert(peer).second) missing.push_back(peer);
   }
   program.reached = true;

@@ -229,6 +229,7 @@ exec::ExecutorOptions Communicator::executor_options() {
   options.ccl = ccl_.get();
   options.communicator = session_->communicator();
   options.n_ranks = n_ranks();
+  options.local_rank = topology().local_rank(rank());
   options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   return options;

@@ -221,9 +221,8 @@ Result<Communicator::Program*> Communicator::program_for(const plan::Spec& spec)
   auto& program = programs_[spec];
   if (program == nullptr) {
     HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology()));
-    HETCCL_ASSIGN(auto compiled, exec::Program::compile(std::move(plan)));
     const uint64_t least = plan::least_bytes(spec, topology(), 1, DataType::Int8);
-    program = std::make_unique<Program>(Program{std::move(compiled), least});
+    program = std::make_unique<Program>(Program{exec::Program(std::move(plan)), least});
     ++statistics_.plans;
   }
   return program.get();

@@ -84,7 +84,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   call.deadline = init_deadline_;
   HETCCL_ASSIGN(auto executor, exec::Executor::create(executor_options()));
   HETCCL_ASSIGN(auto plan, plan::plan(rank(), {Collective::AllReduce}, topology()));
-  HETCCL_ASSIGN(const auto program, exec::Program::compile(std::move(plan)));
+  exec::Program program(std::move(plan));
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     for (const auto& [peer, channel] : channels_) executor->connect({peer, channel.get(), true});
@@ -109,7 +109,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   return {};
 }
 
-Result<Duration> Communicator::time_calls(exec::Executor& executor, const exec::Program& program,
+Result<Duration> Communicator::time_calls(exec::Executor& executor, exec::Program& program,
                                           exec::Call call) {
   constexpr size_t kCalls = 60, kWarm = 12;
   // What a rank takes in most calls and exceeds in some: the slowest of all takes about as long.
@@ -123,7 +123,7 @@ Result<Duration> Communicator::time_calls(exec::Executor& executor, const exec::
   return times[kWarm + kOfTimed - 1];
 }
 
-Result<Duration> Communicator::time_call(exec::Executor& executor, const exec::Program& program,
+Result<Duration> Communicator::time_call(exec::Executor& executor, exec::Program& program,
                                          exec::Call call) {
   constexpr plan::Choice kOneSlice{.slice_bytes = UINT32_MAX};
   auto& engine = runtime_.engine();

@@ -1,78 +1,55 @@
-// A plan made ready to run: for every step, which queue runs it, what it waits for and who waits
-// for it. Computed once per plan; launching a collective only reads it.
+// A plan ready to run on one executor: lowered once for each kind of call, and looked up after that.
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
-#include "base/status.h"
-#include "plan/plan.h"
+#include "lower/lower.h"
 
 namespace hetccl::exec {
 
-/// Where a step runs. Each queue starts its steps in the static order. The first two are streams of
-/// the executor, or the user's for a small call.
-enum class Queue : uint8_t {
-  Ccl,   ///< calls of the cluster's vendor communicator
-  Work,  ///< reductions and copies
-  Send,  ///< the channel to a peer
-  Recv,  ///< the channel from a peer
-};
+/// By the executor's launching thread alone.
+class Program {
+ public:
+  /// A call's geometry and the Code that runs it, which lives as long as the program.
+  struct Lowered {
+    lower::Geometry geometry;
+    const lower::Code* code = nullptr;
+  };
 
-/// A step that must be complete before another may start.
-struct Wait {
-  uint16_t step = 0;
-  bool by_flag = false;  ///< through its flag; else through its event (both are device work)
-};
+  explicit Program(plan::RankPlan plan);
 
-struct StepInfo {
-  Queue queue{};
-  std::vector<Wait> deps;      ///< complete in the same slice
-  std::vector<Wait> recycled;  ///< complete in the slice that used the same scratch slot before
-  bool writes_flag = false;    ///< somebody waits for this step's flag
-  bool records_event = false;  ///< a step of the other stream waits for it
-  bool needs_start = false;    ///< a wire step with no deps: waits for the user's stream itself
-  bool joined = false;         ///< a wire step for which only the user's stream waits, if anyone
-  uint16_t lane = 0;           ///< Send, Recv: index into `peers`
-  uint16_t message = 0;        ///< Send, Recv: index among all of these
-  /// Recv: the device's own arithmetic and copies alone read what came, whole, or one broadcast
-  /// does; so they may read it where it arrived.
-  bool read_alone = false;
-  /// Recv: a broadcast does.
-  bool read_by_library = false;
-  /// Recv: the one step that waits for it, where it is `read_alone` by that; else -1.
-  int reader = -1;
-  /// Reduce, Copy: for each source the Recv of which it is the whole message, so read, or -1;
-  /// CclBroadcast: the same for each shard; empty where there is none.
-  std::vector<int> arrivals;
-  /// Send: the one step that makes its message, whole, and for it alone: it may do so where the
-  /// message leaves from; else -1.
-  int maker = -1;
-  /// The Sends whose `maker` this is, ascending.
-  std::vector<uint16_t> makes;
-  /// CclReduce: for each shard the one of those that sends its result, or -1. Reduce, Copy: the
-  /// same of the one result. Empty where there is none.
-  std::vector<int> departures;
-};
+  [[nodiscard]] const plan::RankPlan& plan() const { return plan_; }
+  /// The ranks with whom messages are exchanged, ascending.
+  [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
+  /// The vendor's own call, whole, goes straight onto the user's stream.
+  [[nodiscard]] bool is_direct() const { return direct_; }
+  [[nodiscard]] bool is_bound() const { return bound_; }
+  /// Of all calls that follow.
+  void bind(lower::Target target);
+  /// For calls of that shape. InternalError when the plan breaks a rule of its own IR.
+  Result<Lowered> lower_for(const lower::CallShape& shape);
 
-struct Program {
-  plan::RankPlan plan;
-  std::vector<StepInfo> steps;  ///< parallel to plan.steps
-  std::vector<int> peers;       ///< ranks with whom messages are exchanged, ascending
-  size_t n_messages = 0;        ///< Send and Recv steps
-  bool uses_identity = false;   ///< some region is of Buffer::Identity
-  size_t n_reduces = 0;         ///< Reduce steps
-  size_t most_sources = 0;      ///< of one of them
+ private:
+  struct Kept {
+    lower::Geometry geometry;
+    lower::Code code;
+  };
+  // What the last call looked like, if its blocks were even.
+  struct Last {
+    DataType type{};
+    uint64_t count = 0;
+    plan::Choice choice;
+    Lowered lowered;
+  };
 
-  /// The vendor's own call, whole, goes straight onto the user's stream. (A rank may have one step
-  /// in a plan over several clusters, too: there it is cut as the others' steps are.)
-  [[nodiscard]] bool is_direct() const {
-    return steps.size() == 1 && steps[0].queue == Queue::Ccl && !plan.sliced;
-  }
-
-  /// InternalError when the plan breaks a rule of its own IR.
-  static Result<Program> compile(plan::RankPlan plan);
+  plan::RankPlan plan_;
+  std::vector<int> peers_;
+  bool direct_ = false, bound_ = false;
+  lower::Target target_;
+  std::vector<std::unique_ptr<Kept>> kept_;
+  std::optional<Last> last_;
 };
 
 }  // namespace hetccl::exec

@@ -6,24 +6,6 @@
 namespace hetccl::exec {
 namespace {
 
-const char* name_of(TraceSpan::Kind kind) {
-  switch (kind) {
-    case TraceSpan::Kind::Waiting:
-      return "waiting";
-    case TraceSpan::Kind::Ccl:
-      return "ccl";
-    case TraceSpan::Kind::Reduce:
-      return "reduce";
-    case TraceSpan::Kind::Copy:
-      return "copy";
-    case TraceSpan::Kind::Send:
-      return "send";
-    case TraceSpan::Kind::Recv:
-      return "recv";
-  }
-  return "?";
-}
-
 // Names come from the system: what JSON cannot hold as it is becomes '?'.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -43,7 +25,7 @@ std::string json_of(const TraceSpan& span, int rank, const WallClock& wall) {
   const double begin = wall.microseconds(span.begin);
   return format(R"({"name":"%s","cat":"step","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,)"
                 R"("args":{"sequence":%)" PRIu64 R"(,"step":%d,"slice":%u}})",
-                name_of(span.kind), rank, static_cast<int>(span.track), begin,
+                span.name, rank, static_cast<int>(span.track), begin,
                 wall.microseconds(span.end) - begin, span.sequence, static_cast<int>(span.step),
                 span.slice);
 }

@@ -5,30 +5,22 @@
 namespace hetccl::exec {
 namespace {
 
-using plan::StepKind;
-using Kind = TraceSpan::Kind;
+using lower::Instruction;
+using lower::QueueKind;
 
-Kind kind_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::Reduce:
-      return Kind::Reduce;
-    case StepKind::Copy:
-      return Kind::Copy;
-    case StepKind::Send:
-      return Kind::Send;
-    case StepKind::Recv:
-      return Kind::Recv;
+uint16_t track_of(const Instruction& code) {
+  switch (lower::kind_of(code.queue)) {
+    case QueueKind::Out:
+      return Tracer::kOutTrack;
+    case QueueKind::In:
+      return Tracer::kInTrack;
     default:
-      return Kind::Ccl;
+      return lower::info_of(code.op).is(lower::OpcodeInfo::kCollective) ? Tracer::kCclTrack : Tracer::kWorkTrack;
   }
 }
 
-bool is_device(Queue queue) {
-  return queue == Queue::Ccl || queue == Queue::Work;
-}
-
-size_t at(const Operation& operation, plan::Issue issue) {
-  return issue.step * static_cast<size_t>(operation.n_slices) + issue.slice;
+size_t at(const Operation& operation, size_t index, uint32_t slice) {
+  return index * operation.n_slices + slice;
 }
 
 }  // namespace
@@ -37,11 +29,11 @@ Tracer::Seen& Tracer::seen(uint64_t number, const Operation& operation) {
   if (in_flight_.empty()) first_ = number;
   while (first_ + in_flight_.size() <= number) in_flight_.emplace_back();
   Seen& found = in_flight_[number - first_];
-  const size_t n = operation.program->steps.size();
+  const size_t n = operation.code->list.size();
   if (found.slices.size() != n) {
     found.slices.assign(n, 0);
     found.posted.assign(n * operation.n_slices, TimePoint{});
-    found.done.assign(n * operation.n_slices, TimePoint{});
+    found.told.assign(operation.code->syncs.size() * operation.n_slices, TimePoint{});
   }
   return found;
 }
@@ -49,47 +41,56 @@ Tracer::Seen& Tracer::seen(uint64_t number, const Operation& operation) {
 void Tracer::look(uint64_t number, Operation& operation, TimePoint now) {
   Seen& state = seen(number, operation);
   if (state.started == TimePoint{} && operation.started().reached(1)) state.started = now;
-  look_at_steps(state, operation, now);
+  look_at_streams(state, operation, now);
 }
 
-void Tracer::look_at_steps(Seen& state, Operation& operation, TimePoint now) {
-  const Program& program = *operation.program;
-  for (uint16_t s = 0; s < program.steps.size(); ++s) {
-    const StepInfo& info = program.steps[s];
-    if (!is_device(info.queue)) continue;
-    const uint32_t word = operation.done_of(s).word.load(std::memory_order_acquire);
+void Tracer::look_at_streams(Seen& state, Operation& operation, TimePoint now) {
+  const lower::Code& code = *operation.code;
+  for (uint32_t i = code.body; i < code.epilogue; ++i) {
+    const Instruction& one = code.list[i];
+    if (!lower::is_stream(one.queue) || one.done == lower::kNoSync) continue;
+    const uint32_t word = operation.flag(one.done).word.load(std::memory_order_acquire);
     const uint32_t done = std::min(word, operation.n_slices);  // an aborted flag is larger
-    for (uint32_t& k = state.slices[s]; k < done; ++k) {
-      TimePoint ready = state.started;
-      for (const uint16_t dep : program.plan.steps[s].deps) {
-        ready = std::max(ready, state.done[at(operation, {k, dep})]);
-      }
-      const uint16_t track = info.queue == Queue::Ccl ? kCclTrack : kWorkTrack;
-      end_step(state, operation, {k, s}, track, ready, now);
+    for (uint32_t& k = state.slices[i]; k < done; ++k) {
+      end(state, operation, {k, i}, track_of(one), ready_time(state, operation, {k, i}), now);
     }
   }
 }
 
-void Tracer::post(uint64_t number, Operation& operation, plan::Issue issue, TimePoint now) {
-  seen(number, operation).posted[at(operation, issue)] = now;
+// When the last of what it waits for was over, as far as that was seen.
+TimePoint Tracer::ready_time(const Seen& state, const Operation& operation, lower::Issue issue) {
+  const lower::Code& code = *operation.code;
+  TimePoint ready = state.started;
+  for (uint32_t i = issue.index; i > code.body && code.list[i - 1].step == code.list[i].step; --i) {
+    const Instruction& one = code.list[i - 1];
+    if (one.op != lower::Opcode::Wait || code.syncs[one.sync].once) continue;
+    const uint32_t count = operation.awaited(one, issue.slice);
+    if (count > 0) ready = std::max(ready, state.told[at(operation, one.sync, count - 1)]);
+  }
+  return ready;
 }
 
-void Tracer::complete(uint64_t number, Operation& operation, plan::Issue issue, uint16_t track,
+void Tracer::post(uint64_t number, Operation& operation, lower::Issue issue, TimePoint now) {
+  seen(number, operation).posted[at(operation, issue.index, issue.slice)] = now;
+}
+
+void Tracer::complete(uint64_t number, Operation& operation, lower::Issue issue, uint16_t track,
                       TimePoint now) {
   Seen& state = seen(number, operation);
-  end_step(state, operation, issue, track, state.posted[at(operation, issue)], now);
+  end(state, operation, issue, track, state.posted[at(operation, issue.index, issue.slice)], now);
 }
 
-// The step ran from when it could until now, but not before its track's previous one had ended.
-void Tracer::end_step(Seen& state, const Operation& operation, plan::Issue issue, uint16_t track,
-                      TimePoint ready, TimePoint now) {
-  state.done[at(operation, issue)] = now;
+// It ran from when it could until now, but not before its track's previous one had ended.
+void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint16_t track,
+                 TimePoint ready, TimePoint now) {
+  const Instruction& code = operation.code->list[issue.index];
+  if (code.done != lower::kNoSync) state.told[at(operation, code.done, issue.slice)] = now;
   const TimePoint free = std::min(std::max(track_ends_[track], state.started), now);
   const TimePoint begin = std::min(std::max(free, ready), now);
-  TraceSpan span{Kind::Waiting,           track, issue.step, issue.slice,
-                 operation.call.sequence, free,  begin};
+  TraceSpan span{
+      "waiting", track, code.step, issue.slice, operation.call.sequence, free, begin};
   if (begin > free) add(span);
-  span.kind = kind_of(operation.program->plan.steps[issue.step].kind);
+  span.name = lower::info_of(code.op).name;
   span.begin = begin;
   span.end = now;
   add(span);
@@ -99,10 +100,6 @@ void Tracer::end_step(Seen& state, const Operation& operation, plan::Issue issue
 void Tracer::retire(uint64_t number, Operation& operation, TimePoint now) {
   look(number, operation, now);
   Seen& state = seen(number, operation);
-  // A direct call shows by its end alone.
-  if (operation.program->is_direct() && state.slices[0] == 0) {
-    end_step(state, operation, {0, 0}, kCclTrack, state.started, now);
-  }
   operations_.push_back({operation.call.sequence, operation.call.signature, operation.call.launched,
                          state.started, now});
   if (operations_.size() > kOperations) operations_.pop_front();

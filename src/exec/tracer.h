@@ -15,8 +15,7 @@ namespace hetccl::exec {
 
 /// A piece of time on one track. Spans of one track follow each other and do not overlap.
 struct TraceSpan {
-  enum class Kind : uint8_t { Waiting, Ccl, Reduce, Copy, Send, Recv };
-  Kind kind{};
+  const char* name = "waiting";  ///< or what the instruction does: "ccl_reduce", "send"
   uint16_t track = 0;
   uint16_t step = 0;
   uint32_t slice = 0;
@@ -37,14 +36,18 @@ class Tracer {
  public:
   static constexpr size_t kSpans = 65'536;
   static constexpr size_t kOperations = 8'192;
-  static constexpr uint16_t kCclTrack = 0, kWorkTrack = 1, kFirstLaneTrack = 2;
+  static constexpr uint16_t kCclTrack = 0, kWorkTrack = 1, kOutTrack = 2, kInTrack = 3;
+  static constexpr uint16_t kFirstLaneTrack = 4;
+  static std::map<uint16_t, std::string> stream_tracks() {
+    return {{kCclTrack, "ccl"}, {kWorkTrack, "work"}, {kOutTrack, "out"}, {kInTrack, "in"}};
+  }
 
   /// Looks at what operation `number` has done since the last look. In their order; each is seen
   /// before the next one's first.
   void look(uint64_t number, Operation& operation, TimePoint now);
   /// A message was handed to the transport, or is done, on a lane's track.
-  void post(uint64_t number, Operation& operation, plan::Issue issue, TimePoint now);
-  void complete(uint64_t number, Operation& operation, plan::Issue issue, uint16_t track,
+  void post(uint64_t number, Operation& operation, lower::Issue issue, TimePoint now);
+  void complete(uint64_t number, Operation& operation, lower::Issue issue, uint16_t track,
                 TimePoint now);
   /// The operation has ended: what was not seen to end ends now.
   void retire(uint64_t number, Operation& operation, TimePoint now);
@@ -58,14 +61,15 @@ class Tracer {
   // What was seen of an operation in flight.
   struct Seen {
     TimePoint started{};
-    std::vector<uint32_t> slices;   // of each step
-    std::vector<TimePoint> posted;  // of each (step, slice) of a message
-    std::vector<TimePoint> done;    // of each (step, slice)
+    std::vector<uint32_t> slices;   // of each instruction of the body
+    std::vector<TimePoint> posted;  // of each (instruction, slice) of a message
+    std::vector<TimePoint> told;    // of each (sync, slice)
   };
   Seen& seen(uint64_t number, const Operation& operation);
-  void look_at_steps(Seen& seen, Operation& operation, TimePoint now);
-  void end_step(Seen& seen, const Operation& operation, plan::Issue issue, uint16_t track,
-                TimePoint ready, TimePoint now);
+  void look_at_streams(Seen& seen, Operation& operation, TimePoint now);
+  static TimePoint ready_time(const Seen& seen, const Operation& operation, lower::Issue issue);
+  void end(Seen& seen, const Operation& operation, lower::Issue issue, uint16_t track,
+           TimePoint ready, TimePoint now);
   void add(const TraceSpan& span);
 
   uint64_t first_ = 0;  // number of the oldest in `in_flight_`

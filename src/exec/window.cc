@@ -5,49 +5,21 @@
 namespace hetccl::exec {
 namespace {
 
-constexpr size_t kHead = 4096;     // of a window: how much of each ring has been read, who gave up
 constexpr size_t kWordBytes = 64;  // apart, since each end writes one of them
-
-std::span<std::byte> ring_of(std::span<std::byte> memory, bool first) {
-  constexpr size_t kGrain = WindowRing::kGrain;
-  const size_t bytes = (memory.size() - kHead) / 2 / kGrain * kGrain;
-  return memory.subspan(kHead + (first ? 0 : bytes), bytes);
-}
 
 }  // namespace
 
-size_t WindowRing::room(size_t bytes) {
-  return (bytes + kGrain - 1) / kGrain * kGrain;
-}
-
-WindowRing::Place WindowRing::place(size_t bytes) {
-  const uint64_t room = memory_.size();
-  const uint64_t length = WindowRing::room(bytes);
-  uint64_t begin = end_;
-  // A message lies in one piece.
-  if (begin % room + length > room) begin += room - begin % room;
-  end_ = begin + length;
-  while (!messages_.empty() && messages_.front().begin + room < end_) {
-    needed_ = messages_.front().number;
-    messages_.pop();
-  }
-  const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
-  number_.store(number, std::memory_order_relaxed);
-  if (length > 0) messages_.push({number, begin});
-  return {memory_.data() + begin % room, needed_};
-}
-
-Window::Window(device::Device& device, std::span<std::byte> memory, bool lower)
-    : out(ring_of(memory, lower)),
-      in(ring_of(memory, !lower)),
+Window::Window(device::Device& device, std::span<std::byte> memory, bool is_lower)
+    : out(lower::Ring::bytes_of_window(memory.size())),
+      in(lower::Ring::bytes_of_window(memory.size())),
       device_(device),
       memory_(memory),
-      lower_(lower),
+      lower_(is_lower),
       flag_memory_(device, Arena::Kind::Pinned) {}
 
 Result<std::unique_ptr<Window>> Window::open(device::Device& device, std::span<std::byte> memory,
-                                             bool lower) {
-  std::unique_ptr<Window> window(new Window(device, memory, lower));
+                                             bool is_lower) {
+  std::unique_ptr<Window> window(new Window(device, memory, is_lower));
   HETCCL_TRY(window->flag_memory_.reserve(sizeof(device::Flag)));
   new (window->flag()) device::Flag();
   HETCCL_TRY(device.pin(memory.data(), memory.size()));

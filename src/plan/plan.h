@@ -141,6 +141,7 @@ struct Spec {
 struct Choice {
   uint64_t slice_bytes = 0;  ///< of one block, a multiple of 64
   uint32_t depth = 3;        ///< slices between a slice's first stage and its last
+  bool operator==(const Choice&) const = default;
 };
 
 }  // namespace hetccl::plan

@@ -7,7 +7,7 @@
 #include "plan/planner.h"
 #include "plan/schedule.h"
 #include "plan/traffic.h"
-#include "plan/verifier.h"
+#include "verify/verify.h"
 #include "tune/chooser.h"
 
 namespace hetccl::tune {
@@ -17,8 +17,6 @@ using plan::Choice;
 using plan::lag;
 using plan::RankPlan;
 using plan::Spec;
-using plan::Verified;
-using plan::VerifyOptions;
 using topology::Topology;
 
 constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
@@ -86,7 +84,7 @@ Json slices_of(const RankPlan& plan, const Choice& choice, uint64_t bytes) {
 }
 
 Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<RankPlan>& plans,
-                const VerifyOptions& options) {
+                const verify::Options& options) {
   if (topology.n_ranks() > kMaxVerifiedRanks) {
     return {{"verdict", "too large"},
             {"reason", format("%d ranks, more than %d", topology.n_ranks(), kMaxVerifiedRanks)}};
@@ -99,7 +97,7 @@ Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<Ra
                               plans[rank].steps.size(), options.depth + 2,
                               static_cast<unsigned long long>(kMaxVerifiedSteps))}};
   }
-  const Result<Verified> verified = plan::verify(spec, topology, plans, options);
+  const Result<verify::Verified> verified = verify::verify(spec, topology, plans, options);
   if (!verified.ok()) return {{"verdict", "wrong"}, {"reason", verified.status().message()}};
   return {{"verdict", "correct"},
           {"steps", verified.value().steps},
@@ -165,7 +163,7 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
     pairs.push_back(
         {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
   }
-  const VerifyOptions options{choice.depth, call.count, call.type, choice.slice_bytes};
+  const verify::Options options{choice.depth, call.count, call.type, choice.slice_bytes};
   const Json head = {{"collective", name_of(call.collective)},
                      {"type", name_of(call.type)},
                      {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},

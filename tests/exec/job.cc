@@ -102,6 +102,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   options.ccl = ccl_.get();
   options.communicator = 1;
   options.n_ranks = topology_.n_ranks();
+  options.local_rank = topology_.local_rank(rank_);
   options.windows = options_.window > 0;
   if (topology_.clusters().size() == 1) options.settler = settler_.get();
   options.on_fault = [this](const Fault& fault) {
@@ -154,8 +155,7 @@ Status JobRank::enqueue(const Case& test) {
   plan::Spec spec = plan::spec_of(test.signature);
   spec.shape = options_.shape;
   HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
-  HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
-  programs_.push_back(std::make_unique<Program>(std::move(program)));
+  programs_.push_back(std::make_unique<Program>(std::move(plan)));
   const auto sent = send_counts(test, rank_), received = recv_counts(test, rank_);
   const auto from = fake::packed(sent), to = fake::packed(received);
   const bool uneven = test.signature.uneven;

@@ -9,10 +9,14 @@
 #include "golden/random_topology.h"
 #include "plan/call.h"
 #include "plan/planner.h"
-#include "plan/verifier.h"
+#include "verify/verify.h"
 
 namespace hetccl::plan {
 namespace {
+
+using verify::verify;
+using VerifyOptions = verify::Options;
+using verify::Verified;
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 #if defined(__SANITIZE_ADDRESS__)

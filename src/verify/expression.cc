@@ -1,10 +1,10 @@
-#include "plan/expression.h"
+#include "verify/expression.h"
 
 #include <algorithm>
 
 #include "base/status.h"
 
-namespace hetccl::plan {
+namespace hetccl::verify {
 namespace {
 
 constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2;  // what a key begins with
@@ -101,4 +101,4 @@ bool Expressions::is_complete(NodeId node, uint32_t block) const {
   return node != kUndefined && nodes_[node].block == block && holds_all(node);
 }
 
-}  // namespace hetccl::plan
+}  // namespace hetccl::verify

@@ -1,11 +1,36 @@
-// The verifier's first part: each plan by itself.
+// Each plan by itself.
+#include <algorithm>
 #include <map>
 
 #include "plan/call.h"
-#include "plan/verify_model.h"
+#include "verify/problem.h"
 
-namespace hetccl::plan {
+namespace hetccl::verify {
 namespace {
+
+using plan::Buffer;
+using plan::kMaxReduceSources;
+using plan::RankPlan;
+using plan::Region;
+using plan::ShardRegion;
+using plan::Spec;
+using plan::Step;
+using plan::StepKind;
+
+bool is_ccl(StepKind kind) {
+  return kind == StepKind::CclReduce || kind == StepKind::CclBroadcast ||
+         kind == StepKind::CclAllReduce || kind == StepKind::CclBarrier;
+}
+
+/// All regions of a plan that name parts of a slice.
+template <typename Visit>
+void for_each_region(const RankPlan& plan, Visit&& visit) {
+  for (const Step& step : plan.steps) {
+    for (const ShardRegion& shard : step.shards) visit(shard.send), visit(shard.recv);
+    for (const Region& src : step.srcs) visit(src);
+    visit(step.dst);
+  }
+}
 
 struct Form {
   const Spec& spec;
@@ -27,7 +52,7 @@ struct Form {
            !(region.end < region.begin) && region.end.num <= region.end.den;
   }
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
-    return plan::unit_of(spec, topology.n_ranks(), rank, region);
+    return verify::unit_of(spec, topology.n_ranks(), rank, region);
   }
   [[nodiscard]] bool readable(const Region& region) const {
     return valid(region) && region.buffer != Buffer::Identity;
@@ -35,7 +60,7 @@ struct Form {
   [[nodiscard]] bool writable(const Region& region) const {
     // A barrier's messages name its output, and carry nothing.
     const bool has_output =
-        spec.collective == Collective::Barrier || receives(spec.collective, spec.root, rank);
+        spec.collective == Collective::Barrier || plan::receives(spec.collective, spec.root, rank);
     return readable(region) && region.buffer != Buffer::Input &&
            (region.buffer != Buffer::Output || has_output);
   }
@@ -47,8 +72,8 @@ struct Form {
       if (shard.receiver < -1 || shard.receiver >= cluster_size())
         return "a receiver outside the cluster";
       if (!same_part(shard.send, shard.recv)) return "a shard whose parts of a slice differ";
-      const bool reads = reads_send(step.kind, shard, local);
-      const bool writes = writes_recv(step.kind, shard, local);
+      const bool reads = plan::reads_send(step.kind, shard, local);
+      const bool writes = plan::writes_recv(step.kind, shard, local);
       if (reads && writes && unit_of(shard.send) != unit_of(shard.recv))
         return "a shard whose lengths differ";
       const bool adds_nothing =
@@ -111,15 +136,6 @@ bool scratch_is_of_one_block_each(const RankPlan& plan) {
 
 }  // namespace
 
-bool is_ccl(StepKind kind) {
-  return kind == StepKind::CclReduce || kind == StepKind::CclBroadcast ||
-         kind == StepKind::CclAllReduce || kind == StepKind::CclBarrier;
-}
-
-bool same_part(const Region& a, const Region& b) {
-  return a.begin == b.begin && a.end == b.end;
-}
-
 Status check_form(const Spec& spec, const topology::Topology& topology,
                   std::span<const RankPlan> plans) {
   const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
@@ -132,8 +148,8 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
       return error(Code::InternalError, "rank %d's plan has %d stages, rank 0's %d", rank,
                    plan.stages, plans[0].stages);
     }
-    if (plan.input_blocks != send_blocks(spec.collective, n_ranks) ||
-        plan.output_blocks != recv_blocks(spec.collective, n_ranks)) {
+    if (plan.input_blocks != plan::send_blocks(spec.collective, n_ranks) ||
+        plan.output_blocks != plan::recv_blocks(spec.collective, n_ranks)) {
       return error(Code::InternalError, "rank %d's plan has %u input and %u output blocks", rank,
                    plan.input_blocks, plan.output_blocks);
     }
@@ -151,4 +167,4 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
   return {};
 }
 
-}  // namespace hetccl::plan
+}  // namespace hetccl::verify

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace hetccl::plan {
+namespace hetccl::verify {
 
 using NodeId = uint32_t;
 
@@ -52,4 +52,4 @@ class Expressions {
   std::string fault_;
 };
 
-}  // namespace hetccl::plan
+}  // namespace hetccl::verify

@@ -1,0 +1,201 @@
+#include "exec/interpreter.h"
+
+namespace hetccl::exec {
+
+using lower::Instruction;
+using lower::Opcode;
+using lower::QueueKind;
+
+Reducer reducer_of(const Call& call, bool average, bool scale) {
+  if (average) return {RedOp::Avg};
+  if (scale) return {RedOp::PreMulSum, call.factor};
+  const RedOp op = call.signature.op;
+  return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
+}
+
+Interpreter::Interpreter(device::Device& device, ccl::Communicator& ccl, int n_ranks)
+    : device_(device),
+      ccl_(ccl),
+      n_ranks_(n_ranks),
+      kernels_((device.capabilities() & device::kKernels) != 0) {}
+
+Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
+                                                         ccl::Communicator& ccl, int n_ranks,
+                                                         bool copies) {
+  std::unique_ptr<Interpreter> made(new Interpreter(device, ccl, n_ranks));
+  for (const QueueKind kind : {QueueKind::Ccl, QueueKind::Work, QueueKind::Out, QueueKind::In}) {
+    if (!copies && (kind == QueueKind::Out || kind == QueueKind::In)) continue;
+    const lower::QueueId queue = lower::stream_queue(kind);
+    HETCCL_ASSIGN(made->own_[queue], device.create_stream());
+    made->streams_[queue] = made->own_[queue].get();
+  }
+  HETCCL_ASSIGN(made->joined_, device.create_event());
+  return made;
+}
+
+Status Interpreter::enqueue(Operation& op, device::Stream& user,
+                            std::span<Window* const> windows) {
+  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  Frame frame{op, windows};
+  return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {
+    return lower::is_stream(op.code->list[issue.index].queue) ? run(frame, issue) : Status();
+  });
+}
+
+Status Interpreter::record(Operation& op, device::Stream& user) {
+  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  Frame frame{op, {}};
+  for (uint32_t i = op.code->body; i < op.code->epilogue; ++i) HETCCL_TRY(run(frame, {0, i}));
+  return {};
+}
+
+Status Interpreter::join(device::Stream& user) {
+  for (const auto& stream : own_) {
+    if (stream == nullptr) continue;
+    HETCCL_TRY(device_.record(*joined_, *stream));
+    HETCCL_TRY(device_.wait(user, *joined_));
+  }
+  return {};
+}
+
+Status Interpreter::run(Frame& frame, lower::Issue issue) {
+  Operation& op = frame.op;
+  const uint32_t k = issue.slice;
+  const Instruction& code = op.code->list[issue.index];
+  device::Stream& stream = stream_of(code.queue);
+  switch (code.op) {
+    case Opcode::Acquire:
+      if (op.turn.left == nullptr || op.turn.left->reached(op.turn.before)) return {};
+      return device_.wait_flag(stream, *op.turn.left, op.turn.before);
+    case Opcode::Wait:
+      return wait(op, code, k);
+    case Opcode::Signal:
+      return signal(op, code, k);
+    case Opcode::Reserve:
+      return reserve(frame, code, k);
+    case Opcode::Locate:
+      locate(frame, code, k);
+      return {};
+    case Opcode::FillIdentity:
+      return op.identities.fill(stream, op.slice_elements, op.call.signature.type,
+                                op.call.signature.op);
+    case Opcode::Copy:
+      return copy(op, code, k);
+    case Opcode::Reduce:
+      return reduce(op, code, k);
+    case Opcode::CclReduce:
+    case Opcode::CclBroadcast:
+      return call_shards(op, code, k);
+    case Opcode::CclAllReduce:
+      return all_reduce(op, code, k);
+    case Opcode::CclBarrier:
+      return ccl_.barrier(stream.native());
+    case Opcode::Finish:
+      return {};
+    default:
+      return error(Code::InternalError, "%s on a stream", describe(*op.code, issue.index).c_str());
+  }
+}
+
+Status Interpreter::wait(Operation& op, const Instruction& code, uint32_t slice) {
+  const uint32_t count = op.awaited(code, slice);
+  if (count == 0) return {};
+  device::Stream& stream = stream_of(code.queue);
+  const lower::Sync& sync = op.code->syncs[code.sync];
+  if (!sync.event) return device_.wait_flag(stream, op.flag(code.sync), count);
+  HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
+  return device_.wait(stream, *event);
+}
+
+Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slice) {
+  device::Stream& stream = stream_of(code.queue);
+  const uint32_t count = op.counted(code.sync, slice);
+  if (!op.code->syncs[code.sync].event) {
+    return device_.write_flag(stream, op.flag(code.sync), count);
+  }
+  HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
+  return device_.record(*event, stream);
+}
+
+Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slice) {
+  const lower::Message& message = frame.op.code->messages[code.message];
+  Window& window = *frame.windows[message.lane];
+  const auto place = window.out.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window.out_memory(place.offset);
+  // Whatever the message before has waited for: it may be on another stream.
+  if (place.needed == 0 || window.read_there().reached(place.needed)) return {};
+  return device_.wait_flag(stream_of(code.queue), window.read_there(), place.needed);
+}
+
+void Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
+  const lower::Message& message = frame.op.code->messages[code.message];
+  Window& window = *frame.windows[message.lane];
+  const auto place = window.in.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window.in_memory(place.offset);
+}
+
+Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice) {
+  const Span src = op.resolve(code.srcs[0], slice), dst = op.resolve(code.dst, slice);
+  if (src.count == 0 || src.data == dst.data) return {};
+  return device_.copy_soon(stream_of(code.queue), dst.data, src.data,
+                           src.count * size_of(op.call.signature.type));
+}
+
+Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slice) {
+  const Span dst = op.resolve(code.dst, slice);
+  if (dst.count == 0) return {};
+  const auto [red, factor] = reducer_of(op.call, code.average, code.scale);
+  device::Reduction reduction;
+  reduction.dst = dst.data;
+  reduction.count = dst.count;
+  reduction.type = op.call.signature.type;
+  reduction.op = red;
+  reduction.factor = factor;
+  reduction.divisor = static_cast<uint32_t>(n_ranks_);
+  static_assert(plan::kMaxReduceSources <= device::Reduction::kMaxSources);
+  for (const lower::Operand& src : code.srcs) {
+    reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
+  }
+  device::Stream& stream = stream_of(code.queue);
+  return kernels_ ? device_.reduce(stream, reduction)
+                  : op.host_reductions.enqueue(stream, reduction);
+}
+
+Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t slice) {
+  const Span src = op.resolve(code.srcs[0], slice);
+  return ccl_.all_reduce(src.data, op.resolve(code.dst, slice).data, src.count,
+                         op.call.signature.type, reducer_of(op.call, code.average, code.scale),
+                         stream_of(code.queue).native());
+}
+
+Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t slice) {
+  const bool reduces = code.op == Opcode::CclReduce;
+  const Signature& call = op.call.signature;
+  shards_.clear();
+  const std::byte* end = nullptr;  // of the shard before
+  for (const lower::Shard& shard : code.shards) {
+    const Span send = op.resolve(shard.send, slice), recv = op.resolve(shard.recv, slice);
+    // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
+    // not.
+    const Span& common = reduces ? send : recv;
+    // Where even blocks lie is the same on every rank, where the plan says so.
+    const bool follows = !call.uneven && !code.apart && end != nullptr && common.data == end;
+    shards_.push_back({shard.root, send.data, recv.data, common.count, shard.receiver, follows});
+    end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
+  }
+  void* const stream = stream_of(code.queue).native();
+  if (!reduces) return ccl_.broadcast(shards_, call.type, stream);
+  return ccl_.reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
+}
+
+Result<device::Event*> Interpreter::event_of(lower::SyncId sync, uint32_t slot) {
+  if (events_.size() <= sync) events_.resize(sync + 1U);
+  Slots& slots = events_[sync];
+  while (slots.size() <= slot) {
+    HETCCL_ASSIGN(auto event, device_.create_event());
+    slots.push_back(std::move(event));
+  }
+  return slots[slot].get();
+}
+
+}  // namespace hetccl::exec

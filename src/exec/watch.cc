@@ -1,0 +1,157 @@
+#include "exec/watch.h"
+
+namespace hetccl::exec {
+namespace {
+
+// How long the flag of a mark may take to be seen, and to be written.
+constexpr auto kTelling = std::chrono::milliseconds(10);
+constexpr auto kSettling = std::chrono::seconds(1);
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+// "send to rank 1", "ccl_reduce".
+std::string name_of(const lower::Code& code, const lower::Instruction& one) {
+  using lower::QueueKind;
+  const QueueKind kind = lower::kind_of(one.queue);
+  const bool message = kind == QueueKind::Send || kind == QueueKind::Recv;
+  return message ? lower::name_of(code, one.queue) : lower::info_of(one.op).name;
+}
+
+}  // namespace
+
+Status Watch::library_status() const {
+  Status status = options_.ccl->async_error();
+  if (status.ok() && options_.marks != nullptr && options_.marks->failed()) {
+    status = options_.marks->failure();
+  }
+  return status;
+}
+
+std::optional<Fault> Watch::check(TimePoint now) {
+  if (const auto broken = wire_.find_broken()) return fault_of(*broken);
+  Status library = library_status();
+  if (!library.ok()) return Fault{std::move(library), -1, {}};
+  if (auto fault = check_departures(now)) return fault;
+  return check_deadlines(now);
+}
+
+// Where messages do not fit, ranks called different collectives, as a rule: their calls will tell.
+Fault Watch::fault_of(const Wire::Broken& broken) {
+  const Status& status = *broken.status;
+  if (status.code() != Code::InvalidUsage) return {status, broken.peer, {}};
+  const Call& call = in_flight_.at(broken.operation).call;
+  Stall stalled;
+  stalled.sequence = call.sequence;
+  stalled.call = describe(call.signature, call.sequence);
+  stalled.what = "the ranks disagree on " + stalled.call;
+  stalled.detail = status.message();
+  return {status, broken.peer, std::move(stalled)};
+}
+
+// A rank may leave while others still work on what it has completed; but what it has not called
+// cannot complete. Those others have the grace to finish before everything ends.
+std::optional<Fault> Watch::check_departures(TimePoint now) {
+  if (options_.departures == nullptr || in_flight_.empty()) return {};
+  const uint64_t first = options_.departures->first_incomplete();
+  if (first == UINT64_MAX) return {};
+  Operation& op = in_flight_.at(in_flight_.oldest());
+  if (op.call.sequence < first || op.ended()) return {};
+  if (!abandoned_ || abandoned_->sequence != op.call.sequence) {
+    abandoned_ = op.call;
+    abandoned_since_ = now;
+  }
+  if (now - abandoned_since_ < options_.departure_grace) return {};
+  return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
+}
+
+std::optional<Fault> Watch::check_deadlines(TimePoint now) {
+  if (now < next_deadline_check_) return {};
+  next_deadline_check_ = now + std::chrono::milliseconds(1);
+  for (uint64_t n = in_flight_.oldest(), end = in_flight_.end(); n < end; ++n) {
+    Operation& op = in_flight_.at(n);
+    if (now < op.call.deadline || op.ended()) continue;
+    if (may_have_ended(n, now)) return {};
+    const auto given =
+        std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
+    return stall(Code::Timeout, op.call,
+                 format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
+  }
+  return {};
+}
+
+// What has ended may just not have been told: its flag is not written, or was a moment ago. Whoever
+// writes it may wait inside the driver, but not for ever.
+bool Watch::may_have_ended(uint64_t number, TimePoint now) {
+  EndMarks* marks = in_flight_.at(number).marks;
+  if (marks == nullptr) return false;
+  const bool settled = marks->settled(in_flight_.at(number).mark);
+  if (!settled) marks->ask();
+  if (!overdue_ || overdue_->number != number || overdue_->settled != settled) {
+    overdue_ = Overdue{number, settled, now};
+  }
+  return now - overdue_->since < (settled ? kTelling : kSettling);
+}
+
+// Whether the user's stream has come to it, as far as this rank can tell.
+bool Watch::has_begun(uint64_t number) {
+  Operation& op = in_flight_.at(number);
+  return op.code->direct || op.started().reached(1);
+}
+
+// The first slice of which not all is done, as far as this rank can tell, and the first such step.
+std::string Watch::place_of(uint64_t number) {
+  Operation& op = in_flight_.at(number);
+  const lower::Code& code = *op.code;
+  if (code.direct) return "its cluster's library";
+  if (!has_begun(number)) return "its stream has not come to it";
+  std::optional<lower::Issue> first = wire_.first_incomplete(number);
+  const auto order = [](lower::Issue one) { return std::pair(one.slice, one.index); };
+  for (uint32_t i = code.body; i < code.epilogue; ++i) {
+    const lower::Instruction& one = code.list[i];
+    if (!lower::is_stream(one.queue) || one.done == lower::kNoSync) continue;
+    const uint32_t done = op.flag(one.done).word.load(std::memory_order_acquire);
+    if (done < op.n_slices && (!first || order({done, i}) < order(*first))) {
+      first = lower::Issue{done, i};
+    }
+  }
+  if (!first) return "its last steps";
+  const lower::Instruction& one = code.list[first->index];
+  return format("slice %u of %u, step %u (%s)", first->slice + 1, op.n_slices, unsigned{one.step},
+                name_of(code, one).c_str());
+}
+
+std::string Watch::standing() {
+  if (in_flight_.empty()) return "";
+  const uint64_t oldest = in_flight_.oldest();
+  const Call& call = in_flight_.at(oldest).call;
+  return describe(call.signature, call.sequence) + ": " + place_of(oldest);
+}
+
+// `departed`: a rank that has left, or -1.
+Fault Watch::stall(Code code, const Call& call, const std::string& how, int departed) {
+  const uint64_t oldest = in_flight_.oldest();
+  const bool begun = has_begun(oldest);
+  const std::vector<int> late = begun ? wire_.awaited_peers() : std::vector<int>();
+  Stall stalled;
+  stalled.sequence = call.sequence;
+  stalled.call = describe(call.signature, call.sequence);
+  stalled.what = stalled.call + " " + how;
+  stalled.detail = departed >= 0  ? format("rank %d has left the communicator", departed)
+                   : !begun       ? place_of(oldest)
+                   : late.empty() ? "it waits for ranks of its own cluster"
+                                  : "it waits for messages to or from rank " + list_of(late);
+  if (begun) stalled.detail += "; it is at " + place_of(oldest);
+  const int culprit = departed < 0 && late.size() == 1 ? late[0] : departed;
+  return {Status(code, stalled.what + ": " + stalled.detail), culprit, std::move(stalled)};
+}
+
+Fault Watch::explain(Fault fault) {
+  if (fault.stall || !abandoned_) return fault;
+  return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
+}
+
+}  // namespace hetccl::exec

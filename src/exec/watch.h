@@ -1,0 +1,65 @@
+// Looks after operations in flight: which do not complete, whom they wait for, and since when.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ccl/ccl.h"
+#include "exec/departures.h"
+#include "exec/end_marks.h"
+#include "exec/fault.h"
+#include "exec/in_flight.h"
+#include "exec/wire.h"
+
+namespace hetccl::exec {
+
+struct WatchOptions {
+  ccl::Communicator* ccl = nullptr;
+  EndMarks* marks = nullptr;                ///< may be null
+  const Departures* departures = nullptr;  ///< may be null
+  /// How long after a rank's departure an operation that misses it may still hold up others.
+  Duration departure_grace{};
+};
+
+/// By whoever drives.
+class Watch {
+ public:
+  Watch(WatchOptions options, InFlight& in_flight, Wire& wire)
+      : options_(options), in_flight_(in_flight), wire_(wire) {}
+
+  /// What has gone wrong, if anything.
+  std::optional<Fault> check(TimePoint now);
+  /// The failure of the cluster's library, or of the marks that tell the ends of its calls.
+  [[nodiscard]] Status library_status() const;
+  /// What to tell instead of `fault`: what breaks while a rank is missed breaks because of that,
+  /// since others have run out of patience.
+  Fault explain(Fault fault);
+  /// See Executor::standing.
+  std::string standing();
+
+ private:
+  // The first marked operation past its deadline, as it was last seen, and since when.
+  struct Overdue {
+    uint64_t number = 0;
+    bool settled = false;
+    TimePoint since{};
+  };
+  Fault fault_of(const Wire::Broken& broken);
+  std::optional<Fault> check_departures(TimePoint now);
+  std::optional<Fault> check_deadlines(TimePoint now);
+  bool may_have_ended(uint64_t number, TimePoint now);
+  [[nodiscard]] bool has_begun(uint64_t number);
+  [[nodiscard]] std::string place_of(uint64_t number);
+  Fault stall(hetccl::Code code, const Call& call, const std::string& how, int departed);
+
+  WatchOptions options_;
+  InFlight& in_flight_;
+  Wire& wire_;
+  TimePoint next_deadline_check_{};
+  // The oldest operation, when it misses a rank that has left, and since when it was seen so.
+  std::optional<Call> abandoned_;
+  TimePoint abandoned_since_{};
+  std::optional<Overdue> overdue_;
+};
+
+}  // namespace hetccl::exec

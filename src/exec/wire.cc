@@ -1,0 +1,290 @@
+#include "exec/wire.h"
+
+#include <algorithm>
+#include <map>
+
+namespace hetccl::exec {
+
+using lower::Instruction;
+using lower::Issue;
+using lower::kEnd;
+using lower::Opcode;
+
+namespace {
+
+bool is_message(const Instruction& code) {
+  return code.op != Opcode::Wait && code.op != Opcode::Acquire;
+}
+
+bool by_header(Opcode op) {
+  return !lower::info_of(op).is(lower::OpcodeInfo::kMovesBytes);
+}
+
+const lower::Operand& operand_of(const Instruction& code) {
+  return code.srcs.empty() ? code.dst : code.srcs[0];
+}
+
+}  // namespace
+
+void Wire::use(Lane& lane, transport::Channel* channel) {
+  lane.channel = channel;
+  if (channel == nullptr) return;
+  // Messages that came before, as a probe's, are not this lane's.
+  lane.sends.completed = channel->sends_completed();
+  lane.recvs.completed = channel->recvs_completed();
+}
+
+void Wire::connect(const Peer& peer) {
+  auto known = std::find_if(lanes_.begin(), lanes_.end(),
+                            [&](const Lane& lane) { return lane.peer == peer.rank; });
+  if (known == lanes_.end()) {
+    Lane lane;
+    lane.peer = peer.rank;
+    lane.crosses = peer.crosses;
+    lane.window = peer.window;
+    const Cursor now{in_flight_.end()};
+    for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads}) queue->next = queue->complete = now;
+    known = lanes_.insert(lanes_.end(), std::move(lane));
+  }
+  use(*known, peer.channel);
+}
+
+void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const {
+  windows.assign(peers.size(), nullptr);
+  for (const Lane& lane : lanes_) {
+    const auto found = std::lower_bound(peers.begin(), peers.end(), lane.peer);
+    if (found != peers.end() && *found == lane.peer) {
+      windows[static_cast<size_t>(found - peers.begin())] = lane.window;
+    }
+  }
+}
+
+bool Wire::poll(TimePoint now) {
+  bool moved = false;
+  for (Lane& lane : lanes_) {
+    if (lane.channel == nullptr) continue;
+    for (Queue* queue : {&lane.sends, &lane.recvs}) {
+      moved |= complete(lane, *queue, now);
+      moved |= run(lane, *queue, now);
+    }
+  }
+  return moved;
+}
+
+Issue Wire::at(const Lane& lane, List list, Cursor& cursor) {
+  const uint64_t oldest = in_flight_.oldest(), end = in_flight_.end();
+  if (cursor.operation < oldest) cursor = {oldest};
+  for (; cursor.operation < end; cursor = {cursor.operation + 1}) {
+    const Operation& op = in_flight_.at(cursor.operation);
+    const auto& lanes = op.code->lanes;
+    const auto mine =
+        std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
+                         [](const lower::Lane& one, int peer) { return one.peer < peer; });
+    if (mine == lanes.end() || mine->peer != lane.peer) continue;
+    const auto& queue = list == List::Sends   ? mine->sends
+                        : list == List::Recvs ? mine->recvs
+                                              : mine->reads;
+    const Issue issue = cursor.walk.at(*op.code, queue, op.n_slices);
+    if (issue.index != kEnd) return issue;
+  }
+  return {0, kEnd};
+}
+
+Issue Wire::next_message(const Lane& lane, Queue& queue) {
+  for (;;) {
+    const Issue issue = at(lane, queue.list, queue.complete);
+    if (issue.index == kEnd) return issue;
+    if (is_message(in_flight_.at(queue.complete.operation).code->list[issue.index])) return issue;
+    queue.complete.walk.advance();
+  }
+}
+
+bool Wire::may_start(Operation& op, Issue issue) const {
+  const Instruction& code = op.code->list[issue.index];
+  if (code.op == Opcode::Wait) return op.is_over(code, issue.slice);
+  if (code.op == Opcode::Acquire) {
+    return op.turn.left == nullptr || op.turn.left->reached(op.turn.before);
+  }
+  if (op.given_up.load(std::memory_order_acquire)) return false;
+  // A vendor library that has failed ends its work with whatever is in memory: that must not
+  // travel.
+  const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
+  return !sends || options_.ccl->async_error().ok();
+}
+
+bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
+  bool posted = false;
+  for (;;) {
+    const Issue issue = at(lane, queue.list, queue.next);
+    if (issue.index == kEnd) return posted;
+    Operation& op = in_flight_.at(queue.next.operation);
+    if (!may_start(op, issue)) return posted;
+    if (is_message(op.code->list[issue.index])) {
+      post(lane, queue, issue, now);
+      posted = true;
+    }
+    queue.next.walk.advance();
+  }
+}
+
+void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
+  Operation& op = in_flight_.at(queue.next.operation);
+  const Instruction& code = op.code->list[issue.index];
+  const lower::Operand& operand = operand_of(code);
+  const size_t bytes = op.bytes_of(operand.region, issue.slice);
+  const bool header = by_header(code.op);
+  transport::Transfer transfer;
+  transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
+  transfer.bytes = header ? 0 : bytes;
+  transfer.info = {options_.communicator,
+                   op.call.sequence,
+                   issue.slice,
+                   op.code->messages[code.message].number,
+                   op.call.signature,
+                   header ? bytes : 0};
+  if (options_.tracer != nullptr) options_.tracer->post(queue.next.operation, op, issue, now);
+  queue.list == List::Sends ? lane.channel->post_send(transfer)
+                            : lane.channel->post_recv(transfer);
+}
+
+bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
+  const bool sends = queue.list == List::Sends;
+  const uint64_t done =
+      sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
+  if (done == queue.completed) return false;
+  for (; queue.completed < done; ++queue.completed) {
+    const Issue issue = next_message(lane, queue);
+    if (issue.index == kEnd) break;  // cannot be: only what was posted completes
+    finish_message(lane, queue, issue, now);
+    queue.complete.walk.advance();
+  }
+  return true;
+}
+
+void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
+  const uint64_t number = queue.complete.operation;
+  Operation& op = in_flight_.at(number);
+  const Instruction& code = op.code->list[issue.index];
+  const bool sends = queue.list == List::Sends;
+  --op.outstanding;
+  if (code.done != lower::kNoSync) {
+    op.flag(code.done).word.store(op.counted(code.done, issue.slice), std::memory_order_release);
+  }
+  if (options_.tracer != nullptr) {
+    options_.tracer->complete(number, op, issue, track_of(lane, sends), now);
+  }
+  if (!sends) return;
+  const uint64_t bytes = op.bytes_of(operand_of(code).region, issue.slice);
+  if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
+}
+
+void Wire::acknowledge_reads() {
+  for (Lane& lane : lanes_) {
+    if (lane.window == nullptr) continue;
+    Cursor& next = lane.reads.next;
+    for (;; next.walk.advance()) {
+      const Issue issue = at(lane, List::Reads, next);
+      if (issue.index == kEnd) break;
+      Operation& op = in_flight_.at(next.operation);
+      const Instruction& code = op.code->list[issue.index];
+      if (code.op == Opcode::Acknowledge) {
+        lane.window->count_read();
+      } else if (!op.is_over(code, issue.slice) && !op.is_finished()) {
+        break;
+      }
+    }
+  }
+}
+
+bool Wire::exchange_credit() {
+  acknowledge_reads();
+  bool moved = false;
+  for (Lane& lane : lanes_) moved |= lane.window != nullptr && lane.window->exchange();
+  return moved;
+}
+
+void Wire::close() {
+  for (Lane& lane : lanes_) {
+    if (lane.channel != nullptr) lane.channel->close();
+  }
+}
+
+int Wire::abandoner() const {
+  for (const Lane& lane : lanes_) {
+    if (lane.window != nullptr && lane.window->abandoned()) return lane.peer;
+  }
+  return -1;
+}
+
+void Wire::abandon_windows() {
+  for (Lane& lane : lanes_) {
+    if (lane.window != nullptr) lane.window->abandon();
+  }
+}
+
+void Wire::release_windows(bool at_once) {
+  for (Lane& lane : lanes_) {
+    if (lane.window == nullptr || lane.released) continue;
+    if (!lane.window->abandoned() && !at_once) continue;
+    lane.window->release_waits();
+    lane.released = true;
+  }
+}
+
+bool Wire::has_unread() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+    return lane.window != nullptr && lane.window->unread();
+  });
+}
+
+std::optional<Wire::Broken> Wire::find_broken() {
+  for (Lane& lane : lanes_) {
+    if (lane.channel == nullptr || lane.channel->status().ok()) continue;
+    for (Queue* queue : {&lane.sends, &lane.recvs}) {
+      if (next_message(lane, *queue).index == kEnd) continue;
+      return Broken{lane.peer, &lane.channel->status(), queue->complete.operation};
+    }
+  }
+  return {};
+}
+
+std::vector<int> Wire::awaited_peers() {
+  std::vector<int> peers;
+  for (Lane& lane : lanes_) {
+    const bool waits = next_message(lane, lane.sends).index != kEnd ||
+                       next_message(lane, lane.recvs).index != kEnd;
+    if (waits) peers.push_back(lane.peer);
+  }
+  return peers;
+}
+
+std::optional<Issue> Wire::first_incomplete(uint64_t number) {
+  std::optional<Issue> first;
+  const auto order = [](Issue one) { return std::pair(one.slice, one.index); };
+  for (Lane& lane : lanes_) {
+    if (lane.channel == nullptr) continue;
+    for (Queue* queue : {&lane.sends, &lane.recvs}) {
+      const Issue issue = next_message(lane, *queue);
+      if (issue.index == kEnd || queue->complete.operation != number) continue;
+      if (!first || order(issue) < order(*first)) first = issue;
+    }
+  }
+  return first;
+}
+
+uint16_t Wire::track_of(const Lane& lane, bool sends) const {
+  const auto place = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [&](const Lane& one) { return &one == &lane; });
+  return static_cast<uint16_t>(Tracer::kFirstLaneTrack + 2 * (place - lanes_.begin()) +
+                               (sends ? 0 : 1));
+}
+
+void Wire::name_tracks(std::map<uint16_t, std::string>& names) const {
+  for (const Lane& lane : lanes_) {
+    names[track_of(lane, true)] = format("send to rank %d", lane.peer);
+    names[track_of(lane, false)] = format("recv from rank %d", lane.peer);
+  }
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,120 @@
+// The engine's side of the one interpreter of Code: the queues of lanes, which hand messages to
+// channels and acknowledge what was read in windows.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ccl/ccl.h"
+#include "exec/in_flight.h"
+#include "exec/recorder.h"
+#include "exec/tracer.h"
+#include "exec/window.h"
+#include "transport/transport.h"
+
+namespace hetccl::exec {
+
+/// How an executor reaches another rank.
+struct Peer {
+  int rank = -1;
+  transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
+  bool crosses = true;                    ///< into another cluster
+  Window* window = nullptr;  ///< what this rank's device shares with it, or null; outlives all use
+};
+
+struct WireOptions {
+  uint64_t communicator = 0;
+  ccl::Communicator* ccl = nullptr;
+  Recorder* recorder = nullptr;  ///< may be null
+  Tracer* tracer = nullptr;      ///< may be null
+};
+
+/// By whoever drives, unless noted.
+class Wire {
+ public:
+  Wire(WireOptions options, InFlight& in_flight) : options_(options), in_flight_(in_flight) {}
+
+  /// See Executor::connect.
+  void connect(const Peer& peer);
+  /// The windows of `peers`, null where there is none. By the launching thread.
+  void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
+
+  /// Posts what may start and takes up what is complete: true when anything moved.
+  bool poll(TimePoint now);
+  /// Gives credit for what the device has read, and learns of the credit that others gave: true
+  /// when any changed.
+  bool exchange_credit();
+  /// Counts what the device has read.
+  void acknowledge_reads();
+  void close();
+
+  /// The peer of a window, all of whose data this rank may not believe, since its owner has given
+  /// up; or -1.
+  [[nodiscard]] int abandoner() const;
+  void abandon_windows();
+  /// Ends the device's waits for credit, where the other end has given up or is to be left alone
+  /// no longer.
+  void release_windows(bool at_once);
+  /// Whether a window has messages that the other end has not read, as far as is known.
+  [[nodiscard]] bool has_unread() const;
+
+  /// A lane with a message under way whose channel has failed.
+  struct Broken {
+    int peer = -1;
+    const Status* status = nullptr;
+    uint64_t operation = 0;
+  };
+  [[nodiscard]] std::optional<Broken> find_broken();
+  /// The peers of lanes with messages under way, ascending.
+  [[nodiscard]] std::vector<int> awaited_peers();
+  /// The next message of `number` that is to complete, of all lanes the first.
+  [[nodiscard]] std::optional<lower::Issue> first_incomplete(uint64_t number);
+
+  [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  /// The names of the lanes' tracks in a trace.
+  void name_tracks(std::map<uint16_t, std::string>& names) const;
+
+ private:
+  // A place in a lane's list, over all operations.
+  struct Cursor {
+    uint64_t operation = 0;
+    lower::Walk walk{};
+  };
+  enum class List : uint8_t { Sends, Recvs, Reads };
+  // One queue of a lane: walks the instructions of all operations in order.
+  struct Queue {
+    List list{};
+    Cursor next{};      ///< to run
+    Cursor complete{};  ///< to complete
+    uint64_t completed = 0;  ///< of the channel's counter
+  };
+  struct Lane {
+    int peer = -1;
+    bool crosses = true;
+    transport::Channel* channel = nullptr;
+    Window* window = nullptr;
+    bool released = false;  ///< its device's waits for credit, after an abort
+    Queue sends{List::Sends}, recvs{List::Recvs}, reads{List::Reads};
+  };
+
+  static void use(Lane& lane, transport::Channel* channel);
+  /// The instruction where `cursor` stands, which first leaves operations that have no more; or
+  /// kEnd where there is none yet.
+  lower::Issue at(const Lane& lane, List list, Cursor& cursor);
+  lower::Issue next_message(const Lane& lane, Queue& queue);
+  bool run(Lane& lane, Queue& queue, TimePoint now);
+  bool complete(Lane& lane, Queue& queue, TimePoint now);
+  bool may_start(Operation& op, lower::Issue issue) const;
+  void post(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
+  void finish_message(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
+  [[nodiscard]] uint16_t track_of(const Lane& lane, bool sends) const;
+
+  WireOptions options_;
+  InFlight& in_flight_;
+  std::deque<Lane> lanes_;  // by peers as they were connected
+  std::atomic<uint64_t> bytes_sent_{0};
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,92 @@
+#include "lower/code.h"
+
+namespace hetccl::lower {
+namespace {
+
+using Unit = OpcodeInfo::Unit;
+using Operands = OpcodeInfo::Operands;
+
+constexpr uint8_t kTimed = OpcodeInfo::kTraced;
+constexpr uint8_t kCall = OpcodeInfo::kTraced | OpcodeInfo::kCollective;
+constexpr uint8_t kBytes = OpcodeInfo::kTraced | OpcodeInfo::kMovesBytes;
+// By opcode.
+constexpr OpcodeInfo kTable[] = {
+    {"acquire", Unit::Any, Operands::None},
+    {"wait", Unit::Any, Operands::Sync},
+    {"signal", Unit::Stream, Operands::Sync},
+    {"reserve", Unit::Stream, Operands::Message},
+    {"locate", Unit::Stream, Operands::Message},
+    {"acknowledge", Unit::Wire, Operands::Message},
+    {"fill_identity", Unit::Stream, Operands::Dst},
+    {"copy", Unit::Stream, Operands::SrcDst, kTimed},
+    {"reduce", Unit::Stream, Operands::SrcDst, kTimed},
+    {"ccl_reduce", Unit::Stream, Operands::Shards, kCall},
+    {"ccl_broadcast", Unit::Stream, Operands::Shards, kCall},
+    {"ccl_all_reduce", Unit::Stream, Operands::SrcDst, kCall},
+    {"ccl_barrier", Unit::Stream, Operands::None, kCall},
+    {"send", Unit::Wire, Operands::Src, kBytes},
+    {"send_header", Unit::Wire, Operands::Src, kTimed},
+    {"recv", Unit::Wire, Operands::Dst, kBytes},
+    {"recv_header", Unit::Wire, Operands::Dst, kTimed},
+    {"finish", Unit::Stream, Operands::None},
+};
+static_assert(std::size(kTable) == kOpcodes);
+
+const char* name_of(QueueKind kind) {
+  constexpr const char* kNames[] = {"user", "ccl", "work", "out", "in", "send", "recv", "read"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+}  // namespace
+
+const OpcodeInfo& info_of(Opcode opcode) {
+  return kTable[static_cast<size_t>(opcode)];
+}
+
+Issue Walk::at(const Code& code, std::span<const uint32_t> queue, uint32_t n_slices) {
+  while (place_ < queue.size() && queue[place_] < code.body) return {0, queue[place_]};
+  for (; time_ < n_slices + code.last_lag; ++time_, place_ = 0) {
+    for (; place_ < queue.size(); ++place_) {
+      const uint32_t index = queue[place_], lag = code.list[index].lag;
+      if (code.in_body(index) && time_ >= lag && time_ - lag < n_slices) {
+        return {time_ - lag, index};
+      }
+    }
+  }
+  return {0, kEnd};
+}
+
+void index_lanes(Code& code) {
+  for (Lane& lane : code.lanes) lane.sends.clear(), lane.recvs.clear(), lane.reads.clear();
+  for (uint32_t i = 0; i < code.epilogue; ++i) {
+    const QueueId queue = code.list[i].queue;
+    if (is_stream(queue)) continue;
+    Lane& lane = code.lanes[lane_of(queue)];
+    const QueueKind kind = kind_of(queue);
+    auto& list = kind == QueueKind::Send   ? lane.sends
+                 : kind == QueueKind::Recv ? lane.recvs
+                                           : lane.reads;
+    list.push_back(i);
+  }
+}
+
+std::string name_of(const Code& code, QueueId queue) {
+  if (is_stream(queue)) return name_of(kind_of(queue));
+  const int peer = code.lanes[lane_of(queue)].peer;
+  switch (kind_of(queue)) {
+    case QueueKind::Send:
+      return format("send to rank %d", peer);
+    case QueueKind::Recv:
+      return format("recv from rank %d", peer);
+    default:
+      return format("read from rank %d", peer);
+  }
+}
+
+std::string describe(const Code& code, uint32_t index) {
+  const Instruction& one = code.list[index];
+  return format("instruction %u (%s, step %u, queue %s)", index, info_of(one.op).name,
+                unsigned{one.step}, name_of(code, one.queue).c_str());
+}
+
+}  // namespace hetccl::lower

@@ -1,0 +1,232 @@
+// Code: the program that runs. `lower` makes it from a rank's plan, for one kind of call; exec
+// interprets it, the verifier proves it, `hetccl plan --code` prints it.
+//
+// Code is a flat list of instructions. Each belongs to a queue, which starts its instructions in
+// the list's order. The list has three sections: the prologue runs once, the body runs for every
+// slice in the static order (plan/schedule.h), the epilogue runs once. Queues are the device's
+// streams, and three for each lane: messages sent, messages received, reads acknowledged. Streams
+// complete their instructions in order. A lane starts its messages in order, and they complete in
+// order; `Instruction::done` is signalled when one completes.
+//
+// Instructions of different queues are ordered by syncs alone: a sync counts the slices in which it
+// was signalled. Memory is symbolic: addresses and lengths are the call's.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace hetccl::lower {
+
+enum class Opcode : uint8_t {
+  Acquire,       ///< waits until the call that had these buffers before has released them
+  Wait,          ///< waits for a sync
+  Signal,        ///< counts a sync up
+  Reserve,       ///< takes a message's place in the ring; waits for credit: that the reader has read
+                 ///< what lay there
+  Locate,        ///< finds a message's place in the ring
+  Acknowledge,   ///< gives the writer credit: this rank has read a message in the ring
+  FillIdentity,  ///< writes the operator's identity
+  Copy,
+  Reduce,  ///< dst = srcs[0] op srcs[1] op ..., left to right
+  CclReduce,
+  CclBroadcast,
+  CclAllReduce,
+  CclBarrier,
+  Send,
+  SendHeader,  ///< the message's data are in the ring: its header alone travels
+  Recv,
+  RecvHeader,
+  Finish,  ///< the call has ended on the user's stream
+};
+inline constexpr size_t kOpcodes = static_cast<size_t>(Opcode::Finish) + 1;
+
+enum class QueueKind : uint8_t { User, Ccl, Work, Out, In, Send, Recv, Read };
+using QueueId = uint16_t;
+/// The device's streams: the user's, and those for vendor calls, arithmetic, copies out and in.
+inline constexpr QueueId kStreams = 5;
+[[nodiscard]] constexpr QueueId stream_queue(QueueKind kind) {
+  return static_cast<QueueId>(kind);
+}
+[[nodiscard]] constexpr QueueId lane_queue(size_t lane, QueueKind kind) {
+  return static_cast<QueueId>(kStreams + 3 * lane + static_cast<size_t>(kind) - kStreams);
+}
+[[nodiscard]] constexpr bool is_stream(QueueId queue) {
+  return queue < kStreams;
+}
+[[nodiscard]] constexpr size_t lane_of(QueueId queue) {
+  return (queue - size_t{kStreams}) / 3;
+}
+[[nodiscard]] constexpr QueueKind kind_of(QueueId queue) {
+  return is_stream(queue) ? static_cast<QueueKind>(queue)
+                          : static_cast<QueueKind>(kStreams + (queue - kStreams) % 3);
+}
+
+/// Which instructions of an opcode use which operands, and how: what printing, verifier, tracer and
+/// interpreter know of it.
+struct OpcodeInfo {
+  const char* name;
+  enum class Unit : uint8_t { Any, Stream, Wire } unit;
+  enum class Operands : uint8_t { None, Sync, Message, SrcDst, Dst, Shards, Src } operands;
+  uint8_t traits = 0;  ///< of Trait
+  enum Trait : uint8_t {
+    kCollective = 1U << 0U,  ///< a call of the cluster's library: all its ranks make it, in order
+    kTraced = 1U << 1U,      ///< it takes time that a trace shows
+    kMovesBytes = 1U << 2U,  ///< its operand's bytes travel through the transport
+  };
+  [[nodiscard]] bool is(Trait trait) const { return (traits & trait) != 0; }
+};
+[[nodiscard]] const OpcodeInfo& info_of(Opcode opcode);
+
+enum class Memory : uint8_t {
+  Input,
+  Output,
+  Scratch,
+  Identity,
+  Staging,  ///< pinned memory between the device and the transport, one place a message and slot
+  Ring,     ///< a place in the window that both ends share
+};
+
+/// A piece of memory, in the slice in which its instruction runs.
+struct Operand {
+  Memory memory = Memory::Input;
+  plan::Region region{};  ///< its length; in Input, Output, Scratch and Identity also its place
+  uint16_t message = 0;   ///< Staging, Ring: of which message
+};
+
+/// As plan::ShardRegion.
+struct Shard {
+  int root = 0;
+  Operand send, recv;
+  int receiver = -1;
+};
+
+using SyncId = uint16_t;
+inline constexpr SyncId kNoSync = std::numeric_limits<SyncId>::max();
+inline constexpr SyncId kStarted = 0;   ///< the user's stream has come to the call
+inline constexpr SyncId kFinished = 1;  ///< `Finish` has run
+
+struct Instruction {
+  Opcode op{};
+  QueueId queue = 0;
+  uint16_t stage = 0;
+  uint16_t step = 0;  ///< of the plan, from which it comes
+  uint32_t lag = 0;   ///< it starts slice k at time k + lag
+  SyncId sync = kNoSync;
+  uint32_t back = 0;  ///< Wait: for the slice so many before; none where there is none
+  uint16_t message = 0;
+  /// Send, Recv and their headers: signalled on completion. On streams: what a Signal behind it
+  /// signals, if that is a word.
+  SyncId done = kNoSync;
+  std::vector<Operand> srcs{};
+  Operand dst{};
+  std::vector<Shard> shards{};
+  bool average = false, scale = false, apart = false;  ///< as plan::Step
+};
+
+/// Calls `visit(operand, writes, place)` for what `code` reads and writes on the cluster's rank
+/// `local_rank`. Of one place, elements are read and written one by one: a write may be in place of
+/// a read.
+template <typename Visit>
+void for_each_effect(const Instruction& code, int local_rank, Visit&& visit) {
+  for (size_t i = 0; i < code.shards.size(); ++i) {
+    const Shard& shard = code.shards[i];
+    const bool reduces = code.op == Opcode::CclReduce, root = shard.root == local_rank;
+    const bool receives = shard.receiver < 0 || shard.receiver == local_rank;
+    if (reduces || root) visit(shard.send, false, i);
+    if (reduces ? root : receives) visit(shard.recv, true, i);
+  }
+  for (const Operand& src : code.srcs) visit(src, false, size_t{0});
+  using Operands = OpcodeInfo::Operands;
+  const Operands operands = info_of(code.op).operands;
+  if (operands == Operands::SrcDst || operands == Operands::Dst) visit(code.dst, true, size_t{0});
+}
+
+/// A count of slices, kept as a word that hosts and devices reach, or, between streams of one
+/// device, as an event.
+struct Sync {
+  bool event = false;
+  bool once = false;  ///< signalled in no slice, but once
+  uint16_t step = 0;  ///< whose end it tells
+};
+
+struct Message {
+  bool sends = false;
+  uint16_t lane = 0;
+  uint16_t step = 0;
+  uint32_t number = 0;    ///< plan-wide, equal at both ends
+  plan::Region region{};  ///< what it carries
+};
+
+/// How the messages to and from one peer go.
+struct Lane {
+  int peer = -1;
+  std::vector<uint32_t> sends, recvs, reads;  ///< body and prologue instructions of its queues
+};
+
+/// An instruction and the slice for which it runs.
+struct Issue {
+  uint32_t slice = 0, index = 0;
+};
+
+struct Code {
+  std::vector<Instruction> list;
+  uint32_t body = 0, epilogue = 0;  ///< where the sections begin
+  std::vector<Sync> syncs;
+  std::vector<Message> messages;
+  std::vector<Lane> lanes;
+  uint32_t n_slots = 1;         ///< of scratch and staging memory: slices in flight
+  uint32_t last_lag = 0;        ///< of the body
+  uint32_t scratch_blocks = 0;  ///< of each slot
+  uint32_t staged_messages = 0;
+  uint32_t posts = 0;      ///< messages of a slice
+  bool direct = false;     ///< one call of the cluster's library on the user's stream is all of it
+  bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
+
+  [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }
+};
+
+/// A place in the static order of some of a Code's instructions, `queue` being their indices: the
+/// prologue's, then the body's for `n_slices`.
+class Walk {
+ public:
+  /// The issue where it stands, or nothing at the end: `index` is then UINT32_MAX.
+  Issue at(const Code& code, std::span<const uint32_t> queue, uint32_t n_slices);
+  void advance() { ++place_; }
+
+ private:
+  uint32_t time_ = 0, place_ = 0;
+};
+inline constexpr uint32_t kEnd = UINT32_MAX;
+
+/// Calls `visit(Issue)` for all instructions in the order in which a launch enqueues them; stops at
+/// the first error.
+template <typename Visit>
+Status for_each_issue(const Code& code, uint32_t n_slices, Visit&& visit) {
+  for (uint32_t i = 0; i < code.body; ++i) HETCCL_TRY(visit(Issue{0, i}));
+  for (uint32_t time = 0; time < n_slices + code.last_lag; ++time) {
+    for (uint32_t i = code.body; i < code.epilogue; ++i) {
+      const uint32_t lag = code.list[i].lag;
+      if (time >= lag && time - lag < n_slices) HETCCL_TRY(visit(Issue{time - lag, i}));
+    }
+  }
+  for (uint32_t i = code.epilogue; i < code.list.size(); ++i) {
+    HETCCL_TRY(visit(Issue{n_slices - 1, i}));
+  }
+  return {};
+}
+
+/// Fills `lanes`' lists; after the list has changed.
+void index_lanes(Code& code);
+
+/// "send", "User", "lane 2 recv": for people.
+[[nodiscard]] std::string name_of(const Code& code, QueueId queue);
+[[nodiscard]] std::string describe(const Code& code, uint32_t index);
+/// As JSON, one line an instruction.
+[[nodiscard]] std::string to_json(const Code& code);
+
+}  // namespace hetccl::lower

@@ -1,0 +1,120 @@
+// A wait that others imply costs a call of the driver and orders nothing. What implies what is found
+// by running the static order with vector clocks, for one slice, for two, and so on: what the last
+// slice of a run knows it knows in longer runs as well.
+#include <algorithm>
+
+#include "lower/graph.h"
+#include "plan/schedule.h"
+
+namespace hetccl::lower {
+namespace {
+
+// Above, implied waits stay: finding them takes the product of both squares.
+constexpr size_t kMostSteps = 50'000'000;
+
+class Clocks {
+ public:
+  Clocks(const Graph& graph, const std::vector<NodeId>& body, uint32_t n_slices)
+      : graph_(graph), body_(body), n_(graph.nodes.size()), n_slices_(n_slices) {}
+
+  /// Calls `keep(node, index)` for each dependency of the last slice that no other implies.
+  template <typename Keep>
+  void run(Keep&& keep) {
+    queues_.assign(size_t{kStreams} + 3 * graph_.target.lanes.size(), Clock(n_, -1));
+    queues_[stream_queue(QueueKind::User)][graph_.begin] = 0;
+    ends_.assign(n_ * n_slices_, {});
+    begin_ = Clock(n_, -1);
+    begin_[graph_.begin] = 0;
+    const uint32_t last_lag = graph_.code(body_.back()).lag;
+    for (uint32_t time = 0; time < n_slices_ + last_lag; ++time) {
+      for (const NodeId id : body_) {
+        const uint32_t lag = graph_.code(id).lag;
+        // An acknowledgement waits for readers that may start later; nothing waits for it.
+        if (graph_.code(id).op == Opcode::Acknowledge) continue;
+        if (time >= lag && time - lag < n_slices_) start(id, time - lag, keep);
+      }
+    }
+    start(graph_.end, n_slices_ - 1, keep);
+  }
+
+ private:
+  using Clock = std::vector<int32_t>;  // by node: the last slice that is known to be complete
+
+  static void join(Clock& into, const Clock& from) {
+    for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+  }
+  [[nodiscard]] const Clock* end_of(Dep dep, uint32_t slice) const {
+    if (dep.node == graph_.begin) return &begin_;
+    return slice < dep.back ? nullptr : &ends_[dep.node * n_slices_ + slice - dep.back];
+  }
+  [[nodiscard]] int32_t wanted(Dep dep, uint32_t slice) const {
+    return dep.node == graph_.begin ? 0 : static_cast<int32_t>(slice - dep.back);
+  }
+
+  template <typename Keep>
+  void start(NodeId id, uint32_t slice, Keep& keep) {
+    const Node& node = graph_.nodes[id];
+    Clock& queue = queues_[node.code.queue];
+    const auto is_implied = [&](size_t index) {
+      const Dep dep = node.deps[index];
+      const int32_t slice_of_dep = wanted(dep, slice);
+      if (queue[dep.node] >= slice_of_dep) return true;
+      for (size_t other = 0; other < node.deps.size(); ++other) {
+        const Clock* end = other == index ? nullptr : end_of(node.deps[other], slice);
+        if (end != nullptr && (*end)[dep.node] >= slice_of_dep) return true;
+      }
+      return false;
+    };
+    for (size_t i = 0; i < node.deps.size() && slice + 1 == n_slices_; ++i) {
+      if (end_of(node.deps[i], slice) != nullptr && !is_implied(i)) keep(id, i);
+    }
+    for (const Dep dep : node.deps) {
+      if (const Clock* end = end_of(dep, slice)) join(queue, *end);
+    }
+    if (id == graph_.end) return;
+    Clock& end = ends_[id * n_slices_ + slice];
+    end = queue;
+    // Messages of a lane complete in order, too.
+    if (slice > 0) join(end, ends_[id * n_slices_ + slice - 1]);
+    end[id] = static_cast<int32_t>(slice);
+    if (is_stream(node.code.queue)) queue = end;
+  }
+
+  const Graph& graph_;
+  const std::vector<NodeId>& body_;
+  size_t n_;
+  uint32_t n_slices_;
+  std::vector<Clock> queues_;  // what is complete when a queue's next node starts
+  std::vector<Clock> ends_;    // by node and slice: what is complete when it is
+  Clock begin_;
+};
+
+}  // namespace
+
+void drop_implied_waits(Graph& graph) {
+  const std::vector<NodeId> body = body_of(graph);
+  if (body.empty()) return;
+  // Longer runs repeat what this one shows.
+  const bool cycles = graph.geometry.n_slots ==
+                      plan::slots(graph.plan, graph.geometry.depth, UINT32_MAX);
+  const uint32_t lag = graph.code(body.back()).lag;
+  const uint32_t most = cycles ? graph.geometry.n_slots + lag + 2 : graph.geometry.n_slots;
+  const size_t steps = graph.nodes.size() * most;
+  if (steps * steps > kMostSteps) return;
+  std::vector<std::vector<bool>> kept;
+  for (const Node& node : graph.nodes) {
+    kept.emplace_back(node.deps.size(), node.code.op == Opcode::Acknowledge);
+  }
+  for (uint32_t n_slices = 1; n_slices <= most; ++n_slices) {
+    Clocks(graph, body, n_slices).run([&](NodeId id, size_t index) { kept[id][index] = true; });
+  }
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    std::vector<Dep> deps;
+    for (size_t i = 0; i < graph.nodes[id].deps.size(); ++i) {
+      if (kept[id][i]) deps.push_back(graph.nodes[id].deps[i]);
+    }
+    graph.nodes[id].deps = std::move(deps);
+  }
+}
+
+}  // namespace hetccl::lower

@@ -1,0 +1,75 @@
+// What lowering knows besides the plan: the rank's device and lanes, and a call's geometry.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace hetccl::lower {
+
+/// What the transport and the window of a lane reach.
+struct Reach {
+  int peer = -1;
+  bool direct = true;     ///< the transport reads and writes the device's memory itself
+  size_t ring_bytes = 0;  ///< of each direction of the window, in the smaller view of both; or 0
+  bool operator==(const Reach&) const = default;
+};
+
+/// One rank: its device, its place in its cluster, and a lane for each peer of the plan, ascending.
+struct Target {
+  int local_rank = 0;
+  bool host_memory = true;  ///< the device works on pinned memory as on its own, its library too
+  bool kernels = true;      ///< else the host adds what the cluster's library does not
+  bool observed = false;    ///< a trace wants to see every step end
+  std::vector<Reach> lanes;
+};
+
+/// Where the blocks of an uneven call's buffer lie, in elements: an entry for each of the plan's
+/// blocks. Empty: all are as long as the call's count, one behind the other.
+struct Layout {
+  std::span<const uint64_t> counts, offsets;
+};
+
+/// What of a call decides how it is cut.
+struct CallShape {
+  DataType type{};
+  uint64_t count = 0;  ///< elements of a block; of the longest where the call is uneven
+  Layout input{}, output{};
+  plan::Choice choice{};
+};
+
+/// A call's geometry, as far as Code depends on it; every rank finds the same of a message's route.
+struct Geometry {
+  struct Lane {
+    bool send_in_ring = false, recv_in_ring = false;
+    uint32_t unread = 0;  ///< slices of received messages that the ring keeps beside the current
+    bool operator==(const Lane&) const = default;
+  };
+  uint64_t slice_elements = 1;
+  uint32_t n_slices = 1;
+  uint32_t n_slots = 1;
+  uint32_t depth = 0;
+  bool short_call = false;  ///< one slice and few bytes: one stream runs it
+  std::vector<Lane> lanes;
+
+  /// Whether the same Code serves both.
+  [[nodiscard]] bool same_code(const Geometry& other) const {
+    return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
+           lanes == other.lanes;
+  }
+};
+
+/// Slices that a collective has at most.
+inline constexpr uint32_t kMaxSlices = 64;
+
+/// The ranks with which `plan` exchanges messages, ascending.
+[[nodiscard]] std::vector<int> peers_of(const plan::RankPlan& plan);
+/// Whether one call of the cluster's library on the user's stream is all of it. (A rank may have
+/// one step in a plan over several clusters, too: there it is cut as the others' steps are.)
+[[nodiscard]] bool is_direct(const plan::RankPlan& plan);
+[[nodiscard]] Geometry geometry_of(const plan::RankPlan& plan, const Target& target,
+                                   const CallShape& call);
+
+}  // namespace hetccl::lower

@@ -1,0 +1,164 @@
+#include "lower/graph.h"
+
+#include <algorithm>
+
+#include "plan/schedule.h"
+
+namespace hetccl::lower {
+namespace {
+
+using plan::Buffer;
+using plan::Region;
+using plan::Step;
+using plan::StepKind;
+
+// Nodes of one step are this far apart, so that others fit between.
+constexpr uint32_t kOrderStride = 4;
+
+Operand operand_of(const Region& region) {
+  constexpr Memory kMemories[] = {Memory::Input, Memory::Output, Memory::Scratch, Memory::Identity};
+  return {kMemories[static_cast<size_t>(region.buffer)], region};
+}
+
+Opcode opcode_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::CclReduce:
+      return Opcode::CclReduce;
+    case StepKind::CclBroadcast:
+      return Opcode::CclBroadcast;
+    case StepKind::CclAllReduce:
+      return Opcode::CclAllReduce;
+    case StepKind::CclBarrier:
+      return Opcode::CclBarrier;
+    case StepKind::Send:
+      return Opcode::Send;
+    case StepKind::Recv:
+      return Opcode::Recv;
+    case StepKind::Reduce:
+      return Opcode::Reduce;
+    case StepKind::Copy:
+      break;
+  }
+  return Opcode::Copy;
+}
+
+// What a kind of step must and may name.
+bool is_well_formed(const plan::RankPlan& plan, size_t index) {
+  const Step& step = plan.steps[index];
+  const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
+  const size_t most = step.kind == StepKind::Reduce ? plan::kMaxReduceSources : 1;
+  const bool needs_source = step.kind != StepKind::Recv && step.shards.empty() &&
+                            step.kind != StepKind::CclBarrier &&
+                            step.kind != StepKind::CclReduce && step.kind != StepKind::CclBroadcast;
+  bool in_scratch = true;
+  const auto look = [&](const Region& region) {
+    in_scratch &= region.buffer != Buffer::Scratch || region.block < plan.scratch_blocks;
+  };
+  look(step.dst);
+  for (const Region& src : step.srcs) look(src);
+  for (const auto& shard : step.shards) look(shard.send), look(shard.recv);
+  return in_scratch && step.stage < plan.stages && (!message || step.peer >= 0) &&
+         step.srcs.size() <= most && (!needs_source || !step.srcs.empty()) &&
+         std::all_of(step.deps.begin(), step.deps.end(), [&](uint16_t dep) {
+           return dep < index && plan.steps[dep].stage <= step.stage;
+         });
+}
+
+QueueId queue_of(Opcode op, size_t lane) {
+  if (op == Opcode::Send) return lane_queue(lane, QueueKind::Send);
+  if (op == Opcode::Recv) return lane_queue(lane, QueueKind::Recv);
+  return stream_queue(info_of(op).is(OpcodeInfo::kCollective) ? QueueKind::Ccl : QueueKind::Work);
+}
+
+size_t lane_of_peer(const Target& target, int peer) {
+  const auto lane =
+      std::lower_bound(target.lanes.begin(), target.lanes.end(), peer,
+                       [](const Reach& reach, int rank) { return reach.peer < rank; });
+  return static_cast<size_t>(lane - target.lanes.begin());
+}
+
+Instruction instruction_of(const Graph& graph, uint16_t index) {
+  const Step& step = graph.plan.steps[index];
+  Instruction code{.op = opcode_of(step.kind), .stage = step.stage, .step = index};
+  code.queue = queue_of(code.op, lane_of_peer(graph.target, step.peer));
+  code.lag = plan::lag(step.stage, graph.plan.stages, graph.geometry.depth);
+  for (const auto& shard : step.shards) {
+    code.shards.push_back(
+        {shard.root, operand_of(shard.send), operand_of(shard.recv), shard.receiver});
+  }
+  for (const Region& src : step.srcs) code.srcs.push_back(operand_of(src));
+  code.dst = operand_of(step.dst);
+  code.average = step.average;
+  code.scale = step.scale;
+  code.apart = step.apart;
+  return code;
+}
+
+}  // namespace
+
+NodeId Graph::add(Node node) {
+  nodes.push_back(std::move(node));
+  return static_cast<NodeId>(nodes.size() - 1);
+}
+
+void Graph::replace_dep(NodeId old, NodeId now) {
+  for (Node& node : nodes) {
+    for (Dep& dep : node.deps) {
+      if (dep.node == old) dep.node = now;
+    }
+  }
+}
+
+bool overlap(const Operand& a, const Operand& b) {
+  if (a.memory != b.memory) return false;
+  if (a.memory == Memory::Staging || a.memory == Memory::Ring) return a.message == b.message;
+  return a.region.block == b.region.block && a.region.begin < b.region.end &&
+         b.region.begin < a.region.end;
+}
+
+bool same(const Operand& a, const Operand& b) {
+  return a.memory == b.memory && a.message == b.message && a.region.block == b.region.block &&
+         a.region.of == b.region.of && a.region.begin == b.region.begin &&
+         a.region.end == b.region.end;
+}
+
+bool depends_on(const Node& node, NodeId other) {
+  return std::any_of(node.deps.begin(), node.deps.end(),
+                     [&](const Dep& dep) { return dep.node == other; });
+}
+
+std::vector<NodeId> body_of(const Graph& graph) {
+  std::vector<NodeId> body;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.live && node.section == Node::Section::Body) body.push_back(id);
+  }
+  std::sort(body.begin(), body.end(), [&](NodeId a, NodeId b) {
+    const Node &one = graph.nodes[a], &other = graph.nodes[b];
+    return std::pair(one.code.stage, one.order) < std::pair(other.code.stage, other.order);
+  });
+  return body;
+}
+
+Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
+                          const Geometry& geometry) {
+  Graph graph{plan, target, geometry};
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    if (!is_well_formed(plan, s)) {
+      return error(hetccl::Code::InternalError, "plan %s: step %zu of %zu is malformed",
+                   plan.name.c_str(), s, plan.steps.size());
+    }
+    const auto index = static_cast<uint16_t>(s);
+    Node node{instruction_of(graph, index), kOrderStride * index};
+    for (const uint16_t dep : plan.steps[s].deps) node.deps.push_back({dep, 0});
+    const Opcode op = node.code.op;
+    if (op == Opcode::Send || op == Opcode::Recv) {
+      node.code.message = static_cast<uint16_t>(graph.messages.size());
+      graph.messages.push_back({.send = op == Opcode::Send, .post = index});
+    }
+    graph.add(std::move(node));
+  }
+  return graph;
+}
+
+}  // namespace hetccl::lower

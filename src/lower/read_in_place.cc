@@ -1,0 +1,117 @@
+// Reading in place: kernels and libraries of the host read a message where it arrived, as do the
+// kernels of a short call anywhere. (Elsewhere pinned memory is slower to read than to copy.)
+#include <algorithm>
+#include <optional>
+
+#include "lower/graph.h"
+
+namespace hetccl::lower {
+namespace {
+
+/// Who reads a message that nothing but arithmetic, copies and broadcasts touch.
+struct Readers {
+  std::vector<NodeId> nodes;
+  bool broadcast = false;  ///< one of them is one
+  size_t waiting = 0;      ///< nodes that wait for the copy
+};
+
+// Whether a broadcast may take the shard's data from where they arrived instead of from `copied`: if
+// that is in the output, the library itself copies them there.
+bool may_pass_on(const Shard& shard, const Operand& copied) {
+  if (!same(shard.send, copied)) return false;
+  return copied.memory == Memory::Output ? same(shard.recv, copied) && shard.receiver < 0
+                                         : !overlap(shard.recv, copied);
+}
+
+// Whether `id` does nothing with `copied` but read it, whole. Sets `reads`.
+bool leaves_in_place(const Graph& graph, NodeId id, const Operand& copied, bool& reads) {
+  const Instruction& code = graph.code(id);
+  const bool computes = code.op == Opcode::Reduce || code.op == Opcode::Copy;
+  const bool takes = computes && copied.memory == Memory::Scratch;
+  bool leaves = true;
+  reads = false;
+  for_each_effect(code, graph.target.local_rank,
+                  [&](const Operand& operand, bool writes, size_t place) {
+                    if (!overlap(operand, copied)) return;
+                    const bool shard = code.op == Opcode::CclBroadcast;
+                    const bool fits = shard    ? may_pass_on(code.shards[place], copied)
+                                      : writes ? false
+                                               : takes && same(operand, copied);
+                    leaves = leaves && fits;
+                    reads = reads || !writes;
+                  });
+  return leaves;
+}
+
+std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& message) {
+  const Operand& copied = graph.code(message.copy).dst;
+  Readers readers;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!node.live || id == message.copy || id == message.post || id == message.read) continue;
+    const bool waits = depends_on(node, message.copy);
+    bool reads = false;
+    // A message waits for the copy's end, which there is none of then.
+    if ((waits && !is_stream(node.code.queue)) || !leaves_in_place(graph, id, copied, reads))
+      return {};
+    readers.waiting += waits ? 1 : 0;
+    if (!reads) continue;
+    readers.nodes.push_back(id);
+    readers.broadcast |= node.code.op == Opcode::CclBroadcast;
+  }
+  return readers;
+}
+
+// Whether the readers come in time. Where one stream runs all, they always do. Else a sender that
+// waits for credit waits for the reader of a slice further back than those that the ring keeps,
+// which starts earlier in the static order than the sender's message.
+bool may_read(const Graph& graph, const MessageNodes& message, const Readers& readers) {
+  const Instruction& copy = graph.code(message.copy);
+  const bool one = readers.nodes.size() == 1 && readers.waiting == 1 &&
+                   depends_on(graph.nodes[readers.nodes[0]], message.copy);
+  // What is not copied into the output here must be by what reads it.
+  if (copy.dst.memory == Memory::Output && !one) return false;
+  if (!graph.target.host_memory && readers.broadcast) return false;
+  if (graph.geometry.short_call) return true;
+  if (!graph.target.host_memory || !one) return false;
+  const size_t lane = lane_of(graph.code(message.post).queue);
+  return graph.code(readers.nodes[0]).lag <= copy.lag + graph.geometry.lanes[lane].unread;
+}
+
+void elide_copy(Graph& graph, MessageNodes& message, const Readers& readers) {
+  Node& copy = graph.nodes[message.copy];
+  const Operand copied = copy.code.dst, place = copy.code.srcs[0];
+  for (const NodeId id : readers.nodes) {
+    Instruction& code = graph.nodes[id].code;
+    for (Operand& src : code.srcs) {
+      if (same(src, copied)) src = place;
+    }
+    for (Shard& shard : code.shards) {
+      if (shard.root == graph.target.local_rank && same(shard.send, copied)) shard.send = place;
+    }
+    // It writes what the copy would have written.
+    auto& deps = graph.nodes[id].deps;
+    deps.insert(deps.end(), copy.deps.begin(), copy.deps.end());
+  }
+  if (message.read != kNoNode) {
+    auto& deps = graph.nodes[message.read].deps;
+    deps.clear();
+    for (const NodeId id : readers.nodes) deps.push_back({id, 0});
+  }
+  graph.replace_dep(message.copy, message.post);
+  copy.live = false;
+  message.copy = kNoNode;
+}
+
+}  // namespace
+
+void read_in_place(Graph& graph) {
+  if (!graph.target.kernels) return;
+  for (MessageNodes& message : graph.messages) {
+    if (message.send || message.copy == kNoNode) continue;
+    const std::optional<Readers> readers = find_readers(graph, message);
+    if (readers && may_read(graph, message, *readers)) elide_copy(graph, message, *readers);
+  }
+}
+
+}  // namespace hetccl::lower

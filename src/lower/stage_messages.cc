@@ -1,0 +1,82 @@
+// Staging: copies between the device and what the transport, or the other end, reaches.
+#include "lower/graph.h"
+
+namespace hetccl::lower {
+namespace {
+
+// The device copies a message out to `place`, from where it leaves.
+void stage_send(Graph& graph, uint16_t number, const Operand& place) {
+  MessageNodes& message = graph.messages[number];
+  const Node post = graph.nodes[message.post];
+  Node copy = post;
+  copy.code.op = Opcode::Copy;
+  copy.code.queue = stream_queue(QueueKind::Out);
+  copy.code.dst = place;
+  if (message.route == Route::Ring) copy.reserves = {number};
+  // Its source is read by then: whoever overwrites that waits for the copy alone.
+  message.copy = graph.add(std::move(copy));
+  graph.replace_dep(message.post, message.copy);
+  Node& send = graph.nodes[message.post];
+  send.order += 1;
+  send.code.srcs = {place};
+  send.deps = {{message.copy, 0}};
+}
+
+// What arrives in `place` the device copies in.
+void stage_recv(Graph& graph, uint16_t number, const Operand& place) {
+  MessageNodes& message = graph.messages[number];
+  const Node post = graph.nodes[message.post];
+  Node copy = post;
+  copy.code.op = Opcode::Copy;
+  copy.code.queue = stream_queue(QueueKind::In);
+  copy.code.srcs = {place};
+  copy.order += 2;
+  message.copy = graph.add(std::move(copy));
+  graph.replace_dep(message.post, message.copy);
+  graph.nodes[message.copy].deps.push_back({message.post, 0});
+  graph.nodes[message.post].code.dst = place;
+  graph.nodes[message.post].deps.clear();
+}
+
+void share_ring(Graph& graph, uint16_t number) {
+  MessageNodes& message = graph.messages[number];
+  Node& post = graph.nodes[message.post];
+  post.code.op = message.send ? Opcode::SendHeader : Opcode::RecvHeader;
+  if (message.send) return;
+  const Instruction code = post.code;
+  const uint32_t order = post.order;
+  const auto add = [&](Opcode op, QueueId queue, uint32_t later, std::vector<Dep> deps) {
+    Instruction one{.op = op, .queue = queue, .stage = code.stage, .step = code.step};
+    one.lag = code.lag;
+    one.message = number;
+    return graph.add({one, order + later, std::move(deps)});
+  };
+  const QueueId read = lane_queue(lane_of(code.queue), QueueKind::Read);
+  message.locate = add(Opcode::Locate, stream_queue(QueueKind::In), 1, {});
+  message.read = add(Opcode::Acknowledge, read, 3, {{message.copy, 0}});
+}
+
+Route route_of(const Graph& graph, const MessageNodes& message) {
+  const size_t lane = lane_of(graph.code(message.post).queue);
+  const Geometry::Lane& geometry = graph.geometry.lanes[lane];
+  if (message.send ? geometry.send_in_ring : geometry.recv_in_ring) return Route::Ring;
+  return graph.target.lanes[lane].direct ? Route::Direct : Route::Staged;
+}
+
+}  // namespace
+
+void stage_messages(Graph& graph) {
+  for (uint16_t number = 0; number < graph.messages.size(); ++number) {
+    MessageNodes& message = graph.messages[number];
+    message.route = route_of(graph, message);
+    if (message.route == Route::Direct) continue;
+    const Instruction& post = graph.code(message.post);
+    const plan::Region region = message.send ? post.srcs[0].region : post.dst.region;
+    const bool ring = message.route == Route::Ring;
+    const Operand place{ring ? Memory::Ring : Memory::Staging, region, number};
+    message.send ? stage_send(graph, number, place) : stage_recv(graph, number, place);
+    if (ring) share_ring(graph, number);
+  }
+}
+
+}  // namespace hetccl::lower

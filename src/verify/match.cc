@@ -1,0 +1,193 @@
+// What ranks do together: both ends of a message, all members of a call of the library.
+#include <algorithm>
+#include <map>
+
+#include "verify/problem.h"
+
+namespace hetccl::verify {
+namespace {
+
+using lower::Code;
+using lower::Instruction;
+using lower::Opcode;
+using lower::QueueKind;
+
+bool same_call(const Instruction& a, const Instruction& b) {
+  if (a.op != b.op || a.stage != b.stage || a.average != b.average || a.scale != b.scale ||
+      a.apart != b.apart)
+    return false;
+  return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
+                    [](const lower::Shard& x, const lower::Shard& y) {
+                      return x.root == y.root && x.receiver == y.receiver &&
+                             same_part(x.send.region, y.send.region);
+                    });
+}
+
+bool is_header(Opcode op) {
+  return op == Opcode::SendHeader || op == Opcode::RecvHeader;
+}
+
+class Matcher {
+ public:
+  Matcher(const Problem& problem, const Codes& codes) : problem_(problem), codes_(codes) {
+    for (const Code& code : codes) {
+      result_.other_end.emplace_back(code.messages.size(), UINT32_MAX);
+      result_.group_of.emplace_back(code.list.size(), UINT32_MAX);
+    }
+  }
+
+  Result<Matching> run() && {
+    HETCCL_TRY(match_messages());
+    HETCCL_TRY(match_calls());
+    return std::move(result_);
+  }
+
+ private:
+  /// Instructions of the body that `wanted` accepts, in order.
+  template <typename Wanted>
+  [[nodiscard]] std::vector<uint32_t> find(int rank, Wanted&& wanted) const {
+    const Code& code = codes_[static_cast<size_t>(rank)];
+    std::vector<uint32_t> found;
+    for (uint32_t i = code.body; i < code.epilogue; ++i) {
+      if (wanted(code.list[i])) found.push_back(i);
+    }
+    return found;
+  }
+
+  Status match_messages() {
+    using Ends = std::pair<int, int>;  // sender and receiver
+    std::map<Ends, std::pair<std::vector<uint32_t>, std::vector<uint32_t>>> all;
+    for (int rank = 0; rank < problem_.n_ranks(); ++rank) {
+      const Code& code = codes_[static_cast<size_t>(rank)];
+      for (uint32_t i = code.body; i < code.epilogue; ++i) {
+        const Instruction& one = code.list[i];
+        if (one.op != Opcode::Send && one.op != Opcode::SendHeader && one.op != Opcode::Recv &&
+            one.op != Opcode::RecvHeader)
+          continue;
+        const int peer = code.lanes[lower::lane_of(one.queue)].peer;
+        const bool sends = lower::kind_of(one.queue) == QueueKind::Send;
+        sends ? all[{rank, peer}].first.push_back(i) : all[{peer, rank}].second.push_back(i);
+      }
+    }
+    for (const auto& [ends, lists] : all) {
+      HETCCL_TRY(match_lane(ends.first, ends.second, lists.first, lists.second));
+    }
+    return {};
+  }
+
+  Status match_lane(int from, int to, const std::vector<uint32_t>& sent,
+                    const std::vector<uint32_t>& received) {
+    if (sent.size() != received.size()) {
+      return error(hetccl::Code::InternalError,
+                   "rank %d sends %zu messages to rank %d, which receives %zu", from, sent.size(),
+                   to, received.size());
+    }
+    const Code &sender = codes_[static_cast<size_t>(from)],
+               &receiver = codes_[static_cast<size_t>(to)];
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const Instruction &s = sender.list[sent[i]], &r = receiver.list[received[i]];
+      const lower::Message &out = sender.messages[s.message], &in = receiver.messages[r.message];
+      const bool fits =
+          out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
+          is_header(s.op) == is_header(r.op) && same_part(out.region, in.region) &&
+          unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
+              unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
+      if (!fits) {
+        return error(hetccl::Code::InternalError, "unmatched: %s meets %s",
+                     describe(sender, from, sent[i]).c_str(),
+                     describe(receiver, to, received[i]).c_str());
+      }
+      result_.other_end[static_cast<size_t>(from)][s.message] = r.message;
+      result_.other_end[static_cast<size_t>(to)][r.message] = s.message;
+    }
+    return {};
+  }
+
+  Status match_calls() {
+    for (size_t c = 0; c < problem_.topology.clusters().size(); ++c) {
+      const std::vector<int>& ranks = problem_.topology.clusters()[c].ranks;
+      const size_t first = result_.groups.size();
+      for (size_t local = 0; local < ranks.size(); ++local) {
+        HETCCL_TRY(match_calls_of(static_cast<int>(c), ranks, local, first));
+      }
+    }
+    return {};
+  }
+
+  Status match_calls_of(int cluster, const std::vector<int>& ranks, size_t local, size_t first) {
+    const int rank = ranks[local];
+    const Code& code = codes_[static_cast<size_t>(rank)];
+    size_t group = first;
+    for (const uint32_t i : find(rank, [](const Instruction& one) {
+           return info_of(one.op).is(lower::OpcodeInfo::kCollective);
+         })) {
+      if (local == 0) result_.groups.push_back({cluster, {}});
+      const Code& leader = codes_[static_cast<size_t>(ranks[0])];
+      if (group == result_.groups.size() ||
+          (local > 0 &&
+           !same_call(leader.list[result_.groups[group].members[0]], code.list[i]))) {
+        return error(hetccl::Code::InternalError, "%s meets no equal call of rank %d",
+                     describe(code, rank, i).c_str(), ranks[0]);
+      }
+      result_.groups[group].members.push_back(i);
+      result_.group_of[static_cast<size_t>(rank)][i] = static_cast<uint32_t>(group++);
+    }
+    if (group == result_.groups.size()) return {};
+    return error(hetccl::Code::InternalError, "%s: rank %d of the cluster does not take part",
+                 describe(codes_[static_cast<size_t>(ranks[0])], ranks[0],
+                          result_.groups[group].members[0])
+                     .c_str(),
+                 rank);
+  }
+
+  const Problem& problem_;
+  const Codes& codes_;
+  Matching result_;
+};
+
+}  // namespace
+
+Result<Matching> match(const Problem& problem, const Codes& codes) {
+  return Matcher(problem, codes).run();
+}
+
+uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {
+  const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
+  const bool input = region.buffer != plan::Buffer::Output;
+  const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;
+  switch (spec.collective) {
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return input ? block : own;
+    case Collective::AllGather:
+    case Collective::Gather:
+      return input ? own : block;
+    case Collective::AllToAll:
+      return input ? own * n + block : block * n + own;
+    default:
+      return 0;
+  }
+}
+
+bool same_part(const plan::Region& a, const plan::Region& b) {
+  return a.begin == b.begin && a.end == b.end;
+}
+
+std::string describe(const Code& code, int rank, uint32_t index) {
+  const Instruction& one = code.list[index];
+  const std::string head = format("rank %d, step %u", rank, unsigned{one.step});
+  if (info_of(one.op).is(lower::OpcodeInfo::kCollective)) {
+    return head + format(" (vendor call at stage %d)", one.stage);
+  }
+  const QueueKind kind = lower::kind_of(one.queue);
+  if (one.op == Opcode::Wait || (kind != QueueKind::Send && kind != QueueKind::Recv)) {
+    return head + format(" (%s)", info_of(one.op).name);
+  }
+  const int peer = code.lanes[lower::lane_of(one.queue)].peer;
+  const bool sends = kind == QueueKind::Send;
+  if (one.op == Opcode::Acquire) return head + " (acquire)";
+  return head + format(sends ? " (send message %u to rank %d)" : " (receive message %u from rank %d)",
+                       code.messages[one.message].number, peer);
+}
+
+}  // namespace hetccl::verify

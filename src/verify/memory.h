@@ -1,0 +1,77 @@
+// A rank's memory as the verifier sees it: cells that hold expressions, and who used them last.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "verify/clock.h"
+#include "verify/expression.h"
+#include "verify/problem.h"
+
+namespace hetccl::verify {
+
+/// A use of memory: known to be over to whoever knows `count` completions of `thread`.
+struct Use {
+  ThreadId thread = 0;
+  uint32_t count = 0;
+  uint32_t index = 0;  ///< the instruction, or kCaller
+};
+/// The caller's own use of buffers, before and after the call.
+inline constexpr uint32_t kCaller = UINT32_MAX;
+
+/// What a cell holds: an expression over the inputs of one slice of one call.
+struct Value {
+  NodeId node = Expressions::kUndefined;
+  uint32_t slice = 0;  ///< of all calls
+  bool operator==(const Value&) const = default;
+};
+
+/// The cells of slices. Between two neighbours lies a fraction at which some region begins or ends.
+class Cells {
+ public:
+  Cells(const Problem& problem, const Codes& codes);
+  struct Range {
+    uint32_t begin = 0, end = 0;
+  };
+  [[nodiscard]] Range range(int rank, const plan::Region& region) const;
+  /// Cells of the whole slice of which `region` is a part.
+  [[nodiscard]] uint32_t size(int rank, const plan::Region& region) const;
+
+ private:
+  void cut(int rank, const plan::Region& region);
+  [[nodiscard]] const std::vector<plan::Fraction>& cuts(int rank, const plan::Region& region) const;
+  const Problem& problem_;
+  std::map<uint64_t, std::vector<plan::Fraction>> cuts_;  // by unit
+};
+
+class Memory {
+ public:
+  /// Adds a place of `n_cells`; returns its number.
+  uint32_t add(uint32_t n_cells);
+
+  /// A use of cells [begin, end) of `place` by somebody who knows `clock`: null, or a use that
+  /// nothing orders with it.
+  const Use* read(uint32_t place, Cells::Range range, const Clock& clock, Use use);
+  const Use* write(uint32_t place, Cells::Range range, const Clock& clock, Use use);
+  [[nodiscard]] std::span<Value> values(uint32_t place, Cells::Range range) {
+    return {&values_[first_[place] + range.begin], range.end - range.begin};
+  }
+
+ private:
+  struct Read {
+    Use use;
+    int32_t next = -1;
+  };
+  struct Cell {
+    Use write;
+    int32_t reads = -1;  ///< since the last write
+  };
+  std::vector<uint32_t> first_;  // by place
+  std::vector<Value> values_;
+  std::vector<Cell> cells_;
+  std::vector<Read> reads_;
+};
+
+}  // namespace hetccl::verify

@@ -1,0 +1,58 @@
+// What the parts of the verifier share: one call of a collective, and the Code of all its ranks.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lower/lower.h"
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetccl::verify {
+
+/// The call, as all ranks see it.
+struct Problem {
+  plan::Spec spec;
+  const topology::Topology& topology;
+  lower::CallShape shape;
+  std::vector<lower::Target> targets{};       ///< by rank
+  std::vector<lower::Geometry> geometries{};  ///< by rank
+  uint32_t n_slices = 1;                      ///< that are run: enough to show what more repeat
+
+  [[nodiscard]] int n_ranks() const { return topology.n_ranks(); }
+};
+
+/// By rank.
+using Codes = std::vector<lower::Code>;
+
+/// Names the block, of all that the ranks of a call have, of whose slice `region` is a part: equal
+/// ones are equally long, however uneven the call.
+[[nodiscard]] uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank,
+                               const plan::Region& region);
+[[nodiscard]] bool same_part(const plan::Region& a, const plan::Region& b);
+
+/// Is each plan well formed by itself?
+Status check_form(const plan::Spec& spec, const topology::Topology& topology,
+                  std::span<const plan::RankPlan> plans);
+
+/// "rank 3, step 5 (send message 7 to rank 1)".
+[[nodiscard]] std::string describe(const lower::Code& code, int rank, uint32_t index);
+
+/// Which instructions of the ranks belong together.
+struct Matching {
+  /// The ranks of a cluster in one call of its library.
+  struct Group {
+    int cluster = 0;
+    std::vector<uint32_t> members;  ///< the instruction's index, by local rank
+  };
+  std::vector<std::vector<uint32_t>> other_end;  ///< by rank and message: that end's message
+  std::vector<std::vector<uint32_t>> group_of;   ///< by rank and instruction, of library calls
+  std::vector<Group> groups;
+};
+
+/// Matches sends with receives, and calls of the library with each other. InternalError names those
+/// that have no match.
+Result<Matching> match(const Problem& problem, const Codes& codes);
+
+}  // namespace hetccl::verify

@@ -1,0 +1,76 @@
+// One rank of the verifier's machine.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "verify/memory.h"
+#include "verify/ring_check.h"
+
+namespace hetccl::verify {
+
+/// A message between its post and its completion.
+struct Posted {
+  uint32_t call = 0;
+  lower::Issue issue;
+  Clock start;
+  std::vector<Value> values{};  ///< of a send with data
+};
+
+/// One direction of a lane.
+struct LaneQueue {
+  uint32_t call = 0;
+  lower::Walk walk{};
+  Clock clock;      ///< of what starts next
+  Clock completed;  ///< of what completed last
+  std::vector<Posted> posted{};
+  uint32_t n_completed = 0;
+};
+
+struct LaneState {
+  int peer = -1;
+  size_t at_peer = 0;  ///< this rank's lane there
+  LaneQueue sends, recvs, reads;
+  std::unique_ptr<RingCheck> ring{};  ///< of what is sent
+};
+
+struct CallState {
+  std::vector<std::vector<Clock>> syncs;  ///< by sync: the clock of each count
+  std::vector<uint32_t> inputs, outputs;  ///< places, by block and slice
+  std::vector<uint32_t> scratch, staging; ///< places, by block or message, and slot
+  bool finished = false, retired = false;
+  size_t outstanding = 0;  ///< messages
+  Clock over;              ///< what is known once it is retired
+};
+
+/// An instruction of the rank's streams.
+struct Enqueued {
+  uint32_t call = 0;
+  lower::Issue issue;
+  enum class Kind : uint8_t { Begin, Run, End } kind = Kind::Run;
+};
+
+struct RankState {
+  const lower::Code* code = nullptr;
+  int rank = 0, local_rank = 0;
+  Memory memory;
+  std::vector<Clock> clocks;     ///< by stream thread
+  std::vector<uint32_t> counts;  ///< completions, by thread
+  std::vector<LaneState> lanes;
+  std::vector<CallState> calls;
+  std::vector<Enqueued> queue;  ///< all streams' instructions as one queue
+  size_t next = 0;
+  bool arrived = false;  ///< at the library's call where `queue` stands
+  uint32_t needed = 0;   ///< credit, where `queue` stands at a reservation that was made
+  bool reserved = false;
+
+  [[nodiscard]] ThreadId stream_thread(lower::QueueId queue_id, uint32_t call) const {
+    return queue_id == lower::stream_queue(lower::QueueKind::User) ? lower::kStreams + call
+                                                                   : queue_id;
+  }
+  [[nodiscard]] ThreadId lane_thread(lower::QueueId queue_id) const {
+    return static_cast<ThreadId>(lower::kStreams + calls.size() + queue_id - lower::kStreams);
+  }
+};
+
+}  // namespace hetccl::verify
