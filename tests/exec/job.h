@@ -32,7 +32,7 @@ struct JobOptions {
   uint32_t depth = 3;
   bool late_abort = false;  ///< of clusters' libraries: they wait for `JobRank::enter_abort`
   size_t window = 0;        ///< that a fake device shares with others, and with hosts
-  plan::Shape shape = plan::Shape::Bandwidth;
+  bool one_hop = false;     ///< calls go by the last algorithm that applies, not the first
   Duration deadline = std::chrono::seconds(60);
 };
 

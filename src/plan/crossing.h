@@ -1,0 +1,41 @@
+// What an algorithm moves between clusters and adds outside the vendors' libraries, counted from
+// its plans in blocks: per byte of a block's slice, so for every count. `traffic` counts one call
+// to the byte, but takes the plans of all ranks.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "plan/algorithms.h"
+
+namespace hetccl::plan {
+
+/// The messages between clusters, of all ranks.
+struct Crossing {
+  struct Moved {
+    double sent = 0, received = 0;  ///< blocks
+  };
+  std::vector<Moved> clusters;
+  /// In which messages cross. A message that waits for another one has a later stage, so these are
+  /// the hops.
+  std::set<uint16_t> stages{};
+
+  explicit Crossing(const topology::Topology& topology) : clusters(topology.clusters().size()) {}
+  [[nodiscard]] int hops() const { return static_cast<int>(stages.size()); }
+  /// A message, or several. Those within a cluster do not count.
+  void add(int from_cluster, int to_cluster, uint16_t stage, double blocks);
+};
+
+/// end - begin.
+[[nodiscard]] double length_of(Fraction begin, Fraction end);
+
+/// Plans one rank, whose planner walks the messages of all; of a pairwise collective one rank of
+/// each cluster, and the root. `row` applies, and the root is a rank.
+[[nodiscard]] Crossing count_crossing(const Algorithm& row, const Spec& spec,
+                                      const topology::Topology& topology);
+
+/// Blocks that the cluster's ranks together add to others, step by step. Plans each of them.
+[[nodiscard]] double count_added(const Algorithm& row, const Spec& spec,
+                                 const topology::Topology& topology, int cluster);
+
+}  // namespace hetccl::plan
