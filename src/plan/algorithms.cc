@@ -27,7 +27,7 @@ bool between_clusters(const Topology& topology, const Spec&) {
 }
 
 /// Between two clusters, one hop already gives every link the least that it can carry.
-bool over_two_clusters(const Topology& topology, const Spec&) {
+bool over_many_clusters(const Topology& topology, const Spec&) {
   return n_clusters(topology) > 2;
 }
 
@@ -47,19 +47,19 @@ bool has_owners(const Topology& topology, const Spec& spec) {
 constexpr Collectives kVendorCalls{AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier};
 constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
 
-// Of each collective first what moves the least over every link, then what takes one hop.
+// First the row that gives every link the least to carry, then the row of one hop.
 constexpr Algorithm kAlgorithms[] = {
     {"vendor", kVendorCalls, true, in_one_cluster, plan_vendor},
     {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner},
     {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange},
-    {"ring", Collectives{ReduceScatter}, true, over_two_clusters, plan_reduce_scatter_ring},
+    {"ring", Collectives{ReduceScatter}, true, over_many_clusters, plan_reduce_scatter_ring},
     {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct},
-    {"ring", Collectives{AllGather}, true, over_two_clusters, plan_all_gather_ring},
+    {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring},
     {"direct", Collectives{AllGather}, true, between_clusters, plan_all_gather_direct},
     {"chain", Collectives{Broadcast}, true, between_clusters, plan_broadcast_chain},
-    {"star", Collectives{Broadcast}, false, over_two_clusters, plan_broadcast_star},
+    {"star", Collectives{Broadcast}, false, over_many_clusters, plan_broadcast_star},
     {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},
-    {"star", Collectives{Reduce}, false, over_two_clusters, plan_reduce_star},
+    {"star", Collectives{Reduce}, false, over_many_clusters, plan_reduce_star},
     {"leaders", Collectives{Barrier}, true, between_clusters, plan_barrier},
     {"direct", kPairwise, false, always, plan_pairwise},
 };
@@ -76,8 +76,8 @@ Algorithms algorithms() {
   return kAlgorithms;
 }
 
-std::vector<const Algorithm*> applying(const Spec& spec, const Topology& topology,
-                                       Algorithms table) {
+std::vector<const Algorithm*> find_algorithms(const Spec& spec, const Topology& topology,
+                                              Algorithms table) {
   std::vector<const Algorithm*> rows;
   for (const Algorithm& row : table) {
     if (row.collectives.contain(spec.collective) && row.applies(topology, spec))
@@ -88,7 +88,7 @@ std::vector<const Algorithm*> applying(const Spec& spec, const Topology& topolog
 
 Result<const Algorithm*> find_algorithm(const Spec& spec, const Topology& topology,
                                         Algorithms table) {
-  const std::vector<const Algorithm*> rows = applying(spec, topology, table);
+  const std::vector<const Algorithm*> rows = find_algorithms(spec, topology, table);
   const auto named = [&](const Algorithm* row) {
     return spec.algorithm.empty() || row->id == spec.algorithm;
   };

@@ -14,7 +14,7 @@ constexpr auto kEnd = static_cast<uint8_t>(Collective::PointToPoint);
 
 std::string ids(const Spec& spec, const topology::Topology& topology) {
   std::string text;
-  for (const Algorithm* row : applying(spec, topology)) text += std::string(row->id) + " ";
+  for (const Algorithm* row : find_algorithms(spec, topology)) text += std::string(row->id) + " ";
   return text;
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("every collective has an algorithm over any topology") {
     std::mt19937_64 random(seed);
     const topology::Topology topology = test::random_topology(random);
     for (uint8_t value = 0; value < kEnd; ++value)
-      CHECK_FALSE(applying({static_cast<Collective>(value)}, topology).empty());
+      CHECK_FALSE(find_algorithms({static_cast<Collective>(value)}, topology).empty());
   }
 }
 

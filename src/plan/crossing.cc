@@ -40,17 +40,14 @@ Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& 
     row.build(Builder(0, spec, topology, &crossing));
     return crossing;
   }
-  // Their planner walks its own rank's messages alone, G instead of the square. All ranks of a
-  // cluster but the root send alike.
+  // A pairwise planner walks the messages of its own rank alone. All ranks of a cluster but the
+  // root send alike.
   const bool rooted = is_rooted(spec.collective);
   if (rooted) add_sends(crossing, row, spec, topology, spec.root, 1);
   for (const topology::Cluster& cluster : topology.clusters()) {
-    const bool with_root =
-        rooted && topology.cluster_of(spec.root) == topology.cluster_of(cluster.ranks.front());
-    const size_t n_alike = cluster.ranks.size() - (with_root ? 1 : 0);
-    if (n_alike == 0) continue;
-    const bool root_is_first = with_root && cluster.ranks.front() == spec.root;
-    add_sends(crossing, row, spec, topology, cluster.ranks[root_is_first ? 1 : 0], n_alike);
+    std::vector<int> alike = cluster.ranks;
+    if (rooted) std::erase(alike, spec.root);
+    if (!alike.empty()) add_sends(crossing, row, spec, topology, alike.front(), alike.size());
   }
   return crossing;
 }

@@ -16,25 +16,26 @@ struct Crossing {
     double sent = 0, received = 0;  ///< blocks
   };
   std::vector<Moved> clusters;
-  /// In which messages cross. A message that waits for another one has a later stage, so these are
-  /// the hops.
+  /// The stages in which messages cross: one for each hop, since a message that waits for another
+  /// one has a later stage.
   std::set<uint16_t> stages{};
 
   explicit Crossing(const topology::Topology& topology) : clusters(topology.clusters().size()) {}
   [[nodiscard]] int hops() const { return static_cast<int>(stages.size()); }
-  /// A message, or several. Those within a cluster do not count.
+  /// Counts messages of `blocks` in sum. Messages within a cluster do not count.
   void add(int from_cluster, int to_cluster, uint16_t stage, double blocks);
 };
 
 /// end - begin.
 [[nodiscard]] double length_of(Fraction begin, Fraction end);
 
-/// Plans one rank, whose planner walks the messages of all; of a pairwise collective one rank of
-/// each cluster, and the root. `row` applies, and the root is a rank.
+/// Makes one rank's plan, whose planner walks the messages of all ranks; for a pairwise collective
+/// the plans of one rank of each cluster and of the root. `row` applies, and the root is a rank.
 [[nodiscard]] Crossing count_crossing(const Algorithm& row, const Spec& spec,
                                       const topology::Topology& topology);
 
-/// Blocks that the cluster's ranks together add to others, step by step. Plans each of them.
+/// The blocks that the cluster's ranks add to others by themselves, in sum. Makes the plans of all
+/// of them.
 [[nodiscard]] double count_added(const Algorithm& row, const Spec& spec,
                                  const topology::Topology& topology, int cluster);
 

@@ -48,7 +48,7 @@ std::vector<int> peers(int rank, const Topology& topology) {
   };
   for (uint8_t value = 0; value < static_cast<uint8_t>(Collective::PointToPoint); ++value) {
     Spec spec{static_cast<Collective>(value)};
-    for (const Algorithm* row : applying(spec, topology)) {
+    for (const Algorithm* row : find_algorithms(spec, topology)) {
       if (!row->connects_at_init) continue;
       // Which channels a rooted collective needs depends on its root's cluster alone.
       const size_t n_roots = is_rooted(spec.collective) ? topology.clusters().size() : 1;

@@ -35,9 +35,9 @@ uint64_t saturated(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-const std::vector<Chooser::Option>& Chooser::options(const Spec& spec) {
-  // Averages and factors change neither messages nor sums between ranks, and of a root its cluster
-  // alone matters: so few enough are kept.
+const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
+  // Averages and factors change neither messages nor sums, and every root of a cluster crosses
+  // alike: so the map stays small.
   Spec key{spec.collective};
   if (is_rooted(spec.collective)) {
     const auto cluster = static_cast<size_t>(topology_.cluster_of(spec.root));
@@ -45,7 +45,7 @@ const std::vector<Chooser::Option>& Chooser::options(const Spec& spec) {
   }
   const auto [entry, is_new] = options_.try_emplace({key.collective, key.root});
   if (!is_new) return entry->second;
-  for (const plan::Algorithm* row : plan::applying(key, topology_, table_))
+  for (const plan::Algorithm* row : plan::find_algorithms(key, topology_, table_))
     entry->second.push_back({row->id, model_.load(*row, key, topology_)});
   return entry->second;
 }
@@ -92,7 +92,7 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
 Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) {
   const uint64_t bytes = saturated(count, size_of(type));
   Candidate best;
-  for (const Option& option : options(spec)) {
+  for (const Option& option : find_options(spec)) {
     const Candidate one = candidate(option, bytes);
     if (best.algorithm.empty() || one.seconds < best.seconds) best = one;
   }
@@ -102,7 +102,7 @@ Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) {
 std::vector<Candidate> Chooser::candidates(const Spec& spec, uint64_t count, DataType type) {
   const uint64_t bytes = saturated(count, size_of(type));
   std::vector<Candidate> all;
-  for (const Option& option : options(spec)) all.push_back(candidate(option, bytes));
+  for (const Option& option : find_options(spec)) all.push_back(candidate(option, bytes));
   return all;
 }
 

@@ -20,9 +20,10 @@ struct Candidate {
   double seconds = 0;
 };
 
-/// Plans each collective, of each cluster that has a root, once, and keeps what its algorithms ask
-/// of the links: after that `choose` costs a look-up and a few additions, and allocates nothing.
-/// Not thread-safe: the communicator calls it under its launch mutex.
+/// The first call of a collective (with a root, of the root's cluster) makes plans of every row
+/// that applies and keeps what they ask of the links. Later calls cost a look-up and a few
+/// additions, and allocate nothing. Not thread-safe: the communicator calls it under its launch
+/// mutex.
 class Chooser {
  public:
   /// As CostModel. The topology and the table outlive the chooser.
@@ -30,8 +31,8 @@ class Chooser {
           bool deterministic = false, plan::Algorithms table = plan::algorithms())
       : topology_(topology), table_(table), model_(topology, measured, deterministic) {}
 
-  /// How a call with blocks of `count` elements is to go. `spec.algorithm` is not looked at; the
-  /// root is a rank.
+  /// How a call with blocks of `count` elements is to go. Ignores `spec.algorithm`; the root is a
+  /// rank. Where no row applies, the candidate names no algorithm.
   [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type);
   /// Every algorithm that applies, in the table's order.
   [[nodiscard]] std::vector<Candidate> candidates(const plan::Spec& spec, uint64_t count,
@@ -42,7 +43,7 @@ class Chooser {
     std::string_view algorithm;
     Load load;
   };
-  [[nodiscard]] const std::vector<Option>& options(const plan::Spec& spec);
+  [[nodiscard]] const std::vector<Option>& find_options(const plan::Spec& spec);
   [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
   [[nodiscard]] Candidate candidate(const Option& option, uint64_t bytes) const;
 

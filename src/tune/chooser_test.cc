@@ -97,7 +97,7 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
     const auto chosen = [&](uint64_t bytes) {
       return chooser.choose({collective}, bytes, DataType::Int8).algorithm;
     };
-    const auto rows = plan::applying({collective}, topology);
+    const auto rows = plan::find_algorithms({collective}, topology);
     REQUIRE(rows.size() == 2);
     CHECK(chosen(8) == rows[1]->id);
     CHECK(chosen(64 << 20) == rows[0]->id);

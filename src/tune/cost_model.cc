@@ -95,7 +95,7 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
 }
 
 /// A sum of fractions without its rounding errors: three thirds are 1.
-double rounded(double blocks) {
+double round_sum(double blocks) {
   return std::nearbyint(blocks * 0x1p32) * 0x1p-32;
 }
 
@@ -146,10 +146,10 @@ Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topolog
   Load load{.hops = crossing.hops()};
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const auto& [sent, received] = crossing.clusters[c];
-    const double blocks = rounded(std::max(sent, received));
+    const double blocks = round_sum(std::max(sent, received));
     double seconds = blocks / clusters_[c].bandwidth;
     if (static_cast<int>(c) == hosts_ && reduces(spec.collective)) {
-      const double added = rounded(plan::count_added(row, spec, topology, hosts_));
+      const double added = round_sum(plan::count_added(row, spec, topology, hosts_));
       seconds += added / (clusters_[c].ranks * kHostAdding);
     }
     load.blocks = std::max(load.blocks, blocks);

@@ -152,7 +152,7 @@ Status JobRank::enqueue(const Case& test) {
   buffers_.push_back(buffers);
 
   plan::Spec spec = plan::spec_of(test.signature);
-  if (options_.one_hop) spec.algorithm = plan::applying(spec, topology_).back()->id;
+  if (options_.last_algorithm) spec.algorithm = plan::find_algorithms(spec, topology_).back()->id;
   HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
   HETCCL_ASSIGN(auto program, Program::compile(std::move(plan)));
   programs_.push_back(std::make_unique<Program>(std::move(program)));

@@ -49,7 +49,7 @@ Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
   const uint64_t how = random() % 4;
   spec.average = reduces(spec.collective) && how == 0;
   spec.scale = reduces(spec.collective) && how == 1;
-  const auto rows = applying(spec, topology);
+  const auto rows = find_algorithms(spec, topology);
   if (random() % 2 == 0) spec.algorithm = rows[random() % rows.size()]->id;
   return spec;
 }
