@@ -141,7 +141,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   plan::Spec spec = plan::spec_of(signature);
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
   const tune::Candidate chosen = chooser_->choose(spec, block, signature.type);
-  spec.shape = chosen.shape;
+  spec.algorithm = chosen.algorithm;
   plan::Choice choice = chosen.choice;
   HETCCL_ASSIGN(Program * program, program_for(spec));
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));

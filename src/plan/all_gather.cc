@@ -1,8 +1,8 @@
 // All-gather over clusters: border ranks pass on their clusters' blocks and broadcast what arrives
 // inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
 // more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
-#include "plan/collectives.h"
 #include "plan/path.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -48,8 +48,8 @@ RankPlan plan_all_gather_direct(Builder b) {
       const Cut kept = cut_line(line, b.cluster(d).shares);
       if (d == self) arriving.insert(arriving.end(), kept.begin(), kept.end());
       for (const Overlap& o : overlay(sent, kept)) {
-        const uint32_t message = b.next_message();
         const int from = b.holder(c, sent[o.a_index]), to = b.holder(d, kept[o.b_index]);
+        const uint32_t message = b.next_message(from, to, 0, o.piece);
         if (from == b.rank()) {
           send_block(b, message, to, 0, o.piece, inside);
         } else if (to == b.rank()) {
@@ -59,7 +59,7 @@ RankPlan plan_all_gather_direct(Builder b) {
     }
   }
   b.broadcast_inside(arriving, 1, std::move(received));
-  return std::move(b).finish("direct", 2);
+  return std::move(b).finish(2);
 }
 
 RankPlan plan_all_gather_ring(Builder b) {
@@ -72,7 +72,7 @@ RankPlan plan_all_gather_ring(Builder b) {
                [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
                     const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
   }
-  return std::move(b).finish("ring", n_clusters);
+  return std::move(b).finish(n_clusters);
 }
 
 }  // namespace hetccl::plan

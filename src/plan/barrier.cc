@@ -1,5 +1,5 @@
 // Barrier: inside the clusters, between their leaders, inside again.
-#include "plan/collectives.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 
@@ -11,7 +11,7 @@ RankPlan plan_barrier(Builder b) {
   for (int c = 0; c < b.n_clusters(); ++c) {
     for (int d = 0; d < b.n_clusters(); ++d) {
       if (c == d) continue;
-      const uint32_t message = b.next_message();
+      const uint32_t message = b.next_message(leader(c), leader(d), 1, {0, {0, 1}, {0, 1}});
       if (leader(c) == b.rank()) b.send(message, leader(d), 1, nothing, inside);
       if (leader(d) == b.rank()) {
         const Region dst{Buffer::Output, 0, {0, 1}, {0, 1}};
@@ -22,7 +22,7 @@ RankPlan plan_barrier(Builder b) {
   if (!b.alone()) {
     b.add({.kind = StepKind::CclBarrier, .stage = 2, .deps = std::move(received)});
   }
-  return std::move(b).finish("leaders", 3);
+  return std::move(b).finish(3);
 }
 
 }  // namespace hetccl::plan

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/collectives.h"
 #include "plan/path.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -26,13 +26,14 @@ Deps broadcast_from_root(Builder& b) {
                  .shards = {{b.local_rank(root), {send}, {Buffer::Output}}}})};
 }
 
-/// Whether one flow fills the cluster's way to others.
-bool has_single_flow(const Builder& b, int c) {
-  const auto& links = b.topology().links();
-  return b.cluster(c).single_flow &&
-         std::none_of(links.begin(), links.end(), [&](const topology::Link& link) {
-           return link.kind == "shm" && (link.a == c || link.b == c);
-         });
+/// Whether one flow fills every cluster's way to all others.
+bool are_single_flows(const topology::Topology& topology) {
+  const auto& clusters = topology.clusters();
+  const auto& links = topology.links();
+  return std::all_of(clusters.begin(), clusters.end(),
+                     [](const topology::Cluster& cluster) { return cluster.single_flow; }) &&
+         std::none_of(links.begin(), links.end(),
+                      [](const topology::Link& link) { return link.kind == "shm"; });
 }
 
 /// Who carries which part in each cluster of a chain. A card does not serve its flows evenly for
@@ -42,9 +43,7 @@ std::vector<Cut> cuts_of_chain(const Builder& b, std::span<const int> chain) {
   std::vector<Cut> cuts = cuts_by_shares(b, chain, kWholeLine);
   const auto& border = b.cluster(chain.front()).border;
   const auto root = std::find(border.begin(), border.end(), b.local_rank(b.spec().root));
-  if (chain.size() < 3 || root == border.end() ||
-      !std::all_of(chain.begin(), chain.end(), [&](int c) { return has_single_flow(b, c); }))
-    return cuts;
+  if (chain.size() < 3 || root == border.end() || !are_single_flows(b.topology())) return cuts;
   auto holder = static_cast<uint32_t>(root - border.begin());
   for (size_t hop = 0; hop < chain.size(); ++hop) {
     const Cut all = std::exchange(cuts[hop], {{holder, {}}});
@@ -69,7 +68,7 @@ RankPlan plan_broadcast_chain(Builder b) {
              [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
                b.send(message, to, stage, region_of(source, piece), ready);
              });
-  return std::move(b).finish("chain", static_cast<int>(chain.size()));
+  return std::move(b).finish(static_cast<int>(chain.size()));
 }
 
 RankPlan plan_broadcast_star(Builder b) {
@@ -79,8 +78,8 @@ RankPlan plan_broadcast_star(Builder b) {
     const Cut cut = cut_line(kWholeLine, b.cluster(d).shares);
     Deps received;
     for (const Held& held : cut) {
-      const uint32_t message = b.next_message();
       const int to = b.holder(d, held);
+      const uint32_t message = b.next_message(root, to, 0, held.piece);
       if (b.rank() == root) b.send(message, to, 0, region_of(Buffer::Input, held.piece), {});
       if (b.rank() == to) {
         received.push_back(b.recv(message, root, 0, region_of(Buffer::Output, held.piece), {}));
@@ -89,7 +88,7 @@ RankPlan plan_broadcast_star(Builder b) {
     if (d == b.cluster()) b.broadcast_inside(cut, 1, std::move(received));
   }
   broadcast_from_root(b);
-  return std::move(b).finish("star", 2);
+  return std::move(b).finish(2);
 }
 
 }  // namespace hetccl::plan

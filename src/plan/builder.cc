@@ -80,8 +80,12 @@ Region part_of(const Region& whole, const Piece& piece) {
   return {whole.buffer, whole.block, piece.begin, piece.end, whole.of};
 }
 
-Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology)
-    : spec_(spec), topology_(topology), rank_(rank), cluster_(topology.cluster_of(rank)) {
+Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology, Crossing* crossing)
+    : spec_(spec),
+      topology_(topology),
+      rank_(rank),
+      cluster_(topology.cluster_of(rank)),
+      crossing_(crossing) {
   const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
   plan_.input_blocks = send_blocks(spec.collective, n_ranks);
   plan_.output_blocks = recv_blocks(spec.collective, n_ranks);
@@ -121,6 +125,12 @@ Region Builder::scratch(const Piece& piece) {
   if (block == scratch_used_.end()) scratch_used_.emplace_back();
   scratch_used_[index].push_back(piece);
   return {Buffer::Scratch, index, piece.begin, piece.end, piece.block};
+}
+
+uint32_t Builder::next_message(int from, int to, uint16_t stage, const Piece& piece) {
+  if (crossing_ != nullptr)
+    crossing_->add(cluster_of(from), cluster_of(to), stage, length_of(piece.begin, piece.end));
+  return n_messages_++;
 }
 
 uint16_t Builder::send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps) {
@@ -206,13 +216,12 @@ uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> 
               .average = average});
 }
 
-RankPlan Builder::finish_unsliced(std::string name) && {
+RankPlan Builder::finish_unsliced() && {
   plan_.sliced = false;
-  return std::move(*this).finish(std::move(name), 1);
+  return std::move(*this).finish(1);
 }
 
-RankPlan Builder::finish(std::string name, int stages) && {
-  plan_.name = std::move(name);
+RankPlan Builder::finish(int stages) && {
   plan_.stages = static_cast<uint16_t>(stages);
   plan_.scratch_blocks = static_cast<uint32_t>(scratch_used_.size());
   // More are refused by who asked for the plan.

@@ -2,10 +2,10 @@
 // ranks in one canonical order, so numbers and orders agree; the builder keeps what is of its rank.
 #pragma once
 
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "plan/crossing.h"
 #include "plan/cut.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -28,7 +28,9 @@ struct Partial {
 
 class Builder {
  public:
-  Builder(int rank, const Spec& spec, const topology::Topology& topology);
+  /// Counts the messages of all ranks in `crossing`, if any.
+  Builder(int rank, const Spec& spec, const topology::Topology& topology,
+          Crossing* crossing = nullptr);
 
   [[nodiscard]] const Spec& spec() const { return spec_; }
   [[nodiscard]] int rank() const { return rank_; }
@@ -61,8 +63,9 @@ class Builder {
   /// A scratch region over these fractions of `piece`'s block, of the input, that no other region
   /// of this plan overlaps.
   Region scratch(const Piece& piece);
-  /// The next message's number: to be called for every message, of whichever ranks.
-  uint32_t next_message() { return n_messages_++; }
+  /// The next message's number: to be called for every message, of whichever ranks. `piece` is what
+  /// it carries.
+  uint32_t next_message(int from, int to, uint16_t stage, const Piece& piece);
   uint16_t send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps);
   uint16_t recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps);
 
@@ -76,9 +79,9 @@ class Builder {
   uint16_t reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
                   const Region& spare, bool average);
 
-  RankPlan finish(std::string name, int stages) &&;
+  RankPlan finish(int stages) &&;
   /// For plans of one stage, of which nothing could overlap.
-  RankPlan finish_unsliced(std::string name) &&;
+  RankPlan finish_unsliced() &&;
 
  private:
   /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
@@ -88,6 +91,7 @@ class Builder {
   Spec spec_;
   const topology::Topology& topology_;
   int rank_, cluster_;
+  Crossing* crossing_;
   RankPlan plan_;
   uint32_t n_messages_ = 0;
   std::vector<std::vector<Piece>> scratch_used_;  // per scratch block: all of one input block

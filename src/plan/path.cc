@@ -19,8 +19,8 @@ void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts
     const Cut &held = cuts[hop], &next = cuts[hop + 1];
     std::vector<Deps> arriving(next.size());
     for (const Overlap& o : overlay(held, next)) {
-      const uint32_t message = b.next_message();
       const int from = b.holder(c, held[o.a_index]), to = b.holder(d, next[o.b_index]);
+      const uint32_t message = b.next_message(from, to, stage, o.piece);
       if (from == b.rank()) {
         send(message, to, stage, o.piece, arrived[o.a_index]);
       } else if (to == b.rank()) {

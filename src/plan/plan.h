@@ -107,7 +107,7 @@ struct Step {
 
 /// What one rank does for one collective. Steps are in an order that respects `deps`.
 struct RankPlan {
-  std::string name;  ///< "exchange", "owner", …, for people
+  std::string name;  ///< the algorithm's id, for people
   std::vector<Step> steps;
   uint32_t scratch_blocks = 0;
   uint16_t stages = 1;
@@ -118,13 +118,6 @@ struct RankPlan {
 /// The plan as JSON, one line per step, for people and golden files.
 [[nodiscard]] std::string to_json(const RankPlan& plan);
 
-/// What a plan is good at, where there are three clusters or more; or two, of hosts and of devices.
-enum class Shape : uint8_t {
-  Bandwidth,  ///< large messages: every link carries, and every host adds, as little as it can
-  Latency,    ///< small ones: the fewest hops between clusters
-};
-[[nodiscard]] std::string_view name_of(Shape shape);
-
 /// What is planned: the collective and its root, as ranks call it. The reduction and type do not
 /// change a plan, except that an average asks for one division, and a pre-multiplied sum for one
 /// multiplication of every rank's input.
@@ -133,7 +126,8 @@ struct Spec {
   int root = 0;          ///< broadcast, reduce, gather, scatter
   bool average = false;  ///< RedOp::Avg
   bool scale = false;    ///< RedOp::PreMulSum
-  Shape shape = Shape::Bandwidth;
+  /// The id of a row of `algorithms()`, in static storage; empty: the first row that applies.
+  std::string_view algorithm{};
   auto operator<=>(const Spec&) const = default;
 };
 

@@ -1,56 +1,13 @@
 #include "plan/planner.h"
 
-#include <numeric>
 #include <set>
 
-#include "plan/call.h"
-#include "plan/collectives.h"
+#include "plan/builder.h"
 
 namespace hetccl::plan {
 namespace {
 
-using topology::Cluster;
 using topology::Topology;
-
-RankPlan plan_all_reduce(Builder builder) {
-  const int devices = builder.topology().devices_beside_hosts();
-  const bool one_hop =
-      builder.spec().shape == Shape::Latency || (builder.n_clusters() == 2 && devices < 0);
-  // Only kernels are known to evaluate one expression alike everywhere.
-  if (one_hop && builder.kernels_everywhere()) return plan_all_reduce_exchange(std::move(builder));
-  std::vector<int> owners = {devices};
-  if (devices < 0) {
-    owners.resize(builder.topology().clusters().size());
-    std::iota(owners.begin(), owners.end(), 0);
-  }
-  return plan_all_reduce_owner(std::move(builder), std::move(owners));
-}
-
-RankPlan plan_collective(Builder builder) {
-  if (is_pairwise(builder.spec().collective)) return plan_direct(std::move(builder));
-  if (builder.n_clusters() == 1) return plan_one_cluster(std::move(builder));
-  // Over two clusters one hop is also the least that any link can carry.
-  const bool one_hop = builder.n_clusters() == 2 || builder.spec().shape == Shape::Latency;
-  switch (builder.spec().collective) {
-    case Collective::AllReduce:
-      return plan_all_reduce(std::move(builder));
-    case Collective::ReduceScatter:
-      return one_hop ? plan_reduce_scatter_direct(std::move(builder))
-                     : plan_reduce_scatter_ring(std::move(builder));
-    case Collective::AllGather:
-      return one_hop ? plan_all_gather_direct(std::move(builder))
-                     : plan_all_gather_ring(std::move(builder));
-    case Collective::Broadcast:
-      // The chain's first hop comes from all border ranks, not from the root alone.
-      return builder.spec().shape == Shape::Latency ? plan_broadcast_star(std::move(builder))
-                                                    : plan_broadcast_chain(std::move(builder));
-    case Collective::Reduce:
-      return builder.spec().shape == Shape::Latency ? plan_reduce_star(std::move(builder))
-                                                    : plan_reduce_chain(std::move(builder));
-    default:
-      return plan_barrier(std::move(builder));
-  }
-}
 
 /// Ranks of other clusters than `rank`'s.
 uint64_t strangers(const Topology& topology, int rank) {
@@ -60,11 +17,7 @@ uint64_t strangers(const Topology& topology, int rank) {
 
 }  // namespace
 
-std::string_view name_of(Shape shape) {
-  return shape == Shape::Latency ? "latency" : "bandwidth";
-}
-
-Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
+Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology, Algorithms table) {
   if (rank < 0 || rank >= topology.n_ranks()) {
     return error(Code::InvalidArgument, "rank %d is not one of the %d ranks", rank,
                  topology.n_ranks());
@@ -73,7 +26,9 @@ Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
     return error(Code::InvalidArgument, "root %d of %s is no rank: there are ranks 0 to %d",
                  spec.root, std::string(name_of(spec.collective)).c_str(), topology.n_ranks() - 1);
   }
-  RankPlan plan = plan_collective(Builder(rank, spec, topology));
+  HETCCL_ASSIGN(const Algorithm* const row, find_algorithm(spec, topology, table));
+  RankPlan plan = row->build(Builder(rank, spec, topology));
+  plan.name = row->id;
   if (plan.steps.size() > UINT16_MAX) {
     return error(Code::Unsupported,
                  "%.*s over %zu clusters takes %zu steps on rank %d, more than %d: use fewer or "
@@ -85,24 +40,21 @@ Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology) {
 }
 
 std::vector<int> peers(int rank, const Topology& topology) {
-  // A broadcast's messages depend on its root's cluster alone; so do a reduction's, which are the
-  // same, backwards, unless some cluster reduces by its vendor's library.
-  std::vector<Spec> specs = {{Collective::AllReduce},
-                             {Collective::ReduceScatter},
-                             {Collective::AllGather},
-                             {Collective::Barrier}};
-  for (const Cluster& cluster : topology.clusters()) {
-    specs.push_back({Collective::Broadcast, cluster.ranks.front()});
-    if (!topology.kernels_everywhere())
-      specs.push_back({Collective::Reduce, cluster.ranks.front()});
-  }
   std::set<int> ranks;
-  for (Spec spec : specs) {
-    for (const Shape shape : {Shape::Bandwidth, Shape::Latency}) {
-      spec.shape = shape;
-      if (is_rooted(spec.collective) && shape == Shape::Latency) continue;
-      for (const Step& step : plan_collective(Builder(rank, spec, topology)).steps) {
-        if (step.peer >= 0) ranks.insert(step.peer);
+  const auto add = [&](const Algorithm& row, const Spec& spec) {
+    for (const Step& step : row.build(Builder(rank, spec, topology)).steps) {
+      if (step.peer >= 0) ranks.insert(step.peer);
+    }
+  };
+  for (uint8_t value = 0; value < static_cast<uint8_t>(Collective::PointToPoint); ++value) {
+    Spec spec{static_cast<Collective>(value)};
+    for (const Algorithm* row : find_algorithms(spec, topology)) {
+      if (!row->connects_at_init) continue;
+      // Which channels a rooted collective needs depends on its root's cluster alone.
+      const size_t n_roots = is_rooted(spec.collective) ? topology.clusters().size() : 1;
+      for (size_t c = 0; c < n_roots; ++c) {
+        spec.root = topology.clusters()[c].ranks.front();
+        add(*row, spec);
       }
     }
   }

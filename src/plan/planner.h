@@ -4,16 +4,17 @@
 
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/algorithms.h"
 
 namespace hetccl::plan {
 
-/// `rank`'s plan for `spec`. InvalidArgument when the root is no rank.
-Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology);
+/// `rank`'s plan for `spec`. InvalidArgument when the root is no rank, or the algorithm does not
+/// apply.
+Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology,
+                      Algorithms table = algorithms());
 
-/// The ranks with which `rank` exchanges messages in the collectives that need few channels: not
-/// where blocks go straight from rank to rank, nor from a root to all clusters in one hop. These
-/// are connected at init. Ascending.
+/// The ranks with which `rank` exchanges messages by the algorithms that connect at init.
+/// Ascending.
 std::vector<int> peers(int rank, const topology::Topology& topology);
 
 /// The least bytes that must cross between clusters, summed over all directions (architecture.md,

@@ -3,7 +3,7 @@
 // result and send the sum on, so every link carries the buffer once. Or as a star: every cluster's
 // partial result straight to the root's, in one hop. (C-1)S across clusters either way.
 #include "plan/c2c_reduce.h"
-#include "plan/collectives.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -26,7 +26,7 @@ class ReducePlan {
       if (next == b_.cluster()) add_own(sum, static_cast<uint16_t>(stage + 1), 0, hop == 1);
     }
     if (chain.front() == b_.cluster()) gather_at_root(static_cast<uint16_t>(stage + 1));
-    return std::move(b_).finish("chain", stage + 2);
+    return std::move(b_).finish(stage + 2);
   }
 
   RankPlan in_one_hop() && {
@@ -40,7 +40,7 @@ class ReducePlan {
       add_own(sum, 1, static_cast<size_t>(root), true);
       gather_at_root(2);
     }
-    return std::move(b_).finish("star", 3);
+    return std::move(b_).finish(3);
   }
 
  private:
@@ -58,8 +58,8 @@ class ReducePlan {
   void pass_on(int c, int d, uint16_t stage, C2cReduce& sum, int nth) {
     const Cut sent = cut_of(c), kept = cut_of(d);
     for (const Overlap& o : overlay(sent, kept)) {
-      const uint32_t message = b_.next_message();
       const int from = b_.holder(c, sent[o.a_index]), to = sum.landing(o.b_index, nth);
+      const uint32_t message = b_.next_message(from, to, stage, o.piece);
       if (from == b_.rank()) {
         b_.send(message, to, stage, part_of(sums_[o.a_index], o.piece), ready_[o.a_index]);
       } else if (to == b_.rank()) {

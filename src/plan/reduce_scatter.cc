@@ -5,7 +5,7 @@
 #include <map>
 
 #include "plan/c2c_reduce.h"
-#include "plan/collectives.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -101,8 +101,8 @@ class RingSum {
     const Cut sent = cut_of(from), kept = cut_of(to);
     C2cReduce sum(b_, to, kept);
     for (const Overlap& o : overlay(sent, kept)) {
-      const uint32_t message = b_.next_message();
       const int sender = b_.holder(from, sent[o.a_index]), receiver = sum.landing(o.b_index);
+      const uint32_t message = b_.next_message(sender, receiver, stage, o.piece);
       if (sender == b_.rank()) {
         const C2cReduce::Sum mine = sum_of(o.a_index);
         b_.send(message, receiver, stage, part_of(mine.region, o.piece), mine.ready);
@@ -121,9 +121,9 @@ class RingSum {
     const Cut sent = cut_of(from);
     for (size_t i = 0; i < sent.size(); ++i) {
       const Piece& piece = sent[i].piece;
-      const uint32_t message = b_.next_message();
       const size_t at = place_of(b_, piece.block);
       const int sender = b_.holder(from, sent[i]), receiver = last.landing(at);
+      const uint32_t message = b_.next_message(sender, receiver, stage, piece);
       if (sender == b_.rank()) {
         const C2cReduce::Sum mine = sum_of(i);
         b_.send(message, receiver, stage, mine.region, mine.ready);
@@ -153,9 +153,9 @@ RankPlan plan_reduce_scatter_direct(Builder b) {
       const Cut cut = cut_line(b.line_of(d), b.cluster(c).shares);
       for (size_t i = 0; i < cut.size(); ++i) {
         const Piece& piece = cut[i].piece;
-        const uint32_t message = b.next_message();
         const size_t at = place_of(b, piece.block);
         const int from = b.holder(c, cut[i]), to = sum.landing(at, nth);
+        const uint32_t message = b.next_message(from, to, 0, piece);
         if (from == b.rank()) {
           b.send(message, to, 0, leaving.part(d, i), leaving.ready());
         } else if (to == b.rank()) {
@@ -166,7 +166,7 @@ RankPlan plan_reduce_scatter_direct(Builder b) {
     if (d != self) continue;
     sum.add(1, static_cast<size_t>(self), own_block(b, own_ready), b.spec().average);
   }
-  return std::move(b).finish("direct", 2);
+  return std::move(b).finish(2);
 }
 
 RankPlan plan_reduce_scatter_ring(Builder b) {
@@ -179,7 +179,7 @@ RankPlan plan_reduce_scatter_ring(Builder b) {
     if (d != b.cluster()) continue;
     last.add(static_cast<uint16_t>(last_stage), 1, own_block(b, own_ready), b.spec().average);
   }
-  return std::move(b).finish("ring", last_stage + 1);
+  return std::move(b).finish(last_stage + 1);
 }
 
 }  // namespace hetccl::plan

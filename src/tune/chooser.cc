@@ -7,7 +7,6 @@
 namespace hetccl::tune {
 namespace {
 
-using plan::Shape;
 using plan::Spec;
 
 constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
@@ -36,13 +35,19 @@ uint64_t saturated(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-bool Chooser::has_shapes(Collective collective) const {
-  const bool all_reduce = collective == Collective::AllReduce;
-  if (all_reduce && model_.devices_beside_hosts()) return true;
-  if (model_.n_clusters() < 3) return false;
-  if (all_reduce) return model_.kernels_everywhere();
-  return collective == Collective::ReduceScatter || collective == Collective::AllGather ||
-         collective == Collective::Broadcast || collective == Collective::Reduce;
+const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
+  // Averages and factors change neither messages nor sums, and every root of a cluster crosses
+  // alike: so the map stays small.
+  Spec key{spec.collective};
+  if (is_rooted(spec.collective)) {
+    const auto cluster = static_cast<size_t>(topology_.cluster_of(spec.root));
+    key.root = topology_.clusters()[cluster].ranks.front();
+  }
+  const auto [entry, is_new] = options_.try_emplace({key.collective, key.root});
+  if (!is_new) return entry->second;
+  for (const plan::Algorithm* row : plan::find_algorithms(key, topology_, table_))
+    entry->second.push_back({row->id, model_.load(*row, key, topology_)});
+  return entry->second;
 }
 
 uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
@@ -67,14 +72,13 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   return std::clamp<uint64_t>(n, 1, kMaxSlices);
 }
 
-Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
-  spec.shape = shape;
-  const Load load = model_.load(spec);
+Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
+  const Load& load = option.load;
   const uint64_t n_slices = slices(load, bytes);
   // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
   const uint64_t slice = ceil_div(bytes, n_slices);
   Candidate candidate;
-  candidate.shape = shape;
+  candidate.algorithm = option.algorithm;
   candidate.hops = load.hops;
   candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
@@ -85,18 +89,20 @@ Candidate Chooser::candidate(Spec spec, Shape shape, uint64_t bytes) const {
   return candidate;
 }
 
-Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) const {
+Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) {
   const uint64_t bytes = saturated(count, size_of(type));
-  const Candidate large = candidate(spec, Shape::Bandwidth, bytes);
-  if (!has_shapes(spec.collective)) return large;
-  const Candidate small = candidate(spec, Shape::Latency, bytes);
-  return small.seconds < large.seconds ? small : large;
+  Candidate best;
+  for (const Option& option : find_options(spec)) {
+    const Candidate one = candidate(option, bytes);
+    if (best.algorithm.empty() || one.seconds < best.seconds) best = one;
+  }
+  return best;
 }
 
-std::vector<Candidate> Chooser::candidates(const Spec& spec, uint64_t count, DataType type) const {
+std::vector<Candidate> Chooser::candidates(const Spec& spec, uint64_t count, DataType type) {
   const uint64_t bytes = saturated(count, size_of(type));
-  std::vector<Candidate> all = {candidate(spec, Shape::Bandwidth, bytes)};
-  if (has_shapes(spec.collective)) all.push_back(candidate(spec, Shape::Latency, bytes));
+  std::vector<Candidate> all;
+  for (const Option& option : find_options(spec)) all.push_back(candidate(option, bytes));
   return all;
 }
 

@@ -1,42 +1,56 @@
-// Chooses among plans, and how they are cut into slices: from values that all ranks agree on, so
-// that all choose alike.
+// Chooses among algorithms, and how calls are cut into slices: from values that all ranks agree on,
+// so that all choose alike.
 #pragma once
 
+#include <map>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/algorithms.h"
 #include "tune/cost_model.h"
 
 namespace hetccl::tune {
 
-/// A plan that could be taken, and what it is expected to cost between clusters.
+/// An algorithm that could be taken, and what it is expected to cost between clusters.
 struct Candidate {
-  plan::Shape shape{};
+  std::string_view algorithm;
   int hops = 0;
   plan::Choice choice;
   double seconds = 0;
 };
 
-/// Immutable; `choose` costs a few additions for each cluster, and allocates nothing.
+/// The first call of a collective (with a root, of the root's cluster) makes plans of every row
+/// that applies and keeps what they ask of the links. Later calls cost a look-up and a few
+/// additions, and allocate nothing. Not thread-safe: the communicator calls it under its launch
+/// mutex.
 class Chooser {
  public:
-  /// As CostModel.
+  /// As CostModel. The topology and the table outlive the chooser.
   Chooser(const topology::Topology& topology, const std::vector<topology::Measurement>& measured,
-          bool deterministic = false)
-      : model_(topology, measured, deterministic) {}
+          bool deterministic = false, plan::Algorithms table = plan::algorithms())
+      : topology_(topology), table_(table), model_(topology, measured, deterministic) {}
 
-  /// How a call with blocks of `count` elements is to go; `spec.shape` is not looked at.
-  [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type) const;
-  /// Every plan there is for it, in the order of `Shape`.
+  /// How a call with blocks of `count` elements is to go. Ignores `spec.algorithm`; the root is a
+  /// rank. Where no row applies, the candidate names no algorithm.
+  [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type);
+  /// Every algorithm that applies, in the table's order.
   [[nodiscard]] std::vector<Candidate> candidates(const plan::Spec& spec, uint64_t count,
-                                                  DataType type) const;
+                                                  DataType type);
 
  private:
-  [[nodiscard]] bool has_shapes(Collective collective) const;
+  struct Option {
+    std::string_view algorithm;
+    Load load;
+  };
+  [[nodiscard]] const std::vector<Option>& find_options(const plan::Spec& spec);
   [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
-  [[nodiscard]] Candidate candidate(plan::Spec spec, plan::Shape shape, uint64_t bytes) const;
+  [[nodiscard]] Candidate candidate(const Option& option, uint64_t bytes) const;
 
+  const topology::Topology& topology_;
+  plan::Algorithms table_;
   CostModel model_;
+  std::map<std::pair<Collective, int>, std::vector<Option>> options_;  // by root
 };
 
 }  // namespace hetccl::tune

@@ -8,7 +8,6 @@ namespace hetccl::tune {
 namespace {
 
 using plan::Choice;
-using plan::Shape;
 using plan::Spec;
 
 TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 bytes apart") {
@@ -55,7 +54,7 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   CHECK(slices(16 * mib) == 7);
   CHECK(slices(64 * mib) == 16);
   CHECK(slices(256 * mib) == 64);
-  const Chooser deterministic(topology, {}, true);
+  Chooser deterministic(topology, {}, true);
   const auto fixed = [&] {
     return deterministic.choose({Collective::AllReduce}, 16 * mib, DataType::Int8).choice;
   };
@@ -90,21 +89,23 @@ TEST_CASE(
 
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {
   const topology::Topology topology = test::layout_topology("AABC");
-  const Chooser chooser(topology, {});
-  const auto shape = [&](Collective collective, uint64_t bytes) {
-    return chooser.choose({collective}, bytes, DataType::Int8).shape;
-  };
+  Chooser chooser(topology, {});
   for (const Collective collective :
        {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
         Collective::Broadcast, Collective::Reduce}) {
     CAPTURE(name_of(collective));
-    CHECK(shape(collective, 8) == Shape::Latency);
-    CHECK(shape(collective, 64 << 20) == Shape::Bandwidth);
+    const auto chosen = [&](uint64_t bytes) {
+      return chooser.choose({collective}, bytes, DataType::Int8).algorithm;
+    };
+    const auto rows = plan::find_algorithms({collective}, topology);
+    REQUIRE(rows.size() == 2);
+    CHECK(chosen(8) == rows[1]->id);
+    CHECK(chosen(64 << 20) == rows[0]->id);
     // Where one is chosen it stays so, going up.
-    Shape before = Shape::Latency;
+    std::string_view before = rows[1]->id;
     for (uint64_t bytes = 1; bytes < uint64_t{1} << 32U; bytes *= 2) {
-      const Shape now = shape(collective, bytes);
-      CHECK((now == before || now == Shape::Bandwidth));
+      const std::string_view now = chosen(bytes);
+      CHECK((now == before || now == rows[0]->id));
       before = now;
     }
   }
@@ -121,9 +122,9 @@ TEST_CASE("hosts beside devices add up small messages themselves, and let device
     const std::vector<topology::Measurement> probed = {{0, 1, 10'000, 80'000}};
     return Chooser(topology, probed).choose({collective}, bytes, DataType::Int8);
   };
-  CHECK(chosen(Collective::AllReduce, 4096).shape == Shape::Latency);
+  CHECK(chosen(Collective::AllReduce, 4096).algorithm == "exchange");
   CHECK(chosen(Collective::AllReduce, 4096).hops == 1);
-  CHECK(chosen(Collective::AllReduce, 64 << 20).shape == Shape::Bandwidth);
+  CHECK(chosen(Collective::AllReduce, 64 << 20).algorithm == "owner");
   CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 2);
   CHECK(chosen(Collective::AllReduce, 64 << 20).choice.depth == 4);
   CHECK(chosen(Collective::ReduceScatter, 64 << 20).hops == 1);
@@ -177,13 +178,13 @@ TEST_CASE("as many slices are on the way as there are hops") {
 
 TEST_CASE("where clusters are alike a ring of all-gathers gains nothing") {
   const topology::Topology topology = test::layout_topology("ABC");
-  const Chooser chooser(topology, {});
-  CHECK(chooser.choose({Collective::AllGather}, 1 << 30, DataType::Int8).shape == Shape::Latency);
+  Chooser chooser(topology, {});
+  CHECK(chooser.choose({Collective::AllGather}, 1 << 30, DataType::Int8).algorithm == "direct");
 }
 
 TEST_CASE("over two clusters there is one plan, whose time the link gives") {
   const topology::Topology topology = test::layout_topology("AABB");
-  const Chooser chooser(topology, {});
+  Chooser chooser(topology, {});
   const auto all = chooser.candidates({Collective::AllReduce}, 125'000'000, DataType::Int8);
   REQUIRE(all.size() == 1);
   CHECK(all[0].hops == 1);
@@ -202,7 +203,7 @@ TEST_CASE("what was measured counts more than what cards are said to do") {
   const Candidate guess = Chooser(topology, {}).candidates(all_gather, bytes, DataType::Int8)[1];
   const Candidate known =
       Chooser(topology, measured).candidates(all_gather, bytes, DataType::Int8)[1];
-  CHECK(guess.shape == Shape::Latency);
+  CHECK(guess.algorithm == "direct");
   // Two ranks' blocks to both other clusters.
   CHECK(guess.seconds == doctest::Approx(60e-6 + 4 * 8e-3).epsilon(0.001));
   CHECK(known.seconds == doctest::Approx(350e-6 + 4 * 32e-3).epsilon(0.001));

@@ -1,18 +1,18 @@
 #include "tune/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
 #include <utility>
 
-#include "plan/call.h"
+#include "plan/crossing.h"
 #include "topology/border.h"
 
 namespace hetccl::tune {
 namespace {
 
-using plan::Shape;
 using plan::Spec;
 using topology::Topology;
 
@@ -94,20 +94,21 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
   return classes;
 }
 
+/// A sum of fractions without its rounding errors: three thirds are 1.
+double round_sum(double blocks) {
+  return std::nearbyint(blocks * 0x1p32) * 0x1p-32;
+}
+
 }  // namespace
 
 CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& measured,
-                     bool deterministic)
-    : n_ranks_(topology.n_ranks()), kernels_everywhere_(topology.kernels_everywhere()) {
+                     bool deterministic) {
   if (const int devices = topology.devices_beside_hosts(); devices >= 0) hosts_ = 1 - devices;
   for (const auto& cluster : topology.clusters()) {
     clusters_.push_back({static_cast<double>(cluster.ranks.size()), 0});
     if (cluster.ranks.size() > 1) call_ = 2 * kCall;
   }
-  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    cluster_of_.push_back(topology.cluster_of(rank));
-    on_streams_ = on_streams_ || !topology.infos()[static_cast<size_t>(rank)].host_access;
-  }
+  for (const auto& info : topology.infos()) on_streams_ = on_streams_ || !info.host_access;
   const auto classes = measured_classes(topology, measured);
   slowest_.bandwidth = std::numeric_limits<double>::max();
   in_memory_ = !topology.links().empty();
@@ -139,56 +140,18 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
   if (call > 0) call_ = call;
 }
 
-bool CostModel::in_one_hop(const Spec& spec) const {
-  if (spec.collective == Collective::AllReduce) {
-    if (!kernels_everywhere_) return false;
-    if (hosts_ >= 0) return spec.shape == Shape::Latency;
-  }
-  return clusters_.size() == 2 || spec.shape == Shape::Latency ||
-         plan::is_pairwise(spec.collective) || spec.collective == Collective::Barrier;
-}
-
-double CostModel::blocks_of(const Spec& spec, size_t c) const {
-  const size_t n = clusters_.size();
-  const auto others = static_cast<double>(n - 1);
-  const double own = clusters_[c].ranks;
-  const double next = clusters_[(c + 1) % n].ranks, last = clusters_[(c + n - 1) % n].ranks;
-  const bool one_hop = in_one_hop(spec);
-  const bool is_root = is_rooted(spec.collective) &&
-                       cluster_of_[static_cast<size_t>(spec.root)] == static_cast<int>(c);
-  switch (spec.collective) {
-    case Collective::AllReduce:
-      return one_hop ? others : 2 * others / static_cast<double>(n);
-    case Collective::ReduceScatter:
-      return std::max(n_ranks_ - own, one_hop ? others * own : n_ranks_ - last);
-    case Collective::AllGather:
-      return std::max(n_ranks_ - own, one_hop ? others * own : n_ranks_ - next);
-    case Collective::Broadcast:
-    case Collective::Reduce:
-      return one_hop && is_root ? others : 1;
-    case Collective::Gather:
-    case Collective::Scatter:
-      return is_root ? n_ranks_ - own : own;
-    case Collective::AllToAll:
-      return own * (n_ranks_ - own);
-    case Collective::Barrier:
-    case Collective::PointToPoint:
-      break;
-  }
-  return 0;
-}
-
-Load CostModel::load(const Spec& spec) const {
-  Load load;
-  if (clusters_.size() < 2) return load;
-  const bool owners = spec.collective == Collective::AllReduce;
-  const int around = owners ? 2 : static_cast<int>(clusters_.size()) - 1;
-  load.hops = in_one_hop(spec) ? 1 : around;
+Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
+  if (clusters_.size() < 2) return {};
+  const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
+  Load load{.hops = crossing.hops()};
   for (size_t c = 0; c < clusters_.size(); ++c) {
-    const double blocks = blocks_of(spec, c);
+    const auto& [sent, received] = crossing.clusters[c];
+    const double blocks = round_sum(std::max(sent, received));
     double seconds = blocks / clusters_[c].bandwidth;
-    const bool adds = owners && load.hops == 1 && static_cast<int>(c) == hosts_;
-    if (adds) seconds += blocks / (clusters_[c].ranks * kHostAdding);
+    if (static_cast<int>(c) == hosts_ && reduces(spec.collective)) {
+      const double added = round_sum(plan::count_added(row, spec, topology, hosts_));
+      seconds += added / (clusters_[c].ranks * kHostAdding);
+    }
     load.blocks = std::max(load.blocks, blocks);
     load.seconds_per_byte = std::max(load.seconds_per_byte, seconds);
   }

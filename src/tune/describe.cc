@@ -7,8 +7,8 @@
 #include "plan/planner.h"
 #include "plan/schedule.h"
 #include "plan/traffic.h"
-#include "verify/verify.h"
 #include "tune/chooser.h"
+#include "verify/verify.h"
 
 namespace hetccl::tune {
 namespace {
@@ -59,10 +59,11 @@ Status check_query(const Query& query, const Topology& topology) {
   return {};
 }
 
-Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topology) {
+Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topology,
+                                       plan::Algorithms table) {
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    HETCCL_ASSIGN(RankPlan one, plan::plan(rank, spec, topology));
+    HETCCL_ASSIGN(RankPlan one, plan::plan(rank, spec, topology, table));
     plans.push_back(std::move(one));
   }
   return plans;
@@ -104,19 +105,15 @@ Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<Ra
           {"messages", verified.value().messages}};
 }
 
-Json candidates_of(const Chooser& chooser, const Spec& chosen, const Signature& call,
-                   const Topology& topology) {
+Json candidates_of(const std::vector<Candidate>& candidates, std::string_view chosen) {
   std::vector<Json> all;
-  for (const Candidate& one : chooser.candidates(chosen, call.count, call.type)) {
-    Spec spec = chosen;
-    spec.shape = one.shape;
-    const Result<RankPlan> plan = plan::plan(0, spec, topology);
-    all.push_back({{"shape", name_of(one.shape)},
-                   {"plan", plan.ok() ? Json(plan.value().name) : Json()},
+  for (const Candidate& one : candidates) {
+    all.push_back({{"plan", one.algorithm},
                    {"hops", one.hops},
                    {"slice_bytes", one.choice.slice_bytes},
+                   {"depth", one.choice.depth},
                    {"predicted_us", one.seconds * 1e6},
-                   {"chosen", one.shape == chosen.shape}});
+                   {"chosen", one.algorithm == chosen}});
   }
   return all;
 }
@@ -141,16 +138,16 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
 
 }  // namespace
 
-Result<std::string> describe(const Query& query, const Topology& topology) {
+Result<std::string> describe(const Query& query, const Topology& topology, plan::Algorithms table) {
   HETCCL_TRY(check_query(query, topology));
   Signature call = query.call;
   if (call.collective == Collective::Barrier) call.count = 0;
   Spec spec = plan::spec_of(call);
-  const Chooser chooser(topology, topology.measured());
+  Chooser chooser(topology, topology.measured(), /*deterministic=*/false, table);
   const Candidate chosen = chooser.choose(spec, call.count, call.type);
-  spec.shape = chosen.shape;
+  spec.algorithm = chosen.algorithm;
   Choice choice = chosen.choice;
-  HETCCL_ASSIGN(const std::vector<RankPlan> plans, plan_all(spec, topology));
+  HETCCL_ASSIGN(const std::vector<RankPlan> plans, plan_all(spec, topology, table));
   if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
   if (query.depth > 0) choice.depth = query.depth;
 
@@ -163,6 +160,7 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
     pairs.push_back(
         {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
   }
+  const auto candidates = chooser.candidates(spec, call.count, call.type);
   const verify::Options options{choice.depth, call.count, call.type, choice.slice_bytes};
   const Json head = {{"collective", name_of(call.collective)},
                      {"type", name_of(call.type)},
@@ -172,7 +170,7 @@ Result<std::string> describe(const Query& query, const Topology& topology) {
                      {"bytes", bytes},
                      {"plan", plans[0].name},
                      {"stages", plans[0].stages},
-                     {"candidates", candidates_of(chooser, spec, call, topology)},
+                     {"candidates", candidates_of(candidates, chosen.algorithm)},
                      {"clusters", topology.clusters().size()},
                      {"slices", slices_of(plans[0], choice, bytes)},
                      {"traffic", std::move(pairs)},

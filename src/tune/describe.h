@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/plan.h"
+#include "plan/algorithms.h"
 
 namespace hetccl::tune {
 
@@ -19,7 +19,7 @@ struct Query {
 /// the verifier says of it, as JSON with one line per step:
 ///
 ///   {collective, type, op, root, count, bytes, plan, stages, clusters,
-///    candidates: [{shape, plan, hops, slice_bytes, predicted_us: between clusters, chosen}],
+///    candidates: [{plan, hops, slice_bytes, depth, predicted_us: between clusters, chosen}],
 ///    slices: {number, bytes, depth, slots, lag: per stage},
 ///    traffic: [{from, to, bytes, messages: per slice}], cross_bytes, least_bytes,
 ///    verifier: {verdict: "correct" | "wrong" | "too large", reason, steps, messages},
@@ -27,6 +27,7 @@ struct Query {
 ///
 /// InvalidArgument names what is wrong with the query; Unsupported where a plan or the answer would
 /// be too large.
-Result<std::string> describe(const Query& query, const topology::Topology& topology);
+Result<std::string> describe(const Query& query, const topology::Topology& topology,
+                             plan::Algorithms table = plan::algorithms());
 
 }  // namespace hetccl::tune

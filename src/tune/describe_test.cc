@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "golden/random_topology.h"
+#include "plan/planners.h"
 
 namespace hetccl::tune {
 namespace {
@@ -72,6 +73,31 @@ TEST_CASE("what could be taken is shown with what it is expected to cost") {
   CHECK(described(query_of(Collective::Broadcast, 1 << 24), "ABC")["plan"] == "chain");
   CHECK(described(query_of(Collective::AllGather, 1 << 24), "AABC")["plan"] == "ring");
   CHECK(described(query_of(Collective::ReduceScatter, 1 << 24), "AABC")["plan"] == "ring");
+}
+
+TEST_CASE("every algorithm that applies is shown, one that is added among them") {
+  std::vector<plan::Algorithm> table(plan::algorithms().begin(), plan::algorithms().end());
+  table.push_back(
+      {.id = "toy",
+       .collectives = plan::Collectives{Collective::AllReduce, Collective::Reduce},
+       .applies = [](const auto& topology, const auto&) { return topology.clusters().size() == 3; },
+       .build = plan::plan_all_reduce_owner});
+  const auto shown = [&](std::string_view layout) {
+    const std::string text =
+        describe(query_of(Collective::AllReduce, 100), test::layout_topology(layout), table)
+            .value();
+    return Json::parse(text, "a plan", text.size()).value()["candidates"];
+  };
+  const Json three = shown("AABC");
+  REQUIRE(three.size() == 3);
+  CHECK(three[2]["plan"] == "toy");
+  CHECK(three[2]["chosen"] == false);
+  // It is the same as the first, so it costs the same.
+  for (const char* key : {"hops", "slice_bytes", "depth", "predicted_us"}) {
+    CAPTURE(key);
+    CHECK(three[2][key].number() == three[0][key].number());
+  }
+  CHECK(shown("AAB").size() == 1);
 }
 
 TEST_CASE("slices, depth and the rank that is listed can be asked for") {

@@ -15,7 +15,6 @@ namespace {
 using plan::Buffer;
 using plan::RankPlan;
 using plan::Region;
-using plan::Shape;
 using plan::ShardRegion;
 using plan::Spec;
 using plan::Step;
@@ -139,7 +138,7 @@ TEST_CASE("a read before the write") {
 
 TEST_CASE("two messages in one piece of scratch") {
   const topology::Topology topology = test::layout_topology("ABC");
-  const Spec spec{.collective = Collective::ReduceScatter, .shape = Shape::Latency};
+  const Spec spec{.collective = Collective::ReduceScatter, .algorithm = "direct"};
   Plans plans = plan_all(spec, topology);
   Step& second = plans[0].steps[find(plans[0], StepKind::Recv, 1)];
   Step& reduce = plans[0].steps[find(plans[0], StepKind::Reduce)];

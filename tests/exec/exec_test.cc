@@ -37,7 +37,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   options.labels = hetccl::fake::random_labels(random, 6, 4);
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);
-  if (random() % 2 == 0) options.shape = hetccl::plan::Shape::Latency;
+  options.last_algorithm = random() % 2 == 0;
   const bool mixed = random() % 3 == 0;
   for (const std::string& label : options.labels) {
     if (mixed && random() % 2 == 0) options.hosts.insert(label);
@@ -117,11 +117,10 @@ TEST_CASE("rooted and pre-multiplied reductions over several clusters, to every 
 TEST_CASE("without kernels clusters reduce by their library, and ranks alone on the host") {
   // A adds up two parts on three ranks, one of which has nothing to add; C is alone.
   const std::vector<std::string> labels = {"A", "B", "A", "C", "A", "B"};
-  for (const hetccl::plan::Shape shape :
-       {hetccl::plan::Shape::Bandwidth, hetccl::plan::Shape::Latency}) {
+  for (const bool last_algorithm : {false, true}) {
     JobOptions options;
     options.labels = labels;
-    options.shape = shape;
+    options.last_algorithm = last_algorithm;
     options.without_kernels = {"A", "C"};
     Job job(options);
     REQUIRE(job.opened().ok());
@@ -207,7 +206,7 @@ TEST_CASE("hosts beside devices make, and broadcast, what is in their windows") 
     options.slice_bytes = 64 * (1 + random() % 64);
     options.depth = static_cast<uint32_t>(random() % 5);
     options.window = 4096 + 2 * (size_t{2} << (10 + random() % 3));
-    if (random() % 4 == 0) options.shape = hetccl::plan::Shape::Latency;
+    options.last_algorithm = random() % 4 == 0;
     Job job(options);
     REQUIRE(job.opened().ok());
     std::vector<Case> tests;

@@ -153,7 +153,7 @@ Status JobRank::enqueue(const Case& test) {
   buffers_.push_back(buffers);
 
   plan::Spec spec = plan::spec_of(test.signature);
-  spec.shape = options_.shape;
+  if (options_.last_algorithm) spec.algorithm = plan::find_algorithms(spec, topology_).back()->id;
   HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
   programs_.push_back(std::make_unique<Program>(std::move(plan)));
   const auto sent = send_counts(test, rank_), received = recv_counts(test, rank_);

@@ -22,12 +22,14 @@ std::string plans_as_json(const topology::Topology& topology, const std::vector<
       const Result<RankPlan> made = plan(rank, spec, topology);
       REQUIRE_MESSAGE(made.ok(), made.status().message());
       text += text.size() > 1 ? ",\n" : "\n";
-      text += "{\"collective\": \"" + std::string(name_of(spec.collective)) +
-              "\", \"root\": " + std::to_string(spec.root) +
-              ", \"average\": " + (spec.average ? "true" : "false") +
-              (spec.scale ? ", \"scale\": true" : "") +
-              (spec.shape == Shape::Latency ? ", \"shape\": \"latency\"" : "") +
-              ", \"rank\": " + std::to_string(rank) + ",\n\"plan\": " + to_json(made.value()) + "}";
+      text +=
+          "{\"collective\": \"" + std::string(name_of(spec.collective)) +
+          "\", \"root\": " + std::to_string(spec.root) +
+          ", \"average\": " + (spec.average ? "true" : "false") +
+          (spec.scale ? ", \"scale\": true" : "") +
+          (spec.algorithm.empty() ? ""
+                                  : ", \"algorithm\": \"" + std::string(spec.algorithm) + "\"") +
+          ", \"rank\": " + std::to_string(rank) + ",\n\"plan\": " + to_json(made.value()) + "}";
     }
   }
   return text + "\n]\n";
@@ -60,13 +62,13 @@ TEST_CASE("plans equal the golden files") {
 }
 
 TEST_CASE("plans in one hop equal the golden file") {
-  std::vector<Spec> specs = {{Collective::AllReduce},
-                             {Collective::ReduceScatter},
-                             {Collective::AllGather},
-                             {Collective::Broadcast, 1},
-                             {Collective::Reduce, 1}};
-  for (Spec& spec : specs) spec.shape = Shape::Latency;
-  check_file("ABCB_latency", plans_as_json(test::layout_topology("ABCB"), specs));
+  const std::vector<Spec> specs = {
+      {.collective = Collective::AllReduce, .algorithm = "exchange"},
+      {.collective = Collective::ReduceScatter, .algorithm = "direct"},
+      {.collective = Collective::AllGather, .algorithm = "direct"},
+      {.collective = Collective::Broadcast, .root = 1, .algorithm = "star"},
+      {.collective = Collective::Reduce, .root = 1, .algorithm = "star"}};
+  check_file("ABCB_one_hop", plans_as_json(test::layout_topology("ABCB"), specs));
 }
 
 TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") {
@@ -83,7 +85,7 @@ TEST_CASE("plans over clusters without kernels equal the golden file") {
                              {Collective::ReduceScatter},
                              {Collective::ReduceScatter},
                              {Collective::Reduce, 2}};
-  specs[2].shape = Shape::Latency;
+  specs[2].algorithm = "direct";
   check_file("AAABBC_without_kernels",
              plans_as_json(topology::Topology::build(infos).value(), specs));
 }

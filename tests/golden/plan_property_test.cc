@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "golden/random_topology.h"
 #include "plan/call.h"
+#include "plan/crossing.h"
 #include "plan/planner.h"
 #include "verify/verify.h"
 
@@ -50,7 +53,8 @@ Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
   const uint64_t how = random() % 4;
   spec.average = reduces(spec.collective) && how == 0;
   spec.scale = reduces(spec.collective) && how == 1;
-  if (random() % 2 == 0) spec.shape = Shape::Latency;
+  const auto rows = find_algorithms(spec, topology);
+  if (random() % 2 == 0) spec.algorithm = rows[random() % rows.size()]->id;
   return spec;
 }
 
@@ -66,21 +70,16 @@ VerifyOptions random_options(std::mt19937_64& random) {
   return options;
 }
 
-// In one hop every cluster's part goes to every other, where two hops would add them up between.
-uint64_t bytes_of(const Spec& spec, const topology::Topology& topology,
-                  const VerifyOptions& options) {
+// An exchange sends every cluster's part to every other, where owners would add them up between.
+uint64_t bytes_of(const Spec& spec, const std::vector<RankPlan>& plans,
+                  const topology::Topology& topology, const VerifyOptions& options) {
   const uint64_t least = least_bytes(spec, topology, options.count, options.type);
-  const bool one_hop = spec.collective == Collective::AllReduce && spec.shape == Shape::Latency &&
-                       topology.kernels_everywhere();
-  return one_hop ? least * topology.clusters().size() / 2 : least;
+  return plans[0].name == "exchange" ? least * topology.clusters().size() / 2 : least;
 }
 
-// Init makes the channels of all plans but those whose blocks go straight from rank to rank, or
-// from a root in one hop.
 void check_peers(const Spec& spec, const std::vector<RankPlan>& plans,
                  const topology::Topology& topology) {
-  const bool one_hop = spec.shape == Shape::Latency && is_rooted(spec.collective);
-  if (spec.collective >= Collective::Gather || one_hop) return;
+  if (!find_algorithm(spec, topology).value()->connects_at_init) return;
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     const std::vector<int> allowed = peers(rank, topology);
     for (const Step& step : plans[static_cast<size_t>(rank)].steps) {
@@ -104,6 +103,85 @@ void check_shards(const std::vector<RankPlan>& plans) {
   }
 }
 
+// The longest chain of messages between clusters. Follows deps, messages and the library's calls,
+// of which every rank of a cluster makes the same in the same order.
+class LongestChain {
+ public:
+  LongestChain(const std::vector<RankPlan>& plans, const topology::Topology& topology)
+      : plans_(plans), topology_(topology), hops_(plans.size()) {
+    for (size_t r = 0; r < plans.size(); ++r) hops_[r].resize(plans[r].steps.size());
+  }
+
+  int hops() {
+    while (is_changed_) {
+      is_changed_ = false;
+      for (size_t r = 0; r < plans_.size(); ++r) visit(r);
+    }
+    return longest_;
+  }
+
+ private:
+  using Meeting = std::tuple<int, int, uint32_t>;  // sender, receiver, number; or cluster, -1, call
+
+  void raise(int& hops, int to) {
+    is_changed_ = is_changed_ || hops < to;
+    hops = std::max(hops, to);
+    longest_ = std::max(longest_, hops);
+  }
+
+  void visit(size_t r) {
+    const int rank = static_cast<int>(r), cluster = topology_.cluster_of(rank);
+    uint32_t calls = 0;
+    for (size_t s = 0; s < hops_[r].size(); ++s) {
+      const Step& step = plans_[r].steps[s];
+      int& hops = hops_[r][s];
+      for (const uint16_t dep : step.deps) raise(hops, hops_[r][dep]);
+      if (step.kind == StepKind::Send) {
+        const int crosses = topology_.cluster_of(step.peer) == cluster ? 0 : 1;
+        raise(met_[{rank, step.peer, step.message}], hops + crosses);
+      } else if (step.kind == StepKind::Recv) {
+        raise(hops, met_[{step.peer, rank, step.message}]);
+      } else if (step.kind != StepKind::Reduce && step.kind != StepKind::Copy) {
+        int& met = met_[{cluster, -1, calls++}];
+        raise(met, hops);
+        raise(hops, met);
+      }
+    }
+  }
+
+  const std::vector<RankPlan>& plans_;
+  const topology::Topology& topology_;
+  std::vector<std::vector<int>> hops_;  // per rank and step, once it is complete
+  std::map<Meeting, int> met_;
+  int longest_ = 0;
+  bool is_changed_ = true;
+};
+
+// What the cost model counts from one rank's plan is what the plans of all ranks do, whichever rank
+// of its cluster is the root.
+void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
+                    const topology::Topology& topology) {
+  Crossing all(topology);
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    for (const Step& step : plans[static_cast<size_t>(rank)].steps) {
+      if (step.kind != StepKind::Send) continue;
+      all.add(topology.cluster_of(rank), topology.cluster_of(step.peer), step.stage,
+              length_of(step.srcs[0].begin, step.srcs[0].end));
+    }
+  }
+  const auto root_cluster = static_cast<size_t>(topology.cluster_of(spec.root));
+  spec.root = topology.clusters()[root_cluster].ranks.front();
+  spec.average = spec.scale = false;
+  const Algorithm* const row = find_algorithm(spec, topology).value();
+  const Crossing counted = count_crossing(*row, spec, topology);
+  CHECK(counted.hops() == LongestChain(plans, topology).hops());
+  CHECK(counted.stages == all.stages);
+  for (size_t c = 0; c < topology.clusters().size(); ++c) {
+    CHECK(counted.clusters[c].sent == doctest::Approx(all.clusters[c].sent));
+    CHECK(counted.clusters[c].received == doctest::Approx(all.clusters[c].received));
+  }
+}
+
 TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
   const uint64_t n_cases = kCases * scale();
   for (uint64_t seed = 0; seed < n_cases; ++seed) {
@@ -116,9 +194,10 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
     const Result<Verified> verified = verify(spec, topology, plans, options);
     REQUIRE_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(),
                     "\n", topology.to_json());
-    CHECK(verified.value().cross_bytes == bytes_of(spec, topology, options));
+    CHECK(verified.value().cross_bytes == bytes_of(spec, plans, topology, options));
     if (seed % 16 == 0) check_peers(spec, plans, topology);
     if (seed % 16 == 0) check_shards(plans);
+    if (seed % 16 == 1) check_crossing(spec, plans, topology);
   }
 }
 
@@ -144,13 +223,13 @@ TEST_CASE("devices add up for hosts beside them, in all small layouts") {
       std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
       for (auto& info : infos) info.host_access = info.host == std::string(1, host);
       const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
-      for (const Shape shape : {Shape::Bandwidth, Shape::Latency}) {
+      for (const char* algorithm : {"owner", "exchange"}) {
         for (const int how : {0, 1, 2}) {
           CAPTURE(layout);
           CAPTURE(host);
-          const Spec spec{Collective::AllReduce, 0, how == 1, how == 2, shape};
+          const Spec spec{Collective::AllReduce, 0, how == 1, how == 2, algorithm};
           const std::vector<RankPlan> plans = plan_all(spec, topology);
-          CHECK(plans[0].name == (shape == Shape::Latency ? "exchange" : "owner"));
+          CHECK(plans[0].name == algorithm);
           const Result<Verified> verified = verify(spec, topology, plans);
           REQUIRE_MESSAGE(verified.ok(), verified.status().message());
           CHECK(verified.value().cross_bytes ==

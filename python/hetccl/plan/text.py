@@ -50,11 +50,11 @@ def _facts(plan: Description, topology: Topology) -> Table:
 def _candidates(plan: Description) -> Table:
     table = Table(title="Plans to choose from", title_justify="left", title_style="bold", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
-    for column in ("plan", "good for", "hops", "slices of", "predicted", ""):
-        table.add_column(column, justify="left" if column in ("plan", "good for", "") else "right")
+    for column in ("plan", "hops", "slices of", "depth", "predicted", ""):
+        table.add_column(column, justify="left" if column in ("plan", "") else "right")
     for one in plan["candidates"]:
         table.add_row(
-            one["plan"], one["shape"], str(one["hops"]), size(one["slice_bytes"]),
+            one["plan"], str(one["hops"]), size(one["slice_bytes"]), str(one["depth"]),
             duration(one["predicted_us"] * 1e-6), "chosen" if one["chosen"] else "",
         )  # fmt: skip
     table.caption = "predicted: the time between clusters alone"

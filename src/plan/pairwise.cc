@@ -1,6 +1,6 @@
 // Every block has one sender and one receiver, so the fewest bytes are one message for each. Ranks
 // start with their neighbours, so that no two send to the same rank first.
-#include "plan/collectives.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -24,7 +24,7 @@ Region output_from(const Spec& spec, int from) {
 
 }  // namespace
 
-RankPlan plan_direct(Builder b) {
+RankPlan plan_pairwise(Builder b) {
   const Spec spec = b.spec();
   const int n = b.n_ranks(), self = b.rank();
   const auto message = [n](int from, int to) { return static_cast<uint32_t>(from * n + to); };
@@ -37,7 +37,7 @@ RankPlan plan_direct(Builder b) {
     if (moves(spec, self, to)) b.send(message(self, to), to, 0, input_for(spec, to), {});
     if (moves(spec, from, self)) b.recv(message(from, self), from, 0, output_from(spec, from), {});
   }
-  return std::move(b).finish_unsliced("direct");
+  return std::move(b).finish_unsliced();
 }
 
 }  // namespace hetccl::plan

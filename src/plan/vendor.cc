@@ -1,4 +1,4 @@
-#include "plan/collectives.h"
+#include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
@@ -43,7 +43,7 @@ Step whole_call(const Builder& b) {
 
 }  // namespace
 
-RankPlan plan_one_cluster(Builder b) {
+RankPlan plan_vendor(Builder b) {
   if (!b.alone()) {
     b.add(whole_call(b));
   } else if (b.spec().collective != Collective::Barrier) {
@@ -52,7 +52,7 @@ RankPlan plan_one_cluster(Builder b) {
            .dst = {Buffer::Output},
            .scale = b.spec().scale});
   }
-  return std::move(b).finish_unsliced("vendor");
+  return std::move(b).finish_unsliced();
 }
 
 }  // namespace hetccl::plan

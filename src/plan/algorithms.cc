@@ -1,0 +1,109 @@
+#include "plan/algorithms.h"
+
+#include <algorithm>
+
+#include "plan/planners.h"
+
+namespace hetccl::plan {
+namespace {
+
+using enum Collective;
+using topology::Topology;
+
+size_t n_clusters(const Topology& topology) {
+  return topology.clusters().size();
+}
+
+bool always(const Topology&, const Spec&) {
+  return true;
+}
+
+bool in_one_cluster(const Topology& topology, const Spec&) {
+  return n_clusters(topology) == 1;
+}
+
+bool between_clusters(const Topology& topology, const Spec&) {
+  return n_clusters(topology) > 1;
+}
+
+/// Between two clusters, one hop already gives every link the least that it can carry.
+bool over_many_clusters(const Topology& topology, const Spec&) {
+  return n_clusters(topology) > 2;
+}
+
+/// Every cluster adds up for itself: only kernels are known to evaluate one expression alike
+/// everywhere.
+bool adds_everywhere(const Topology& topology, const Spec&) {
+  return n_clusters(topology) > 1 && topology.kernels_everywhere();
+}
+
+/// Between two clusters that both have kernels, owners pay only where hosts leave sums to devices.
+bool has_owners(const Topology& topology, const Spec& spec) {
+  return n_clusters(topology) > 1 &&
+         (n_clusters(topology) > 2 || !adds_everywhere(topology, spec) ||
+          topology.devices_beside_hosts() >= 0);
+}
+
+constexpr Collectives kVendorCalls{AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier};
+constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
+
+// First the row that gives every link the least to carry, then the row of one hop.
+constexpr Algorithm kAlgorithms[] = {
+    {"vendor", kVendorCalls, true, in_one_cluster, plan_vendor},
+    {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner},
+    {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange},
+    {"ring", Collectives{ReduceScatter}, true, over_many_clusters, plan_reduce_scatter_ring},
+    {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct},
+    {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring},
+    {"direct", Collectives{AllGather}, true, between_clusters, plan_all_gather_direct},
+    {"chain", Collectives{Broadcast}, true, between_clusters, plan_broadcast_chain},
+    {"star", Collectives{Broadcast}, false, over_many_clusters, plan_broadcast_star},
+    {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},
+    {"star", Collectives{Reduce}, false, over_many_clusters, plan_reduce_star},
+    {"leaders", Collectives{Barrier}, true, between_clusters, plan_barrier},
+    {"direct", kPairwise, false, always, plan_pairwise},
+};
+
+std::string ids_of(const std::vector<const Algorithm*>& rows) {
+  std::string text;
+  for (const Algorithm* row : rows) text += (text.empty() ? "" : ", ") + std::string(row->id);
+  return text;
+}
+
+}  // namespace
+
+Algorithms algorithms() {
+  return kAlgorithms;
+}
+
+std::vector<const Algorithm*> find_algorithms(const Spec& spec, const Topology& topology,
+                                              Algorithms table) {
+  std::vector<const Algorithm*> rows;
+  for (const Algorithm& row : table) {
+    if (row.collectives.contain(spec.collective) && row.applies(topology, spec))
+      rows.push_back(&row);
+  }
+  return rows;
+}
+
+Result<const Algorithm*> find_algorithm(const Spec& spec, const Topology& topology,
+                                        Algorithms table) {
+  const std::vector<const Algorithm*> rows = find_algorithms(spec, topology, table);
+  const auto named = [&](const Algorithm* row) {
+    return spec.algorithm.empty() || row->id == spec.algorithm;
+  };
+  const auto found = std::find_if(rows.begin(), rows.end(), named);
+  if (found != rows.end()) return *found;
+  const std::string collective(name_of(spec.collective));
+  if (rows.empty()) {
+    return error(Code::InvalidArgument, "no algorithm plans %s: plan one of %s", collective.c_str(),
+                 collective_names().c_str());
+  }
+  return error(Code::InvalidArgument,
+               "the algorithm \"%s\" does not apply to %s over %zu clusters: name one of %s, or "
+               "none for the first of them",
+               std::string(spec.algorithm).c_str(), collective.c_str(), n_clusters(topology),
+               ids_of(rows).c_str());
+}
+
+}  // namespace hetccl::plan

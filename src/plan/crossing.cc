@@ -1,0 +1,67 @@
+#include "plan/crossing.h"
+
+#include "plan/builder.h"
+#include "plan/call.h"
+
+namespace hetccl::plan {
+namespace {
+
+using topology::Topology;
+
+/// Adds what `rank` sends, `n_ranks` times.
+void add_sends(Crossing& crossing, const Algorithm& row, const Spec& spec, const Topology& topology,
+               int rank, size_t n_ranks) {
+  for (const Step& step : row.build(Builder(rank, spec, topology)).steps) {
+    if (step.kind != StepKind::Send) continue;
+    const double blocks = length_of(step.srcs[0].begin, step.srcs[0].end);
+    crossing.add(topology.cluster_of(rank), topology.cluster_of(step.peer), step.stage,
+                 static_cast<double>(n_ranks) * blocks);
+  }
+}
+
+}  // namespace
+
+double length_of(Fraction begin, Fraction end) {
+  const uint64_t den = uint64_t{begin.den} * end.den;
+  const uint64_t num = uint64_t{end.num} * begin.den - uint64_t{begin.num} * end.den;
+  return static_cast<double>(num) / static_cast<double>(den);
+}
+
+void Crossing::add(int from_cluster, int to_cluster, uint16_t stage, double blocks) {
+  if (from_cluster == to_cluster) return;
+  clusters[static_cast<size_t>(from_cluster)].sent += blocks;
+  clusters[static_cast<size_t>(to_cluster)].received += blocks;
+  stages.insert(stage);
+}
+
+Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& topology) {
+  Crossing crossing(topology);
+  if (!is_pairwise(spec.collective)) {
+    row.build(Builder(0, spec, topology, &crossing));
+    return crossing;
+  }
+  // A pairwise planner walks the messages of its own rank alone. All ranks of a cluster but the
+  // root send alike.
+  const bool rooted = is_rooted(spec.collective);
+  if (rooted) add_sends(crossing, row, spec, topology, spec.root, 1);
+  for (const topology::Cluster& cluster : topology.clusters()) {
+    std::vector<int> alike = cluster.ranks;
+    if (rooted) std::erase(alike, spec.root);
+    if (!alike.empty()) add_sends(crossing, row, spec, topology, alike.front(), alike.size());
+  }
+  return crossing;
+}
+
+double count_added(const Algorithm& row, const Spec& spec, const Topology& topology, int cluster) {
+  double blocks = 0;
+  for (const int rank : topology.clusters()[static_cast<size_t>(cluster)].ranks) {
+    for (const Step& step : row.build(Builder(rank, spec, topology)).steps) {
+      if (step.kind != StepKind::Reduce) continue;
+      const auto others = static_cast<double>(step.srcs.size() - 1);
+      blocks += others * length_of(step.dst.begin, step.dst.end);
+    }
+  }
+  return blocks;
+}
+
+}  // namespace hetccl::plan
