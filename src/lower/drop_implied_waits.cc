@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "lower/graph.h"
-#include "plan/schedule.h"
 
 namespace hetccl::lower {
 namespace {
@@ -22,6 +21,7 @@ class Clocks {
   void run(Keep&& keep) {
     queues_.assign(size_t{kStreams} + 3 * graph_.target.lanes.size(), Clock(n_, -1));
     queues_[stream_queue(QueueKind::User)][graph_.begin] = 0;
+    lanes_ = std::vector<Clock>(queues_.size(), Clock(n_, -1));
     ends_.assign(n_ * n_slices_, {});
     begin_ = Clock(n_, -1);
     begin_[graph_.begin] = 0;
@@ -73,11 +73,11 @@ class Clocks {
     }
     if (id == graph_.end) return;
     Clock& end = ends_[id * n_slices_ + slice];
-    end = queue;
-    // Messages of a lane complete in order, too.
-    if (slice > 0) join(end, ends_[id * n_slices_ + slice - 1]);
+    // Messages of a lane start, and complete, in order.
+    end = lanes_[node.code.queue];
+    join(end, queue);
     end[id] = static_cast<int32_t>(slice);
-    if (is_stream(node.code.queue)) queue = end;
+    (is_stream(node.code.queue) ? queue : lanes_[node.code.queue]) = end;
   }
 
   const Graph& graph_;
@@ -85,6 +85,7 @@ class Clocks {
   size_t n_;
   uint32_t n_slices_;
   std::vector<Clock> queues_;  // what is complete when a queue's next node starts
+  std::vector<Clock> lanes_;   // what is complete when a lane's last message is
   std::vector<Clock> ends_;    // by node and slice: what is complete when it is
   Clock begin_;
 };
@@ -94,11 +95,13 @@ class Clocks {
 void drop_implied_waits(Graph& graph) {
   const std::vector<NodeId> body = body_of(graph);
   if (body.empty()) return;
+  for (Node& node : graph.nodes) {
+    std::sort(node.deps.begin(), node.deps.end());
+    node.deps.erase(std::unique(node.deps.begin(), node.deps.end()), node.deps.end());
+  }
   // Longer runs repeat what this one shows.
-  const bool cycles = graph.geometry.n_slots ==
-                      plan::slots(graph.plan, graph.geometry.depth, UINT32_MAX);
-  const uint32_t lag = graph.code(body.back()).lag;
-  const uint32_t most = cycles ? graph.geometry.n_slots + lag + 2 : graph.geometry.n_slots;
+  const uint32_t lag = graph.code(body.back()).lag, slots = graph.geometry.n_slots;
+  const uint32_t most = graph.geometry.reuses_slots() ? slots + lag + 2 : slots;
   const size_t steps = graph.nodes.size() * most;
   if (steps * steps > kMostSteps) return;
   std::vector<std::vector<bool>> kept;

@@ -93,19 +93,40 @@ class Emitter {
   }
 
   void emit_prologue(const std::vector<NodeId>& body) {
-    if (code_.rotates) add(Opcode::Acquire, kUser);
+    if (code_.rotates && streams_use_buffers(body)) add(Opcode::Acquire, kUser);
     if (told_[graph_.begin].event != kNoSync) {
       add(Opcode::Signal, kUser, told_[graph_.begin].event);
     }
     if (!code_.direct || graph_.target.observed) add(Opcode::Signal, kUser, kStarted);
+    std::vector<bool> seen(size_t{kStreams} + 3 * code_.lanes.size());
     for (const NodeId id : body) {
       Node& node = graph_.nodes[id];
-      if (!depends_on(node, graph_.begin)) continue;
+      const bool first = !seen[node.code.queue];
+      seen[node.code.queue] = true;
+      if (!first || !depends_on(node, graph_.begin)) continue;
+      // Once, since what follows is behind it.
       add(Opcode::Wait, node.code.queue, sync_for(graph_.begin, node.code.queue));
       std::erase(node.deps, Dep{graph_.begin, 0});
     }
     acquire_for_receives();
     fill_identity(body);
+  }
+
+  /// Whether streams, or messages that wait for them, use the buffers before a receive that has
+  /// acquired them.
+  [[nodiscard]] bool streams_use_buffers(const std::vector<NodeId>& body) const {
+    return std::any_of(body.begin(), body.end(), [&](NodeId id) {
+      const Instruction& code = graph_.code(id);
+      const bool copies_in = code.op == Opcode::Copy && code.srcs[0].memory == Memory::Staging;
+      const bool receives = code.op == Opcode::Recv && code.dst.memory == Memory::Staging;
+      bool writes = false;
+      for_each_effect(code, graph_.target.local_rank,
+                      [&](const Operand& operand, bool is_write, size_t) {
+                        writes |= is_write && (operand.memory == Memory::Scratch ||
+                                               operand.memory == Memory::Staging);
+                      });
+      return writes && !copies_in && !receives;
+    });
   }
 
   // What arrives early must not be written over what the call before has yet to read.

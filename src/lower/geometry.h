@@ -54,10 +54,12 @@ struct Geometry {
   bool short_call = false;  ///< one slice and few bytes: one stream runs it
   std::vector<Lane> lanes;
 
+  /// Whether slots of scratch and staging memory are used again.
+  [[nodiscard]] bool reuses_slots() const { return n_slices > n_slots; }
   /// Whether the same Code serves both.
   [[nodiscard]] bool same_code(const Geometry& other) const {
     return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
-           lanes == other.lanes;
+           reuses_slots() == other.reuses_slots() && lanes == other.lanes;
   }
 };
 

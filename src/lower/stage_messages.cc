@@ -57,7 +57,10 @@ void share_ring(Graph& graph, uint16_t number) {
 }
 
 Route route_of(const Graph& graph, const MessageNodes& message) {
-  const size_t lane = lane_of(graph.code(message.post).queue);
+  const Instruction& post = graph.code(message.post);
+  const plan::Region& region = message.send ? post.srcs[0].region : post.dst.region;
+  if (region.begin == region.end) return Route::Direct;  // of nothing: anything reaches it
+  const size_t lane = lane_of(post.queue);
   const Geometry::Lane& geometry = graph.geometry.lanes[lane];
   if (message.send ? geometry.send_in_ring : geometry.recv_in_ring) return Route::Ring;
   return graph.target.lanes[lane].direct ? Route::Direct : Route::Staged;

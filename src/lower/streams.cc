@@ -17,23 +17,50 @@ Node bound(Node::Section section, Opcode op) {
   return node;
 }
 
-// Of each queue the first and the last node of a slice that does something.
-struct Ends {
-  NodeId first = kNoNode, last = kNoNode;
-};
-std::map<QueueId, Ends> ends_of_queues(const Graph& graph) {
-  std::map<QueueId, Ends> ends;
-  for (const NodeId id : body_of(graph)) {
-    if (graph.code(id).op == Opcode::Locate) continue;
-    Ends& queue = ends[graph.code(id).queue];
-    if (queue.first == kNoNode) queue.first = id;
-    queue.last = id;
-  }
-  return ends;
+bool touches_caller(const Graph& graph, NodeId id) {
+  bool touches = false;
+  for_each_effect(graph.code(id), graph.target.local_rank,
+                  [&](const Operand& operand, bool, size_t) {
+                    const bool callers =
+                        operand.memory == Memory::Input || operand.memory == Memory::Output;
+                    touches |= callers && !(operand.region.begin == operand.region.end);
+                  });
+  return touches;
 }
 
-bool touches_callers_memory(const MessageNodes& message) {
-  return message.route == Route::Direct;
+// Whether a node's buffers are this call's by then: its message's receive has waited for them.
+bool copies_from_staging(const Graph& graph, NodeId id) {
+  const Instruction& code = graph.code(id);
+  return code.op == Opcode::Copy && code.srcs[0].memory == Memory::Staging &&
+         code.dst.memory == Memory::Scratch;
+}
+
+struct QueueUse {
+  NodeId first = kNoNode;       ///< of a slice
+  NodeId last_caller = kNoNode;  ///< the last that touches the caller's memory
+  bool begins = false;           ///< it must not begin before the user's stream has come
+};
+std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
+  std::map<QueueId, QueueUse> uses;
+  for (const NodeId id : body_of(graph)) {
+    if (graph.code(id).op == Opcode::Locate) continue;
+    QueueUse& use = uses[graph.code(id).queue];
+    if (use.first == kNoNode) use.first = id;
+    const bool collective = info_of(graph.code(id).op).is(OpcodeInfo::kCollective);
+    if (touches_caller(graph, id) || collective) use.last_caller = id;
+    use.begins |= !copies_from_staging(graph, id);
+  }
+  return uses;
+}
+
+// Whether a message must not begin before the user's stream has come to the call: it touches the
+// caller's memory, or memory that the call before may still use, or tells others of the call.
+bool waits_for_begin(const Graph& graph, const MessageNodes& message) {
+  if (message.route != Route::Direct) return false;
+  if (message.send) return true;
+  const Operand& dst = graph.code(message.post).dst;
+  const bool empty = dst.region.begin == dst.region.end;
+  return !empty && (dst.memory != Memory::Scratch || !graph.geometry.short_call);
 }
 
 }  // namespace
@@ -50,31 +77,33 @@ void merge_streams(Graph& graph) {
 }
 
 void join_streams(Graph& graph) {
-  const std::map<QueueId, Ends> ends = ends_of_queues(graph);
+  const std::map<QueueId, QueueUse> uses = use_of_queues(graph);
   graph.begin = graph.add(bound(Node::Section::Prologue, Opcode::Signal));
   Node end = bound(Node::Section::Epilogue, Opcode::Finish);
-  for (const auto& [queue, nodes] : ends) {
+  for (const auto& [queue, use] : uses) {
     if (!is_stream(queue) || queue == kUser) continue;
-    graph.nodes[nodes.first].deps.push_back({graph.begin, 0});
-    end.deps.push_back({nodes.last, 0});
+    if (use.begins) graph.nodes[use.first].deps.push_back({graph.begin, 0});
+    // What a stream does for messages alone, their completion tells of.
+    if (use.last_caller != kNoNode) end.deps.push_back({use.last_caller, 0});
   }
   for (const MessageNodes& message : graph.messages) {
-    if (!touches_callers_memory(message)) continue;
-    // The first of its lane waits for all that follow.
-    const NodeId first = ends.at(graph.code(message.post).queue).first;
-    if (!depends_on(graph.nodes[first], graph.begin)) {
-      graph.nodes[first].deps.push_back({graph.begin, 0});
+    if (message.route != Route::Direct) continue;
+    if (waits_for_begin(graph, message)) {
+      graph.nodes[message.post].deps.push_back({graph.begin, 0});
     }
     const bool awaited =
         std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
           return node.live && depends_on(node, message.post);
         });
-    if (!awaited) end.deps.push_back({message.post, 0});
+    // What is sent from scratch memory is complete before that is used again.
+    const bool needed = !message.send || touches_caller(graph, message.post);
+    if (!awaited && needed) end.deps.push_back({message.post, 0});
   }
   graph.end = graph.add(std::move(end));
 }
 
 void wait_for_slots(Graph& graph) {
+  if (!graph.geometry.reuses_slots()) return;
   const uint32_t slots = graph.geometry.n_slots;
   const auto in_slots = [](const Operand& operand) {
     return operand.memory == Memory::Scratch || operand.memory == Memory::Staging;
@@ -99,10 +128,6 @@ void wait_for_slots(Graph& graph) {
         graph.nodes[writer.node].deps.push_back({user.node, slots});
       }
     }
-  }
-  for (Node& node : graph.nodes) {
-    std::sort(node.deps.begin(), node.deps.end());
-    node.deps.erase(std::unique(node.deps.begin(), node.deps.end()), node.deps.end());
   }
 }
 

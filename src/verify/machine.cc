@@ -1,6 +1,7 @@
 #include "verify/machine.h"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/call.h"
 #include "verify/rank_state.h"
@@ -57,6 +58,7 @@ class Machine {
  private:
   // --- Opening.
   Status open(int number);
+  Status check_scratch(const RankState& rank) const;
   Status join_lanes(RankState& rank);
   void add_call(RankState& rank, uint32_t call);
   void map_caller(RankState& rank, CallState& state);
@@ -144,7 +146,23 @@ Status Machine::open(int number) {
     state.peer = lane.peer;
     rank.lanes.push_back(std::move(state));
   }
+  HETCCL_TRY(check_scratch(rank));
   for (uint32_t call = 0; call < options_.calls; ++call) add_call(rank, call);
+  return {};
+}
+
+// Fractions of blocks that are not equally long would overlap.
+Status Machine::check_scratch(const RankState& rank) const {
+  std::map<uint32_t, uint32_t> of;
+  for (uint32_t i = 0; i < rank.code->list.size(); ++i) {
+    bool fits = true;
+    for_each_effect(rank.code->list[i], rank.local_rank, [&](const Operand& operand, bool, size_t) {
+      if (operand.memory != lower::Memory::Scratch) return;
+      const auto known = of.try_emplace(operand.region.block, operand.region.of).first;
+      fits = fits && known->second == operand.region.of;
+    });
+    if (!fits) return wrong(rank, i, "keeps parts of several blocks in one");
+  }
   return {};
 }
 
@@ -169,6 +187,7 @@ Status Machine::join_lanes(RankState& rank) {
 void Machine::add_call(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   state.syncs.resize(rank.code->syncs.size());
+  state.words.resize(rank.clocks.size());
   state.outstanding = size_t{rank.code->posts} * problem_.n_slices;
   map_caller(rank, state);
   map_buffers(rank, state, call);
@@ -281,7 +300,10 @@ Result<Step> Machine::run_next(RankState& rank) {
     const ThreadId thread = rank.stream_thread(queue, at.call);
     rank.clocks[thread].set(thread, ++rank.counts[thread]);
     const Instruction& one = rank.code->list[at.issue.index];
-    if (one.op == Opcode::Signal) signal(rank, at.call, one.sync, rank.clocks[thread]);
+    if (one.op == Opcode::Signal) {
+      signal(rank, at.call, one.sync, rank.clocks[thread]);
+      if (!rank.code->syncs[one.sync].event) rank.calls[at.call].words[thread] = rank.counts[thread];
+    }
     if (one.op == Opcode::Finish) {
       signal(rank, at.call, lower::kFinished, rank.clocks[thread]);
       rank.calls[at.call].finished = true;
@@ -812,6 +834,18 @@ Status Machine::check_end(RankState& rank) {
     return error(Code::InternalError, "deadlock: %s never completes in slice %u of %u",
                  describe(*rank.code, rank.rank, at.issue.index).c_str(), at.issue.slice,
                  problem_.n_slices);
+  }
+  for (const CallState& call : rank.calls) {
+    if (!rank.code->direct && call.syncs[lower::kStarted].size() != 1) {
+      return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
+    }
+    // The next call takes the memory of its words.
+    for (ThreadId thread = 0; thread < call.words.size(); ++thread) {
+      if (call.over.of(thread) >= call.words[thread]) continue;
+      return error(Code::InternalError,
+                   "rank %d may write a sync once the call is retired: nothing orders them",
+                   rank.rank);
+    }
   }
   for (LaneState& lane : rank.lanes) {
     for (LaneQueue* queue : {&lane.sends, &lane.recvs, &lane.reads}) {

@@ -183,9 +183,11 @@ std::string describe(const Code& code, int rank, uint32_t index) {
   if (one.op == Opcode::Wait || (kind != QueueKind::Send && kind != QueueKind::Recv)) {
     return head + format(" (%s)", info_of(one.op).name);
   }
+  if (!info_of(one.op).is(lower::OpcodeInfo::kTraced)) {
+    return head + format(" (%s)", info_of(one.op).name);
+  }
   const int peer = code.lanes[lower::lane_of(one.queue)].peer;
   const bool sends = kind == QueueKind::Send;
-  if (one.op == Opcode::Acquire) return head + " (acquire)";
   return head + format(sends ? " (send message %u to rank %d)" : " (receive message %u from rank %d)",
                        code.messages[one.message].number, peer);
 }

@@ -41,6 +41,7 @@ struct CallState {
   bool finished = false, retired = false;
   size_t outstanding = 0;  ///< messages
   Clock over;              ///< what is known once it is retired
+  std::vector<uint32_t> words;  ///< by stream thread: its completions when it last writes a word
 };
 
 /// An instruction of the rank's streams.
