@@ -1,12 +1,12 @@
-// The vendor CCL seam: the collectives of one cluster. Everything that hetccl's own plans need
-// inside a cluster is two operations over lists of shards; the classical collectives are the
-// special cases that adaptors recognise:
+// The vendor CCL seam: the collectives of one cluster. hetccl's own plans use three operations
+// inside a cluster. Two take lists of shards, the same on all ranks; the classical collectives are
+// the special cases that adaptors recognise:
 //   reduce     with one shard per rank, equal and contiguous: reduce_scatter; with one shard:
 //              rooted reduce
 //   broadcast  with one shard per rank, equal and contiguous: all_gather; with one shard: broadcast
 // Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd); a broadcast to one
-// rank alone is a send and a receive. All-to-all, gather and scatter are a third operation over a
-// list of messages, `exchange`, in which no rank knows what two others send each other.
+// rank alone is a send and a receive. The third, `exchange`, takes a list of each rank's own
+// messages: all-to-all, gather and scatter.
 #pragma once
 
 #include <cstddef>
