@@ -187,6 +187,18 @@ TEST_CASE("exchange: random messages, more than a few ranks") {
       });
 }
 
+TEST_CASE("exchange: so many ranks that pieces are not whole cache lines") {
+  run_ranks(260, false, [](Rank& self) {
+    std::vector<Message> messages = random_messages(self.size, 1, 3000);
+    for (int r = 0; r < self.size; ++r) {
+      messages.push_back({r, (r + 7) % self.size, 5});
+      messages.push_back({3, r, 301});
+      messages.push_back({r, 2, 13});
+    }
+    check_exchange(self, messages, 1);
+  });
+}
+
 TEST_CASE("exchange: enqueued at once with other calls, each completes in its turn") {
   for (bool asynchronous : {false, true})
     run_ranks(3, asynchronous, [](Rank& self) {
