@@ -74,7 +74,8 @@ struct Disagreement {
 };
 
 /// One cluster's communicator. Enqueueing calls return at once; every rank issues the same calls in
-/// the same order. Calls from one thread at a time. What goes wrong later shows in `async_error`.
+/// the same order, but for `send_and_receive`. Calls from one thread at a time. What goes wrong
+/// later shows in `async_error`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
