@@ -1,5 +1,7 @@
 #include "ccl/ccl.h"
 
+#include <algorithm>
+
 namespace hetccl::ccl {
 
 Status check_ranks(std::span<const Shard> shards, int n_ranks) {
@@ -11,6 +13,45 @@ Status check_ranks(std::span<const Shard> shards, int n_ranks) {
                    n_ranks);
   }
   return {};
+}
+
+// The n-th message to itself that a rank sends meets the n-th that it receives.
+Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int rank) {
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer < 0 || transfer.peer >= n_ranks)
+      return error(Code::InvalidArgument, "peer %d in a cluster of %d ranks", transfer.peer,
+                   n_ranks);
+  }
+  const auto next = [&](size_t i, bool send) {
+    const auto found = [&](const Transfer& t) {
+      return t.peer == rank && t.send == send && t.count > 0;
+    };
+    return static_cast<size_t>(
+        std::find_if(transfers.begin() + static_cast<ptrdiff_t>(i), transfers.end(), found) -
+        transfers.begin());
+  };
+  size_t sent = next(0, true), received = next(0, false);
+  while (sent < transfers.size() && received < transfers.size()) {
+    if (transfers[sent].count != transfers[received].count)
+      return error(Code::InvalidArgument,
+                   "rank %d of the cluster sends %zu elements to itself, and receives %zu", rank,
+                   transfers[sent].count, transfers[received].count);
+    sent = next(sent + 1, true);
+    received = next(received + 1, false);
+  }
+  if (sent == received) return {};  // both lists have ended
+  return error(Code::InvalidArgument,
+               "rank %d of the cluster sends other messages to itself than it receives", rank);
+}
+
+Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType /*type*/,
+                              void* /*stream*/) {
+  return error(Code::Unsupported, "the cluster's library has no exchange of messages");
+}
+
+Status Communicator::send_and_receive(std::span<const Transfer> /*transfers*/, DataType /*type*/,
+                                      void* /*stream*/) {
+  return error(Code::Unsupported, "the cluster's library has no point-to-point messages");
 }
 
 }  // namespace hetccl::ccl

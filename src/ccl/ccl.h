@@ -1,11 +1,12 @@
-// The vendor CCL seam: the collectives of one cluster. Everything that hetccl's own plans need
-// inside a cluster is two operations over lists of shards; the classical collectives are the
-// special cases that adaptors recognise:
+// The vendor CCL seam: the collectives of one cluster. hetccl's own plans use three operations
+// inside a cluster. Two take lists of shards, the same on all ranks; the classical collectives are
+// the special cases that adaptors recognise:
 //   reduce     with one shard per rank, equal and contiguous: reduce_scatter; with one shard:
 //              rooted reduce
 //   broadcast  with one shard per rank, equal and contiguous: all_gather; with one shard: broadcast
 // Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd); a broadcast to one
-// rank alone is a send and a receive.
+// rank alone is a send and a receive. The third, `exchange`, takes a list of each rank's own
+// messages: all-to-all, gather and scatter.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,19 @@ struct Shard {
 /// InvalidArgument where a root or receiver is none of the cluster's ranks.
 Status check_ranks(std::span<const Shard> shards, int n_ranks);
 
+/// One message between this rank and `peer`, which may be this rank. Each rank lists its own sends
+/// and its own receives.
+struct Transfer {
+  int peer = 0;          ///< rank in the cluster's communicator
+  bool send = false;     ///< to `peer`; else this rank receives from `peer`
+  void* data = nullptr;  ///< a send reads it, a receive writes it
+  size_t count = 0;      ///< elements; 0: no message, and the peer may leave it out
+};
+
+/// InvalidArgument where a peer is none of the cluster's ranks, or where the messages that `rank`
+/// sends to itself are not those that it receives from itself.
+Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int rank);
+
 /// Opaque bytes that start a communicator: made by the cluster's first rank, carried to the others
 /// by the bootstrap.
 struct UniqueId {
@@ -60,7 +74,8 @@ struct Disagreement {
 };
 
 /// One cluster's communicator. Enqueueing calls return at once; every rank issues the same calls in
-/// the same order. Calls from one thread at a time. What goes wrong later shows in `async_error`.
+/// the same order, but for `send_and_receive`. Calls from one thread at a time. What goes wrong
+/// later shows in `async_error`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -81,6 +96,22 @@ class Communicator {
   virtual Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                         void* stream) = 0;
   virtual Status broadcast(std::span<const Shard> shards, DataType type, void* stream) = 0;
+  /// Moves all messages of `transfers` at the same time, whatever their order in the list: no order
+  /// deadlocks. Between two ranks, in one direction, the n-th send of a call meets the n-th receive
+  /// of the matching call; both have the same count. No memory that the call writes overlaps other
+  /// memory of the call.
+  ///
+  /// Collective: every rank of the cluster makes the call, at the same place among its calls and
+  /// with the same type; a rank without messages passes an empty list. For the all-to-all, gather
+  /// and scatter of a plan. Unsupported unless `Library::supports_exchange`.
+  virtual Status exchange(std::span<const Transfer> transfers, DataType type, void* stream);
+  /// As `exchange`, but point-to-point: only the ranks that a message concerns make the call, and
+  /// other ranks' calls go on. For hetcclSend and hetcclRecv. The library may run one rank's calls
+  /// in the order in which they were made, as NCCL does: a message whose peer comes late holds up
+  /// this rank's later calls, collectives included. Two ranks therefore order their messages and
+  /// the collectives that both take part in alike, or use a second communicator. Unsupported unless
+  /// `Library::supports_point_to_point`.
+  virtual Status send_and_receive(std::span<const Transfer> transfers, DataType type, void* stream);
   /// No rank's stream passes before every rank's has come.
   virtual Status barrier(void* stream) = 0;
 
@@ -108,6 +139,10 @@ class Library {
   [[nodiscard]] virtual std::string name() const = 0;     ///< "host", "nccl", "rccl"
   [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
+  /// Whether its communicators have `exchange`.
+  [[nodiscard]] virtual bool supports_exchange() const { return false; }
+  /// Whether its communicators have `send_and_receive`.
+  [[nodiscard]] virtual bool supports_point_to_point() const { return false; }
   /// On the first rank of a cluster of `n_ranks`.
   virtual Result<UniqueId> unique_id(int n_ranks) = 0;
   /// `id`, made here, will not be used: frees what its cluster would have met in.

@@ -22,6 +22,7 @@ class FakeNccl {
   const std::byte* base = nullptr;
   std::function<int()> on_init = [] { return ccl::nccl::kSuccess; };
   int async_outcome = ccl::nccl::kSuccess;
+  int send_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
   std::function<void()> on_abort;   ///< once calls do not wait any more
   std::atomic<bool> blocks{false};  ///< all-reduces wait for an abort, as for lost ranks
@@ -79,7 +80,8 @@ class FakeNccl {
       return note("all_gather", {at(s), at(r), num(n), num(t)});
     };
     api.send = [this](const void* s, size_t n, int t, int peer, void*, void*) {
-      return note("send", {at(s), num(n), num(t), num(peer)});
+      note("send", {at(s), num(n), num(t), num(peer)});
+      return send_outcome;
     };
     api.recv = [this](void* r, size_t n, int t, int peer, void*, void*) {
       return note("recv", {at(r), num(n), num(t), num(peer)});

@@ -179,6 +179,36 @@ void check_shards(Rank& self, uint64_t call, bool is_reduce, bool in_a_row) {
   }
 }
 
+// One message; `number` makes its content.
+struct Message {
+  int from = 0, to = 0;
+  size_t count = 0;
+  uint64_t number = 0;
+};
+
+// This rank's part of `messages`, in one call; its receives come first in the list.
+void check_messages(Rank& self, const std::vector<Message>& messages, DataType type,
+                    bool point_to_point) {
+  std::vector<Transfer> transfers;
+  std::vector<std::pair<const std::byte*, Bytes>> results;
+  for (const bool send : {false, true}) {
+    for (const Message& one : messages) {
+      if ((send ? one.from : one.to) != self.rank) continue;
+      const Bytes content = elements(one.number, one.from, type, one.count);
+      std::byte* data = self.place(send ? content : Bytes(content.size()));
+      transfers.push_back({send ? one.to : one.from, send, data, one.count});
+      if (!send) results.emplace_back(data, content);
+    }
+  }
+  void* stream = self.stream->native();
+  need(point_to_point ? self.comm->send_and_receive(transfers, type, stream)
+                      : self.comm->exchange(transfers, type, stream),
+       "messages");
+  self.finish();
+  for (const auto& [data, content] : results)
+    need(self.fetch(data, content.size()) == content, "a message is wrong");
+}
+
 }  // namespace
 
 TEST_CASE("all_reduce: every type and operator, in and out of place") {
@@ -220,6 +250,47 @@ TEST_CASE("reduce and broadcast of lists of shards") {
     });
     if (!ran) return;
   }
+}
+
+TEST_CASE("exchange: all-to-all, gather, scatter, repeated messages, in types that only move") {
+  for (const int n : {1, 2, 4}) {
+    if (n > std::max(count(), 1)) break;
+    const bool ran = run_ranks(n, [](Rank& self) {
+      uint64_t number = 0;
+      for (const DataType type : {DataType::Float32, DataType::Int16, DataType::Float8E4m3}) {
+        for (const size_t largest : {size_t{5}, size_t{3001}, size_t{1} << 20}) {
+          std::vector<Message> all, gather, scatter;
+          for (int from = 0; from < self.size; ++from) {
+            for (int to = 0; to < self.size; ++to) {
+              for (int again = 0; again < 2; ++again)
+                all.push_back({from, to, largest * static_cast<size_t>((from + to) % 3), ++number});
+            }
+            gather.push_back({from, self.size - 1, largest, ++number});
+            scatter.push_back({0, from, largest + static_cast<size_t>(from), ++number});
+          }
+          for (const auto& messages : {all, gather, scatter, std::vector<Message>{}})
+            check_messages(self, messages, type, false);
+        }
+      }
+    });
+    if (!ran) return;
+  }
+}
+
+TEST_CASE("messages between two ranks, while the others go on with their own") {
+  if (count() < 4) {
+    MESSAGE("SKIPPED: it takes four GPUs");
+    return;
+  }
+  run_ranks(4, [](Rank& self) {
+    const int even = self.rank & ~1, odd = self.rank | 1;
+    const uint64_t calls = even == 0 ? 5 : 2;
+    for (uint64_t call = 1; call <= calls; ++call)
+      check_messages(self, {{even, odd, 1000 * call, call}, {odd, even, 7, call + 50}},
+                     DataType::Float32, true);
+    need(self.comm->barrier(self.stream->native()), "barrier");
+    self.finish();
+  });
 }
 
 TEST_CASE("abort ends a collective that a rank never calls") {

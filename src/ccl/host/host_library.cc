@@ -63,6 +63,13 @@ class HostCommunicator : public Communicator {
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
     return enqueue(Kind::Broadcast, shards, type, {}, stream);
   }
+  Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
+    HETCCL_TRY(check({}, type, RedOp::Sum, stream));
+    HETCCL_TRY(check_transfers(transfers, member_->n_ranks(), member_->rank()));
+    HETCCL_TRY(check_counts(transfers, type));
+    push(member_->open_exchange(transfers, type), static_cast<TaskQueue*>(stream));
+    return {};
+  }
   Status barrier(void* stream) override {
     return enqueue(Kind::Barrier, {}, DataType::Uint8, {}, stream);
   }
@@ -85,12 +92,17 @@ class HostCommunicator : public Communicator {
       return error(Code::InvalidArgument, "data type %d with operator %d is unknown",
                    static_cast<int>(type), static_cast<int>(op));
     HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
+    return check_counts(shards, type);
+  }
+
+  template <typename Piece>
+  static Status check_counts(std::span<const Piece> pieces, DataType type) {
     size_t left = SIZE_MAX / 2 / size_of(type);
-    for (const Shard& shard : shards) {
-      if (shard.count > left)
+    for (const Piece& piece : pieces) {
+      if (piece.count > left)
         return error(Code::InvalidArgument, "a collective of %zu elements and more overflows",
-                     shard.count);
-      left -= shard.count;
+                     piece.count);
+      left -= piece.count;
     }
     return {};
   }
@@ -124,6 +136,10 @@ class HostLibrary : public Library {
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return is_valid(type) && is_valid(op) && applies(op, type);
   }
+
+  // No point-to-point messages: all ranks of a host cluster walk the same sequence of chunks. Two
+  // ranks of one host have a channel of the transports for messages that others know nothing of.
+  [[nodiscard]] bool supports_exchange() const override { return true; }
 
   Result<UniqueId> unique_id(int n_ranks) override {
     HETCCL_TRY(check_rank_count(n_ranks));

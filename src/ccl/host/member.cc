@@ -16,11 +16,6 @@ constexpr size_t kMuch = size_t{4} << 20;
 // microsecond, in which ranks that call at the same time meet.
 constexpr int kLooks = 30;
 
-// Of what ranks make of each other's slots.
-Caching caching_of(const Operation& operation) {
-  return operation.call.count * operation.element() >= kMuch ? Caching::Bypass : Caching::Keep;
-}
-
 template <typename T>
 T* at(const TaskQueue& queue, T* memory, size_t bytes) {
   using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
@@ -28,6 +23,10 @@ T* at(const TaskQueue& queue, T* memory, size_t bytes) {
 }
 
 }  // namespace
+
+Caching caching_of(const Operation& operation) {
+  return operation.result_bytes() >= kMuch ? Caching::Bypass : Caching::Keep;
+}
 
 Member::Member(Segment segment, int rank, Waker* waker, std::vector<RemoteWaker> peers)
     : segment_(std::move(segment)),
@@ -44,19 +43,20 @@ bool Member::wakeable() const {
 
 Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
                         const Reducer& how) {
-  Operation* operation = nullptr;
-  {
-    std::lock_guard lock(idle_mutex_);
-    if (idle_.empty()) {
-      operations_.push_back(std::make_unique<Operation>());
-      idle_.reserve(operations_.size());
-      operation = operations_.back().get();
-    } else {
-      operation = idle_.back();
-      idle_.pop_back();
-    }
+  Operation& operation = take_idle();
+  operation.prepare(kind, shards, type, how, {opened_++, number_}, segment_.geometry(), scratch_);
+  return operation;
+}
+
+Operation& Member::take_idle() {
+  std::lock_guard lock(idle_mutex_);
+  if (idle_.empty()) {
+    operations_.push_back(std::make_unique<Operation>());
+    idle_.reserve(operations_.size());
+    return *operations_.back();
   }
-  operation->prepare(kind, shards, type, how, {opened_++, number_}, segment_.geometry(), scratch_);
+  Operation* operation = idle_.back();
+  idle_.pop_back();
   return *operation;
 }
 
@@ -72,9 +72,8 @@ TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
       operation.started = true;
       operation.first_chunk = contributed_;
     }
-    const uint64_t end = operation.first_chunk + operation.n_chunks;
-    const bool moved = advance(operation, queue, end);
-    if (gathered_ < end && !stopped_.load(std::memory_order_relaxed))
+    const bool moved = advance(operation, queue);
+    if (gathered_ < operation.end() && !stopped_.load(std::memory_order_relaxed))
       return moved ? TaskState::Advanced : TaskState::Pending;
     turn_.store(operation.call.sequence + 1, std::memory_order_release);
   }
@@ -82,11 +81,11 @@ TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
   return TaskState::Done;
 }
 
-bool Member::advance(const Operation& operation, const TaskQueue& queue, uint64_t end) {
+bool Member::advance(Operation& operation, const TaskQueue& queue) {
   size_t work = 0;
   bool moved = false, unsaid = false;
   int looks = kLooks;
-  while (gathered_ < end && work < queue.piece_bytes() && !stopped_.load()) {
+  while (gathered_ < operation.end() && work < queue.piece_bytes() && !stopped_.load()) {
     bool more = contribute(operation, queue, work);
     more |= reduce(operation, queue, work);
     more |= gather(operation, queue, work);
@@ -114,30 +113,33 @@ bool Member::all_reached(Counter RankControl::* counter, uint64_t target, uint64
   return true;
 }
 
-bool Member::contribute(const Operation& operation, const TaskQueue& queue, size_t& work) {
+bool Member::contribute(Operation& operation, const TaskQueue& queue, size_t& work) {
   const uint64_t chunk = contributed_;
-  if (chunk == operation.first_chunk + operation.n_chunks) return false;
+  if (chunk == operation.end()) return false;
   if (chunk >= kDepth && !all_reached(&RankControl::gathered, chunk + 1 - kDepth, all_gathered_))
     return false;
   if (chunk == operation.first_chunk)
-    segment_.descriptor(rank_, chunk) = {operation.call, operation.factor};
-  contribute_chunk(operation, queue, work);
+    segment_.descriptor(rank_, chunk) = {operation.call, operation.factor, operation.n_chunks,
+                                         operation.exchange.balance()};
+  if (operation.call.kind == Kind::Exchange)
+    send_chunk(operation, queue, work);
+  else
+    contribute_chunk(operation, queue, work);
   segment_.control(rank_).contributed.value.store(++contributed_);
   return true;
 }
 
-bool Member::reduce(const Operation& operation, const TaskQueue& queue, size_t& work) {
+bool Member::reduce(Operation& operation, const TaskQueue& queue, size_t& work) {
   const uint64_t chunk = reduced_;
   if (chunk == contributed_ || !all_reached(&RankControl::contributed, chunk + 1, all_contributed_))
     return false;
-  if (chunk == operation.first_chunk) {
-    read_calls(operation);
-    if (stopped_.load(std::memory_order_relaxed)) return false;
-  }
+  if (chunk == operation.first_chunk && !read_calls(operation)) return false;
   if (operation.call.kind == Kind::AllReduce)
     all_reduce_chunk(operation, queue, work);
   else if (operation.call.kind == Kind::Reduce)
     reduce_chunk(operation, queue, work);
+  else if (operation.call.kind == Kind::Exchange)
+    take_chunk(operation, queue, work);
   else
     receive_chunk(operation, queue, work);
   RankControl& mine = segment_.control(rank_);
@@ -264,20 +266,33 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
   queue.copy(copies_, caching_of(operation));
 }
 
-void Member::read_calls(const Operation& operation) {
+bool Member::read_calls(Operation& operation) {
+  const bool exchange = operation.call.kind == Kind::Exchange;
+  uint64_t balance = 0;
   for (int r = 0; r < n_ranks(); ++r) {
-    const auto& [theirs, factor] = segment_.descriptor(r, operation.first_chunk);
-    factors_[static_cast<size_t>(r)] = factor;
-    if (theirs == operation.call) continue;
-    const std::string mine_text = describe(operation.call), their_text = describe(theirs);
-    const Status status = hetccl::error(
-        Code::InvalidUsage,
-        "ranks of one host cluster called different collectives: cluster rank %d has %s, cluster "
-        "rank %d has %s%s; every rank must issue the same calls in the same order",
-        rank_, mine_text.c_str(), r, their_text.c_str(),
-        mine_text == their_text ? " with other roots or counts of shards" : "");
-    return fail(status, Disagreement{std::min(operation.call.number, theirs.number), rank_, r});
+    if (!compare_call(operation, r)) return false;
+    const CallDescriptor& theirs = segment_.descriptor(r, operation.first_chunk);
+    factors_[static_cast<size_t>(r)] = theirs.factor;
+    balance += theirs.balance;
+    if (exchange) operation.n_chunks = std::max(operation.n_chunks, theirs.n_chunks);
   }
+  if (!exchange || balance == 0) return true;
+  find_unmatched(operation);
+  return false;
+}
+
+bool Member::compare_call(const Operation& operation, int r) {
+  const Called& theirs = segment_.descriptor(r, operation.first_chunk).call;
+  if (agree(operation.call, theirs)) return true;
+  const std::string mine_text = describe(operation.call), their_text = describe(theirs);
+  const Status status = hetccl::error(
+      Code::InvalidUsage,
+      "ranks of one host cluster called different collectives: cluster rank %d has %s, cluster "
+      "rank %d has %s%s; every rank must issue the same calls in the same order",
+      rank_, mine_text.c_str(), r, their_text.c_str(),
+      mine_text == their_text ? " with other roots or counts of shards" : "");
+  fail(status, Disagreement{std::min(operation.call.number, theirs.number), rank_, r});
+  return false;
 }
 
 void Member::ring_sleepers() {

@@ -22,6 +22,9 @@
 
 namespace hetccl::ccl::host {
 
+/// How a rank writes what it makes of the others' slots: large results past the caches.
+Caching caching_of(const Operation& operation);
+
 class Member : public ShmSource {
  public:
   /// `waker` may be null. `peers[r]` rings rank r, where it could be opened.
@@ -37,6 +40,7 @@ class Member : public ShmSource {
   void number_calls(uint64_t number) { number_ = number; }
   /// The next operation of the communicator's sequence, prepared. One thread at a time.
   Operation& open(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how);
+  Operation& open_exchange(std::span<const Transfer> transfers, DataType type);
   /// Advances `operation` by a bounded piece; operations advance in the order of `open`, on
   /// whatever queue they are. Once Done, the operation is gone.
   TaskState poll(Operation& operation, const TaskQueue& queue);
@@ -53,26 +57,36 @@ class Member : public ShmSource {
   void disarm() override;
 
  private:
-  // Goes on towards chunk `end`: whether anything moved.
-  bool advance(const Operation& operation, const TaskQueue& queue, uint64_t end);
+  // Goes on towards the operation's end: whether anything moved.
+  bool advance(Operation& operation, const TaskQueue& queue);
   // Each returns whether it could do its next chunk, and adds the bytes that it moved to `work`.
-  bool contribute(const Operation& operation, const TaskQueue& queue, size_t& work);
-  bool reduce(const Operation& operation, const TaskQueue& queue, size_t& work);
+  bool contribute(Operation& operation, const TaskQueue& queue, size_t& work);
+  bool reduce(Operation& operation, const TaskQueue& queue, size_t& work);
   bool gather(const Operation& operation, const TaskQueue& queue, size_t& work);
 
   void contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  // Of an exchange: fills this rank's slot; empties the others' of what is for this rank.
+  void send_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
+  void take_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
+  void take_own(Operation& operation, const TaskQueue& queue, size_t& work);
   void combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
                const std::byte* own, size_t offset, size_t count, Caching caching);
 
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
                                  uint64_t& known) const;
   [[nodiscard]] bool failed() const;
-  void read_calls(const Operation& operation);
+  // Whether the ranks' calls fit together. Where they do not, a rank that can tell fails the
+  // cluster.
+  [[nodiscard]] bool read_calls(Operation& operation);
+  [[nodiscard]] bool compare_call(const Operation& operation, int r);
+  void find_unmatched(Operation& operation);
+  [[nodiscard]] Parcel* parcels(int rank, uint64_t chunk) const;
   void fail(const Status& status, const std::optional<Disagreement>& between = {});
   void ring_sleepers();
+  Operation& take_idle();
   void close(Operation& operation);
 
   Segment segment_;

@@ -66,6 +66,21 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
                                                   static_cast<size_t>(geometry.threads) / ranks));
 }
 
+void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType type,
+                                 const CallNumbers& numbers, const Geometry& geometry, int rank) {
+  shards.clear();
+  factor = {};
+  started = two_stage = false;
+  exchange.prepare(transfers, type, geometry, rank);
+  n_chunks = exchange.n_chunks();
+  call = {.sequence = numbers.sequence,
+          .number = numbers.operation,
+          .count = exchange.sent_count(),
+          .n_shards = static_cast<uint32_t>(transfers.size()),
+          .kind = Kind::Exchange,
+          .type = type};
+}
+
 Range Operation::piece(size_t count, uint64_t k) const {
   const size_t each = count / n_chunks, more = count % n_chunks;
   const auto begin = [&](uint64_t i) { return each * i + std::min<uint64_t>(i, more); };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ccl/ccl.h"
+#include "ccl/host/exchange.h"
 #include "ccl/host/segment.h"
 
 namespace hetccl::ccl::host {
@@ -28,7 +29,9 @@ struct CallNumbers {
 struct Operation {
   Called call;
   Factor factor;              ///< of this rank, for PreMulSum
-  std::vector<Shard> shards;  ///< all_reduce: one, whose root means nothing
+  std::vector<Shard> shards;  ///< all_reduce: one, whose root means nothing; exchange: none
+  Exchange exchange;          ///< exchange alone
+  /// Exchange: this rank's own, until the others' descriptors tell what the longest takes.
   uint64_t n_chunks = 1;
   /// all_reduce of a large message: every rank reduces a segment of each chunk, publishes it in its
   /// slot, and reads the others'. Small ones are reduced by every rank from all contributions.
@@ -44,6 +47,16 @@ struct Operation {
   void prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
                const CallNumbers& numbers, const Geometry& geometry, std::vector<size_t>& scratch);
 
+  /// The same for an exchange of `rank`.
+  void prepare_exchange(std::span<const Transfer> transfers, DataType type,
+                        const CallNumbers& numbers, const Geometry& geometry, int rank);
+
+  /// Behind its last chunk.
+  [[nodiscard]] uint64_t end() const { return first_chunk + n_chunks; }
+  /// Bytes of its results, of any rank; exchange: of this one.
+  [[nodiscard]] size_t result_bytes() const {
+    return call.kind == Kind::Exchange ? exchange.received_bytes() : call.count * element();
+  }
   [[nodiscard]] size_t element() const { return size_of(call.type); }
   /// Piece `k` of a shard of `count` elements.
   [[nodiscard]] Range piece(size_t count, uint64_t k) const;

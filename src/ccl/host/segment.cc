@@ -39,6 +39,8 @@ std::string_view kind_name(Kind kind) {
       return "broadcast";
     case Kind::Barrier:
       return "barrier";
+    case Kind::Exchange:
+      return "exchange";
   }
   return "an unknown collective";
 }
@@ -60,12 +62,20 @@ std::string describe(const Called& call) {
   if (call.kind == Kind::Barrier) return text;
   text += " of " + std::to_string(call.count) + " ";
   text += is_valid(call.type) ? name_of(call.type) : "unknown";
+  if (call.kind == Kind::Exchange)
+    return text + " in " + std::to_string(call.n_shards) + " transfers";
   if (call.kind != Kind::AllReduce) text += " in " + std::to_string(call.n_shards) + " shards";
   if (call.kind != Kind::Broadcast && is_valid(call.op)) {
     text += ", ";
     text += name_of(call.op);
   }
   return text;
+}
+
+bool agree(const Called& one, const Called& other) {
+  if (one.kind != Kind::Exchange) return one == other;
+  return one.kind == other.kind && one.sequence == other.sequence && one.number == other.number &&
+         one.type == other.type;
 }
 
 size_t Geometry::slot_bytes() const {
@@ -85,6 +95,7 @@ Segment::Segment(SharedMemory memory, const Geometry& geometry)
       slots_offset_(slots_offset(geometry.n_ranks)),
       slot_stride_(stride(geometry)) {
   static_assert(sizeof(FailureRecord) == kRecordBytes);
+  static_assert(sizeof(CallDescriptor) == 64);
   static_assert(std::atomic<uint64_t>::is_always_lock_free);
 }
 

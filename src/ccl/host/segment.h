@@ -20,26 +20,32 @@ inline constexpr int kMaxRanks = 1024;
 /// Chunks that a rank may have in flight: its slots.
 inline constexpr uint64_t kDepth = 4;
 
-enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier };
+enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier, Exchange };
 
 /// What a rank called.
 struct Called {
   uint64_t sequence = 0;
-  uint64_t number = 0;  ///< of the caller's operation (Communicator::number_calls)
-  uint64_t count = 0;   ///< elements of all shards
-  uint64_t digest = 0;  ///< of every shard's root, receiver and count
-  uint32_t n_shards = 0;
+  uint64_t number = 0;    ///< of the caller's operation (Communicator::number_calls)
+  uint64_t count = 0;     ///< elements of all shards; exchange: that this rank sends
+  uint64_t digest = 0;    ///< of every shard's root, receiver and count
+  uint32_t n_shards = 0;  ///< exchange: transfers of this rank
   Kind kind{};
   DataType type{};
   RedOp op{};
   bool operator==(const Called&) const = default;
 };
 
-/// Published with the call's first chunk: what every other rank compares, and the rank's factor of
-/// a PreMulSum.
+/// Whether two ranks may have called these together. In an exchange each rank has messages of its
+/// own.
+bool agree(const Called& one, const Called& other);
+
+/// Published with the call's first chunk: what every other rank compares, and what is the rank's
+/// own.
 struct alignas(64) CallDescriptor {
   Called call;
-  Factor factor;
+  Factor factor;          ///< of a PreMulSum
+  uint64_t n_chunks = 0;  ///< exchange: that this rank's messages take
+  uint64_t balance = 0;   ///< exchange: of its messages (Exchange::balance)
 };
 
 /// "all_reduce of 5 float32, sum".

@@ -273,7 +273,7 @@ Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type,
                           "ncclAllGather");
   }
   HETCCL_TRY(broadcast_each(shards, per_element, target));
-  return exchange(shards, per_element, target);
+  return deliver(shards, per_element, target);
 }
 
 Status NcclCommunicator::broadcast_each(std::span<const Shard> shards, size_t per_element,
@@ -292,8 +292,8 @@ Status NcclCommunicator::broadcast_each(std::span<const Shard> shards, size_t pe
 }
 
 // Shards with one receiver. Ranks that are neither end of any make no call.
-Status NcclCommunicator::exchange(std::span<const Shard> shards, size_t per_element,
-                                  const Target& target) {
+Status NcclCommunicator::deliver(std::span<const Shard> shards, size_t per_element,
+                                 const Target& target) {
   const auto mine = [this](const Shard& shard) {
     const bool stays = shard.root == shard.receiver && shard.send == shard.recv;
     return shard.count > 0 && shard.receiver >= 0 && !stays &&
@@ -304,14 +304,38 @@ Status NcclCommunicator::exchange(std::span<const Shard> shards, size_t per_elem
     for (const Shard& shard : shards) {
       if (!mine(shard)) continue;
       const size_t count = shard.count * per_element;
-      if (shard.root == rank_)
-        HETCCL_TRY(handle_->check(
-            api().send(shard.send, count, target.type, shard.receiver, comm(), target.stream),
-            "ncclSend"));
-      if (shard.receiver == rank_)
-        HETCCL_TRY(handle_->check(
-            api().recv(shard.recv, count, target.type, shard.root, comm(), target.stream),
-            "ncclRecv"));
+      if (shard.root == rank_) HETCCL_TRY(send(shard.send, count, shard.receiver, target));
+      if (shard.receiver == rank_) HETCCL_TRY(receive(shard.recv, count, shard.root, target));
+    }
+    return {};
+  });
+}
+
+Status NcclCommunicator::send(const void* data, size_t count, int peer, const Target& target) {
+  return handle_->check(api().send(data, count, target.type, peer, comm(), target.stream),
+                        "ncclSend");
+}
+
+Status NcclCommunicator::receive(void* data, size_t count, int peer, const Target& target) {
+  return handle_->check(api().recv(data, count, target.type, peer, comm(), target.stream),
+                        "ncclRecv");
+}
+
+// A group moves its messages together. NCCL matches those of two ranks in the order of the calls.
+Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType type,
+                                  void* stream) {
+  HETCCL_TRY(check_transfers(transfers, n_ranks_, rank_));
+  HETCCL_ASSIGN(const auto call, handle_->enter());
+  const auto empty = [](const Transfer& transfer) { return transfer.count == 0; };
+  if (std::all_of(transfers.begin(), transfers.end(), empty)) return {};
+  const auto [number, per_element] = moved_as(type, api().version_code);
+  const Target target{number, stream};
+  return in_group([&, per_element = per_element]() -> Status {
+    for (const Transfer& transfer : transfers) {
+      if (transfer.count == 0) continue;
+      const size_t count = transfer.count * per_element;
+      HETCCL_TRY(transfer.send ? send(transfer.data, count, transfer.peer, target)
+                               : receive(transfer.data, count, transfer.peer, target));
     }
     return {};
   });

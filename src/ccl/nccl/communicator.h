@@ -74,6 +74,11 @@ class NcclCommunicator : public Communicator {
   Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                 void* stream) override;
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override;
+  Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override;
+  Status send_and_receive(std::span<const Transfer> transfers, DataType type,
+                          void* stream) override {
+    return exchange(transfers, type, stream);
+  }
   Status barrier(void* stream) override;
   [[nodiscard]] Status async_error() const override;
   void abort() override;
@@ -92,7 +97,9 @@ class NcclCommunicator : public Communicator {
   [[nodiscard]] bool one_each(std::span<const Shard> shards) const;
   Status reduce_each(std::span<const Shard> shards, int op, const Target& target);
   Status broadcast_each(std::span<const Shard> shards, size_t per_element, const Target& target);
-  Status exchange(std::span<const Shard> shards, size_t per_element, const Target& target);
+  Status deliver(std::span<const Shard> shards, size_t per_element, const Target& target);
+  Status send(const void* data, size_t count, int peer, const Target& target);
+  Status receive(void* data, size_t count, int peer, const Target& target);
   template <typename Body>
   Status with_operator(const Reducer& how, DataType type, Body&& body);
   template <typename Body>

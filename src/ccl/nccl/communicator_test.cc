@@ -100,6 +100,74 @@ TEST_CASE("a receiver is sent to; others make no call") {
   CHECK(rig.nccl.take().empty());
 }
 
+TEST_CASE("an exchange is one group of sends and receives, in the list's order") {
+  Rig rig;  // rank 1
+  const std::vector<Transfer> transfers = {{2, true, rig.at(0), 3},    {0, false, rig.at(400), 5},
+                                           {2, true, rig.at(16), 2},   {0, true, rig.at(24), 0},
+                                           {1, false, rig.at(440), 1}, {1, true, rig.at(32), 1}};
+  const Calls expected = {"group {",
+                          "send +0 3 7 2",
+                          "recv +400 5 7 0",
+                          "send +16 2 7 2",
+                          "recv +440 1 7 1",
+                          "send +32 1 7 1",
+                          "}"};
+  CHECK(rig.library->supports_exchange());
+  CHECK(rig.library->supports_point_to_point());
+  CHECK(rig.comm->exchange(transfers, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take() == expected);
+  CHECK(rig.comm->send_and_receive(transfers, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take() == expected);
+  CHECK(rig.comm->exchange(std::span(transfers).first(1), DataType::Int16, nullptr).ok());
+  CHECK(rig.nccl.take() == Calls{"group {", "send +0 6 1 2", "}"});
+}
+
+TEST_CASE("a rank without messages makes no call of NCCL's") {
+  Rig rig;
+  const Transfer none{0, true, rig.at(0), 0};
+  CHECK(rig.comm->exchange({}, kFloat, nullptr).ok());
+  CHECK(rig.comm->exchange({&none, 1}, kFloat, nullptr).ok());
+  CHECK(rig.nccl.take().empty());
+}
+
+TEST_CASE("bad peers, and messages to itself that a rank does not receive, are refused") {
+  Rig rig;
+  const auto refused = [&](std::vector<Transfer> transfers) {
+    CHECK(rig.comm->exchange(transfers, kFloat, nullptr).code() == Code::InvalidArgument);
+    CHECK(rig.nccl.take().empty());
+  };
+  refused({{3, true, rig.at(0), 1}});
+  refused({{-1, false, rig.at(0), 1}});
+  refused({{1, true, rig.at(0), 1}});
+  refused({{1, false, rig.at(0), 1}});
+  refused({{1, true, rig.at(0), 1}, {1, false, rig.at(8), 2}});
+  refused({{1, true, rig.at(0), 1}, {1, false, rig.at(8), 1}, {1, false, rig.at(8), 1}});
+}
+
+TEST_CASE("a failed send ends the group and is told; an aborted communicator refuses") {
+  Rig rig;
+  const Transfer transfer{2, true, rig.at(0), 3};
+  rig.nccl.send_outcome = nccl::kInvalidUsage;
+  const Status status = rig.comm->exchange({&transfer, 1}, kFloat, nullptr);
+  CHECK(status.code() == Code::InvalidUsage);
+  CHECK(status.message().find("ncclSend") != std::string::npos);
+  CHECK(rig.nccl.take().back() == "}");
+  rig.comm->abort();
+  CHECK(rig.comm->exchange({&transfer, 1}, kFloat, nullptr).code() == Code::Aborted);
+}
+
+TEST_CASE("init connects every pair of ranks, in all sizes") {
+  Rig rig;
+  Calls calls;
+  rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
+  auto made = rig.library->init({}, 3, 1, nullptr, 5000);
+  REQUIRE(made.ok());
+  for (const std::string& call : rig.nccl.take())
+    if (call.starts_with("send ")) calls.push_back(call.substr(call.find(' ', 5)));
+  CHECK(calls == Calls{" 1 7 0", " 1 7 1", " 1 7 2", " 21845 7 0", " 21845 7 1", " 21845 7 2",
+                       " 1398101 7 0", " 1398101 7 1", " 1398101 7 2"});
+}
+
 TEST_CASE("what only moves may be of any type; what adds may not") {
   Rig rig(3, 1, 22'300);
   auto shards = rig.line(4);

@@ -71,6 +71,9 @@ class NcclLibrary : public Library {
     return is_valid(type) && is_valid(op) && has_type(api_->version_code, type) &&
            has_operator(*api_, op);
   }
+  // `load_nccl` refuses a library without ncclSend and ncclRecv, which broadcasts need, too.
+  [[nodiscard]] bool supports_exchange() const override { return true; }
+  [[nodiscard]] bool supports_point_to_point() const override { return true; }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {
     UniqueId id;

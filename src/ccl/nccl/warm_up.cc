@@ -54,8 +54,9 @@ Status WarmUp::enqueue(NcclCommunicator& communicator, int n_ranks,
     if (give_up()) return nobody_waits();
     const size_t count = bytes / kElement / static_cast<size_t>(n_ranks);
     HETCCL_TRY(enqueue_size(communicator, n_ranks, std::max(count, size_t{1})));
+    HETCCL_TRY(enqueue_pairs(communicator, n_ranks, std::max(count, size_t{1})));
   }
-  return enqueue_pairs(communicator, n_ranks);
+  return {};
 }
 
 Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t count) {
@@ -82,16 +83,16 @@ Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t 
   return communicator.barrier(stream_);
 }
 
-Status WarmUp::enqueue_pairs(NcclCommunicator& communicator, int n_ranks) {
+// NCCL connects two ranks at their first message: one to each rank, this one included.
+Status WarmUp::enqueue_pairs(NcclCommunicator& communicator, int n_ranks, size_t count) {
   if (n_ranks > kMaxPairs) return {};
-  std::vector<Shard> shards;
-  for (int from = 0; from < n_ranks; ++from) {
-    for (int to = 0; to < n_ranks; ++to) {
-      std::byte* received = memory_ + half_ + static_cast<size_t>(from) * kElement;
-      shards.push_back({from, memory_ + static_cast<size_t>(to) * kElement, received, 1, to});
-    }
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < n_ranks; ++r) {
+    std::byte* data = memory_ + static_cast<size_t>(r) * count * kElement;
+    transfers.push_back({r, true, data, count});
+    transfers.push_back({r, false, data + half_, count});
   }
-  return communicator.broadcast(shards, kType, stream_);
+  return communicator.exchange(transfers, kType, stream_);
 }
 
 }  // namespace hetccl::ccl::nccl

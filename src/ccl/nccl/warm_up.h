@@ -25,7 +25,7 @@ class WarmUp {
  private:
   Status enqueue(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
   Status enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t count);
-  Status enqueue_pairs(NcclCommunicator& communicator, int n_ranks);
+  Status enqueue_pairs(NcclCommunicator& communicator, int n_ranks, size_t count);
 
   Workspace& workspace_;
   void* stream_ = nullptr;
