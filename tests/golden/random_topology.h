@@ -46,6 +46,8 @@ inline topology::Topology random_topology(std::mt19937_64& random) {
   const int nic_style = below(5);
   const uint64_t without_kernels = below(2) == 0 ? 0 : random();  // a bit for each cluster
   const uint64_t on_devices = below(2) == 0 ? 0 : random();
+  constexpr int64_t kWindows[] = {0, 0, int64_t{4} << 20U, int64_t{24} << 20U};
+  const int64_t window = kWindows[random() % 4];
   constexpr int64_t kSpeeds[] = {0, 1000, 2500, 10'000, 25'000, 100'000};
   std::vector<topology::RankInfo> infos;
   for (const auto& [c, member] : places) {
@@ -54,6 +56,7 @@ inline topology::Topology random_topology(std::mt19937_64& random) {
                               std::to_string(c % clusters_per_host)));
     infos.back().kernels = (without_kernels >> static_cast<uint64_t>(c) & 1U) == 0;
     infos.back().host_access = (on_devices >> static_cast<uint64_t>(c) & 1U) == 0;
+    infos.back().window_bytes = window;
     std::vector<topology::Nic>& nics = infos.back().nics;
     if (nic_style == 1) nics = {{"eth0", "", 1000, 0}};
     if (nic_style == 2) nics = {{"eth0", "", 1000, member == 0 ? 0 : 1}};
