@@ -43,6 +43,7 @@ class DeviceWorkspace : public ccl::Workspace {
     std::lock_guard lock(mutex_);
     streams_.erase(stream);
   }
+  [[nodiscard]] bool computes_fp8() const override;
   bool drain(void* stream, const std::function<bool()>& give_up) override;
 
  private:
@@ -50,6 +51,16 @@ class DeviceWorkspace : public ccl::Workspace {
   std::mutex mutex_;
   std::map<void*, std::unique_ptr<device::Stream>> streams_;
 };
+
+bool DeviceWorkspace::computes_fp8() const {
+  constexpr std::string_view kPrefix = "sm_";
+  const std::string architecture = device_->architecture();  // "sm_90"
+  if (!architecture.starts_with(kPrefix)) return false;
+  const char* end = architecture.data() + architecture.size();
+  int number = 0;
+  std::from_chars(architecture.data() + kPrefix.size(), end, number);
+  return number >= 90;
+}
 
 // Whether the stream can still be asked is the vendor's to say: a flag shows it in any case. Its
 // memory outlives a wait that is given up, for the stream may write it yet.

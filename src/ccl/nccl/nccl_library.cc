@@ -68,7 +68,8 @@ class NcclLibrary : public Library {
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return is_valid(type) && is_valid(op) && has_type(api_->version_code, type) &&
+    const bool computes = !is_fp8(type) || workspace_->computes_fp8();
+    return is_valid(type) && is_valid(op) && computes && has_type(api_->version_code, type) &&
            has_operator(*api_, op);
   }
 

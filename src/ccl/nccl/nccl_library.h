@@ -21,6 +21,8 @@ class Workspace {
   /// A native stream for this thread's use until `release`.
   virtual Result<void*> acquire_stream() = 0;
   virtual void release_stream(void* stream) = 0;
+  /// Whether the GPU is one that NCCL computes 8-bit floats on: from Hopper (sm_90) on.
+  [[nodiscard]] virtual bool computes_fp8() const = 0;
   /// Waits until all work of the stream is done; false when `give_up` says so first.
   virtual bool drain(void* stream, const std::function<bool()>& give_up) = 0;
 };
