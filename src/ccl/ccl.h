@@ -107,7 +107,10 @@ class Library {
   virtual ~Library() = default;
   [[nodiscard]] virtual std::string name() const = 0;     ///< "host", "nccl", "rccl"
   [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
+  /// Whether it reduces elements of `type` by `op`. Data that only moves may be of any type.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
+  /// Whether a broadcast's shard may name its receiver.
+  [[nodiscard]] virtual bool sends() const { return true; }
   /// On the first rank of a cluster of `n_ranks`.
   virtual Result<UniqueId> unique_id(int n_ranks) = 0;
   /// `id`, made here, will not be used: frees what its cluster would have met in.

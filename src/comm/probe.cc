@@ -48,6 +48,12 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.model = device.model();
   info.architecture = device.architecture();
   info.kernels = (device.capabilities() & device::kKernels) != 0;
+  const auto reduced_by = [](const auto& what) {
+    return ReductionSet::where([&](DataType type, RedOp op) { return what.supports(type, op); });
+  };
+  info.device_reduces = info.kernels ? reduced_by(device) : ReductionSet::all();
+  info.library_reduces = reduced_by(library);
+  info.library_sends = library.sends();
   info.host_access = (device.capabilities() & device::kHostAccessible) != 0;
   info.bus_id = device.bus_id();
   info.library = library.name();

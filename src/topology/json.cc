@@ -20,6 +20,11 @@ constexpr int64_t kMaxWindowBytes = int64_t{1} << 30U;
 constexpr int64_t kMaxLatencyNs = 60'000'000'000;
 constexpr size_t kMaxMeasurements = 65'536;
 
+Json encode(const ReductionSet& set) {
+  const auto& masks = set.masks();
+  return std::vector<Json>(masks.begin(), masks.end());
+}
+
 Json encode(const RankInfo& info) {
   std::vector<Json> nics;
   for (const Nic& nic : info.nics) {
@@ -40,6 +45,9 @@ Json encode(const RankInfo& info) {
           {"library_version", info.library_version},
           {"label", info.label},
           {"kernels", info.kernels},
+          {"device_reduces", encode(info.device_reduces)},
+          {"library_reduces", encode(info.library_reduces)},
+          {"library_sends", info.library_sends},
           {"host_access", info.host_access},
           {"library_crosses_hosts", info.library_crosses_hosts},
           {"shared_memory", info.shared_memory},
@@ -91,6 +99,26 @@ Status read(const Json& object, const char* key, bool& out) {
   return {};
 }
 
+Status read(const Json& object, const char* key, ReductionSet& out) {
+  const Json* value = object.find(key);
+  if (value == nullptr) return {};
+  std::vector<uint64_t> masks;
+  const auto* elements = value->elements();
+  const bool fits = elements != nullptr && elements->size() == ReductionSet::kOps;
+  for (size_t i = 0; fits && i < elements->size(); ++i) {
+    const auto mask = (*elements)[i].integer(0, UINT16_MAX);
+    if (mask) masks.push_back(static_cast<uint64_t>(*mask));
+  }
+  const auto set = ReductionSet::from(masks);
+  if (!set) {
+    return error(Code::InvalidArgument,
+                 "\"%s\" must be an array of %zu masks of types, one for each operator", key,
+                 ReductionSet::kOps);
+  }
+  out = *set;
+  return {};
+}
+
 Status decode_nics(const Json& object, std::vector<Nic>& out) {
   const Json* value = object.find("nics");
   if (value == nullptr) return {};
@@ -133,6 +161,9 @@ Result<RankInfo> decode(const Json& object) {
                                                         {"label", &info.label}};
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
+  HETCCL_TRY(read(object, "device_reduces", info.device_reduces));
+  HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
+  HETCCL_TRY(read(object, "library_sends", info.library_sends));
   HETCCL_TRY(read(object, "host_access", info.host_access));
   HETCCL_TRY(read(object, "library_crosses_hosts", info.library_crosses_hosts));
   HETCCL_TRY(read(object, "shared_memory", info.shared_memory));

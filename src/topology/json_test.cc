@@ -64,6 +64,27 @@ TEST_CASE("a device without kernels, whose memory is its own, survives JSON") {
   CHECK(rank_info_from_json(text).status().message().find("\"kernels\"") != std::string::npos);
 }
 
+TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions are refused") {
+  RankInfo info = sample(0);
+  info.device_reduces =
+      ReductionSet::where([](DataType type, RedOp) { return type != DataType::Int16; });
+  info.library_reduces = ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
+  info.library_sends = false;
+  CHECK(rank_info_from_json(to_json(info)).value() == info);
+  const std::string head = R"({"rank":0,"host":"a","vendor":"host",)";
+  CHECK(rank_info_from_json(head + R"("library_reduces":[4095,0,0,0,0,0,0,0,0]})").ok());
+  for (const char* wrong :
+       {"7", "null", "[]", "[1,2,3]", "[0,0,0,0,0,0,0,0,0,0]", "[0,0,0,0,0,0,0,0,\"1\"]",
+        "[-1,0,0,0,0,0,0,0,0]", "[16384,0,0,0,0,0,0,0,0]", "[0,0,0,0,0,0,128,0,0]",
+        "[0,0,0,0,0,0,0,0,1.5]", "[4294967296,0,0,0,0,0,0,0,0]"}) {
+    for (const char* key : {"device_reduces", "library_reduces"}) {
+      const auto read = rank_info_from_json(head + "\"" + key + "\":" + wrong + "}");
+      CHECK_MESSAGE(read.status().code() == Code::InvalidArgument, wrong);
+      CHECK(read.status().message().find(key) != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("bytes that are no UTF-8 do not break the wire form") {
   RankInfo info = sample(0);
   info.label = "\xff\xfe";

@@ -134,7 +134,17 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
   topology.links_ = links_between(topology.clusters_, infos);
   topology.window_shares_ = window_shares(infos, topology.cluster_of_);
   topology.infos_ = std::move(infos);
+  topology.find_capabilities();
   return topology;
+}
+
+void Topology::find_capabilities() {
+  for (const RankInfo& info : infos_) {
+    if (reduces_by_device(info.rank)) reductions_ &= info.device_reduces;
+    if (!reduces_by_library(info.rank)) continue;
+    reductions_ &= info.library_reduces;
+    libraries_send_ = libraries_send_ && info.library_sends;
+  }
 }
 
 Status Topology::check(const std::vector<Measurement>& measured) const {
@@ -175,6 +185,14 @@ int Topology::devices_beside_hosts() const {
   };
   if (host_access(0) == host_access(1)) return -1;
   return host_access(0) ? 1 : 0;
+}
+
+bool Topology::reduces_by_library(int rank) const {
+  return clusters_[static_cast<size_t>(cluster_of(rank))].ranks.size() > 1;
+}
+
+bool Topology::reduces_by_device(int rank) const {
+  return clusters_.size() > 1 || !reduces_by_library(rank);
 }
 
 bool Topology::same_host(int rank_a, int rank_b) const {

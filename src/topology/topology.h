@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/reduction_set.h"
 #include "base/status.h"
 
 namespace hetccl::topology {
@@ -32,9 +33,13 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;        ///< HETCCL_CLUSTER
-  bool kernels = true;      ///< the device can reduce by itself, outside the vendor's library
-  bool host_access = true;  ///< hosts and transports can touch the device's memory
+  std::string label;    ///< HETCCL_CLUSTER
+  bool kernels = true;  ///< the device can reduce by itself, outside the vendor's library
+  /// What the rank reduces outside that library: by kernels, else by the host.
+  ReductionSet device_reduces = ReductionSet::all();
+  ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
+  bool library_sends = true;          ///< from one rank of its cluster to one other
+  bool host_access = true;            ///< hosts and transports can touch the device's memory
   bool library_crosses_hosts = true;  ///< its vendor's library may carry data between hosts
   bool shared_memory = true;          ///< it talks to ranks of its host through memory (HETCCL_SHM)
   int64_t window_bytes = 0;  ///< shared with ranks of its host in other clusters, all together
@@ -112,6 +117,14 @@ class Topology {
   /// Of two clusters, one of whose memory hosts reach, the other, where every device can reduce by
   /// itself: its devices have the faster memory to add in. Else -1.
   [[nodiscard]] int devices_beside_hosts() const;
+  /// Whether `rank` reduces by its vendor's library: its cluster has several ranks.
+  [[nodiscard]] bool reduces_by_library(int rank) const;
+  /// Whether `rank` may reduce by its device: there are several clusters, or it is alone.
+  [[nodiscard]] bool reduces_by_device(int rank) const;
+  /// What every rank can reduce, by its library, its device, or both where it uses both.
+  [[nodiscard]] const ReductionSet& reductions() const { return reductions_; }
+  /// Whether every library that joins ranks sends from one rank to one other.
+  [[nodiscard]] bool libraries_send() const { return libraries_send_; }
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
   /// Bytes of the memory that both ranks' devices reach: an equal part of what each of them has, or
   /// 0 where they have none.
@@ -119,12 +132,16 @@ class Topology {
   bool operator==(const Topology&) const = default;
 
  private:
+  void find_capabilities();
+
   std::vector<RankInfo> infos_;
   std::vector<Cluster> clusters_;
   std::vector<Link> links_;
   std::vector<Measurement> measured_;
   std::vector<int> cluster_of_, local_rank_;
   std::vector<WindowShares> window_shares_;  // by rank
+  ReductionSet reductions_ = ReductionSet::all();
+  bool libraries_send_ = true;
 };
 
 /// Wire form of what one rank has measured.
