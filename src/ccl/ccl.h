@@ -101,6 +101,12 @@ class Communicator {
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
 };
 
+/// Which ranks of one vendor and version a library joins.
+struct Reach {
+  bool hosts = true;           ///< those of several hosts
+  bool architectures = false;  ///< those whose devices differ in architecture
+};
+
 /// A vendor's library.
 class Library {
  public:
@@ -109,6 +115,7 @@ class Library {
   [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
   /// Whether it reduces elements of `type` by `op`. Data that only moves may be of any type.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
+  [[nodiscard]] virtual Reach reach() const = 0;
   /// Whether a broadcast's shard may name its receiver.
   [[nodiscard]] virtual bool sends() const { return true; }
   /// On the first rank of a cluster of `n_ranks`.

@@ -58,6 +58,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.bus_id = device.bus_id();
   info.library = library.name();
   info.library_version = library.version();
+  info.reach = {library.reach().hosts, library.reach().architectures};
   info.library_crosses_hosts = !config.encrypt || config.vendor_cleartext;
   info.label = !label.empty() ? label : config.cluster;
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));

@@ -31,7 +31,7 @@ bool has_single_flow(const Builder& b, int c) {
   const auto& links = b.topology().links();
   return b.cluster(c).single_flow &&
          std::none_of(links.begin(), links.end(), [&](const topology::Link& link) {
-           return link.kind == "shm" && (link.a == c || link.b == c);
+           return link.in_memory && (link.a == c || link.b == c);
          });
 }
 

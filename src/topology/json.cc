@@ -49,6 +49,8 @@ Json encode(const RankInfo& info) {
           {"library_reduces", encode(info.library_reduces)},
           {"library_sends", info.library_sends},
           {"host_access", info.host_access},
+          {"library_joins_hosts", info.reach.hosts},
+          {"library_joins_architectures", info.reach.architectures},
           {"library_crosses_hosts", info.library_crosses_hosts},
           {"shared_memory", info.shared_memory},
           {"window_bytes", info.window_bytes},
@@ -138,7 +140,7 @@ Status decode_nics(const Json& object, std::vector<Nic>& out) {
   return {};
 }
 
-Result<RankInfo> decode(const Json& object) {
+Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   if (object.members() == nullptr) {
     return error(Code::InvalidArgument, "a rank's description must be a JSON object");
   }
@@ -165,6 +167,11 @@ Result<RankInfo> decode(const Json& object) {
   HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
   HETCCL_TRY(read(object, "library_sends", info.library_sends));
   HETCCL_TRY(read(object, "host_access", info.host_access));
+  if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
+    info.reach = known->second;
+  }
+  HETCCL_TRY(read(object, "library_joins_hosts", info.reach.hosts));
+  HETCCL_TRY(read(object, "library_joins_architectures", info.reach.architectures));
   HETCCL_TRY(read(object, "library_crosses_hosts", info.library_crosses_hosts));
   HETCCL_TRY(read(object, "shared_memory", info.shared_memory));
   HETCCL_TRY(read(object, "window_bytes", kMaxWindowBytes, info.window_bytes));
@@ -212,7 +219,7 @@ std::string to_json(const RankInfo& info) {
 
 Result<RankInfo> rank_info_from_json(std::string_view text) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a rank's description", kMaxInfoBytes));
-  return decode(json);
+  return decode(json, {});
 }
 
 std::string Topology::to_json() const {
@@ -236,7 +243,7 @@ std::string Topology::to_json() const {
   return json.dump(1);
 }
 
-Result<Topology> Topology::from_json(std::string_view text) {
+Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits& traits) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
   const auto* ranks = json["ranks"].elements();
   if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
@@ -245,12 +252,12 @@ Result<Topology> Topology::from_json(std::string_view text) {
   }
   std::vector<RankInfo> infos;
   for (const Json& entry : *ranks) {
-    Result<RankInfo> info = decode(entry);
+    Result<RankInfo> info = decode(entry, traits);
     if (!info.ok()) return info.status().with(format("rank at place %zu", infos.size()));
     infos.push_back(std::move(info).value());
   }
   // Clusters and links follow from the ranks; what the text says of them is for people.
-  HETCCL_ASSIGN(Topology topology, build(std::move(infos)));
+  HETCCL_ASSIGN(Topology topology, build(std::move(infos), traits));
   const Json* list = json.find("measured");
   if (list == nullptr) return topology;
   HETCCL_ASSIGN(auto measured, decode_measurements(*list));

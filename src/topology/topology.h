@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,21 @@ struct Nic {
   int64_t mbps = 0;     ///< 0: unknown
   int distance = 0;     ///< from the rank's device: 0 nearest
   bool operator==(const Nic&) const = default;
+};
+
+/// Which ranks of one vendor and version a vendor's library can join.
+struct LibraryReach {
+  bool hosts = true;           ///< those of several hosts
+  bool architectures = false;  ///< those whose devices differ in architecture
+  bool operator==(const LibraryReach&) const = default;
+};
+
+/// What the topology needs to know of adaptors, which comm alone names.
+struct AdaptorTraits {
+  /// By vendor, for descriptions that do not say it.
+  std::map<std::string, LibraryReach> libraries;
+  std::string in_memory = "memory";    ///< the transport of links in memory
+  std::string by_network = "network";  ///< that of other links
 };
 
 /// What one rank publishes at init.
@@ -40,7 +56,8 @@ struct RankInfo {
   ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
   bool library_sends = true;          ///< from one rank of its cluster to one other
   bool host_access = true;            ///< hosts and transports can touch the device's memory
-  bool library_crosses_hosts = true;  ///< its vendor's library may carry data between hosts
+  LibraryReach reach;                 ///< of its vendor's library
+  bool library_crosses_hosts = true;  ///< that library may carry data between hosts
   bool shared_memory = true;          ///< it talks to ranks of its host through memory (HETCCL_SHM)
   int64_t window_bytes = 0;  ///< shared with ranks of its host in other clusters, all together
   std::vector<Nic> nics;
@@ -72,8 +89,9 @@ struct WindowShares {
 /// What joins two clusters. `a` < `b`.
 struct Link {
   int a = 0, b = 0;
-  std::string kind;  ///< "shm" when both lie on one host, else "tcp"
-  int64_t mbps = 0;  ///< the slower side's sum over border NICs; 0: unknown
+  std::string kind;        ///< its transport's name, for people
+  int64_t mbps = 0;        ///< the slower side's sum over border NICs; 0: unknown
+  bool in_memory = false;  ///< both lie on one host, whose ranks share memory
   bool operator==(const Link&) const = default;
 };
 
@@ -91,9 +109,9 @@ struct Measurement {
 class Topology {
  public:
   /// `infos[r].rank == r` for all r, else InvalidArgument naming the rank.
-  static Result<Topology> build(std::vector<RankInfo> infos);
+  static Result<Topology> build(std::vector<RankInfo> infos, const AdaptorTraits& traits = {});
   /// Bounded and checked: for files and tools.
-  static Result<Topology> from_json(std::string_view text);
+  static Result<Topology> from_json(std::string_view text, const AdaptorTraits& traits = {});
   [[nodiscard]] std::string to_json() const;
 
   [[nodiscard]] int n_ranks() const { return static_cast<int>(infos_.size()); }

@@ -124,9 +124,9 @@ class FakeWorkspace : public ccl::Workspace {
     while (stuck && !give_up()) std::this_thread::yield();
     return !stuck;
   }
-  [[nodiscard]] bool computes_fp8() const override { return is_hopper; }
+  [[nodiscard]] std::string architecture() const override { return gpu; }
   std::atomic<bool> stuck{false};
-  bool is_hopper = true;
+  std::string gpu = "sm_90";
 };
 
 }  // namespace hetccl::fake

@@ -124,6 +124,7 @@ class HostLibrary : public Library {
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return is_valid(type) && is_valid(op) && applies(op, type);
   }
+  [[nodiscard]] Reach reach() const override { return kHostReach; }
 
   Result<UniqueId> unique_id(int n_ranks) override {
     HETCCL_TRY(check_rank_count(n_ranks));

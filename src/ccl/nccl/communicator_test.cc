@@ -116,7 +116,7 @@ TEST_CASE("what only moves may be of any type; what adds may not") {
   CHECK(newer.comm->broadcast(newer.line(4), DataType::Float8E4m3, nullptr).ok());
   CHECK(newer.nccl.take() == Calls{"all_gather +16 +400 4 1"});
   CHECK(newer.library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
-  newer.workspace->is_hopper = false;
+  newer.workspace->gpu = "sm_89";
   CHECK_FALSE(newer.library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
   CHECK(newer.library->supports(DataType::BFloat16, RedOp::PreMulSum));
 }
