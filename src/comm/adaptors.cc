@@ -22,6 +22,7 @@ GpuRow cuda() {
       .compiler = "nvrtc",
       .library = "nccl",
       .reach = ccl::kNcclReach,
+      .reduces = ccl::nccl_reductions(),
       .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
@@ -47,23 +48,28 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
-topology::LibraryReach reach_of(const ccl::Reach& reach) {
-  return {reach.hosts, reach.architectures};
+// RCCL joins GPUs of one architecture.
+AbsentRow hip() {
+  return {.vendor = "hip",
+          .reason = "this version has no adaptor for it",
+          .reach = {},
+          .reduces = ccl::nccl_reductions()};
 }
 
 }  // namespace
 
 Adaptors all_adaptors() {
-  return {.host = host(),
-          .gpus = {cuda()},
-          .transports = {tcp(), shm()},
-          .absent = {{"hip", "this version has no adaptor for it"}}};
+  return {.host = host(), .gpus = {cuda()}, .transports = {tcp(), shm()}, .absent = {hip()}};
 }
 
 topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
   topology::AdaptorTraits traits;
-  traits.libraries[adaptors.host.vendor] = reach_of(adaptors.host.reach);
-  for (const GpuRow& gpu : adaptors.gpus) traits.libraries[gpu.vendor] = reach_of(gpu.reach);
+  const auto note = [&](const auto& row, const ReductionSet& reduces) {
+    traits.libraries[row.vendor] = {{row.reach.hosts, row.reach.architectures}, reduces};
+  };
+  note(adaptors.host, ReductionSet::all());
+  for (const GpuRow& row : adaptors.gpus) note(row, row.reduces);
+  for (const AbsentRow& row : adaptors.absent) note(row, row.reduces);
   const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
     const auto any = [](const std::string&) { return true; };
     const TransportRow* row = choose_transport(adaptors.transports, {"", true}, peer, any);

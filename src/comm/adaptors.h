@@ -33,7 +33,8 @@ struct GpuRow {
 
   std::string vendor;
   std::string runtime, compiler, library;  ///< what `hetccl info` calls them
-  ccl::Reach reach;
+  ccl::Reach reach;                        ///< the library's
+  ReductionSet reduces;                    ///< by the library, at most
   Load<device::gpu::Api> load_runtime;
   Load<device::kernels::Compiler> load_compiler;
   Load<ccl::nccl::Api> load_library;
@@ -49,9 +50,11 @@ struct TransportRow {
       make;
 };
 
-/// A vendor that `hetccl info` shows as missing.
+/// A vendor that `hetccl info` shows as missing, and for whose GPUs `hetccl plan` plans.
 struct AbsentRow {
   std::string vendor, reason;
+  ccl::Reach reach;
+  ReductionSet reduces;
 };
 
 struct Adaptors {

@@ -47,8 +47,12 @@ TEST_CASE("the topology learns from the rows what it does not know") {
   const topology::AdaptorTraits traits = traits_of(all_adaptors());
   CHECK(traits.in_memory == "shm");
   CHECK(traits.by_network == "tcp");
-  CHECK(traits.libraries.at("host") == topology::LibraryReach{false, false});
-  CHECK(traits.libraries.at("cuda") == topology::LibraryReach{true, true});
+  CHECK(traits.libraries.at("host").reach == topology::LibraryReach{false, false});
+  CHECK(traits.libraries.at("cuda").reach == topology::LibraryReach{true, true});
+  CHECK(traits.libraries.at("hip").reach == topology::LibraryReach{true, false});
+  CHECK(traits.libraries.at("host").reduces == ReductionSet::all());
+  CHECK(traits.libraries.at("hip").reduces.has(DataType::Float8E5m2, RedOp::Avg));
+  CHECK_FALSE(traits.libraries.at("cuda").reduces.has(DataType::Int32, RedOp::Band));
 }
 
 }  // namespace

@@ -168,7 +168,8 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   HETCCL_TRY(read(object, "library_sends", info.library_sends));
   HETCCL_TRY(read(object, "host_access", info.host_access));
   if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
-    info.reach = known->second;
+    info.reach = known->second.reach;
+    info.library_reduces = known->second.reduces;
   }
   HETCCL_TRY(read(object, "library_joins_hosts", info.reach.hosts));
   HETCCL_TRY(read(object, "library_joins_architectures", info.reach.architectures));

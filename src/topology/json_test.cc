@@ -43,7 +43,7 @@ TEST_CASE("what a library joins follows from its vendor where a description does
   const std::string tail = R"({"rank":1,"host":"b","vendor":"v","architecture":"x"}]})";
   const auto clusters_with = [&](const LibraryReach& reach, const std::string& text) {
     AdaptorTraits traits;
-    traits.libraries["v"] = reach;
+    traits.libraries["v"].reach = reach;
     return Topology::from_json(text, traits).value().clusters().size();
   };
   CHECK(clusters_with({true, true}, head + tail) == 1);

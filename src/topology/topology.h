@@ -30,8 +30,12 @@ struct LibraryReach {
 
 /// What the topology needs to know of adaptors, which comm alone names.
 struct AdaptorTraits {
+  struct Library {
+    LibraryReach reach;
+    ReductionSet reduces = ReductionSet::all();
+  };
   /// By vendor, for descriptions that do not say it.
-  std::map<std::string, LibraryReach> libraries;
+  std::map<std::string, Library> libraries;
   std::string in_memory = "memory";    ///< the transport of links in memory
   std::string by_network = "network";  ///< that of other links
 };

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from hetccl.topology.cards import default_mbps
 
 _LIBRARIES = {"host": "host", "cuda": "nccl", "hip": "rccl"}
-# NCCL and RCCL reduce the first 12 types by the first 6 operators (RankInfo::library_reduces).
-_VENDOR_REDUCES = [0xFFF] * 6 + [0] * 3
 _MAX_RANKS = 65_536
 
 
@@ -110,7 +108,6 @@ def to_json(layout: Layout) -> str:
                 "model": model,
                 "architecture": model if vendor == "hip" else "",
                 "library": _LIBRARIES.get(vendor, vendor),
-                **({} if vendor == "host" else {"library_reduces": _VENDOR_REDUCES}),
                 # Hosts are one cluster unless told apart; vendors are apart anyway.
                 "label": letter if layout.together and vendor == "host" else "",
                 "nics": [

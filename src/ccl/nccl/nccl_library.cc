@@ -127,6 +127,11 @@ class NcclLibrary : public Library {
 
 }  // namespace
 
+ReductionSet nccl_reductions() {
+  return ReductionSet::where(
+      [](DataType type, RedOp op) { return has_type(kFp8Version, type) && !is_bitwise(op); });
+}
+
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
                                            std::shared_ptr<Workspace> workspace) {
   return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/reduction_set.h"
 #include "ccl/ccl.h"
 #include "ccl/nccl/api.h"
 
@@ -29,6 +30,8 @@ class Workspace {
 
 /// NCCL takes the least compute capability of all GPUs.
 inline constexpr Reach kNcclReach{.architectures = true};
+/// What the newest NCCL reduces on the newest GPUs.
+ReductionSet nccl_reductions();
 
 /// `init` runs on a thread of its own, which a failed attempt may leave behind until NCCL lets it
 /// go: NCCL has no deadlines, and communicators made to return at once start a thread at every call
