@@ -67,8 +67,10 @@ typedef enum {
 
 /** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum once; integers
  * truncate toward zero. Band, Bor and Bxor take integers of any width, elsewhere they are
- * hetcclInvalidArgument; where two or more GPUs form a cluster they are hetcclUnsupported on every
- * rank. Other numbers from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
+ * hetcclInvalidArgument. A reduction that the library or device of any rank lacks is
+ * hetcclUnsupported on every rank, before it moves anything: where two or more GPUs form a cluster,
+ * NCCL lacks bitwise operators and 16-bit integers. Other numbers from hetcclNumOps on are those of
+ * hetcclRedOpCreatePreMulSum. */
 typedef enum {
   hetcclSum = 0,
   hetcclProd = 1,

@@ -3,6 +3,7 @@
 #include "tune/describe.h"
 
 #include "capi/process.h"
+#include "comm/adaptors.h"
 #include "hetccl/hetccl.h"
 #include "topology/topology.h"
 
@@ -16,6 +17,10 @@ using hetccl::capi::null;
 using hetccl::topology::Topology;
 
 namespace {
+
+Result<Topology> read_topology(const char* text) {
+  return Topology::from_json(text, hetccl::comm::traits_of(hetccl::comm::all_adaptors()));
+}
 
 Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& given) {
   if (given.size < sizeof given) {
@@ -43,7 +48,7 @@ hetcclResult_t hetcclTopologyDescribe(const char* topology, const char** json) {
   return finished([&]() -> Status {
     if (topology == nullptr) return null("topology");
     if (json == nullptr) return null("json");
-    HETCCL_ASSIGN(const Topology graph, Topology::from_json(topology));
+    HETCCL_ASSIGN(const Topology graph, read_topology(topology));
     thread_local std::string text;
     text = graph.to_json();
     *json = text.c_str();
@@ -56,7 +61,7 @@ hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** j
     if (query == nullptr) return null("query");
     if (json == nullptr) return null("json");
     HETCCL_ASSIGN(const auto asked, to_query(*query));
-    HETCCL_ASSIGN(const Topology graph, Topology::from_json(query->topology));
+    HETCCL_ASSIGN(const Topology graph, read_topology(query->topology));
     thread_local std::string text;
     HETCCL_ASSIGN(text, hetccl::tune::describe(asked, graph));
     *json = text.c_str();

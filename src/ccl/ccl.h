@@ -132,17 +132,27 @@ class Communicator {
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
 };
 
+/// Which ranks of one vendor and version a library joins.
+struct Reach {
+  bool hosts = true;           ///< those of several hosts
+  bool architectures = false;  ///< those whose devices differ in architecture
+};
+
 /// A vendor's library.
 class Library {
  public:
   virtual ~Library() = default;
   [[nodiscard]] virtual std::string name() const = 0;     ///< "host", "nccl", "rccl"
   [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
+  /// Whether it reduces elements of `type` by `op`. Data that only moves may be of any type.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// Whether its communicators have `exchange`.
   [[nodiscard]] virtual bool supports_exchange() const { return false; }
   /// Whether its communicators have `send_and_receive`.
   [[nodiscard]] virtual bool supports_point_to_point() const { return false; }
+  [[nodiscard]] virtual Reach reach() const = 0;
+  /// Whether a broadcast's shard may name its receiver.
+  [[nodiscard]] virtual bool sends() const { return true; }
   /// On the first rank of a cluster of `n_ranks`.
   virtual Result<UniqueId> unique_id(int n_ranks) = 0;
   /// `id`, made here, will not be used: frees what its cluster would have met in.

@@ -9,7 +9,10 @@
 namespace {
 
 using hetccl::Code;
+using hetccl::DataType;
 using hetccl::Json;
+using hetccl::RedOp;
+using hetccl::ReductionSet;
 using hetccl::comm::Card;
 using hetccl::comm::check_agreement;
 using hetccl::comm::decode;
@@ -25,6 +28,9 @@ Card card(int rank) {
   card.info.pid = 7;
   card.info.vendor = "host";
   card.info.label = "A";
+  card.info.library_reduces =
+      ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
+  card.info.device_reduces = {};
   card.info.nics.push_back({"eth0", "10.0.0.1", 100'000, 2});
   card.addresses["tcp"] = {0, 1, 127, 128, 255};
   card.addresses["shm"] = {};
@@ -64,7 +70,7 @@ TEST_CASE("a card survives the trip") {
   CHECK(got.value().version == sent.version);
   CHECK(got.value().agreed == sent.agreed);
   CHECK(got.value().cores == sent.cores);
-  CHECK(hetccl::topology::to_json(got.value().info) == hetccl::topology::to_json(sent.info));
+  CHECK(got.value().info == sent.info);
   CHECK(got.value().addresses.at("tcp") == sent.addresses.at("tcp"));
 }
 
@@ -89,6 +95,10 @@ TEST_CASE("a field that is missing or of another type is an error") {
   CHECK(!decode(with("version", uint64_t{1} << 32U)).ok());
   CHECK(!decode(with("info", "{}")).ok());
   CHECK(!decode(with("info", "no JSON")).ok());
+  const std::string rank = R"({"rank":0,"host":"h","vendor":"host","library_reduces":)";
+  CHECK(decode(with("info", rank + "[0,0,0,0,0,0,0,0,0]}")).ok());
+  CHECK(!decode(with("info", rank + "[65535,0,0,0,0,0,0,0,0]}")).ok());
+  CHECK(!decode(with("info", rank + "\"all\"}")).ok());
   CHECK(!decode(with("addresses", {{"tcp", "text"}})).ok());
   CHECK(!decode(with("addresses", {{"tcp", std::vector{256}}})).ok());
   CHECK(!decode(with("addresses", {{"tcp", std::vector{-1}}})).ok());

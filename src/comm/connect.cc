@@ -26,16 +26,14 @@ uint64_t Communicator::messages_number() const {
 Result<std::unique_ptr<transport::Channel>> Communicator::make_channel(const transport::PeerId& id,
                                                                        const WaitLimit& limit) {
   const int peer = id.peer;
-  const bool near = topology().same_host(rank(), peer);
-  auto* transport = near ? runtime_.transport("shm") : nullptr;
-  if (transport == nullptr) transport = runtime_.transport("tcp");
+  const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
   const auto& addresses = introduction_->addresses[static_cast<size_t>(peer)];
-  const auto address = addresses.find(transport->name());
-  if (address == addresses.end()) {
-    return error(Code::RemoteError, "rank %d offers no %s transport", peer,
-                 transport->name().c_str());
+  auto* transport = runtime_.transport(end(rank()), end(peer), addresses);
+  if (transport == nullptr) {
+    return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
+                 rank());
   }
-  return transport->connect(id, address->second, session_->secret(), limit);
+  return transport->connect(id, addresses.at(transport->name()), session_->secret(), limit);
 }
 
 // All ranks make the channels of one collective in ascending order: of all that wait, the two of

@@ -9,20 +9,6 @@
 namespace hetccl::comm {
 namespace {
 
-constexpr std::string_view kVendor = "cuda";
-
-// The index behind the colon; -1: none is named; nothing for what is no such name.
-std::optional<int> index_of(std::string_view name) {
-  if (name == kVendor) return -1;
-  if (!name.starts_with(kVendor) || name.size() < kVendor.size() + 2 || name[kVendor.size()] != ':')
-    return std::nullopt;
-  const std::string_view digits = name.substr(kVendor.size() + 1);
-  int index = -1;
-  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  const bool whole = failure == std::errc() && end == digits.data() + digits.size();
-  return whole && index >= 0 ? std::optional(index) : std::nullopt;
-}
-
 // What the vendor's library does with a device, in terms of the device seam.
 class DeviceWorkspace : public ccl::Workspace {
  public:
@@ -43,6 +29,7 @@ class DeviceWorkspace : public ccl::Workspace {
     std::lock_guard lock(mutex_);
     streams_.erase(stream);
   }
+  [[nodiscard]] std::string architecture() const override { return device_->architecture(); }
   bool drain(void* stream, const std::function<bool()>& give_up) override;
 
  private:
@@ -69,7 +56,18 @@ bool DeviceWorkspace::drain(void* stream, const std::function<bool()>& give_up) 
 
 }  // namespace
 
-bool Gpus::names_one(std::string_view name) {
+std::optional<int> Gpus::index_of(std::string_view name) const {
+  if (name == vendor()) return -1;
+  const std::string prefix = vendor() + ":";
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const std::string_view digits = name.substr(prefix.size());
+  int index = -1;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const bool whole = failure == std::errc() && end == digits.data() + digits.size();
+  return whole && index >= 0 ? std::optional(index) : std::nullopt;
+}
+
+bool Gpus::names_one(std::string_view name) const {
   return index_of(name).has_value();
 }
 
@@ -82,18 +80,18 @@ std::string Gpus::resolve(std::string_view name) {
 }
 
 const Result<std::shared_ptr<const device::gpu::Api>>& Gpus::runtime() {
-  if (!runtime_) runtime_ = device::gpu::load_cuda();
+  if (!runtime_) runtime_ = row_.load_runtime(config_);
   return *runtime_;
 }
 
 const Result<std::shared_ptr<const device::kernels::Compiler>>& Gpus::compiler() {
-  if (!compiler_) compiler_ = device::kernels::load_nvrtc(config_.nvrtc_library);
+  if (!compiler_) compiler_ = row_.load_compiler(config_);
   return *compiler_;
 }
 
-const Result<std::shared_ptr<const ccl::nccl::Api>>& Gpus::nccl() {
-  if (!nccl_) nccl_ = ccl::nccl::load_nccl(config_.nccl_library);
-  return *nccl_;
+const Result<std::shared_ptr<const ccl::nccl::Api>>& Gpus::library() {
+  if (!library_) library_ = row_.load_library(config_);
+  return *library_;
 }
 
 Result<std::unique_ptr<device::GpuDevice>> Gpus::open(int index) {
@@ -131,9 +129,9 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
   for (auto& [index, gpu] : gpus_) {
     if (gpu.device.get() != &device) continue;
     if (gpu.library == nullptr) {
-      HETCCL_TRY(nccl().status());
+      HETCCL_TRY(library().status());
       gpu.library =
-          ccl::make_nccl_library(nccl_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
+          ccl::make_nccl_library(library_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
     }
     return gpu.library.get();
   }
@@ -143,9 +141,7 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
 std::vector<Json> Gpus::describe_devices() {
   std::lock_guard lock(mutex_);
   if (!runtime().ok()) {
-    return {{{"available", false},
-             {"reason", runtime().status().message()},
-             {"vendor", std::string(kVendor)}}};
+    return {{{"available", false}, {"reason", runtime().status().message()}, {"vendor", vendor()}}};
   }
   const auto& api = *runtime_->value();
   std::vector<Json> devices;
@@ -162,9 +158,9 @@ std::vector<Json> Gpus::describe_devices() {
     devices.push_back({{"architecture", architecture},
                        {"available", true},
                        {"bus_id", std::string(bus_id.data())},
-                       {"device", std::string(kVendor) + ":" + std::to_string(i)},
+                       {"device", vendor() + ":" + std::to_string(i)},
                        {"model", std::string(model.data())},
-                       {"vendor", std::string(kVendor)}});
+                       {"vendor", vendor()}});
     const auto opened = gpus_.find(i);
     if (opened != gpus_.end() && opened->second.device != nullptr) {
       devices.back().set("pinned_bytes", opened->second.device->pinned_bytes());
@@ -175,15 +171,15 @@ std::vector<Json> Gpus::describe_devices() {
 
 std::vector<Json> Gpus::describe_libraries() {
   std::lock_guard lock(mutex_);
-  const auto describe = [](const char* name, const auto& loaded) -> Json {
+  const auto describe = [](const std::string& name, const auto& loaded) -> Json {
     if (!loaded.ok())
       return {{"available", false}, {"name", name}, {"reason", loaded.status().message()}};
     const auto& library = *loaded.value();
     return {
         {"available", true}, {"name", name}, {"path", library.path}, {"version", library.version}};
   };
-  return {describe("cuda driver", runtime()), describe("nvrtc", compiler()),
-          describe("nccl", nccl())};
+  return {describe(row_.runtime, runtime()), describe(row_.compiler, compiler()),
+          describe(row_.library, library())};
 }
 
 }  // namespace hetccl::comm

@@ -1,5 +1,5 @@
-// The process's GPUs with their vendor libraries: found, opened and loaded when first asked for,
-// since a process that only uses the host must not initialise them.
+// The process's GPUs of one vendor with their libraries: found, opened and loaded when first asked
+// for, since a process that only uses the host must not initialise them.
 #pragma once
 
 #include <map>
@@ -13,25 +13,21 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "ccl/nccl/nccl_library.h"
-#include "device/gpu/gpu_device.h"
+#include "comm/adaptors.h"
 
 namespace hetccl::comm {
 
-/// Thread-safe. Outlives what it hands out.
+/// Thread-safe. Outlives what it hands out, and not its arguments.
 class Gpus {
  public:
-  /// `runtime` replaces the one that would be found (the tests' that counts calls).
-  Gpus(const Config& config, const Log& log,
-       std::shared_ptr<const device::gpu::Api> runtime = nullptr)
-      : config_(config), log_(log) {
-    if (runtime != nullptr) runtime_ = std::move(runtime);
-  }
+  Gpus(const GpuRow& row, const Config& config, const Log& log)
+      : row_(row), config_(config), log_(log) {}
 
-  /// Whether `name` is "cuda" or "cuda:<index>".
-  static bool names_one(std::string_view name);
-  /// "cuda" with the index of the calling thread's current device, 0 where it has none; other names
-  /// as they are.
+  [[nodiscard]] const std::string& vendor() const { return row_.vendor; }
+  /// Whether `name` is "<vendor>" or "<vendor>:<index>".
+  [[nodiscard]] bool names_one(std::string_view name) const;
+  /// "<vendor>" with the index of the calling thread's current device, 0 where it has none; other
+  /// names as they are.
   std::string resolve(std::string_view name);
   /// The device of a name; Unsupported or InvalidArgument with the reason.
   Result<device::Device*> device(std::string_view name);
@@ -53,15 +49,18 @@ class Gpus {
   // With the lock held: the first call decides.
   const Result<std::shared_ptr<const device::gpu::Api>>& runtime();
   const Result<std::shared_ptr<const device::kernels::Compiler>>& compiler();
-  const Result<std::shared_ptr<const ccl::nccl::Api>>& nccl();
+  const Result<std::shared_ptr<const ccl::nccl::Api>>& library();
+  /// The index behind the colon; -1: none is named; nothing for what is no such name.
+  [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
   Result<std::unique_ptr<device::GpuDevice>> open(int index);
 
+  const GpuRow& row_;
   const Config& config_;
   const Log& log_;
   std::mutex mutex_;
   Loaded<device::gpu::Api> runtime_;
   Loaded<device::kernels::Compiler> compiler_;
-  Loaded<ccl::nccl::Api> nccl_;
+  Loaded<ccl::nccl::Api> library_;
   std::map<int, Gpu> gpus_;
 };
 

@@ -154,7 +154,7 @@ Status Communicator::exchange_cards() {
   HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
   HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
                                  options_.cluster));
-  mine.info.shared_memory = runtime_.transport("shm") != nullptr;
+  mine.info.shared_memory = runtime_.shares_memory();
   if (mine.info.shared_memory) window_share_ = runtime_.windows().take(*device_);
   mine.info.window_bytes = static_cast<int64_t>(window_share_.bytes());
   for (const auto& listening : runtime_.listening()) {

@@ -4,7 +4,8 @@ namespace hetccl::comm {
 
 namespace {
 
-Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
+Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded,
+                          const topology::AdaptorTraits& traits) {
   std::vector<Card> cards;
   std::vector<topology::RankInfo> infos;
   cards.reserve(encoded.size());
@@ -21,7 +22,7 @@ Result<Introduction> make(const std::vector<std::vector<uint8_t>>& encoded) {
     made.addresses.push_back(std::move(card.addresses));
     made.cores.push_back(std::move(card.cores));
   }
-  HETCCL_ASSIGN(made.topology, topology::Topology::build(std::move(infos)));
+  HETCCL_ASSIGN(made.topology, topology::Topology::build(std::move(infos), traits));
   return made;
 }
 
@@ -55,7 +56,7 @@ Result<std::shared_ptr<const Introduction>> Introductions::read(
   }
   std::lock_guard lock(entry->mutex);
   if (!entry->made) {
-    HETCCL_ASSIGN(entry->made, make(encoded));
+    HETCCL_ASSIGN(entry->made, make(encoded, traits_));
   }
   return std::shared_ptr<const Introduction>(entry, &*entry->made);
 }

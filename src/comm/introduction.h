@@ -32,6 +32,7 @@ struct Introduction {
 /// Thread-safe.
 class Introductions {
  public:
+  explicit Introductions(topology::AdaptorTraits traits = {}) : traits_(std::move(traits)) {}
   /// From `encoded`, the cards by rank, which are the same for all ranks of `communicator` (a
   /// number that no other has). The first that asks reads them, the others wait for it and share
   /// what it found. RemoteError naming a rank whose card is malformed, InvalidUsage where ranks
@@ -44,6 +45,7 @@ class Introductions {
     std::mutex mutex;  // held while the cards are read
     std::optional<Introduction> made;
   };
+  const topology::AdaptorTraits traits_;
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Entry>> entries_;
 };

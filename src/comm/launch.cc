@@ -22,7 +22,7 @@ std::string Communicator::Work::text() const {
 Status Communicator::check(const CollectiveArguments& arguments) {
   HETCCL_TRY(check_ready());
   Status status = comm::check(arguments, rank(), n_ranks());
-  if (status.ok()) status = plan::check_operator(arguments.signature, topology());
+  if (status.ok()) status = plan::check_support(arguments.signature, topology());
   if (status.ok()) return status;
   return status.with(format("rank %d: %s", rank(), Work{&arguments}.text().c_str()));
 }

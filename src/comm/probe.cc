@@ -48,10 +48,17 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.model = device.model();
   info.architecture = device.architecture();
   info.kernels = (device.capabilities() & device::kKernels) != 0;
+  const auto reduced_by = [](const auto& what) {
+    return ReductionSet::where([&](DataType type, RedOp op) { return what.supports(type, op); });
+  };
+  info.device_reduces = info.kernels ? reduced_by(device) : ReductionSet::all();
+  info.library_reduces = reduced_by(library);
+  info.library_sends = library.sends();
   info.host_access = (device.capabilities() & device::kHostAccessible) != 0;
   info.bus_id = device.bus_id();
   info.library = library.name();
   info.library_version = library.version();
+  info.reach = {library.reach().hosts, library.reach().architectures};
   info.library_crosses_hosts = !config.encrypt || config.vendor_cleartext;
   info.label = !label.empty() ? label : config.cluster;
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));

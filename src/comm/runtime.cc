@@ -4,12 +4,8 @@
 
 #include "base/cores.h"
 #include "base/json.h"
-#include "ccl/host/host_library.h"
 #include "comm/probe.h"
-#include "device/host/host_device.h"
 #include "net/socket.h"
-#include "transport/shm/shm_transport.h"
-#include "transport/tcp/tcp_transport.h"
 
 namespace hetccl::comm {
 namespace {
@@ -21,10 +17,12 @@ Status no_host_stream() {
 
 }  // namespace
 
-Runtime::Runtime(Config config, std::shared_ptr<const device::gpu::Api> gpus)
+Runtime::Runtime(Config config, Adaptors adaptors)
     : config_(std::move(config)),
-      log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1},
-      gpus_(config_, log_, std::move(gpus)) {}
+      adaptors_(std::move(adaptors)),
+      log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1} {
+  for (const GpuRow& row : adaptors_.gpus) gpus_.emplace_back(row, config_, log_);
+}
 
 // The engine's thread stops before what it drives goes away.
 Runtime::~Runtime() {
@@ -37,26 +35,23 @@ void Runtime::share_cores(int bound, int all) {
   if (config_.host_threads == 0) crew_->limit(part_of_cores(bound, all));
 }
 
-Result<std::unique_ptr<Runtime>> Runtime::create(Config config,
-                                                 std::unique_ptr<device::Device> device,
-                                                 std::shared_ptr<const device::gpu::Api> gpus) {
-  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config), std::move(gpus)));
-  HETCCL_TRY(runtime->open(std::move(device)));
+Result<std::unique_ptr<Runtime>> Runtime::create(Config config, Adaptors adaptors) {
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config), std::move(adaptors)));
+  HETCCL_TRY(runtime->open());
   return runtime;
 }
 
-Status Runtime::open(std::unique_ptr<device::Device> device) {
+Status Runtime::open() {
   crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
-  device_ = device != nullptr ? std::move(device) : device::make_host_device(crew_);
-  library_ = ccl::make_host_library(crew_);
+  device_ = adaptors_.host.make_device(crew_);
+  library_ = adaptors_.host.make_library(crew_);
   HETCCL_ASSIGN(engine_, exec::Engine::create(steady_clock()));
-  HETCCL_ASSIGN(auto tcp, transport::make_tcp_transport(config_, log_));
-  transports_.push_back(std::move(tcp));
-  if (config_.transport_shm) {
-    HETCCL_ASSIGN(auto shm, transport::make_shm_transport(&engine_->waker(), log_));
-    transports_.push_back(std::move(shm));
+  for (const TransportRow& row : adaptors_.transports) {
+    if (!row.left_out(config_).empty()) continue;
+    HETCCL_ASSIGN(auto made, row.make(config_, log_, engine_->waker()));
+    transports_.push_back(std::move(made));
   }
   for (auto& transport : transports_) {
     HETCCL_ASSIGN(auto address, transport->listen());
@@ -78,32 +73,57 @@ Result<exec::Settler*> Runtime::settler() {
 
 Result<device::Device*> Runtime::device(std::string_view name) {
   if (name.empty() || name == device_->vendor()) return device_.get();
-  if (Gpus::names_one(name)) {
-    HETCCL_ASSIGN(auto* gpu, gpus_.device(name));
+  for (Gpus& gpus : gpus_) {
+    if (!gpus.names_one(name)) continue;
+    HETCCL_ASSIGN(auto* gpu, gpus.device(name));
     if (first_gpu_opened_) std::call_once(opens_gpu_, first_gpu_opened_);
     return gpu;
   }
-  return error(
-      Code::Unsupported,
-      "device \"%.80s\" is not available; there is \"%s\", and \"cuda\" or \"cuda:<index>\" "
-      "for a GPU",
-      std::string(name).c_str(), device_->vendor().c_str());
+  return refuse_device(name);
+}
+
+Status Runtime::refuse_device(std::string_view name) const {
+  std::string others;
+  for (const Gpus& gpus : gpus_) {
+    const char* vendor = gpus.vendor().c_str();
+    others += format(", and \"%s\" or \"%s:<index>\" for a GPU", vendor, vendor);
+  }
+  return error(Code::Unsupported, "device \"%.80s\" is not available; there is \"%s\"%s",
+               std::string(name).c_str(), device_->vendor().c_str(), others.c_str());
 }
 
 std::string Runtime::resolve_device(std::string_view name) {
-  return gpus_.resolve(name);
+  for (Gpus& gpus : gpus_) {
+    if (gpus.names_one(name)) return gpus.resolve(name);
+  }
+  return std::string(name);
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device) {
   if (&device == device_.get()) return library_.get();
-  return gpus_.library(device);
+  for (Gpus& gpus : gpus_) {
+    if (gpus.vendor() == device.vendor()) return gpus.library(device);
+  }
+  return error(Code::InternalError, "a device of no vendor");
 }
 
-transport::Transport* Runtime::transport(std::string_view name) {
-  for (auto& transport : transports_) {
-    if (transport->name() == name) return transport.get();
-  }
-  return nullptr;
+transport::Transport* Runtime::transport(
+    const transport::ChannelEnd& local, const transport::ChannelEnd& peer,
+    const std::map<std::string, transport::Address>& peers) const {
+  const auto own = [&](const std::string& name) {
+    return std::find_if(transports_.begin(), transports_.end(),
+                        [&](const auto& one) { return one->name() == name; });
+  };
+  const TransportRow* row =
+      choose_transport(adaptors_.transports, local, peer, [&](const std::string& name) {
+        return peers.contains(name) && own(name) != transports_.end();
+      });
+  return row != nullptr ? own(row->name)->get() : nullptr;
+}
+
+bool Runtime::shares_memory() const {
+  return std::any_of(transports_.begin(), transports_.end(),
+                     [](const auto& transport) { return transport->shm_source() != nullptr; });
 }
 
 Result<void*> Runtime::create_host_stream() {
@@ -142,20 +162,26 @@ std::string Runtime::describe() {
                                     {"available", true},
                                     {"model", device_->model()},
                                     {"vendor", device_->vendor()}}};
-  for (Json& gpu : gpus_.describe_devices()) devices.push_back(std::move(gpu));
-  devices.push_back(
-      {{"available", false}, {"reason", "this version has no adaptor for it"}, {"vendor", "hip"}});
+  for (Gpus& gpus : gpus_) {
+    for (Json& gpu : gpus.describe_devices()) devices.push_back(std::move(gpu));
+  }
+  for (const AbsentRow& row : adaptors_.absent) {
+    devices.push_back({{"available", false}, {"reason", row.reason}, {"vendor", row.vendor}});
+  }
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
     transports.push_back({{"available", true}, {"name", transport->name()}});
   }
-  if (!config_.transport_shm) {
-    transports.push_back(
-        {{"available", false}, {"name", "shm"}, {"reason", "switched off by HETCCL_SHM=0"}});
+  for (const TransportRow& row : adaptors_.transports) {
+    const std::string reason = row.left_out(config_);
+    if (reason.empty()) continue;
+    transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }
   std::vector<Json> libraries = {
       {{"available", true}, {"name", library_->name()}, {"version", library_->version()}}};
-  for (Json& library : gpus_.describe_libraries()) libraries.push_back(std::move(library));
+  for (Gpus& gpus : gpus_) {
+    for (Json& library : gpus.describe_libraries()) libraries.push_back(std::move(library));
+  }
   std::vector<Json> interfaces;
   if (const auto found = net::interfaces(config_); found.ok()) {
     for (const auto& interface : found.value()) {

@@ -1,9 +1,9 @@
 // Everything that the communicators of a process share: adaptors, control plane, progress engine.
-// Only this folder names adaptors.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +17,7 @@
 #include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
+#include "comm/adaptors.h"
 #include "comm/gpus.h"
 #include "comm/introduction.h"
 #include "comm/window_budget.h"
@@ -30,11 +31,8 @@ namespace hetccl::comm {
 /// Thread-safe. Outlives its communicators.
 class Runtime {
  public:
-  /// With the adaptors of this build. `device` replaces the host device (the tests' asynchronous
-  /// fake device), `gpus` the runtime of GPUs.
-  static Result<std::unique_ptr<Runtime>> create(
-      Config config, std::unique_ptr<device::Device> device = nullptr,
-      std::shared_ptr<const device::gpu::Api> gpus = nullptr);
+  /// Tests replace rows of the build's adaptors (e.g. the host by an asynchronous fake device).
+  static Result<std::unique_ptr<Runtime>> create(Config config, Adaptors adaptors = all_adaptors());
   ~Runtime();
 
   [[nodiscard]] const Config& config() const { return config_; }
@@ -52,8 +50,13 @@ class Runtime {
   std::string resolve_device(std::string_view name);
   /// The library for clusters of `device`; Unsupported where it is missing.
   Result<ccl::Library*> library(const device::Device& device);
-  /// "tcp" or "shm"; null when switched off.
-  [[nodiscard]] transport::Transport* transport(std::string_view name);
+  /// The best transport between two ranks for which the peer has an address; null where none can.
+  /// Both ends choose the same one.
+  [[nodiscard]] transport::Transport* transport(
+      const transport::ChannelEnd& local, const transport::ChannelEnd& peer,
+      const std::map<std::string, transport::Address>& peers) const;
+  /// Whether ranks of this host can reach each other in memory, by some transport.
+  [[nodiscard]] bool shares_memory() const;
   /// All transports, each with where it listens.
   struct Listening {
     transport::Transport* transport;
@@ -81,15 +84,17 @@ class Runtime {
   [[nodiscard]] std::string describe();
 
  private:
-  Runtime(Config config, std::shared_ptr<const device::gpu::Api> gpus);
-  Status open(std::unique_ptr<device::Device> device);
+  Runtime(Config config, Adaptors adaptors);
+  Status open();
+  [[nodiscard]] Status refuse_device(std::string_view name) const;
 
-  Config config_;
+  const Config config_;
+  const Adaptors adaptors_;
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<ccl::Library> library_;
-  Gpus gpus_;
+  std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<exec::Engine> engine_;
@@ -98,7 +103,7 @@ class Runtime {
   std::function<void()> first_gpu_opened_;
   std::unique_ptr<exec::Settler> settler_;
   std::unique_ptr<bootstrap::Service> service_;
-  Introductions introductions_;
+  Introductions introductions_{traits_of(adaptors_)};
   WindowBudget windows_;
   std::atomic<uint32_t> red_op_numbers_{0};
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};

@@ -67,6 +67,10 @@ class Device {
   [[nodiscard]] virtual std::string architecture() const = 0;
   /// Where it is plugged in, as "0000:3b:00.0"; empty where it is not.
   [[nodiscard]] virtual std::string bus_id() const { return {}; }
+  /// Whether `reduce`, where the device has kernels, combines elements of `type` by `op`.
+  [[nodiscard]] virtual bool supports(DataType type, RedOp op) const {
+    return is_valid(type) && is_valid(op) && applies(op, type);
+  }
 
   virtual Result<void*> allocate(size_t bytes) = 0;
   /// No device work uses it any more, or for pinned memory either.

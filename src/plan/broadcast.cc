@@ -33,7 +33,7 @@ bool are_single_flows(const topology::Topology& topology) {
   return std::all_of(clusters.begin(), clusters.end(),
                      [](const topology::Cluster& cluster) { return cluster.single_flow; }) &&
          std::none_of(links.begin(), links.end(),
-                      [](const topology::Link& link) { return link.kind == "shm"; });
+                      [](const topology::Link& link) { return link.in_memory; });
 }
 
 /// Who carries which part in each cluster of a chain. A card does not serve its flows evenly for

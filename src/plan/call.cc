@@ -3,6 +3,47 @@
 #include <algorithm>
 
 namespace hetccl::plan {
+namespace {
+
+std::string library_of(const topology::RankInfo& info) {
+  return info.library_version.empty() ? info.library : info.library + " " + info.library_version;
+}
+
+// Names the first rank that cannot do it, which is the same on every rank.
+Status refuse_reduction(const Signature& call, const topology::Topology& topology) {
+  const std::string type(name_of(call.type)), op(name_of(call.op));
+  for (const topology::RankInfo& info : topology.infos()) {
+    const int rank = info.rank;
+    if (topology.reduces_by_library(rank) && !info.library_reduces.has(call.type, call.op)) {
+      return error(Code::Unsupported,
+                   "rank %d cannot reduce %s by %s: its cluster reduces by %s, which lacks this: "
+                   "use another type or operator, or host memory, or give each rank its own "
+                   "HETCCL_CLUSTER",
+                   rank, type.c_str(), op.c_str(), library_of(info).c_str());
+    }
+    if (topology.reduces_by_device(rank) && !info.device_reduces.has(call.type, call.op)) {
+      return error(Code::Unsupported,
+                   "rank %d cannot reduce %s by %s: its device, %s %s, has no kernel for this: use "
+                   "another type or operator, or host memory",
+                   rank, type.c_str(), op.c_str(), info.vendor.c_str(), info.model.c_str());
+    }
+  }
+  return {};
+}
+
+Status refuse_sending(const topology::Topology& topology) {
+  for (const topology::RankInfo& info : topology.infos()) {
+    if (!topology.reduces_by_library(info.rank) || info.library_sends) continue;
+    return error(Code::Unsupported,
+                 "rank %d cannot pass its part of a reduction to the root: %s, the library of its "
+                 "cluster, does not send between two ranks: use all_reduce, or give each rank its "
+                 "own HETCCL_CLUSTER",
+                 info.rank, library_of(info).c_str());
+  }
+  return {};
+}
+
+}  // namespace
 
 bool is_pairwise(Collective collective) {
   return collective == Collective::Gather || collective == Collective::Scatter ||
@@ -67,18 +108,11 @@ Status check(const Signature& call, uint32_t n_ranks) {
   return {};
 }
 
-Status check_operator(const Signature& call, const topology::Topology& topology) {
-  if (!reduces(call.collective) || !is_bitwise(call.op)) return {};
-  for (const topology::Cluster& cluster : topology.clusters()) {
-    if (cluster.ranks.size() < 2 || cluster.vendor == "host") continue;
-    const auto first = static_cast<size_t>(cluster.ranks.front());
-    return error(Code::Unsupported,
-                 "ranks %d and %d are in one cluster of GPUs, where %s reduces, and it has no "
-                 "operator %s: reduce on the host, or give each GPU its own HETCCL_CLUSTER",
-                 cluster.ranks[0], cluster.ranks[1], topology.infos()[first].library.c_str(),
-                 std::string(name_of(call.op)).c_str());
-  }
-  return {};
+Status check_support(const Signature& call, const topology::Topology& topology) {
+  if (!reduces(call.collective)) return {};
+  if (!topology.reductions().has(call.type, call.op)) return refuse_reduction(call, topology);
+  const bool gathers = call.collective == Collective::Reduce && topology.clusters().size() > 1;
+  return gathers && !topology.libraries_send() ? refuse_sending(topology) : Status();
 }
 
 }  // namespace hetccl::plan

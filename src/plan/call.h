@@ -23,8 +23,8 @@ namespace hetccl::plan {
 /// InvalidArgument, naming the argument, for a type, reduction or root that does not exist, for a
 /// reduction that the type has not, and for a count whose buffers would exceed 2^62 bytes.
 Status check(const Signature& call, uint32_t n_ranks);
-/// Unsupported where the library of a cluster of several ranks lacks the call's operator: the same
-/// on every rank, so that none counts on the call.
-Status check_operator(const Signature& call, const topology::Topology& topology);
+/// Unsupported, naming a rank and the remedy, where a rank's library or device lacks the call's
+/// reduction. Every rank gets the same answer, so that none waits for others in a refused call.
+Status check_support(const Signature& call, const topology::Topology& topology);
 
 }  // namespace hetccl::plan

@@ -109,29 +109,81 @@ TEST_CASE("scratch waits: who overwrites waits for those who used it, on this ra
   CHECK(waits[4].empty());
 }
 
-TEST_CASE("bitwise operators: not where a library of GPUs joins several") {
-  const auto check_layout = [](std::vector<topology::RankInfo> infos, DataType type) {
-    return check_operator({Collective::AllReduce, type, RedOp::Bor, 0, 8},
-                          topology::Topology::build(std::move(infos)).value());
-  };
+// A rank of the host, then two GPUs.
+std::vector<topology::RankInfo> host_and_gpus() {
   std::vector<topology::RankInfo> infos(3);
   for (int r = 0; r < 3; ++r) {
     topology::RankInfo& info = infos[static_cast<size_t>(r)];
     info.rank = r;
     info.vendor = r == 0 ? "host" : "cuda";
     info.library = r == 0 ? "host" : "nccl";
-    info.label = std::to_string(r);
+    if (r == 0) continue;
+    info.library_version = "2.21.5";
+    info.library_reduces = ReductionSet::where(
+        [](DataType type, RedOp op) { return !is_bitwise(op) && type < DataType::Float8E4m3; });
   }
-  CHECK(check_layout(infos, DataType::Int32).ok());  // GPUs that are alone
-  infos[2].label = infos[1].label;
-  const Status refused = check_layout(infos, DataType::Int32);
-  CHECK(refused.code() == Code::Unsupported);
-  CHECK_MESSAGE(refused.message().find("ranks 1 and 2 are in one cluster of GPUs, where nccl") !=
-                    std::string::npos,
-                refused.message());
-  const auto topology = topology::Topology::build(std::move(infos)).value();
-  CHECK(check_operator({Collective::AllReduce, DataType::Int32, RedOp::Max}, topology).ok());
-  CHECK(check_operator({Collective::AllGather, DataType::Int32, RedOp::Bor}, topology).ok());
+  return infos;
+}
+
+Status check_call(Collective collective, DataType type, RedOp op,
+                  std::vector<topology::RankInfo> infos) {
+  return check_support({collective, type, op, 0, 8},
+                       topology::Topology::build(std::move(infos)).value());
+}
+
+TEST_CASE("what a library cannot reduce is refused where it joins ranks") {
+  auto infos = host_and_gpus();
+  const auto refused = [&](DataType type, RedOp op) {
+    return check_call(Collective::AllReduce, type, op, infos);
+  };
+  CHECK(refused(DataType::Int32, RedOp::Bor).message() ==
+        "rank 1 cannot reduce int32 by bor: its cluster reduces by nccl 2.21.5, which lacks this: "
+        "use another type or operator, or host memory, or give each rank its own HETCCL_CLUSTER");
+  CHECK(refused(DataType::Int32, RedOp::Bor).code() == Code::Unsupported);
+  CHECK_FALSE(refused(DataType::Int16, RedOp::Sum).ok());
+  CHECK_FALSE(refused(DataType::Float8E4m3, RedOp::Avg).ok());
+  CHECK(refused(DataType::Int32, RedOp::Max).ok());
+  for (const Collective moves :
+       {Collective::AllGather, Collective::Broadcast, Collective::AllToAll, Collective::Barrier}) {
+    CHECK(check_call(moves, DataType::Int16, RedOp::Bor, infos).ok());
+  }
+  infos[2].label = "alone";  // then kernels reduce
+  CHECK(refused(DataType::Int16, RedOp::Bor).ok());
+}
+
+TEST_CASE("what a device cannot reduce is refused where it reduces between clusters") {
+  auto infos = host_and_gpus();
+  infos[2].model = "H20";
+  infos[2].device_reduces =
+      ReductionSet::where([](DataType type, RedOp) { return type != DataType::Float64; });
+  const Status status = check_call(Collective::ReduceScatter, DataType::Float64, RedOp::Sum, infos);
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message() ==
+        "rank 2 cannot reduce float64 by sum: its device, cuda H20, has no kernel for this: use "
+        "another type or operator, or host memory");
+  CHECK(check_call(Collective::ReduceScatter, DataType::Float32, RedOp::Sum, infos).ok());
+  infos.erase(infos.begin());  // one cluster: the library alone reduces
+  for (size_t r = 0; r < infos.size(); ++r) infos[r].rank = static_cast<int>(r);
+  CHECK(check_call(Collective::AllReduce, DataType::Float64, RedOp::Sum, infos).ok());
+  infos.erase(infos.begin());  // nobody else
+  infos[0].rank = 0;
+  CHECK_FALSE(check_call(Collective::AllReduce, DataType::Float64, RedOp::PreMulSum, infos).ok());
+}
+
+TEST_CASE("a library that does not send gathers nothing at a root") {
+  auto infos = host_and_gpus();
+  infos[2].library_sends = false;
+  const auto status_of = [&](Collective collective) {
+    return check_call(collective, DataType::Float32, RedOp::Sum, infos);
+  };
+  CHECK(status_of(Collective::Reduce).code() == Code::Unsupported);
+  CHECK(status_of(Collective::Reduce).message().starts_with("rank 2 cannot pass its part"));
+  CHECK(status_of(Collective::AllReduce).ok());
+  infos[2].label = "alone";
+  CHECK(status_of(Collective::Reduce).ok());
+}
+
+TEST_CASE("a bitwise operator takes integers") {
   CHECK(check({Collective::AllReduce, DataType::Float64, RedOp::Band, 0, 1}, 3).code() ==
         Code::InvalidArgument);
 }

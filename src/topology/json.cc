@@ -20,6 +20,11 @@ constexpr int64_t kMaxWindowBytes = int64_t{1} << 30U;
 constexpr int64_t kMaxLatencyNs = 60'000'000'000;
 constexpr size_t kMaxMeasurements = 65'536;
 
+Json encode(const ReductionSet& set) {
+  const auto& masks = set.masks();
+  return std::vector<Json>(masks.begin(), masks.end());
+}
+
 Json encode(const RankInfo& info) {
   std::vector<Json> nics;
   for (const Nic& nic : info.nics) {
@@ -40,7 +45,12 @@ Json encode(const RankInfo& info) {
           {"library_version", info.library_version},
           {"label", info.label},
           {"kernels", info.kernels},
+          {"device_reduces", encode(info.device_reduces)},
+          {"library_reduces", encode(info.library_reduces)},
+          {"library_sends", info.library_sends},
           {"host_access", info.host_access},
+          {"library_joins_hosts", info.reach.hosts},
+          {"library_joins_architectures", info.reach.architectures},
           {"library_crosses_hosts", info.library_crosses_hosts},
           {"shared_memory", info.shared_memory},
           {"window_bytes", info.window_bytes},
@@ -91,6 +101,26 @@ Status read(const Json& object, const char* key, bool& out) {
   return {};
 }
 
+Status read(const Json& object, const char* key, ReductionSet& out) {
+  const Json* value = object.find(key);
+  if (value == nullptr) return {};
+  std::vector<uint64_t> masks;
+  const auto* elements = value->elements();
+  const bool fits = elements != nullptr && elements->size() == ReductionSet::kOps;
+  for (size_t i = 0; fits && i < elements->size(); ++i) {
+    const auto mask = (*elements)[i].integer(0, UINT16_MAX);
+    if (mask) masks.push_back(static_cast<uint64_t>(*mask));
+  }
+  const auto set = ReductionSet::from(masks);
+  if (!set) {
+    return error(Code::InvalidArgument,
+                 "\"%s\" must be an array of %zu masks of types, one for each operator", key,
+                 ReductionSet::kOps);
+  }
+  out = *set;
+  return {};
+}
+
 Status decode_nics(const Json& object, std::vector<Nic>& out) {
   const Json* value = object.find("nics");
   if (value == nullptr) return {};
@@ -110,7 +140,7 @@ Status decode_nics(const Json& object, std::vector<Nic>& out) {
   return {};
 }
 
-Result<RankInfo> decode(const Json& object) {
+Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   if (object.members() == nullptr) {
     return error(Code::InvalidArgument, "a rank's description must be a JSON object");
   }
@@ -133,7 +163,16 @@ Result<RankInfo> decode(const Json& object) {
                                                         {"label", &info.label}};
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
+  HETCCL_TRY(read(object, "device_reduces", info.device_reduces));
+  HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
+  HETCCL_TRY(read(object, "library_sends", info.library_sends));
   HETCCL_TRY(read(object, "host_access", info.host_access));
+  if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
+    info.reach = known->second.reach;
+    info.library_reduces = known->second.reduces;
+  }
+  HETCCL_TRY(read(object, "library_joins_hosts", info.reach.hosts));
+  HETCCL_TRY(read(object, "library_joins_architectures", info.reach.architectures));
   HETCCL_TRY(read(object, "library_crosses_hosts", info.library_crosses_hosts));
   HETCCL_TRY(read(object, "shared_memory", info.shared_memory));
   HETCCL_TRY(read(object, "window_bytes", kMaxWindowBytes, info.window_bytes));
@@ -181,7 +220,7 @@ std::string to_json(const RankInfo& info) {
 
 Result<RankInfo> rank_info_from_json(std::string_view text) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a rank's description", kMaxInfoBytes));
-  return decode(json);
+  return decode(json, {});
 }
 
 std::string Topology::to_json() const {
@@ -205,7 +244,7 @@ std::string Topology::to_json() const {
   return json.dump(1);
 }
 
-Result<Topology> Topology::from_json(std::string_view text) {
+Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits& traits) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
   const auto* ranks = json["ranks"].elements();
   if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
@@ -214,12 +253,12 @@ Result<Topology> Topology::from_json(std::string_view text) {
   }
   std::vector<RankInfo> infos;
   for (const Json& entry : *ranks) {
-    Result<RankInfo> info = decode(entry);
+    Result<RankInfo> info = decode(entry, traits);
     if (!info.ok()) return info.status().with(format("rank at place %zu", infos.size()));
     infos.push_back(std::move(info).value());
   }
   // Clusters and links follow from the ranks; what the text says of them is for people.
-  HETCCL_ASSIGN(Topology topology, build(std::move(infos)));
+  HETCCL_ASSIGN(Topology topology, build(std::move(infos), traits));
   const Json* list = json.find("measured");
   if (list == nullptr) return topology;
   HETCCL_ASSIGN(auto measured, decode_measurements(*list));

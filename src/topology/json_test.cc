@@ -17,6 +17,7 @@ RankInfo sample(int rank) {
   info.bus_id = "0000:01:00.0";
   info.library = "host";
   info.library_version = "1";
+  info.reach = {.hosts = false, .architectures = true};
   info.label = rank % 2 == 0 ? "even" : "odd";
   info.nics = {{"eth0", "10.0.0.1", 25'000, 1}, {"eth1", "fe80::1", 0, 0}};
   return info;
@@ -35,6 +36,22 @@ TEST_CASE("a topology survives JSON") {
   REQUIRE(read.ok());
   CHECK(read.value() == built.value());
   CHECK(read.value().clusters().size() == 2);
+}
+
+TEST_CASE("what a library joins follows from its vendor where a description does not say it") {
+  const std::string head = R"({"ranks":[{"rank":0,"host":"a","vendor":"v"},)";
+  const std::string tail = R"({"rank":1,"host":"b","vendor":"v","architecture":"x"}]})";
+  const auto clusters_with = [&](const LibraryReach& reach, const std::string& text) {
+    AdaptorTraits traits;
+    traits.libraries["v"].reach = reach;
+    return Topology::from_json(text, traits).value().clusters().size();
+  };
+  CHECK(clusters_with({true, true}, head + tail) == 1);
+  CHECK(clusters_with({true, false}, head + tail) == 2);
+  CHECK(clusters_with({false, true}, head + tail) == 2);
+  CHECK(Topology::from_json(head + tail).value().clusters().size() == 2);
+  const std::string says = R"({"rank":1,"host":"a","vendor":"v","library_joins_hosts":false}]})";
+  CHECK(clusters_with({true, true}, head + says) == 2);
 }
 
 TEST_CASE("measurements survive JSON, alone and with their topology") {
@@ -62,6 +79,27 @@ TEST_CASE("a device without kernels, whose memory is its own, survives JSON") {
   CHECK_FALSE(Topology::build({info}).value().kernels_everywhere());
   const std::string text = R"({"rank":0,"host":"a","vendor":"host","kernels":1})";
   CHECK(rank_info_from_json(text).status().message().find("\"kernels\"") != std::string::npos);
+}
+
+TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions are refused") {
+  RankInfo info = sample(0);
+  info.device_reduces =
+      ReductionSet::where([](DataType type, RedOp) { return type != DataType::Int16; });
+  info.library_reduces = ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
+  info.library_sends = false;
+  CHECK(rank_info_from_json(to_json(info)).value() == info);
+  const std::string head = R"({"rank":0,"host":"a","vendor":"host",)";
+  CHECK(rank_info_from_json(head + R"("library_reduces":[4095,0,0,0,0,0,0,0,0]})").ok());
+  for (const char* wrong :
+       {"7", "null", "[]", "[1,2,3]", "[0,0,0,0,0,0,0,0,0,0]", "[0,0,0,0,0,0,0,0,\"1\"]",
+        "[-1,0,0,0,0,0,0,0,0]", "[16384,0,0,0,0,0,0,0,0]", "[0,0,0,0,0,0,128,0,0]",
+        "[0,0,0,0,0,0,0,0,1.5]", "[4294967296,0,0,0,0,0,0,0,0]"}) {
+    for (const char* key : {"device_reduces", "library_reduces"}) {
+      const auto read = rank_info_from_json(head + "\"" + key + "\":" + wrong + "}");
+      CHECK_MESSAGE(read.status().code() == Code::InvalidArgument, wrong);
+      CHECK(read.status().message().find(key) != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("bytes that are no UTF-8 do not break the wire form") {

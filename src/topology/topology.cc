@@ -22,14 +22,12 @@ using LibraryKey = std::tuple<std::string, std::string, std::string, std::string
 using ClusterKey = std::pair<LibraryKey, std::string>;
 
 LibraryKey library_key(const RankInfo& info) {
-  // NCCL joins GPUs of several generations (it takes the least compute capability of all); RCCL's
-  // kernels, and a host's shared memory, need one architecture.
-  const std::string architecture = info.vendor == "cuda" ? "" : info.architecture;
+  const std::string architecture = info.reach.architectures ? "" : info.architecture;
   return {info.vendor, info.library, info.library_version, architecture, info.label};
 }
 
 ClusterKey cluster_key(const RankInfo& info) {
-  const bool one_host = info.vendor == "host" || !info.library_crosses_hosts;
+  const bool one_host = !info.reach.hosts || !info.library_crosses_hosts;
   return {library_key(info), one_host ? info.host : ""};
 }
 
@@ -41,7 +39,7 @@ std::set<std::string> hosts_of(const Cluster& cluster, const std::vector<RankInf
 }
 
 std::vector<Link> links_between(const std::vector<Cluster>& clusters,
-                                const std::vector<RankInfo>& infos) {
+                                const std::vector<RankInfo>& infos, const AdaptorTraits& traits) {
   std::vector<int64_t> mbps;
   std::vector<std::set<std::string>> hosts;
   for (const Cluster& cluster : clusters) {
@@ -54,9 +52,12 @@ std::vector<Link> links_between(const std::vector<Cluster>& clusters,
   std::vector<Link> links;
   for (size_t a = 0; a < clusters.size(); ++a) {
     for (size_t b = a + 1; b < clusters.size(); ++b) {
-      const bool by_memory = shared_memory && hosts[a].size() == 1 && hosts[a] == hosts[b];
-      Link link{static_cast<int>(a), static_cast<int>(b), by_memory ? "shm" : "tcp", 0};
-      if (!by_memory) link.mbps = std::min(mbps[a], mbps[b]);
+      Link link;
+      link.a = static_cast<int>(a);
+      link.b = static_cast<int>(b);
+      link.in_memory = shared_memory && hosts[a].size() == 1 && hosts[a] == hosts[b];
+      link.kind = link.in_memory ? traits.in_memory : traits.by_network;
+      if (!link.in_memory) link.mbps = std::min(mbps[a], mbps[b]);
       links.push_back(std::move(link));
     }
   }
@@ -96,7 +97,7 @@ std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
 
 }  // namespace
 
-Result<Topology> Topology::build(std::vector<RankInfo> infos) {
+Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTraits& traits) {
   if (infos.empty()) return error(Code::InvalidArgument, "a topology needs at least one rank");
   if (infos.size() > kMaxRanks) {
     return error(Code::InvalidArgument, "%zu ranks: a topology holds at most %zu", infos.size(),
@@ -131,10 +132,20 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos) {
                  infos.size(), topology.clusters_.size(), kMaxClusters);
   }
   for (Cluster& cluster : topology.clusters_) find_border(cluster, infos);
-  topology.links_ = links_between(topology.clusters_, infos);
+  topology.links_ = links_between(topology.clusters_, infos, traits);
   topology.window_shares_ = window_shares(infos, topology.cluster_of_);
   topology.infos_ = std::move(infos);
+  topology.find_capabilities();
   return topology;
+}
+
+void Topology::find_capabilities() {
+  for (const RankInfo& info : infos_) {
+    if (reduces_by_device(info.rank)) reductions_ &= info.device_reduces;
+    if (!reduces_by_library(info.rank)) continue;
+    reductions_ &= info.library_reduces;
+    libraries_send_ = libraries_send_ && info.library_sends;
+  }
 }
 
 Status Topology::check(const std::vector<Measurement>& measured) const {
@@ -158,7 +169,7 @@ Result<Topology> Topology::with(std::vector<Measurement> measured) const {
 bool Topology::split_by_host() const {
   std::map<LibraryKey, std::string> host_of;
   return std::any_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
-    if (info.vendor == "host" || info.library_crosses_hosts) return false;
+    if (!info.reach.hosts || info.library_crosses_hosts) return false;
     return host_of.try_emplace(library_key(info), info.host).first->second != info.host;
   });
 }
@@ -175,6 +186,14 @@ int Topology::devices_beside_hosts() const {
   };
   if (host_access(0) == host_access(1)) return -1;
   return host_access(0) ? 1 : 0;
+}
+
+bool Topology::reduces_by_library(int rank) const {
+  return clusters_[static_cast<size_t>(cluster_of(rank))].ranks.size() > 1;
+}
+
+bool Topology::reduces_by_device(int rank) const {
+  return clusters_.size() > 1 || !reduces_by_library(rank);
 }
 
 bool Topology::same_host(int rank_a, int rank_b) const {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/reduction_set.h"
 #include "base/status.h"
 
 namespace hetccl::topology {
@@ -17,6 +19,25 @@ struct Nic {
   int64_t mbps = 0;     ///< 0: unknown
   int distance = 0;     ///< from the rank's device: 0 nearest
   bool operator==(const Nic&) const = default;
+};
+
+/// Which ranks of one vendor and version a vendor's library can join.
+struct LibraryReach {
+  bool hosts = true;           ///< those of several hosts
+  bool architectures = false;  ///< those whose devices differ in architecture
+  bool operator==(const LibraryReach&) const = default;
+};
+
+/// What the topology needs to know of adaptors, which comm alone names.
+struct AdaptorTraits {
+  struct Library {
+    LibraryReach reach;
+    ReductionSet reduces = ReductionSet::all();
+  };
+  /// By vendor, for descriptions that do not say it.
+  std::map<std::string, Library> libraries;
+  std::string in_memory = "memory";    ///< the transport of links in memory
+  std::string by_network = "network";  ///< that of other links
 };
 
 /// What one rank publishes at init.
@@ -32,10 +53,15 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;        ///< HETCCL_CLUSTER
-  bool kernels = true;      ///< the device can reduce by itself, outside the vendor's library
-  bool host_access = true;  ///< hosts and transports can touch the device's memory
-  bool library_crosses_hosts = true;  ///< its vendor's library may carry data between hosts
+  std::string label;    ///< HETCCL_CLUSTER
+  bool kernels = true;  ///< the device can reduce by itself, outside the vendor's library
+  /// What the rank reduces outside that library: by kernels, else by the host.
+  ReductionSet device_reduces = ReductionSet::all();
+  ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
+  bool library_sends = true;          ///< from one rank of its cluster to one other
+  bool host_access = true;            ///< hosts and transports can touch the device's memory
+  LibraryReach reach;                 ///< of its vendor's library
+  bool library_crosses_hosts = true;  ///< that library may carry data between hosts
   bool shared_memory = true;          ///< it talks to ranks of its host through memory (HETCCL_SHM)
   int64_t window_bytes = 0;  ///< shared with ranks of its host in other clusters, all together
   std::vector<Nic> nics;
@@ -67,8 +93,9 @@ struct WindowShares {
 /// What joins two clusters. `a` < `b`.
 struct Link {
   int a = 0, b = 0;
-  std::string kind;  ///< "shm" when both lie on one host, else "tcp"
-  int64_t mbps = 0;  ///< the slower side's sum over border NICs; 0: unknown
+  std::string kind;        ///< its transport's name, for people
+  int64_t mbps = 0;        ///< the slower side's sum over border NICs; 0: unknown
+  bool in_memory = false;  ///< both lie on one host, whose ranks share memory
   bool operator==(const Link&) const = default;
 };
 
@@ -86,9 +113,9 @@ struct Measurement {
 class Topology {
  public:
   /// `infos[r].rank == r` for all r, else InvalidArgument naming the rank.
-  static Result<Topology> build(std::vector<RankInfo> infos);
+  static Result<Topology> build(std::vector<RankInfo> infos, const AdaptorTraits& traits = {});
   /// Bounded and checked: for files and tools.
-  static Result<Topology> from_json(std::string_view text);
+  static Result<Topology> from_json(std::string_view text, const AdaptorTraits& traits = {});
   [[nodiscard]] std::string to_json() const;
 
   [[nodiscard]] int n_ranks() const { return static_cast<int>(infos_.size()); }
@@ -112,6 +139,14 @@ class Topology {
   /// Of two clusters, one of whose memory hosts reach, the other, where every device can reduce by
   /// itself: its devices have the faster memory to add in. Else -1.
   [[nodiscard]] int devices_beside_hosts() const;
+  /// Whether `rank` reduces by its vendor's library: its cluster has several ranks.
+  [[nodiscard]] bool reduces_by_library(int rank) const;
+  /// Whether `rank` may reduce by its device: there are several clusters, or it is alone.
+  [[nodiscard]] bool reduces_by_device(int rank) const;
+  /// What every rank can reduce, by its library, its device, or both where it uses both.
+  [[nodiscard]] const ReductionSet& reductions() const { return reductions_; }
+  /// Whether every library that joins ranks sends from one rank to one other.
+  [[nodiscard]] bool libraries_send() const { return libraries_send_; }
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
   /// Bytes of the memory that both ranks' devices reach: an equal part of what each of them has, or
   /// 0 where they have none.
@@ -119,12 +154,16 @@ class Topology {
   bool operator==(const Topology&) const = default;
 
  private:
+  void find_capabilities();
+
   std::vector<RankInfo> infos_;
   std::vector<Cluster> clusters_;
   std::vector<Link> links_;
   std::vector<Measurement> measured_;
   std::vector<int> cluster_of_, local_rank_;
   std::vector<WindowShares> window_shares_;  // by rank
+  ReductionSet reductions_ = ReductionSet::all();
+  bool libraries_send_ = true;
 };
 
 /// Wire form of what one rank has measured.

@@ -19,6 +19,7 @@ RankInfo info(int rank, const std::string& host, const std::string& label = "") 
   result.vendor = "host";
   result.architecture = "x86_64";
   result.library = "host";
+  result.reach.hosts = false;
   result.library_version = "1";
   result.label = label;
   result.nics = {{"eth0", "10.0.0.1", 1000, 0}};
@@ -60,6 +61,7 @@ TEST_CASE("a cuda cluster spans hosts and generations, a hip cluster one archite
     infos[i].vendor = r < 2 ? "cuda" : "hip";
     infos[i].library = r < 2 ? "nccl" : "rccl";
     infos[i].architecture = r % 2 == 0 ? "one" : "two";
+    infos[i].reach = {.hosts = true, .architectures = r < 2};
   }
   const Topology topology = built(infos);
   REQUIRE(topology.clusters().size() == 3);
@@ -106,16 +108,22 @@ TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
   infos[3].nics = {{"eth1", "", 500, 0}};
   const Topology topology = built(infos);
   REQUIRE(topology.links().size() == 3);
-  CHECK(topology.links()[0] == Link{0, 1, "shm", 0});
-  CHECK(topology.links()[1] == Link{0, 2, "tcp", 1000});
-  CHECK(topology.links()[2] == Link{1, 2, "tcp", 1000});
+  CHECK(topology.links()[0] == Link{0, 1, "memory", 0, true});
+  CHECK(topology.links()[1] == Link{0, 2, "network", 1000});
+  CHECK(topology.links()[2] == Link{1, 2, "network", 1000});
+  AdaptorTraits traits;
+  traits.in_memory = "x";
+  traits.by_network = "y";
+  const Topology named = Topology::build(infos, traits).value();
+  CHECK(named.links()[0].kind == "x");
+  CHECK(named.links()[2].kind == "y");
 }
 
 TEST_CASE("ranks of one host without shared memory have a network link") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y")};
-  CHECK(built(infos).links()[0].kind == "shm");
+  CHECK(built(infos).links()[0].in_memory);
   for (auto& one : infos) one.shared_memory = false;
-  CHECK(built(infos).links()[0].kind == "tcp");
+  CHECK_FALSE(built(infos).links()[0].in_memory);
 }
 
 TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
@@ -134,7 +142,7 @@ TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
 
 TEST_CASE("a library that may not carry data between hosts joins those of each host") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "a"), info(3, "b")};
-  for (auto& one : infos) one.vendor = "cuda";
+  for (auto& one : infos) one.reach.hosts = true;
   CHECK(built(infos).clusters().size() == 1);
   CHECK_FALSE(built(infos).split_by_host());
   for (auto& one : infos) one.library_crosses_hosts = false;

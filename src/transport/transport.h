@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cancel.h"
@@ -79,6 +80,20 @@ struct PeerId {
   int peer = 0;
   size_t window = 0;  ///< bytes of memory for both ends to share, where the transport can
 };
+
+/// Where the data of a channel's end lies.
+enum class Memory : uint8_t { Host, Device };
+
+/// One end of a channel to be: what its transport is chosen by.
+struct ChannelEnd {
+  std::string_view host;       ///< equal: one host
+  bool shares_memory = false;  ///< maps memory of other ranks on its host
+  Memory memory = Memory::Host;
+};
+
+/// An adaptor's: how good a channel between these ends would be, 0 where it can make none. Pure,
+/// and the same whichever end is `local`, since both ends choose by it.
+using Score = int (*)(const ChannelEnd& local, const ChannelEnd& peer);
 
 /// One transport of one Runtime: its listener and its channels. `connect` is called by both ends
 /// and is thread-safe; unless noted, everything else from one thread at a time.

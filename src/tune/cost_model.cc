@@ -33,7 +33,7 @@ using topology::Measurement;
 using LinkClass = std::pair<std::string, int64_t>;  // links of one are alike
 
 LinkCost guess_of(const topology::Link& link) {
-  if (link.kind == "shm") return {kShmLatency, kShmBandwidth};
+  if (link.in_memory) return {kShmLatency, kShmBandwidth};
   const double known = static_cast<double>(link.mbps) * 1e6 / 8;
   return {kTcpLatency, link.mbps > 0 ? known : kUnknownBandwidth};
 }
@@ -53,7 +53,7 @@ LinkCost cost_of(const topology::Link& link, const Measurement& measured,
   cost.latency = static_cast<double>(measured.latency_ns) * 1e-9;
   const double flow = static_cast<double>(measured.mbps) * 1e6 / 8;
   const double card = std::min(card_bandwidth(topology, link.a), card_bandwidth(topology, link.b));
-  const bool published = link.kind != "shm" && link.mbps > 0 && card > 0;
+  const bool published = !link.in_memory && link.mbps > 0 && card > 0;
   cost.bandwidth = published ? cost.bandwidth * std::min(1.0, flow / card) : flow;
   return cost;
 }
@@ -64,7 +64,7 @@ int first_rank(int cluster, const Topology& topology) {
 
 /// Bytes of the memory that the clusters' devices share, pair by pair; 0: they go through hosts.
 int64_t window_of(const topology::Link& link, const Topology& topology) {
-  if (link.kind != "shm") return 0;
+  if (!link.in_memory) return 0;
   return topology.window(first_rank(link.a, topology), first_rank(link.b, topology));
 }
 
@@ -124,7 +124,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
     }
     slowest_.latency = std::max(slowest_.latency, cost.latency);
     slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
-    in_memory_ = in_memory_ && link.kind == "shm";
+    in_memory_ = in_memory_ && link.in_memory;
     // A link is as fast as its slower end: a cluster's own speed shows in its fastest link.
     for (const int end : {link.a, link.b}) {
       double& bandwidth = clusters_[static_cast<size_t>(end)].bandwidth;

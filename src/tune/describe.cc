@@ -48,7 +48,7 @@ Status check_query(const Query& query, const Topology& topology) {
                  kMaxDepth);
   }
   HETCCL_TRY(plan::check(query.call, static_cast<uint32_t>(n_ranks)));
-  HETCCL_TRY(plan::check_operator(query.call, topology));
+  HETCCL_TRY(plan::check_support(query.call, topology));
   // Sums over all ranks and clusters stay within 64 bits.
   uint64_t all_ranks = 0;
   if (__builtin_mul_overflow(query.call.count * size_of(query.call.type),

@@ -41,6 +41,18 @@ TEST_CASE("a topology's clusters and links follow from its ranks") {
   CHECK(text == json);
 }
 
+TEST_CASE("what a vendor's library cannot reduce is refused, whoever wrote the topology") {
+  const char* json = nullptr;
+  hetcclPlanQuery_t query = query_of("all_reduce");
+  query.topology = R"({"ranks": [{"rank": 0, "host": "a", "vendor": "cuda", "library": "nccl"},
+                                 {"rank": 1, "host": "b", "vendor": "cuda", "library": "nccl"}]})";
+  CHECK(hetcclPlanDescribe(&query, &json) == hetcclSuccess);
+  query.datatype = hetcclInt16;
+  CHECK(hetcclPlanDescribe(&query, &json) == hetcclUnsupported);
+  CHECK(std::string(hetcclGetLastError(nullptr)).find("rank 0 cannot reduce int16 by sum") !=
+        std::string::npos);
+}
+
 TEST_CASE("a bad topology is an error that says what is wrong with it") {
   const char* json = nullptr;
   for (const auto& [bad, says] : std::vector<std::pair<const char*, const char*>>{

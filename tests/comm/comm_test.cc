@@ -177,7 +177,7 @@ TEST_CASE("bad arguments are refused before anything moves") {
 TEST_CASE("a scalar in memory that the host cannot read is refused") {
   auto device = hetccl::fake::FakeDevice::create();
   REQUIRE(device.ok());
-  auto runtime = Runtime::create({}, std::move(device).value());
+  auto runtime = Runtime::create({}, hetccl::comm::adaptors_with(std::move(device).value()));
   REQUIRE(runtime.ok());
   const auto id = runtime.value()->service().unique_id();
   REQUIRE(id.ok());

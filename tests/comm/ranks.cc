@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "fake/vendor_library.h"
+
 namespace hetccl::comm {
 
 using fake::Case;
@@ -14,6 +16,16 @@ void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
   for (auto& thread : threads) thread.join();
+}
+
+Adaptors adaptors_with(std::unique_ptr<device::Device> device) {
+  Adaptors adaptors = all_adaptors();
+  const auto given = std::make_shared<std::unique_ptr<device::Device>>(std::move(device));
+  adaptors.host.make_device = [given](const auto&) { return std::move(*given); };
+  adaptors.host.make_library = [make = adaptors.host.make_library](const auto& crew) {
+    return std::make_unique<fake::VendorLibrary>(make(crew), ccl::Reach{});
+  };
+  return adaptors;
 }
 
 Ranks::Ranks(std::vector<std::string> labels, const Config& config, bool share)
@@ -57,7 +69,8 @@ void on_fake_devices(
   for (const Config& config : configs) {
     auto device = std::move(fake::FakeDevice::create(options)).value();
     devices.push_back(device.get());
-    runtimes.push_back(std::move(Runtime::create(config, std::move(device))).value());
+    runtimes.push_back(
+        std::move(Runtime::create(config, adaptors_with(std::move(device)))).value());
   }
   const auto id = runtimes[0]->service().unique_id().value();
   const int n_ranks = static_cast<int>(configs.size());

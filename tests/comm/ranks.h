@@ -16,6 +16,10 @@ namespace hetccl::comm {
 /// `body(0)` to `body(n_ranks - 1)`, each on a thread.
 void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
 
+/// The build's, but for `device` in the host's place, and a library that joins such devices of
+/// several hosts.
+Adaptors adaptors_with(std::unique_ptr<device::Device> device);
+
 /// A job; a failure to form it fails the test.
 class Ranks {
  public:

@@ -117,6 +117,7 @@ std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels)
     info.host = info.host_name = std::string(1, 'h');  // GCC 12 warns of `= "h"` for no reason
     info.pid = 1;
     info.vendor = info.library = "host";
+    info.reach.hosts = false;
     info.library_version = std::string(1, '1');
     info.label = labels[rank];
     // Not all ranks of a cluster are at its border, and those that are have unlike shares.

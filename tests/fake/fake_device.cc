@@ -129,6 +129,9 @@ class FakeDeviceImpl : public FakeDevice {
   [[nodiscard]] std::string vendor() const override { return "fake"; }
   [[nodiscard]] std::string model() const override { return "asynchronous fake device"; }
   [[nodiscard]] std::string architecture() const override { return "fake"; }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return Device::supports(type, op) && type != options_.lacks;
+  }
 
   Result<void*> allocate(size_t bytes) override {
     note(Makes::Yes);
@@ -195,6 +198,7 @@ class FakeDeviceImpl : public FakeDevice {
   Status reduce(Stream& stream, const Reduction& reduction) override {
     if (!options_.kernels) return error(Code::Unsupported, "this fake device has no kernels");
     HETCCL_TRY(validate(reduction));
+    if (reduction.type == options_.lacks) return error(Code::Unsupported, "no kernel of this type");
     push_reduce(delayed(stream), reduction);
     return {};
   }

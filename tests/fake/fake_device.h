@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -14,8 +15,9 @@ namespace hetccl::fake {
 
 struct FakeOptions {
   uint64_t seed = 1;
-  int max_delay_us = 100;  ///< before each task; 0: none
-  bool kernels = true;     ///< false: no kKernels, `reduce` is Unsupported
+  int max_delay_us = 100;           ///< before each task; 0: none
+  bool kernels = true;              ///< false: no kKernels, `reduce` is Unsupported
+  std::optional<DataType> lacks{};  ///< a type that `reduce` has not
   bool one_queue = false;  ///< all streams share one, as with CUDA_DEVICE_MAX_CONNECTIONS=1
   size_t memory_bytes = size_t{256} << 20;
 };

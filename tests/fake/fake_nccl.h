@@ -126,7 +126,9 @@ class FakeWorkspace : public ccl::Workspace {
     while (stuck && !give_up()) std::this_thread::yield();
     return !stuck;
   }
+  [[nodiscard]] std::string architecture() const override { return gpu; }
   std::atomic<bool> stuck{false};
+  std::string gpu = "sm_90";
 };
 
 }  // namespace hetccl::fake

@@ -14,6 +14,9 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   card.info = fake::infos_of({"A"})[0];
   card.info.nics = {{"eth0", "10.0.0.1", 100'000, 2}};
   std::vector<Bytes> seeds = {encode(card)};
+  card.info.library_reduces =
+      ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
+  card.info.library_sends = false;
   card.addresses["tcp"] = {0, 1, 127, 128, 255};
   card.addresses["shm"] = {};
   seeds.push_back(encode(card));

@@ -16,6 +16,7 @@ inline topology::RankInfo rank_info(int rank, std::string host, std::string labe
   info.rank = rank;
   info.host = std::move(host);
   info.vendor = info.library = "host";
+  info.reach.hosts = false;
   info.library_version = "1";
   info.label = std::move(label);
   return info;

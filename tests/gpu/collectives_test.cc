@@ -14,16 +14,16 @@ using namespace hetccl;
 using namespace hetccl::gpu_tests;
 using fake::Case;
 
-// NCCL knows no 16-bit integers, and no bitwise operators where it joins GPUs.
+// Where NCCL joins GPUs it reduces no 16-bit integers, and not by bitwise operators.
 bool possible(const Case& test, const std::vector<Place>& places) {
   const Signature& call = test.signature;
-  if (call.type == DataType::Int16 || call.type == DataType::Uint16) return false;
+  const bool lacks = call.type >= DataType::Int16 || is_bitwise(call.op);
   std::set<std::string> clusters;
   bool joined = false;
   for (const Place& place : places) {
     joined |= place.device != "host" && !clusters.insert(place.label).second;
   }
-  return !reduces(call.collective) || !is_bitwise(call.op) || !joined;
+  return !reduces(call.collective) || !lacks || !joined;
 }
 
 // Each GPU once, in one or several clusters, and some ranks of the host among them; with one GPU

@@ -84,7 +84,9 @@ Job::Job(std::vector<Place> places, const Config& config,
     auto rank = std::make_unique<Rank>();
     rank->number = n();
     rank->place = std::move(place);
-    auto made = comm::Runtime::create(config, nullptr, gpus);
+    comm::Adaptors adaptors = comm::all_adaptors();
+    if (gpus != nullptr) adaptors.gpus[0].load_runtime = [gpus](const Config&) { return gpus; };
+    auto made = comm::Runtime::create(config, std::move(adaptors));
     REQUIRE(made.ok());
     rank->runtime = std::move(made).value();
     ranks_.push_back(std::move(rank));

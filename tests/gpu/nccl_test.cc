@@ -61,7 +61,8 @@ struct Rank {
 bool run_ranks(int n_ranks, const std::function<void(Rank&)>& body) {
   static const Config config = Config::from_environment().value();
   static const Log log{LogLevel::Warn};
-  static comm::Gpus gpus(config, log);
+  static const comm::GpuRow row = comm::all_adaptors().gpus[0];
+  static comm::Gpus gpus(row, config, log);
   const int n = std::min(n_ranks, count());
   if (n == 0) return false;
   auto first = gpus.device("cuda:0");
@@ -319,10 +320,11 @@ TEST_CASE("init does not wait for a missing rank beyond its deadline") {
     MESSAGE("SKIPPED: it takes two GPUs");
     return;
   }
-  const Config config = Config::from_environment().value();
-  const Log log;
+  static const Config config = Config::from_environment().value();
+  static const Log log;
+  static const comm::GpuRow row = comm::all_adaptors().gpus[0];
   // Never destroyed: NCCL keeps the attempt's thread, and with it what it uses.
-  auto* gpus = new comm::Gpus(config, log);
+  auto* gpus = new comm::Gpus(row, config, log);
   auto* device = gpus->device("cuda:0").value();
   auto* library = gpus->library(*device).value();
   const auto id = library->unique_id(2).value();

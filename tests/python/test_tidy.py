@@ -52,6 +52,16 @@ SOWN = {
         '#include "ccl/host/x.h"',
         "may not use ccl/host",
     ),
+    "one file names adaptors": (
+        "src/comm/a.cc",
+        'auto* best = transport("shm");',
+        'src/comm/a.cc:1: names the adaptor "shm"',
+    ),
+    "nobody decides by an adaptor's name": (
+        "src/plan/a.cc",
+        '// \n/* "tcp"\n*/ bool x = vendor == "host";',
+        'src/plan/a.cc:3: names the adaptor "host"',
+    ),
     "an adaptor keeps to its seam": (
         "src/device/host/a.cc",
         '#include "net/socket.h"',
@@ -107,6 +117,7 @@ def test_a_sown_offence_is_found(copy, name):
         "// goto getenv\n",
         'const char* x = "goto getenv // \\" goto";\n',
         "/* goto\n getenv */\n",
+        '// "tcp", not "shm"\nJson x = {{"host", "tcp://"}, {"rank", "host", "cuda:1"}};\n',
         "int x = 1'000'000; char c = '\"'; int y = 2;\n",
     ],
 )

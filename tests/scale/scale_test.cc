@@ -50,6 +50,7 @@ comm::Card card(int rank, const Config& config) {
   info.host_name = format("node%04d.cluster.example", host);
   info.pid = 100'000 + rank;
   info.vendor = kind % 2 == 0 ? "cuda" : "hip";
+  info.reach.architectures = kind % 2 == 0;
   info.model = kind % 2 == 0 ? "NVIDIA H100 80GB HBM3" : "AMD Instinct MI300X";
   info.architecture = kind % 2 == 0 ? "sm_90" : "gfx942";
   info.bus_id = format("0000:%02x:00.0", rank % kRanksPerHost);

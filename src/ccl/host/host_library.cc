@@ -136,6 +136,7 @@ class HostLibrary : public Library {
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return is_valid(type) && is_valid(op) && applies(op, type);
   }
+  [[nodiscard]] Reach reach() const override { return kHostReach; }
 
   // No point-to-point messages: all ranks of a host cluster walk the same sequence of chunks. Two
   // ranks of one host have a channel of the transports for messages that others know nothing of.

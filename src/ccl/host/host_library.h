@@ -12,6 +12,9 @@ class Crew;
 
 namespace hetccl::ccl {
 
+/// Shared memory ends at the host.
+inline constexpr Reach kHostReach{.hosts = false};
+
 /// `init` of the first rank belongs on the Library that made the id (elsewhere it works too, but
 /// the segment's descriptor then stays open as long as that Library). Thread-safe.
 /// `crew` (may be null) is what helps the ranks that will use it, here and in other processes.

@@ -23,9 +23,12 @@ inline constexpr int kHostImmediate = 1;
 inline constexpr int kFp8Version = 22'400;
 inline constexpr int kOldestVersion = 21'800;
 
+inline bool is_fp8(DataType type) {
+  return type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
+}
 /// Whether a library of that version computes with a type; what only moves needs none.
 inline bool has_type(int version, DataType type) {
-  return type < DataType::Float8E4m3 || (type <= DataType::Float8E5m2 && version >= kFp8Version);
+  return type < DataType::Float8E4m3 || (is_fp8(type) && version >= kFp8Version);
 }
 
 /// Calls return an Outcome. Types and built-in operators are DataType's and RedOp's values.

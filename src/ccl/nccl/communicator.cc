@@ -27,14 +27,14 @@ Status aborted() {
   return error(Code::Aborted, "the cluster's communicator was aborted");
 }
 
-// What only moves may be of any type.
+// What only moves may be of any type. NCCL 2.27 refuses even to move fp8 on GPUs before Hopper.
 struct Moved {
   int type;
   size_t per_element;
 };
 
-Moved moved_as(DataType type, int version) {
-  if (has_type(version, type)) return {number_of(type), 1};
+Moved moved_as(DataType type) {
+  if (type < DataType::Float8E4m3) return {number_of(type), 1};
   return {number_of(DataType::Uint8), size_of(type)};
 }
 
@@ -264,7 +264,7 @@ Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, cons
 Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
   HETCCL_TRY(check_ranks(shards, n_ranks_));
   HETCCL_ASSIGN(const auto call, handle_->enter());
-  const auto [number, per_element] = moved_as(type, api().version_code);
+  const auto [number, per_element] = moved_as(type);
   const Target target{number, stream};
   if (one_each(shards)) {
     if (shards[0].count == 0) return {};
@@ -328,7 +328,7 @@ Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType 
   HETCCL_ASSIGN(const auto call, handle_->enter());
   const auto empty = [](const Transfer& transfer) { return transfer.count == 0; };
   if (std::all_of(transfers.begin(), transfers.end(), empty)) return {};
-  const auto [number, per_element] = moved_as(type, api().version_code);
+  const auto [number, per_element] = moved_as(type);
   const Target target{number, stream};
   return in_group([&, per_element = per_element]() -> Status {
     for (const Transfer& transfer : transfers) {

@@ -180,7 +180,13 @@ TEST_CASE("what only moves may be of any type; what adds may not") {
     CHECK_FALSE(rig.library->supports(type, RedOp::Sum));
   }
   CHECK(rig.nccl.take().empty());
-  CHECK(Rig().library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
+  Rig newer;
+  CHECK(newer.comm->broadcast(newer.line(4), DataType::Float8E4m3, nullptr).ok());
+  CHECK(newer.nccl.take() == Calls{"all_gather +16 +400 4 1"});
+  CHECK(newer.library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
+  newer.workspace->gpu = "sm_89";
+  CHECK_FALSE(newer.library->supports(DataType::Float8E5m2, RedOp::PreMulSum));
+  CHECK(newer.library->supports(DataType::BFloat16, RedOp::PreMulSum));
 }
 
 TEST_CASE("a pre-multiplied sum's operator is made for the call") {

@@ -1,5 +1,6 @@
 #include "ccl/nccl/nccl_library.h"
 
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -60,6 +61,16 @@ class Attempt {
   bool abandoned_ = false;
 };
 
+// From Hopper on.
+bool computes_fp8(const std::string& architecture) {
+  constexpr std::string_view kPrefix = "sm_";
+  if (!architecture.starts_with(kPrefix)) return false;
+  const char* end = architecture.data() + architecture.size();
+  int number = 0;
+  std::from_chars(architecture.data() + kPrefix.size(), end, number);
+  return number >= 90;
+}
+
 class NcclLibrary : public Library {
  public:
   NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
@@ -68,12 +79,14 @@ class NcclLibrary : public Library {
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return is_valid(type) && is_valid(op) && has_type(api_->version_code, type) &&
+    const bool computes = !is_fp8(type) || computes_fp8(workspace_->architecture());
+    return is_valid(type) && is_valid(op) && computes && has_type(api_->version_code, type) &&
            has_operator(*api_, op);
   }
   // `load_nccl` refuses a library without ncclSend and ncclRecv, which broadcasts need, too.
   [[nodiscard]] bool supports_exchange() const override { return true; }
   [[nodiscard]] bool supports_point_to_point() const override { return true; }
+  [[nodiscard]] Reach reach() const override { return kNcclReach; }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {
     UniqueId id;
@@ -116,6 +129,11 @@ class NcclLibrary : public Library {
 };
 
 }  // namespace
+
+ReductionSet nccl_reductions() {
+  return ReductionSet::where(
+      [](DataType type, RedOp op) { return has_type(kFp8Version, type) && !is_bitwise(op); });
+}
 
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
                                            std::shared_ptr<Workspace> workspace) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/reduction_set.h"
 #include "ccl/ccl.h"
 #include "ccl/nccl/api.h"
 
@@ -21,15 +22,23 @@ class Workspace {
   /// A native stream for this thread's use until `release`.
   virtual Result<void*> acquire_stream() = 0;
   virtual void release_stream(void* stream) = 0;
+  /// The GPU's, as "sm_90".
+  [[nodiscard]] virtual std::string architecture() const = 0;
   /// Waits until all work of the stream is done; false when `give_up` says so first.
   virtual bool drain(void* stream, const std::function<bool()>& give_up) = 0;
 };
 
+/// NCCL takes the least compute capability of all GPUs.
+inline constexpr Reach kNcclReach{.architectures = true};
+/// What the newest NCCL reduces on the newest GPUs.
+ReductionSet nccl_reductions();
+
 /// `init` runs on a thread of its own, which a failed attempt may leave behind until NCCL lets it
 /// go: NCCL has no deadlines, and communicators made to return at once start a thread at every call
 /// since 2.27. It also runs once whatever plans use, so that no later call connects, allocates or
-/// loads. Sums of int16 and uint16 do not exist; averages of integers wrap in the element's width
-/// before they are divided, and floating-point sums round as NCCL rounds.
+/// loads. Sums of int16 and uint16 do not exist, those of 8-bit floats from Hopper on; averages of
+/// integers wrap in the element's width before they are divided, and floating-point sums round as
+/// NCCL rounds.
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
                                            std::shared_ptr<Workspace> workspace);
 

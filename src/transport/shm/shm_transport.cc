@@ -295,4 +295,8 @@ Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& l
   return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(waker, log));
 }
 
+int score_shm(const ChannelEnd& local, const ChannelEnd& peer) {
+  return local.host == peer.host && local.shares_memory && peer.shares_memory ? 100 : 0;
+}
+
 }  // namespace hetccl::transport

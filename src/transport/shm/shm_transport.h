@@ -9,6 +9,9 @@
 
 namespace hetccl::transport {
 
+/// Between ranks of one host that share memory.
+int score_shm(const ChannelEnd& local, const ChannelEnd& peer);
+
 /// `waker` is what the caller sleeps on, so that peers can ring it; null where it never sleeps.
 Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& log);
 

@@ -103,4 +103,8 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, cons
   return std::unique_ptr<Transport>(std::make_unique<TcpTransport>(config, log, std::move(movers)));
 }
 
+int score_tcp(const ChannelEnd& /*local*/, const ChannelEnd& /*peer*/) {
+  return 10;
+}
+
 }  // namespace hetccl::transport

@@ -9,6 +9,9 @@
 
 namespace hetccl::transport {
 
+/// Between any two ranks, but slower than memory.
+int score_tcp(const ChannelEnd& local, const ChannelEnd& peer);
+
 /// Uses HETCCL_SOCKET_IFNAME, HETCCL_SOCKET_FAMILY, HETCCL_PORT_RANGE, HETCCL_TCP_STREAMS,
 /// HETCCL_TCP_THREADS and HETCCL_ENCRYPT.
 Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log);

@@ -1,0 +1,103 @@
+#include "comm/adaptors.h"
+
+#include "ccl/host/host_library.h"
+#include "device/host/host_device.h"
+#include "transport/shm/shm_transport.h"
+#include "transport/tcp/tcp_transport.h"
+
+namespace hetccl::comm {
+namespace {
+
+HostRow host() {
+  return {.vendor = "host",
+          .reach = ccl::kHostReach,
+          .make_device = device::make_host_device,
+          .make_library = ccl::make_host_library};
+}
+
+GpuRow cuda() {
+  return {
+      .vendor = "cuda",
+      .runtime = "cuda driver",
+      .compiler = "nvrtc",
+      .library = "nccl",
+      .reach = ccl::kNcclReach,
+      .reduces = ccl::nccl_reductions(),
+      .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
+      .load_compiler =
+          [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
+      .load_library =
+          [](const Config& config) { return ccl::nccl::load_nccl(config.nccl_library); }};
+}
+
+TransportRow tcp() {
+  return {.name = "tcp",
+          .score = transport::score_tcp,
+          .left_out = [](const Config&) { return std::string(); },
+          .make = [](const Config& config, const Log& log,
+                     Waker&) { return transport::make_tcp_transport(config, log); }};
+}
+
+TransportRow shm() {
+  return {.name = "shm",
+          .score = transport::score_shm,
+          .left_out = [](const Config& config) -> std::string {
+            return config.transport_shm ? "" : "switched off by HETCCL_SHM=0";
+          },
+          .make = [](const Config&, const Log& log,
+                     Waker& waker) { return transport::make_shm_transport(&waker, log); }};
+}
+
+// RCCL joins GPUs of one architecture.
+AbsentRow hip() {
+  return {.vendor = "hip",
+          .reason = "this version has no adaptor for it",
+          .reach = {},
+          .reduces = ccl::nccl_reductions()};
+}
+
+}  // namespace
+
+Adaptors all_adaptors() {
+  return {.host = host(), .gpus = {cuda()}, .transports = {tcp(), shm()}, .absent = {hip()}};
+}
+
+topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
+  topology::AdaptorTraits traits;
+  const auto note = [&](const auto& row, const ReductionSet& reduces) {
+    traits.libraries[row.vendor] = {{row.reach.hosts, row.reach.architectures}, reduces};
+  };
+  note(adaptors.host, ReductionSet::all());
+  for (const GpuRow& row : adaptors.gpus) note(row, row.reduces);
+  for (const AbsentRow& row : adaptors.absent) note(row, row.reduces);
+  const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
+    const auto any = [](const std::string&) { return true; };
+    const TransportRow* row = choose_transport(adaptors.transports, {"", true}, peer, any);
+    if (row != nullptr) name = row->name;
+  };
+  name_between({"", true}, traits.in_memory);
+  name_between({"elsewhere", true}, traits.by_network);
+  return traits;
+}
+
+transport::ChannelEnd end_of(const topology::RankInfo& info) {
+  return {info.host, info.shared_memory,
+          info.host_access ? transport::Memory::Host : transport::Memory::Device};
+}
+
+const TransportRow* choose_transport(const std::vector<TransportRow>& rows,
+                                     const transport::ChannelEnd& local,
+                                     const transport::ChannelEnd& peer,
+                                     const std::function<bool(const std::string&)>& usable) {
+  const TransportRow* best = nullptr;
+  int best_score = 0;
+  for (const TransportRow& row : rows) {
+    const int score = row.score(local, peer);
+    if (score <= best_score || !usable(row.name)) continue;
+    best = &row;
+    best_score = score;
+  }
+  return best;
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,83 @@
+// The adaptors of this build, as rows. A Runtime makes its own devices, libraries and transports
+// from them. adaptors.cc is the one file outside an adaptor's folder that names adaptors.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/crew.h"
+#include "base/log.h"
+#include "ccl/nccl/nccl_library.h"
+#include "device/gpu/gpu_device.h"
+#include "topology/topology.h"
+#include "transport/transport.h"
+
+namespace hetccl::comm {
+
+/// The host as a device, and the library of its clusters.
+struct HostRow {
+  std::string vendor;
+  ccl::Reach reach;
+  std::function<std::unique_ptr<device::Device>(std::shared_ptr<Crew>)> make_device;
+  std::function<std::unique_ptr<ccl::Library>(std::shared_ptr<const Crew>)> make_library;
+};
+
+/// A vendor of GPUs: its runtime, its compiler of kernels and its collective library, each loaded
+/// when first asked for. A device is "<vendor>" or "<vendor>:<index>".
+struct GpuRow {
+  template <typename Api>
+  using Load = std::function<Result<std::shared_ptr<const Api>>(const Config&)>;
+
+  std::string vendor;
+  std::string runtime, compiler, library;  ///< what `hetccl info` calls them
+  ccl::Reach reach;                        ///< the library's
+  ReductionSet reduces;                    ///< by the library, at most
+  Load<device::gpu::Api> load_runtime;
+  Load<device::kernels::Compiler> load_compiler;
+  Load<ccl::nccl::Api> load_library;
+};
+
+struct TransportRow {
+  std::string name;
+  transport::Score score = nullptr;
+  /// Empty, or why the configuration leaves it out.
+  std::function<std::string(const Config&)> left_out;
+  /// `waker` is what the engine sleeps on.
+  std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&, Waker&)>
+      make;
+};
+
+/// A vendor that `hetccl info` shows as missing, and for whose GPUs `hetccl plan` plans.
+struct AbsentRow {
+  std::string vendor, reason;
+  ccl::Reach reach;
+  ReductionSet reduces;
+};
+
+struct Adaptors {
+  HostRow host;
+  std::vector<GpuRow> gpus;
+  std::vector<TransportRow> transports;
+  std::vector<AbsentRow> absent;
+};
+
+/// Those of this build.
+Adaptors all_adaptors();
+
+/// What the topology needs to know of them.
+topology::AdaptorTraits traits_of(const Adaptors& adaptors);
+
+/// The end of a channel that a rank is.
+transport::ChannelEnd end_of(const topology::RankInfo& info);
+
+/// The row of the best transport between two ranks among those with `usable(name)`: the first of
+/// equals. Null where none can.
+const TransportRow* choose_transport(const std::vector<TransportRow>& rows,
+                                     const transport::ChannelEnd& local,
+                                     const transport::ChannelEnd& peer,
+                                     const std::function<bool(const std::string&)>& usable);
+
+}  // namespace hetccl::comm

@@ -1,0 +1,38 @@
+// The host's library as if it were a vendor's: it may join fake devices of several "hosts", and
+// lack a type.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ccl/ccl.h"
+
+namespace hetccl::fake {
+
+class VendorLibrary : public ccl::Library {
+ public:
+  VendorLibrary(std::unique_ptr<ccl::Library> real, const ccl::Reach& reach,
+                std::optional<DataType> lacks = {})
+      : real_(std::move(real)), reach_(reach), lacks_(lacks) {}
+  [[nodiscard]] std::string name() const override { return real_->name(); }
+  [[nodiscard]] std::string version() const override { return real_->version(); }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return type != lacks_ && real_->supports(type, op);
+  }
+  [[nodiscard]] ccl::Reach reach() const override { return reach_; }
+  Result<ccl::UniqueId> unique_id(int n_ranks) override { return real_->unique_id(n_ranks); }
+  void forget(const ccl::UniqueId& id) override { real_->forget(id); }
+  Result<std::unique_ptr<ccl::Communicator>> init(const ccl::UniqueId& id, int n_ranks, int rank,
+                                                  Waker* waker, const WaitLimit& limit) override {
+    return real_->init(id, n_ranks, rank, waker, limit);
+  }
+
+ private:
+  const std::unique_ptr<ccl::Library> real_;
+  const ccl::Reach reach_;
+  const std::optional<DataType> lacks_;
+};
+
+}  // namespace hetccl::fake
