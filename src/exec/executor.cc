@@ -15,8 +15,8 @@ Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
       in_flight_(*options_.device),
-      wire_({options_.communicator, options_.ccl, options_.recorder, options_.tracer},
-            in_flight_) {}
+      wire_({options_.communicator, options_.ccl, options_.recorder, options_.tracer}, in_flight_) {
+}
 
 Executor::~Executor() = default;
 

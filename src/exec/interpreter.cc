@@ -33,8 +33,7 @@ Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
   return made;
 }
 
-Status Interpreter::enqueue(Operation& op, device::Stream& user,
-                            std::span<Window* const> windows) {
+Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows) {
   streams_[lower::stream_queue(QueueKind::User)] = &user;
   Frame frame{op, windows};
   return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {

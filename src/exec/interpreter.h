@@ -21,9 +21,8 @@ namespace hetccl::exec {
 class Interpreter {
  public:
   /// `copies`: some Code copies between the device and memory that transports, or others, reach.
-  static Result<std::unique_ptr<Interpreter>> create(device::Device& device,
-                                                     ccl::Communicator& ccl, int n_ranks,
-                                                     bool copies);
+  static Result<std::unique_ptr<Interpreter>> create(device::Device& device, ccl::Communicator& ccl,
+                                                     int n_ranks, bool copies);
 
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
   /// the Code uses none. The caller runs what comes last, `Finish`.

@@ -30,8 +30,8 @@ struct Call {
   TimePoint deadline = TimePoint::max();
   TimePoint launched{};
   Layout input{}, output{};  ///< of an uneven call; read by `launch` alone
-  bool begun = false;               ///< by `Executor::all_reduce_at_once`
-  bool awaited = false;             ///< its caller waits: its end is to be known at once
+  bool begun = false;        ///< by `Executor::all_reduce_at_once`
+  bool awaited = false;      ///< its caller waits: its end is to be known at once
 };
 
 /// A piece of memory.
@@ -98,10 +98,10 @@ struct Operation {
   Arena flag_memory;
   HostReductions host_reductions;
   IdentityArray identities;
-  Rotation::Turn turn;     ///< of the buffers it works in, or none
-  size_t outstanding = 0;  ///< messages that are not complete; the engine's once launched
-  EndMarks* marks = nullptr;          ///< that tell its end, or null
-  uint32_t mark = 0;                  ///< of `marks`
+  Rotation::Turn turn;        ///< of the buffers it works in, or none
+  size_t outstanding = 0;     ///< messages that are not complete; the engine's once launched
+  EndMarks* marks = nullptr;  ///< that tell its end, or null
+  uint32_t mark = 0;          ///< of `marks`
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
 
  private:

@@ -1,4 +1,5 @@
-// A plan ready to run on one executor: lowered once for each kind of call, and looked up after that.
+// A plan ready to run on one executor: lowered once for each kind of call, and looked up after
+// that.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,8 @@ uint16_t track_of(const Instruction& code) {
     case QueueKind::In:
       return Tracer::kInTrack;
     default:
-      return lower::info_of(code.op).is(lower::OpcodeInfo::kCollective) ? Tracer::kCclTrack : Tracer::kWorkTrack;
+      return lower::info_of(code.op).is(lower::OpcodeInfo::kCollective) ? Tracer::kCclTrack
+                                                                        : Tracer::kWorkTrack;
   }
 }
 
@@ -87,8 +88,7 @@ void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, ui
   if (code.done != lower::kNoSync) state.told[at(operation, code.done, issue.slice)] = now;
   const TimePoint free = std::min(std::max(track_ends_[track], state.started), now);
   const TimePoint begin = std::min(std::max(free, ready), now);
-  TraceSpan span{
-      "waiting", track, code.step, issue.slice, operation.call.sequence, free, begin};
+  TraceSpan span{"waiting", track, code.step, issue.slice, operation.call.sequence, free, begin};
   if (begin > free) add(span);
   span.name = lower::info_of(code.op).name;
   span.begin = begin;

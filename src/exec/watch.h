@@ -15,7 +15,7 @@ namespace hetccl::exec {
 
 struct WatchOptions {
   ccl::Communicator* ccl = nullptr;
-  EndMarks* marks = nullptr;                ///< may be null
+  EndMarks* marks = nullptr;               ///< may be null
   const Departures* departures = nullptr;  ///< may be null
   /// How long after a rank's departure an operation that misses it may still hold up others.
   Duration departure_grace{};

@@ -19,8 +19,8 @@ namespace hetccl::exec {
 /// Both directions, to one other rank. Made and destroyed while nothing is in flight.
 class Window {
  public:
-  /// `memory` is the channel's window; the lower (`is_lower`) of both ranks writes the first ring. It must
-  /// outlive what is made.
+  /// `memory` is the channel's window; the lower (`is_lower`) of both ranks writes the first ring.
+  /// It must outlive what is made.
   static Result<std::unique_ptr<Window>> open(device::Device& device, std::span<std::byte> memory,
                                               bool is_lower);
   ~Window();

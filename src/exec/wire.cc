@@ -43,7 +43,8 @@ void Wire::connect(const Peer& peer) {
     lane.crosses = peer.crosses;
     lane.window = peer.window;
     const Cursor now{in_flight_.end()};
-    for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads}) queue->next = queue->complete = now;
+    for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads})
+      queue->next = queue->complete = now;
     known = lanes_.insert(lanes_.end(), std::move(lane));
   }
   use(*known, peer.channel);
@@ -136,21 +137,16 @@ void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   transport::Transfer transfer;
   transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
   transfer.bytes = header ? 0 : bytes;
-  transfer.info = {options_.communicator,
-                   op.call.sequence,
-                   issue.slice,
-                   op.code->messages[code.message].number,
-                   op.call.signature,
-                   header ? bytes : 0};
+  transfer.info = {options_.communicator, op.call.sequence,
+                   issue.slice,           op.code->messages[code.message].number,
+                   op.call.signature,     header ? bytes : 0};
   if (options_.tracer != nullptr) options_.tracer->post(queue.next.operation, op, issue, now);
-  queue.list == List::Sends ? lane.channel->post_send(transfer)
-                            : lane.channel->post_recv(transfer);
+  queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
 }
 
 bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
   const bool sends = queue.list == List::Sends;
-  const uint64_t done =
-      sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
+  const uint64_t done = sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
   if (done == queue.completed) return false;
   for (; queue.completed < done; ++queue.completed) {
     const Issue issue = next_message(lane, queue);
@@ -274,8 +270,8 @@ std::optional<Issue> Wire::first_incomplete(uint64_t number) {
 }
 
 uint16_t Wire::track_of(const Lane& lane, bool sends) const {
-  const auto place = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& one) { return &one == &lane; });
+  const auto place =
+      std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& one) { return &one == &lane; });
   return static_cast<uint16_t>(Tracer::kFirstLaneTrack + 2 * (place - lanes_.begin()) +
                                (sends ? 0 : 1));
 }

@@ -86,8 +86,8 @@ class Wire {
   // One queue of a lane: walks the instructions of all operations in order.
   struct Queue {
     List list{};
-    Cursor next{};      ///< to run
-    Cursor complete{};  ///< to complete
+    Cursor next{};           ///< to run
+    Cursor complete{};       ///< to complete
     uint64_t completed = 0;  ///< of the channel's counter
   };
   struct Lane {

@@ -23,13 +23,13 @@
 namespace hetccl::lower {
 
 enum class Opcode : uint8_t {
-  Acquire,       ///< waits until the call that had these buffers before has released them
-  Wait,          ///< waits for a sync
-  Signal,        ///< counts a sync up
-  Reserve,       ///< takes a message's place in the ring; waits for credit: that the reader has read
-                 ///< what lay there
-  Locate,        ///< finds a message's place in the ring
-  Acknowledge,   ///< gives the writer credit: this rank has read a message in the ring
+  Acquire,      ///< waits until the call that had these buffers before has released them
+  Wait,         ///< waits for a sync
+  Signal,       ///< counts a sync up
+  Reserve,      ///< takes a message's place in the ring; waits for credit: that the reader has read
+                ///< what lay there
+  Locate,       ///< finds a message's place in the ring
+  Acknowledge,  ///< gives the writer credit: this rank has read a message in the ring
   FillIdentity,  ///< writes the operator's identity
   Copy,
   Reduce,  ///< dst = srcs[0] op srcs[1] op ..., left to right
@@ -183,8 +183,8 @@ struct Code {
   uint32_t last_lag = 0;        ///< of the body
   uint32_t scratch_blocks = 0;  ///< of each slot
   uint32_t staged_messages = 0;
-  uint32_t posts = 0;      ///< messages of a slice
-  bool direct = false;     ///< one call of the cluster's library on the user's stream is all of it
+  uint32_t posts = 0;    ///< messages of a slice
+  bool direct = false;   ///< one call of the cluster's library on the user's stream is all of it
   bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
 
   [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }

@@ -1,6 +1,6 @@
-// A wait that others imply costs a call of the driver and orders nothing. What implies what is found
-// by running the static order with vector clocks, for one slice, for two, and so on: what the last
-// slice of a run knows it knows in longer runs as well.
+// A wait that others imply costs a call of the driver and orders nothing. What implies what is
+// found by running the static order with vector clocks, for one slice, for two, and so on: what the
+// last slice of a run knows it knows in longer runs as well.
 #include <algorithm>
 
 #include "lower/graph.h"

@@ -50,8 +50,7 @@ class Emitter {
     code_.posts = static_cast<uint32_t>(graph_.messages.size());
     code_.direct = is_direct(graph_.plan);
     // A short call takes little, and waits for no other: it has its own buffers.
-    code_.rotates = !graph_.geometry.short_call &&
-                    code_.scratch_blocks + code_.staged_messages > 0;
+    code_.rotates = !graph_.geometry.short_call && code_.scratch_blocks + code_.staged_messages > 0;
   }
 
   SyncId add_sync(bool event, bool once, NodeId id) {
@@ -70,7 +69,8 @@ class Emitter {
       for (const Dep dep : graph_.nodes[id].deps) need_sync(dep.node, graph_.code(id).queue);
     }
     for (const NodeId id : body) {
-      const bool traced = graph_.target.observed && info_of(graph_.code(id).op).is(OpcodeInfo::kTraced);
+      const bool traced =
+          graph_.target.observed && info_of(graph_.code(id).op).is(OpcodeInfo::kTraced);
       if (traced && told_[id].flag == kNoSync) told_[id].flag = add_sync(false, false, id);
     }
     for (const Dep dep : graph_.nodes[graph_.end].deps) {
@@ -120,11 +120,11 @@ class Emitter {
       const bool copies_in = code.op == Opcode::Copy && code.srcs[0].memory == Memory::Staging;
       const bool receives = code.op == Opcode::Recv && code.dst.memory == Memory::Staging;
       bool writes = false;
-      for_each_effect(code, graph_.target.local_rank,
-                      [&](const Operand& operand, bool is_write, size_t) {
-                        writes |= is_write && (operand.memory == Memory::Scratch ||
-                                               operand.memory == Memory::Staging);
-                      });
+      for_each_effect(
+          code, graph_.target.local_rank, [&](const Operand& operand, bool is_write, size_t) {
+            writes |= is_write &&
+                      (operand.memory == Memory::Scratch || operand.memory == Memory::Staging);
+          });
       return writes && !copies_in && !receives;
     });
   }
@@ -144,9 +144,8 @@ class Emitter {
   void fill_identity(const std::vector<NodeId>& body) {
     const auto uses_identity = [&](NodeId id) {
       const auto& shards = graph_.code(id).shards;
-      return std::any_of(shards.begin(), shards.end(), [](const Shard& shard) {
-        return shard.send.memory == Memory::Identity;
-      });
+      return std::any_of(shards.begin(), shards.end(),
+                         [](const Shard& shard) { return shard.send.memory == Memory::Identity; });
     };
     const auto first = std::find_if(body.begin(), body.end(), uses_identity);
     if (first == body.end()) return;

@@ -37,10 +37,9 @@ bool keeps_order(const Graph& graph, const MessageNodes& message, NodeId maker) 
   const Node &made = graph.nodes[maker], &copy = graph.nodes[message.copy];
   return std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& other) {
     if (!other.live || &other == &copy || &other == &made) return false;
-    const bool same_lane =
-        std::any_of(other.reserves.begin(), other.reserves.end(), [&](uint16_t number) {
-          return graph.code(graph.messages[number].post).queue == queue;
-        });
+    const bool same_lane = std::any_of(
+        other.reserves.begin(), other.reserves.end(),
+        [&](uint16_t number) { return graph.code(graph.messages[number].post).queue == queue; });
     return same_lane && comes_before(made, other) && comes_before(other, copy);
   });
 }

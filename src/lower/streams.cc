@@ -19,12 +19,11 @@ Node bound(Node::Section section, Opcode op) {
 
 bool touches_caller(const Graph& graph, NodeId id) {
   bool touches = false;
-  for_each_effect(graph.code(id), graph.target.local_rank,
-                  [&](const Operand& operand, bool, size_t) {
-                    const bool callers =
-                        operand.memory == Memory::Input || operand.memory == Memory::Output;
-                    touches |= callers && !(operand.region.begin == operand.region.end);
-                  });
+  for_each_effect(
+      graph.code(id), graph.target.local_rank, [&](const Operand& operand, bool, size_t) {
+        const bool callers = operand.memory == Memory::Input || operand.memory == Memory::Output;
+        touches |= callers && !(operand.region.begin == operand.region.end);
+      });
   return touches;
 }
 
@@ -36,7 +35,7 @@ bool copies_from_staging(const Graph& graph, NodeId id) {
 }
 
 struct QueueUse {
-  NodeId first = kNoNode;       ///< of a slice
+  NodeId first = kNoNode;        ///< of a slice
   NodeId last_joined = kNoNode;  ///< the last whose end the user's stream must wait for
   bool begins = false;           ///< it must not begin before the user's stream has come
 };
@@ -95,10 +94,9 @@ void join_streams(Graph& graph) {
     if (waits_for_begin(graph, message)) {
       graph.nodes[message.post].deps.push_back({graph.begin, 0});
     }
-    const bool awaited =
-        std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-          return node.live && depends_on(node, message.post);
-        });
+    const bool awaited = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+      return node.live && depends_on(node, message.post);
+    });
     // What is sent from scratch memory is complete before that is used again.
     const bool needed = !message.send || touches_caller(graph, message.post);
     if (!awaited && needed) end.deps.push_back({message.post, 0});

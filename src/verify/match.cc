@@ -87,11 +87,10 @@ class Matcher {
     for (size_t i = 0; i < sent.size(); ++i) {
       const Instruction &s = sender.list[sent[i]], &r = receiver.list[received[i]];
       const lower::Message &out = sender.messages[s.message], &in = receiver.messages[r.message];
-      const bool fits =
-          out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
-          is_header(s.op) == is_header(r.op) && same_part(out.region, in.region) &&
-          unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
-              unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
+      const bool fits = out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
+                        is_header(s.op) == is_header(r.op) && same_part(out.region, in.region) &&
+                        unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
+                            unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
       if (!fits) {
         return error(hetccl::Code::InternalError, "unmatched: %s meets %s",
                      describe(sender, from, sent[i]).c_str(),
@@ -124,8 +123,7 @@ class Matcher {
       if (local == 0) result_.groups.push_back({cluster, {}});
       const Code& leader = codes_[static_cast<size_t>(ranks[0])];
       if (group == result_.groups.size() ||
-          (local > 0 &&
-           !same_call(leader.list[result_.groups[group].members[0]], code.list[i]))) {
+          (local > 0 && !same_call(leader.list[result_.groups[group].members[0]], code.list[i]))) {
         return error(hetccl::Code::InternalError, "%s meets no equal call of rank %d",
                      describe(code, rank, i).c_str(), ranks[0]);
       }
@@ -133,11 +131,11 @@ class Matcher {
       result_.group_of[static_cast<size_t>(rank)][i] = static_cast<uint32_t>(group++);
     }
     if (group == result_.groups.size()) return {};
-    return error(hetccl::Code::InternalError, "%s: rank %d of the cluster does not take part",
-                 describe(codes_[static_cast<size_t>(ranks[0])], ranks[0],
-                          result_.groups[group].members[0])
-                     .c_str(),
-                 rank);
+    return error(
+        hetccl::Code::InternalError, "%s: rank %d of the cluster does not take part",
+        describe(codes_[static_cast<size_t>(ranks[0])], ranks[0], result_.groups[group].members[0])
+            .c_str(),
+        rank);
   }
 
   const Problem& problem_;
@@ -188,8 +186,9 @@ std::string describe(const Code& code, int rank, uint32_t index) {
   }
   const int peer = code.lanes[lower::lane_of(one.queue)].peer;
   const bool sends = kind == QueueKind::Send;
-  return head + format(sends ? " (send message %u to rank %d)" : " (receive message %u from rank %d)",
-                       code.messages[one.message].number, peer);
+  return head +
+         format(sends ? " (send message %u to rank %d)" : " (receive message %u from rank %d)",
+                code.messages[one.message].number, peer);
 }
 
 }  // namespace hetccl::verify

@@ -11,10 +11,10 @@ namespace hetccl::verify {
 
 struct Mutant {
   enum class Kind : uint8_t {
-    Remove,  ///< of a wait, a signal, a credit, an acknowledgement, a turn
-    Forget,  ///< the signal of a message's completion
-    Swap,    ///< an instruction with the next of its queue, where their order matters
-    Shift,   ///< a wait is for the slice before the one it should be for
+    Remove,    ///< of a wait, a signal, a credit, an acknowledgement, a turn
+    Forget,    ///< the signal of a message's completion
+    Swap,      ///< an instruction with the next of its queue, where their order matters
+    Shift,     ///< a wait is for the slice before the one it should be for
     Misplace,  ///< an operand is in the next block of scratch
   };
   Kind kind{};

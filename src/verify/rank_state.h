@@ -35,12 +35,12 @@ struct LaneState {
 };
 
 struct CallState {
-  std::vector<std::vector<Clock>> syncs;  ///< by sync: the clock of each count
-  std::vector<uint32_t> inputs, outputs;  ///< places, by block and slice
-  std::vector<uint32_t> scratch, staging; ///< places, by block or message, and slot
+  std::vector<std::vector<Clock>> syncs;   ///< by sync: the clock of each count
+  std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
+  std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
   bool finished = false, retired = false;
-  size_t outstanding = 0;  ///< messages
-  Clock over;              ///< what is known once it is retired
+  size_t outstanding = 0;       ///< messages
+  Clock over;                   ///< what is known once it is retired
   std::vector<uint32_t> words;  ///< by stream thread: its completions when it last writes a word
 };
 

@@ -24,17 +24,15 @@ lower::Target target_of(const topology::Topology& topology, int rank, const plan
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options) {
   HETCCL_TRY(check_form(spec, topology, plans));
-  const lower::CallShape shape{.type = options.type,
-                               .count = options.count,
-                               .choice = {options.slice_bytes, options.depth}};
+  const lower::CallShape shape{
+      .type = options.type, .count = options.count, .choice = {options.slice_bytes, options.depth}};
   Lowered lowered{{.spec = spec, .topology = topology, .shape = shape}, {}};
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     const plan::RankPlan& plan = plans[static_cast<size_t>(rank)];
     auto& problem = lowered.problem;
     problem.targets.push_back(target_of(topology, rank, plan));
     problem.geometries.push_back(lower::geometry_of(plan, problem.targets.back(), shape));
-    HETCCL_ASSIGN(auto code,
-                  lower::lower(plan, problem.targets.back(), problem.geometries.back()));
+    HETCCL_ASSIGN(auto code, lower::lower(plan, problem.targets.back(), problem.geometries.back()));
     lowered.codes.push_back(std::move(code));
   }
   // More slices repeat what these show: every slot is used again, while the pipeline is full.

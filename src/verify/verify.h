@@ -1,5 +1,6 @@
-// The symbolic verifier: proves that the Code of all ranks, taken together, does what the collective
-// asks for, in any timing that exec allows. It knows nothing of planners or of lowering's passes.
+// The symbolic verifier: proves that the Code of all ranks, taken together, does what the
+// collective asks for, in any timing that exec allows. It knows nothing of planners or of
+// lowering's passes.
 //
 // It proves, by running all ranks on expressions (machine.h): no deadlock, even where all streams
 // of a rank are one queue of the hardware and a send completes only once its receive is posted,
@@ -25,9 +26,9 @@ struct Options {
 };
 
 struct Verified {
-  uint64_t cross_bytes = 0;  ///< payload between clusters, all directions
-  uint64_t messages = 0;     ///< between clusters, per slice
-  uint64_t steps = 0;        ///< of all ranks' plans, per slice
+  uint64_t cross_bytes = 0;   ///< payload between clusters, all directions
+  uint64_t messages = 0;      ///< between clusters, per slice
+  uint64_t steps = 0;         ///< of all ranks' plans, per slice
   uint64_t instructions = 0;  ///< of all ranks' Code
 };
 

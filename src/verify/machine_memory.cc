@@ -1,0 +1,187 @@
+// Memory: who may use it when, and what it holds.
+#include <algorithm>
+
+#include "verify/machine_parts.h"
+
+namespace hetccl::verify {
+
+using lower::Instruction;
+using lower::Issue;
+using lower::Opcode;
+using lower::Operand;
+using plan::Region;
+
+uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
+                           const Operand& operand) const {
+  const CallState& state = rank.calls[call];
+  const uint32_t slots = rank.code->n_slots;
+  switch (operand.memory) {
+    case lower::Memory::Input:
+      return state.inputs[operand.region.block * size_t{problem_.n_slices} + slice];
+    case lower::Memory::Output:
+      return state.outputs[operand.region.block * size_t{problem_.n_slices} + slice];
+    case lower::Memory::Scratch:
+      return state.scratch[operand.region.block * size_t{slots} + slice % slots];
+    default:
+      return state.staging[operand.message * size_t{slots} + slice % slots];
+  }
+}
+
+// A call of the library or a kernel orders nothing but its own elements.
+Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
+  struct Access {
+    uint32_t place;
+    Cells::Range range;
+    bool writes;
+    size_t element;
+  };
+  const Instruction& one = rank.code->list[issue.index];
+  std::vector<Access> all;
+  bool clean = true;
+  for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t element) {
+    if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Ring) return;
+    const Access now{place_of(rank, call, issue.slice, operand),
+                     cells_.range(rank.rank, operand.region), writes, element};
+    for (const Access& other : all) {
+      if (other.place != now.place || !(other.writes || writes)) continue;
+      if (other.range.begin >= now.range.end || now.range.begin >= other.range.end) continue;
+      const bool in_place = other.element == element && other.writes != writes &&
+                            other.range.begin == now.range.begin &&
+                            other.range.end == now.range.end;
+      clean = clean && in_place;
+    }
+    all.push_back(now);
+  });
+  return clean ? Status() : wrong(rank, issue.index, "overwrites what it reads");
+}
+
+Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& clock, Use as) {
+  const Instruction& one = rank.code->list[issue.index];
+  const bool copies = one.op == Opcode::Copy || one.op == Opcode::CclBroadcast;
+  Status status;
+  std::vector<std::pair<uint32_t, Cells::Range>> read;
+  for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {
+    if (!status.ok() || operand.memory == lower::Memory::Identity) return;
+    if (operand.memory == lower::Memory::Ring) {
+      status = use_ring(rank, call, issue, operand, writes, clock, as);
+      return;
+    }
+    const uint32_t place = place_of(rank, call, issue.slice, operand);
+    const Cells::Range range = cells_.range(rank.rank, operand.region);
+    // A copy onto itself writes nothing.
+    const auto onto_itself = [&](const auto& other) {
+      return other.first == place && other.second.begin == range.begin &&
+             other.second.end == range.end;
+    };
+    if (writes && copies && std::any_of(read.begin(), read.end(), onto_itself)) return;
+    if (!writes) read.emplace_back(place, range);
+    const Use* before = writes ? rank.memory.write(place, range, clock, as)
+                               : rank.memory.read(place, range, clock, as);
+    if (before != nullptr) status = conflict(rank, issue.index, *before);
+  });
+  return status;
+}
+
+// What is read there is checked where it is loaded, what is written where it is stored.
+Status Machine::use_ring(RankState& rank, uint32_t call, Issue issue, const Operand& operand,
+                         bool writes, const Clock& clock, Use as) {
+  const RingMessage message = ring_message(rank, call, issue.slice, operand.message);
+  RingCheck& ring = ring_of(rank, operand.message);
+  const char* fault = writes ? ring.write(message, clock, as) : ring.read(message, clock, as);
+  return fault == nullptr ? Status() : wrong(rank, issue.index, fault);
+}
+
+RingMessage Machine::ring_message(const RankState& rank, uint32_t call, uint32_t slice,
+                                  uint16_t message) const {
+  const uint32_t number = rank.code->messages[message].sends
+                              ? message
+                              : matching_.other_end[static_cast<size_t>(rank.rank)][message];
+  return {tag(call, slice), static_cast<uint16_t>(number)};
+}
+
+RingCheck& Machine::ring_of(RankState& rank, uint16_t message) {
+  LaneState& lane = rank.lanes[rank.code->messages[message].lane];
+  return rank.code->messages[message].sends
+             ? *lane.ring
+             : *ranks_[static_cast<size_t>(lane.peer)].lanes[lane.at_peer].ring;
+}
+
+Result<std::vector<Value>> Machine::load(RankState& rank, uint32_t call, Issue issue,
+                                         const Operand& operand, bool scale) {
+  std::vector<Value> values;
+  if (operand.memory == lower::Memory::Ring) {
+    values = ring_of(rank, operand.message)
+                 .values(ring_message(rank, call, issue.slice, operand.message));
+  } else {
+    const auto cells = rank.memory.values(place_of(rank, call, issue.slice, operand),
+                                          cells_.range(rank.rank, operand.region));
+    values.assign(cells.begin(), cells.end());
+  }
+  for (Value& value : values) {
+    if (value.node == Expressions::kUndefined) {
+      note(wrong(rank, issue.index, "reads memory that nobody has written"));
+    } else if (scale) {
+      value.node = expressions_.scaled(rank.rank, value.node);
+    }
+  }
+  return values;
+}
+
+void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operand& operand,
+                    const std::vector<Value>& values) {
+  if (operand.memory == lower::Memory::Ring) {
+    ring_of(rank, operand.message).values(ring_message(rank, call, slice, operand.message)) =
+        values;
+    return;
+  }
+  const auto cells = rank.memory.values(place_of(rank, call, slice, operand),
+                                        cells_.range(rank.rank, operand.region));
+  if (cells.size() != values.size()) {
+    note(error(Code::InternalError, "rank %d stores a part of another length", rank.rank));
+    return;
+  }
+  std::copy(values.begin(), values.end(), cells.begin());
+}
+
+// `operands[i]` is the i-th source's cells.
+std::vector<Value> Machine::reduced(RankState& rank, Issue issue, uint32_t place,
+                                    const std::vector<std::vector<Value>>& operands,
+                                    uint32_t slice) {
+  const bool average = rank.code->list[issue.index].average;
+  std::vector<Value> result(operands[0].size());
+  std::vector<NodeId> column(operands.size()), last;
+  for (size_t cell = 0; cell < result.size(); ++cell) {
+    bool whole = true;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      whole = whole && cell < operands[i].size() && operands[i][cell].slice == slice;
+      column[i] = whole ? operands[i][cell].node : Expressions::kUndefined;
+    }
+    if (std::find(column.begin(), column.end(), Expressions::kUndefined) != column.end()) {
+      note(wrong(rank, issue.index, "adds parts of different slices"));
+      continue;
+    }
+    // Neighbouring cells mostly hold the same.
+    if (column != last) {
+      result[cell] = {expressions_.reduce(place, average, column), slice};
+      last = column;
+    } else {
+      result[cell] = result[cell - 1];
+    }
+  }
+  if (!expressions_.fault().empty()) {
+    note(wrong(rank, issue.index, expressions_.fault().c_str()));
+  }
+  return result;
+}
+
+size_t Machine::bytes_of(const Region& region, uint32_t slice) const {
+  const uint64_t whole = problem_.geometries[0].slice_elements;
+  const uint64_t real = problem_.geometries[0].n_slices;
+  const uint64_t last = problem_.shape.count - std::min(problem_.shape.count, (real - 1) * whole);
+  const uint64_t length = slice + 1 == problem_.n_slices ? std::min(last, whole) : whole;
+  const uint64_t grain = plan::grain_of(problem_.shape.type);
+  return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
+         size_of(problem_.shape.type);
+}
+
+}  // namespace hetccl::verify
