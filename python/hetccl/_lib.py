@@ -127,6 +127,9 @@ class PlanQuery(ctypes.Structure):
         ("rank", c_int),
         ("slice_bytes", c_size_t),
         ("depth", c_uint),
+        ("code", c_int),
+        ("mutants", c_size_t),
+        ("seed", c_size_t),
     ]
 
 
@@ -313,8 +316,15 @@ def plan(
     rank: int | None = None,
     slice_bytes: int = 0,
     depth: int = 0,
+    code: bool = False,
+    mutants: int = 0,
+    seed: int = 0,
 ) -> str:
-    """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone."""
+    """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone.
+
+    `code` lists the instructions that run as well; `mutants` programs with one mistake, chosen by
+    `seed`, are put before the verifier.
+    """
     query = PlanQuery(
         size=ctypes.sizeof(PlanQuery),
         topology=topology.encode(),
@@ -326,6 +336,9 @@ def plan(
         rank=-1 if rank is None else rank,
         slice_bytes=slice_bytes,
         depth=depth,
+        code=code,
+        mutants=mutants,
+        seed=seed,
     )
     return _text_of("hetcclPlanDescribe", ctypes.byref(query))
 

@@ -39,6 +39,9 @@ Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& given) {
   query.rank = given.rank;
   query.slice_bytes = given.slice_bytes;
   query.depth = given.depth;
+  query.code = given.code != 0;
+  query.mutants = given.mutants;
+  query.seed = given.seed;
   return query;
 }
 

@@ -8,6 +8,7 @@
 #include "plan/schedule.h"
 #include "plan/traffic.h"
 #include "tune/chooser.h"
+#include "verify/mutate.h"
 #include "verify/verify.h"
 
 namespace hetccl::tune {
@@ -26,6 +27,7 @@ constexpr size_t kMaxListedSteps = 500'000;  // about 100 MB of text
 constexpr uint64_t kMaxVerifiedSteps = 16'384;
 constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30U;
 constexpr uint32_t kMaxDepth = 64;
+constexpr uint64_t kMaxMutants = 100'000;
 
 Status check_query(const Query& query, const Topology& topology) {
   const int n_ranks = topology.n_ranks();
@@ -46,6 +48,13 @@ Status check_query(const Query& query, const Topology& topology) {
   if (query.depth > kMaxDepth) {
     return error(Code::InvalidArgument, "depth is %u: it must be at most %u", query.depth,
                  kMaxDepth);
+  }
+  if (query.mutants > kMaxMutants || (query.mutants > 0 && n_ranks > kMaxVerifiedRanks)) {
+    return error(Code::InvalidArgument,
+                 "%llu mutants of the Code of %d ranks: at most %llu can be tried, of at most %d "
+                 "ranks",
+                 static_cast<unsigned long long>(query.mutants), n_ranks,
+                 static_cast<unsigned long long>(kMaxMutants), kMaxVerifiedRanks);
   }
   HETCCL_TRY(plan::check(query.call, static_cast<uint32_t>(n_ranks)));
   HETCCL_TRY(plan::check_support(query.call, topology));
@@ -118,8 +127,26 @@ Json candidates_of(const std::vector<Candidate>& candidates, std::string_view ch
   return all;
 }
 
+Result<Json> mutants_of(const Query& query, const Spec& spec, const Topology& topology,
+                        const std::vector<RankPlan>& plans, const verify::Options& options) {
+  HETCCL_ASSIGN(const auto lowered, verify::lower_all(spec, topology, plans, options));
+  HETCCL_TRY(verify::check_code(lowered.problem, lowered.codes));
+  auto report = verify::try_mutants(lowered.problem, lowered.codes, query.mutants, query.seed);
+  return Json{{"made", report.made},
+              {"rejected", report.rejected},
+              {"survivors", std::move(report.survivors)}};
+}
+
+Result<std::string> code_of(int rank, const Topology& topology, const RankPlan& plan,
+                            const verify::Options& options) {
+  const lower::Target target = verify::target_of(topology, rank, plan);
+  const lower::Geometry geometry = lower::geometry_of(plan, target, verify::shape_of(options));
+  HETCCL_ASSIGN(const lower::Code code, lower::lower(plan, target, geometry));
+  return lower::to_json(code);
+}
+
 Result<std::string> list_steps(const Query& query, const Topology& topology,
-                               const std::vector<RankPlan>& plans) {
+                               const std::vector<RankPlan>& plans, const verify::Options& options) {
   std::string text;
   size_t n_steps = 0;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
@@ -131,7 +158,13 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
     }
     text += format("%s{\"rank\": %zu, \"cluster\": %d, \"plan\": ", text.empty() ? "\n" : ",\n",
                    rank, topology.cluster_of(static_cast<int>(rank)));
-    text += plan::to_json(plans[rank]) + "}";
+    text += plan::to_json(plans[rank]);
+    if (query.code) {
+      HETCCL_ASSIGN(const std::string code,
+                    code_of(static_cast<int>(rank), topology, plans[rank], options));
+      text += ", \"code\": " + code;
+    }
+    text += "}";
   }
   return text;
 }
@@ -162,22 +195,26 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
   }
   const auto candidates = chooser.candidates(spec, call.count, call.type);
   const verify::Options options{choice.depth, call.count, call.type, choice.slice_bytes};
-  const Json head = {{"collective", name_of(call.collective)},
-                     {"type", name_of(call.type)},
-                     {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},
-                     {"root", spec.root},
-                     {"count", call.count},
-                     {"bytes", bytes},
-                     {"plan", plans[0].name},
-                     {"stages", plans[0].stages},
-                     {"candidates", candidates_of(candidates, chosen.algorithm)},
-                     {"clusters", topology.clusters().size()},
-                     {"slices", slices_of(plans[0], choice, bytes)},
-                     {"traffic", std::move(pairs)},
-                     {"cross_bytes", cross_bytes},
-                     {"least_bytes", plan::least_bytes(spec, topology, call.count, call.type)},
-                     {"verifier", verdict_of(spec, topology, plans, options)}};
-  HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, plans));
+  Json head = {{"collective", name_of(call.collective)},
+               {"type", name_of(call.type)},
+               {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},
+               {"root", spec.root},
+               {"count", call.count},
+               {"bytes", bytes},
+               {"plan", plans[0].name},
+               {"stages", plans[0].stages},
+               {"candidates", candidates_of(candidates, chosen.algorithm)},
+               {"clusters", topology.clusters().size()},
+               {"slices", slices_of(plans[0], choice, bytes)},
+               {"traffic", std::move(pairs)},
+               {"cross_bytes", cross_bytes},
+               {"least_bytes", plan::least_bytes(spec, topology, call.count, call.type)},
+               {"verifier", verdict_of(spec, topology, plans, options)}};
+  if (query.mutants > 0) {
+    HETCCL_ASSIGN(Json mutants, mutants_of(query, spec, topology, plans, options));
+    head.set("mutants", std::move(mutants));
+  }
+  HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, plans, options));
   std::string text = head.dump();
   text.back() = ',';
   return text + " \"ranks\": [" + steps + "]}";

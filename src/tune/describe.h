@@ -13,6 +13,9 @@ struct Query {
   int rank = -1;             ///< whose steps are listed; -1: every rank's
   uint64_t slice_bytes = 0;  ///< as the setting HETCCL_SLICE_BYTES; 0: what Chooser says
   uint32_t depth = 0;        ///< as the setting HETCCL_DEPTH; 0: what Chooser says
+  bool code = false;         ///< lists the instructions, too
+  uint64_t mutants = 0;      ///< that the verifier is to reject
+  uint64_t seed = 0;         ///< chooses them
 };
 
 /// All ranks' plans, the payload between each pair of clusters against the least possible, and what
@@ -23,7 +26,8 @@ struct Query {
 ///    slices: {number, bytes, depth, slots, lag: per stage},
 ///    traffic: [{from, to, bytes, messages: per slice}], cross_bytes, least_bytes,
 ///    verifier: {verdict: "correct" | "wrong" | "too large", reason, steps, messages},
-///    ranks: [{rank, cluster, plan}]}
+///    mutants: {made, rejected, survivors: [text]}, where some are asked for,
+///    ranks: [{rank, cluster, plan, code: where asked for}]}
 ///
 /// InvalidArgument names what is wrong with the query; Unsupported where a plan or the answer would
 /// be too large.

@@ -8,6 +8,11 @@
 
 namespace hetccl::verify {
 
+lower::CallShape shape_of(const Options& options) {
+  return {
+      .type = options.type, .count = options.count, .choice = {options.slice_bytes, options.depth}};
+}
+
 lower::Target target_of(const topology::Topology& topology, int rank, const plan::RankPlan& plan) {
   const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
   lower::Target target;
@@ -24,8 +29,7 @@ lower::Target target_of(const topology::Topology& topology, int rank, const plan
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options) {
   HETCCL_TRY(check_form(spec, topology, plans));
-  const lower::CallShape shape{
-      .type = options.type, .count = options.count, .choice = {options.slice_bytes, options.depth}};
+  const lower::CallShape shape = shape_of(options);
   Lowered lowered{{.spec = spec, .topology = topology, .shape = shape}, {}};
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     const plan::RankPlan& plan = plans[static_cast<size_t>(rank)];

@@ -32,6 +32,8 @@ struct Verified {
   uint64_t instructions = 0;  ///< of all ranks' Code
 };
 
+[[nodiscard]] lower::CallShape shape_of(const Options& options);
+
 /// One call, lowered on all ranks.
 struct Lowered {
   Problem problem;

@@ -48,7 +48,7 @@ void try_all(Sum& sum, const plan::Spec& spec, const topology::Topology& topolog
   const Status status = check_code(lowered.value().problem, lowered.value().codes);
   REQUIRE_MESSAGE(status.ok(), status.message());
   sum.add(try_mutants(lowered.value().problem, lowered.value().codes, n, seed),
-          std::to_string(topology.infos()[0].host_access) + std::string(name_of(spec.collective)) + " " + plans[0].name + ", ranks " + std::to_string(topology.n_ranks()) + " clusters " + std::to_string(topology.clusters().size()) + " seed " +
+          std::string(name_of(spec.collective)) + " " + plans[0].name + ", seed " +
               std::to_string(seed));
 }
 

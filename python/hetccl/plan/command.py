@@ -79,6 +79,20 @@ Depth = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show every plan it was chosen from, and what each costs.")
 ]
+ShowCode = Annotated[
+    bool, typer.Option("--code", help="List the instructions that run, not only the plan's steps.")
+]
+Mutants = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        callback=_up_to(100_000),
+        help="Make N programs with one mistake and count those that the verifier rejects.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", callback=_up_to(_SIZE), help="Chooses the mutants.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.")]
 
@@ -106,6 +120,9 @@ def plan(
     slice_bytes: SliceBytes = 0,
     depth: Depth = 0,
     explain: Explain = False,
+    code: ShowCode = False,
+    mutants: Mutants = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
     svg: Svg = None,
 ) -> None:
@@ -128,6 +145,7 @@ def plan(
     answer = _lib.plan(
         complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),
         op=operator, root=root, rank=rank, slice_bytes=slice_bytes, depth=depth,
+        code=code, mutants=mutants, seed=seed,
     )  # fmt: skip
     described = description.parse(answer)
     if svg is not None:

@@ -26,6 +26,7 @@ class RankPlan:
     rank: int
     cluster: int
     steps: list[Step]
+    code: dict[str, Any] | None = None  # the instructions that run, where asked for
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def parse(text: str) -> Description:
     """From hetcclPlanDescribe."""
     raw: dict[str, Any] = json.loads(text)
     ranks = [
-        RankPlan(plan["rank"], plan["cluster"], plan["plan"]["steps"]) for plan in raw.pop("ranks")
+        RankPlan(plan["rank"], plan["cluster"], plan["plan"]["steps"], plan.get("code"))
+        for plan in raw.pop("ranks")
     ]
     return Description(raw, ranks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -100,6 +102,41 @@ def _steps(plan: RankPlan, topology: Topology) -> Table:
     return table
 
 
+def _code(plan: RankPlan) -> Table:
+    assert plan.code is not None
+    buffers = f"{counted(plan.code['slots'], 'slot')}, buffers {plan.code['buffers']}"
+    title = Text.assemble((f"rank {plan.rank}", "bold"), f"  instructions; {buffers}")
+    table = Table(title=title, title_justify="left", title_style="", box=None, header_style="dim",
+                  pad_edge=False)  # fmt: skip
+    for column in ("section", "queue", "time", "instruction", "on"):
+        table.add_column(column, justify="right" if column == "time" else "left")
+    for one in plan.code["code"]:
+        time = f"+{one['lag']}" if one["section"] == "body" else ""
+        table.add_row(one["section"], one["queue"], time, one["op"], Text(_operands(one)))
+    return table
+
+
+def _operands(instruction: dict[str, Any]) -> str:
+    """What the instruction waits for, reads and writes."""
+    if "sync" in instruction:
+        back = instruction.get("slices_before", 0)
+        return str(instruction["sync"]) + (f", {counted(back, 'slice')} before" if back else "")
+    if "message" in instruction:
+        return f"message {instruction['message']}"
+    done = f", then {instruction['done']}" if "done" in instruction else ""
+    return regions_of(instruction) + done
+
+
+def _mutants(plan: Description) -> Table:
+    said = plan["mutants"]
+    table = Table.grid(padding=(0, 2))
+    share = said["rejected"] / max(1, said["made"])
+    table.add_row("mutants", f"{said['made']:,} made, {said['rejected']:,} rejected ({share:.1%})")
+    for survivor in said["survivors"]:
+        table.add_row("survives", survivor)
+    return table
+
+
 def show(
     plan: Description, topology: Topology, console: Console | None = None, *, explain: bool = False
 ) -> None:
@@ -118,3 +155,9 @@ def show(
     for rank in plan.ranks:
         console.print()
         console.print(_steps(rank, topology))
+        if rank.code is not None:
+            console.print()
+            console.print(_code(rank))
+    if "mutants" in plan.raw:
+        console.print()
+        console.print(_mutants(plan))
