@@ -47,7 +47,7 @@ void add_operands(const Code& code, const Instruction& one, Json& json) {
   for (const Operand& src : one.srcs) srcs.push_back(text_of(src));
   if (!srcs.empty()) json.set("srcs", std::move(srcs));
   if (operands == Operands::SrcDst || operands == Operands::Dst) json.set("dst", text_of(one.dst));
-  if (one.done != kNoSync) json.set("done", text_of(code, one.done));
+  if (one.done != kNoSync && !is_stream(one.queue)) json.set("done", text_of(code, one.done));
   if (one.average) json.set("average", true);
   if (one.scale) json.set("scale", true);
 }
