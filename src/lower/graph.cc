@@ -48,8 +48,8 @@ bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const size_t most = step.kind == StepKind::Reduce ? plan::kMaxReduceSources : 1;
   const bool needs_source = step.kind != StepKind::Recv && step.shards.empty() &&
-                            step.kind != StepKind::CclBarrier &&
-                            step.kind != StepKind::CclReduce && step.kind != StepKind::CclBroadcast;
+                            step.kind != StepKind::CclBarrier && step.kind != StepKind::CclReduce &&
+                            step.kind != StepKind::CclBroadcast;
   bool in_scratch = true;
   const auto look = [&](const Region& region) {
     in_scratch &= region.buffer != Buffer::Scratch || region.block < plan.scratch_blocks;
@@ -59,9 +59,9 @@ bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   for (const auto& shard : step.shards) look(shard.send), look(shard.recv);
   return in_scratch && step.stage < plan.stages && (!message || step.peer >= 0) &&
          step.srcs.size() <= most && (!needs_source || !step.srcs.empty()) &&
-         std::all_of(step.deps.begin(), step.deps.end(), [&](uint16_t dep) {
-           return dep < index && plan.steps[dep].stage <= step.stage;
-         });
+         std::all_of(
+             step.deps.begin(), step.deps.end(),
+             [&](uint16_t dep) { return dep < index && plan.steps[dep].stage <= step.stage; });
 }
 
 QueueId queue_of(Opcode op, size_t lane) {
@@ -127,16 +127,18 @@ bool depends_on(const Node& node, NodeId other) {
                      [&](const Dep& dep) { return dep.node == other; });
 }
 
+bool comes_before(const Node& a, const Node& b) {
+  return std::pair(a.code.stage, a.order) < std::pair(b.code.stage, b.order);
+}
+
 std::vector<NodeId> body_of(const Graph& graph) {
   std::vector<NodeId> body;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.live && node.section == Node::Section::Body) body.push_back(id);
   }
-  std::sort(body.begin(), body.end(), [&](NodeId a, NodeId b) {
-    const Node &one = graph.nodes[a], &other = graph.nodes[b];
-    return std::pair(one.code.stage, one.order) < std::pair(other.code.stage, other.order);
-  });
+  std::sort(body.begin(), body.end(),
+            [&](NodeId a, NodeId b) { return comes_before(graph.nodes[a], graph.nodes[b]); });
   return body;
 }
 

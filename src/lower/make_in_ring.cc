@@ -9,10 +9,6 @@
 namespace hetccl::lower {
 namespace {
 
-bool comes_before(const Node& a, const Node& b) {
-  return std::pair(a.code.stage, a.order) < std::pair(b.code.stage, b.order);
-}
-
 // The one node, besides the copy out, that touches what is sent, writing it as a result, whole.
 std::optional<NodeId> find_maker(const Graph& graph, const MessageNodes& message) {
   const Operand& sent = graph.code(message.copy).srcs[0];
@@ -37,10 +33,9 @@ bool keeps_order(const Graph& graph, const MessageNodes& message, NodeId maker) 
   const Node &made = graph.nodes[maker], &copy = graph.nodes[message.copy];
   return std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& other) {
     if (!other.live || &other == &copy || &other == &made) return false;
-    const bool same_lane =
-        std::any_of(other.reserves.begin(), other.reserves.end(), [&](uint16_t number) {
-          return graph.code(graph.messages[number].post).queue == queue;
-        });
+    const bool same_lane = std::any_of(
+        other.reserves.begin(), other.reserves.end(),
+        [&](uint16_t number) { return graph.code(graph.messages[number].post).queue == queue; });
     return same_lane && comes_before(made, other) && comes_before(other, copy);
   });
 }

@@ -15,8 +15,8 @@ struct Readers {
   size_t waiting = 0;      ///< nodes that wait for the copy
 };
 
-// Whether a broadcast may take the shard's data from where they arrived instead of from `copied`: if
-// that is in the output, the library itself copies them there.
+// Whether a broadcast may take the shard's data from where they arrived instead of from `copied`:
+// if that is in the output, the library itself copies them there.
 bool may_pass_on(const Shard& shard, const Operand& copied) {
   if (!same(shard.send, copied)) return false;
   return copied.memory == Memory::Output ? same(shard.recv, copied) && shard.receiver < 0
@@ -56,6 +56,8 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
       return {};
     readers.waiting += waits ? 1 : 0;
     if (!reads) continue;
+    // A plan that reads before it receives is wrong: the verifier says so of its Code.
+    if (comes_before(node, graph.nodes[message.copy])) return {};
     readers.nodes.push_back(id);
     readers.broadcast |= node.code.op == Opcode::CclBroadcast;
   }
