@@ -163,6 +163,29 @@ TEST_CASE("drop_implied_waits keeps what nothing else implies") {
   CHECK(deps_of(graph, graph.end) == "1 4");
 }
 
+// An abort releases all flags at once: what only they order may run before the user's stream comes
+// to the call, or after it has gone on.
+TEST_CASE("drop_implied_waits keeps events between streams that flags alone imply") {
+  RankPlan plan;
+  plan.scratch_blocks = 2;
+  plan.stages = 3;
+  Step copy = step(StepKind::Copy, 0, {});
+  copy.srcs = {{Buffer::Input, 0}};
+  copy.dst = scratch(0);
+  Step broadcast = step(StepKind::CclBroadcast, 2, {2});
+  broadcast.shards = {{0, scratch(1), {Buffer::Output, 0}}};
+  plan.steps = {copy, message(StepKind::Send, 1, {0}, 1, scratch(0)),
+                message(StepKind::Recv, 1, {}, 1, scratch(1)), broadcast};
+  const Job job(plan);
+  Graph graph = passed(job);
+  drop_implied_waits(graph);
+  CHECK(deps_of(graph, 0) == "1-4 4");
+  CHECK(deps_of(graph, 1) == "0");    // its start by flag is implied
+  CHECK(deps_of(graph, 3) == "2 4");  // after the user's stream has come, not just its flag
+  CHECK(deps_of(graph, graph.end) ==
+        "0 1 3");  // the copy, too, although the send has waited for it
+}
+
 TEST_CASE("drop_implied_waits looks at the slots of short runs, too") {
   // Two slots: what is implied a slice later is not yet in the first.
   Job job(exchange(), kDirect, 2 * kOneSlice);
