@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <random>
-
 #include "exec/testing.h"
 
 namespace {
@@ -18,18 +16,23 @@ using hetccl::exec::Call;
 using hetccl::exec::Operation;
 using hetccl::exec::Program;
 using hetccl::exec::Span;
-using hetccl::exec::Window;
-using hetccl::exec::WindowRing;
 using hetccl::exec::testing::QueueDevice;
+using hetccl::lower::Geometry;
+using hetccl::lower::Instruction;
+using hetccl::lower::Memory;
+using hetccl::lower::Opcode;
+using hetccl::lower::Operand;
+using hetccl::lower::Sync;
 using hetccl::plan::Buffer;
 using hetccl::plan::Region;
 using hetccl::plan::Step;
 using hetccl::plan::StepKind;
 
-// One message to rank 1 and one copy, over two blocks of scratch.
-Program program() {
+// One message to rank 1, staged, and one copy, over two blocks of scratch.
+hetccl::plan::RankPlan staged_plan() {
   hetccl::plan::RankPlan plan;
   plan.scratch_blocks = 2;
+  plan.stages = 2;
   Step send;
   send.kind = StepKind::Send;
   send.peer = 1;
@@ -39,27 +42,66 @@ Program program() {
   copy.srcs = {{Buffer::Input, 0}};
   copy.dst = {Buffer::Scratch, 1};
   plan.steps = {send, copy};
-  return std::move(Program::compile(std::move(plan))).value();
+  return plan;
+}
+
+Operand operand(Memory memory, const Region& region) {
+  return {memory, region};
+}
+Operand input(uint32_t block) {
+  return operand(Memory::Input, {Buffer::Input, block});
+}
+Operand output(uint32_t block) {
+  return operand(Memory::Output, {Buffer::Output, block});
+}
+Operand in_scratch(uint32_t block) {
+  return operand(Memory::Scratch, {Buffer::Scratch, block});
+}
+// The message, where the transport takes it.
+Operand staged_message() {
+  return operand(Memory::Staging, {Buffer::Scratch, 0});
 }
 
 // Bytes, so that the grain is 64 elements.
 struct Fixture {
-  explicit Fixture(uint64_t count, uint64_t slice, uint32_t slices, uint32_t slots = 2) {
+  Fixture(uint64_t count, uint64_t slice, uint32_t slices, uint32_t slots = 2) {
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, count};
-    call.send = input;
-    call.recv = output;
-    REQUIRE(op.prepare(prog, call, slice, slices, slots, true).ok());
+    call.send = send;
+    call.recv = recv;
+    REQUIRE(op.prepare(lowered(slice, slices, slots), call).ok());
     REQUIRE(op.use_own_buffers().ok());
   }
-  std::byte input[1], output[1];  // addresses alone matter
+  // The plan for calls that are cut so.
+  Program::Lowered lowered(uint64_t slice, uint32_t slices, uint32_t slots = 2) {
+    const hetccl::plan::RankPlan plan = staged_plan();
+    hetccl::lower::Target target;
+    target.lanes = {{.peer = 1, .direct = false}};
+    Geometry geometry;
+    geometry.slice_elements = slice;
+    geometry.n_slices = slices;
+    geometry.n_slots = slots;
+    geometry.depth = slots - 1;
+    geometry.lanes.resize(1);
+    codes.push_back(std::make_unique<hetccl::lower::Code>(lower(plan, target, geometry).value()));
+    return {geometry, codes.back().get()};
+  }
+  const Instruction& instruction(Opcode op_code) const {
+    for (const Instruction& one : op.code->list) {
+      if (one.op == op_code) return one;
+    }
+    FAIL("no such instruction");
+    return op.code->list[0];
+  }
+  std::byte send[1], recv[1];  // addresses alone matter
   QueueDevice device;
-  Program prog = program();
+  std::vector<std::unique_ptr<hetccl::lower::Code>> codes;
   Call call;
   Operation op{device};
 };
 
-Region part(Buffer buffer, uint32_t block, uint32_t num_begin, uint32_t num_end, uint32_t den) {
-  return {buffer, block, {num_begin, den}, {num_end, den}};
+Operand part(Memory memory, uint32_t block, uint32_t num_begin, uint32_t num_end, uint32_t den) {
+  const auto buffer = static_cast<Buffer>(memory);  // alike so far
+  return operand(memory, {buffer, block, {num_begin, den}, {num_end, den}});
 }
 
 }  // namespace
@@ -68,15 +110,15 @@ TEST_CASE("whole slices follow each other, and the last one ends with the messag
   Fixture f(300, 128, 3);
   const uint64_t lengths[] = {128, 128, 44};
   for (uint32_t k = 0; k < 3; ++k) {
-    const Span in = f.op.resolve({Buffer::Input, 0}, k);
-    CHECK(in.data - f.input == 128 * static_cast<ptrdiff_t>(k));
+    const Span in = f.op.resolve(input(0), k);
+    CHECK(in.data - f.send == 128 * static_cast<ptrdiff_t>(k));
     CHECK(in.count == lengths[k]);
-    const Span out = f.op.resolve({Buffer::Output, 2}, k);
-    CHECK(out.data - f.output == 2 * 300 + 128 * static_cast<ptrdiff_t>(k));
+    const Span out = f.op.resolve(output(2), k);
+    CHECK(out.data - f.recv == 2 * 300 + 128 * static_cast<ptrdiff_t>(k));
     CHECK(out.count == lengths[k]);
   }
   // Beyond the message there is nothing.
-  CHECK(f.op.resolve({Buffer::Input, 0}, 3).count == 0);
+  CHECK(f.op.resolve(input(0), 3).count == 0);
 }
 
 TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
@@ -86,8 +128,8 @@ TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
     uint64_t next = 0;
     for (uint32_t k = 0; k < f.op.n_slices; ++k) {
       for (uint32_t i = 0; i < 3; ++i) {
-        const Span span = f.op.resolve(part(Buffer::Input, 0, i, i + 1, 3), k);
-        CHECK(span.data - f.input == static_cast<ptrdiff_t>(next));
+        const Span span = f.op.resolve(part(Memory::Input, 0, i, i + 1, 3), k);
+        CHECK(span.data - f.send == static_cast<ptrdiff_t>(next));
         next += span.count;
       }
     }
@@ -95,66 +137,25 @@ TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
   }
 }
 
-// A piece of a shorter slice may be longer: of 1023 floats the second half is 527, of 1024 it is
-// 512.
-TEST_CASE("what goes through a window fits, and is read in time, in every slice") {
-  QueueDevice device;
-  std::mt19937_64 random(7);
-  size_t kept = 0, longer = 0;
-  for (int i = 0; i < 2000; ++i) {
-    const auto den = static_cast<uint32_t>(1 + random() % 6);
-    const auto begin = static_cast<uint32_t>(random() % den);
-    const auto end = static_cast<uint32_t>(begin + 1 + random() % (den - begin));
-    hetccl::plan::RankPlan plan;
-    plan.scratch_blocks = 1;
-    Step recv;
-    recv.kind = StepKind::Recv;
-    recv.peer = 1;
-    recv.dst = part(Buffer::Scratch, 0, begin, end, den);
-    plan.steps = {recv};
-    const Program message = std::move(Program::compile(std::move(plan))).value();
-    const uint64_t slice = 16 * (1 + random() % 100);
-    const uint64_t last = random() % slice, count = slice * (1 + random() % 4) + last;
-    std::vector<std::byte> memory(4096 + 2 * WindowRing::kGrain * (2 + random() % 40));
-    const auto window = std::move(Window::open(device, memory, true)).value();
-    Call call;
-    call.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
-    Operation op(device);
-    Window* const windows[] = {window.get()};
-    const auto slices = static_cast<uint32_t>((count + slice - 1) / slice);
-    REQUIRE(op.prepare(message, call, slice, slices, 2, false, windows).ok());
-    if (op.window_of(0) == nullptr) continue;
-    const size_t ring = (memory.size() - 4096) / 2, unread = op.slices_unread(0);
-    kept += unread > 0 ? 1 : 0;
-    for (uint32_t k = 0; k < slices; ++k) {
-      const size_t bytes = op.payload({k, 0}).bytes;
-      longer += bytes > op.payload({0, 0}).bytes ? 1 : 0;
-      CHECK((2 + unread) * WindowRing::room(bytes) <= ring);
-    }
-  }
-  CHECK(kept > 100);
-  CHECK(longer > 0);
-}
-
 TEST_CASE("elements wider than a byte count in elements and lie at bytes") {
   Fixture f(300, 128, 3);
   f.call.signature.type = DataType::Float64;
-  REQUIRE(f.op.prepare(f.prog, f.call, 128, 3, 2, false).ok());
-  const Span span = f.op.resolve(part(Buffer::Output, 1, 1, 2, 2), 1);
+  REQUIRE(f.op.prepare(f.lowered(128, 3), f.call).ok());
+  const Span span = f.op.resolve(part(Memory::Output, 1, 1, 2, 2), 1);
   CHECK(span.count == 64);
-  CHECK(span.data - f.output == 8 * (300 + 128 + 64));
+  CHECK(span.data - f.recv == 8 * (300 + 128 + 64));
 }
 
 TEST_CASE("a call of no elements resolves to nothing, even without buffers") {
   Fixture f(0, 64, 1);
-  for (const auto buffer : {Buffer::Input, Buffer::Output, Buffer::Scratch}) {
-    CHECK(f.op.resolve({buffer, 0}, 0).count == 0);
-    CHECK(f.op.resolve(part(buffer, 0, 1, 2, 2), 0).count == 0);
+  for (const auto memory : {Memory::Input, Memory::Output, Memory::Scratch, Memory::Identity}) {
+    CHECK(f.op.resolve(part(memory, 0, 0, 1, 1), 0).count == 0);
+    CHECK(f.op.resolve(part(memory, 0, 1, 2, 2), 0).count == 0);
   }
   f.call.send = f.call.recv = nullptr;
-  REQUIRE(f.op.prepare(f.prog, f.call, 64, 1, 1, true).ok());
-  CHECK(f.op.resolve({Buffer::Input, 0}, 0).data == nullptr);
-  CHECK(f.op.resolve({Buffer::Output, 0}, 0).count == 0);
+  REQUIRE(f.op.prepare(f.lowered(64, 1, 1), f.call).ok());
+  CHECK(f.op.resolve(input(0), 0).data == nullptr);
+  CHECK(f.op.resolve(output(0), 0).count == 0);
 }
 
 TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back after n_slots") {
@@ -162,44 +163,107 @@ TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back 
   std::vector<std::byte*> scratch, staging;
   for (uint32_t k = 0; k < 2; ++k) {
     for (uint32_t block = 0; block < 2; ++block) {
-      scratch.push_back(f.op.resolve({Buffer::Scratch, block}, k).data);
+      scratch.push_back(f.op.resolve(in_scratch(block), k).data);
     }
-    staging.push_back(f.op.staging_of(0, k));  // the message's
+    staging.push_back(f.op.resolve(staged_message(), k).data);  // the message's
   }
   for (const auto& places : {scratch, staging}) {
     for (size_t a = 0; a < places.size(); ++a) {
       for (size_t b = 0; b < a; ++b) CHECK(std::abs(places[a] - places[b]) >= 128);
     }
   }
-  CHECK(f.op.resolve({Buffer::Scratch, 1}, 2).data == scratch[1]);
-  CHECK(f.op.staging_of(0, 3) == staging[1]);
+  CHECK(f.op.resolve(in_scratch(1), 2).data == scratch[1]);
+  CHECK(f.op.resolve(staged_message(), 3).data == staging[1]);
   // All of it is memory that the operation owns: sanitizers watch.
   for (auto* place : scratch) std::memset(place, 1, 128);
   for (auto* place : staging) std::memset(place, 1, 128);
 }
 
+TEST_CASE("a message's place in the ring is kept for each slot") {
+  Fixture f(1000, 128, 8);
+  std::byte memory[2];
+  f.op.ring_place(0, 4) = &memory[0];
+  f.op.ring_place(0, 5) = &memory[1];
+  const Operand message = operand(Memory::Ring, {Buffer::Scratch, 0});
+  CHECK(f.op.resolve(message, 4).data == &memory[0]);
+  CHECK(f.op.resolve(message, 5).data == &memory[1]);
+  CHECK(f.op.resolve(message, 7).count == 104);
+  f.op.ring_place(0, 6) = &memory[1];  // two slots
+  CHECK(f.op.resolve(message, 4).data == &memory[1]);
+}
+
+TEST_CASE("blocks of an uneven call lie where it says, and are as long") {
+  Fixture f(0, 64, 3);
+  const uint64_t counts[] = {70, 0, 150}, offsets[] = {1000, 0, 5};
+  f.call.signature.uneven = true;
+  f.call.output = {counts, offsets};
+  REQUIRE(f.op.prepare(f.lowered(64, 3), f.call).ok());
+  CHECK(f.op.resolve(output(0), 0).data - f.recv == 1000);
+  CHECK(f.op.resolve(output(0), 1).data - f.recv == 1064);
+  CHECK(f.op.resolve(output(0), 1).count == 6);
+  CHECK(f.op.resolve(output(0), 2).count == 0);
+  CHECK(f.op.resolve(output(1), 0).count == 0);
+  CHECK(f.op.resolve(output(2), 2).data - f.recv == 5 + 128);
+  CHECK(f.op.bytes_of(output(2).region, 2) == 22);
+  CHECK(f.op.call.output.counts.empty());  // the caller's memory
+}
+
 TEST_CASE("preparing again takes no memory, and forgets flags and messages") {
   Fixture f(1000, 128, 8);
-  f.op.done_of(0).word.store(5);
-  f.op.list_messages(3);
-  CHECK(f.op.sends[0].size() == 8);
+  const auto n_syncs = static_cast<uint16_t>(f.op.code->syncs.size());
+  REQUIRE(n_syncs > 2);
+  CHECK(f.op.outstanding == 8);
+  f.op.outstanding = 3;
+  f.op.flag(2).word.store(5);
   f.op.release_waits();
   CHECK(f.op.started().word.load() == kFlagAborted);
-  CHECK(f.op.staged_of(1).reached(64));
   CHECK(!f.op.finished().reached(1));
-  const size_t blocks = f.device.blocks;
-  auto* const memory = f.op.resolve({Buffer::Scratch, 0}, 0).data;
-  REQUIRE(f.op.prepare(f.prog, f.call, 128, 8, 2, true).ok());
-  REQUIRE(f.op.use_own_buffers().ok());
-  f.op.list_messages(3);
-  CHECK(f.device.blocks == blocks);
-  CHECK(f.op.resolve({Buffer::Scratch, 0}, 0).data == memory);
-  CHECK(f.op.sends[0].size() == 8);
-  for (uint16_t step = 0; step < 2; ++step) {
-    CHECK(f.op.done_of(step).word.load() == 0);
-    CHECK(f.op.staged_of(step).word.load() == 0);
+  for (uint16_t sync = 0; sync < n_syncs; ++sync) {
+    CHECK(f.op.flag(sync).reached(64) == (sync != hetccl::lower::kFinished));
   }
-  CHECK(f.op.started().word.load() == 0);
+  const size_t blocks = f.device.blocks;
+  auto* const memory = f.op.resolve(in_scratch(0), 0).data;
+  REQUIRE(f.op.prepare(f.lowered(128, 8), f.call).ok());
+  REQUIRE(f.op.use_own_buffers().ok());
+  CHECK(f.device.blocks == blocks);
+  CHECK(f.op.resolve(in_scratch(0), 0).data == memory);
+  CHECK(f.op.outstanding == 8);
+  for (uint16_t sync = 0; sync < n_syncs; ++sync) CHECK(f.op.flag(sync).word.load() == 0);
+  CHECK(!f.op.ended());
+}
+
+TEST_CASE("syncs count slices, or are signalled once") {
+  Fixture f(1000, 128, 8);
+  const Instruction& send = f.instruction(Opcode::Send);
+  REQUIRE(send.done != hetccl::lower::kNoSync);
+  CHECK(f.op.counted(send.done, 0) == 1);
+  CHECK(f.op.counted(send.done, 6) == 7);
+  Instruction wait;
+  wait.op = Opcode::Wait;
+  wait.sync = send.done;
+  wait.back = 2;
+  CHECK(f.op.awaited(wait, 1) == 0);  // none where there is no such slice
+  CHECK(f.op.awaited(wait, 2) == 1);
+  CHECK(f.op.is_over(wait, 1));
+  CHECK(!f.op.is_over(wait, 2));
+  f.op.flag(send.done).word.store(1);
+  CHECK(f.op.is_over(wait, 2));
+  CHECK(!f.op.is_over(wait, 3));
+  wait.sync = hetccl::lower::kStarted;
+  CHECK(f.op.awaited(wait, 6) == 1);
+  CHECK(f.op.counted(wait.sync, 6) == 1);
+  CHECK(!f.op.is_over(wait, 6));
+  f.op.started().word.store(1);
+  CHECK(f.op.is_over(wait, 6));
+}
+
+TEST_CASE("an operation ends once its stream has, and all messages are complete") {
+  Fixture f(1000, 128, 8);
+  f.op.finished().word.store(1);
+  CHECK(f.op.is_finished());
+  CHECK(!f.op.ended());
+  f.op.outstanding = 0;
+  CHECK(f.op.ended());
 }
 
 TEST_CASE("an arena grows at least twofold, keeps what it has when refused, and frees it") {
@@ -230,9 +294,9 @@ TEST_CASE("an operation without memory is an error, and the next one may succeed
   Fixture f(1000, 128, 8);
   f.device.largest_block = 4096;
   f.call.signature.count = 1 << 20;
-  CHECK(f.op.prepare(f.prog, f.call, 1 << 17, 8, 2, true).ok());
+  CHECK(f.op.prepare(f.lowered(1 << 17, 8), f.call).ok());
   CHECK(f.op.use_own_buffers().code() == Code::SystemError);
   f.call.signature.count = 1000;
-  CHECK(f.op.prepare(f.prog, f.call, 128, 8, 2, true).ok());
+  CHECK(f.op.prepare(f.lowered(128, 8), f.call).ok());
   CHECK(f.op.use_own_buffers().ok());
 }

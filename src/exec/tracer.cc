@@ -81,11 +81,23 @@ void Tracer::complete(uint64_t number, Operation& operation, lower::Issue issue,
   end(state, operation, issue, track, state.posted[at(operation, issue.index, issue.slice)], now);
 }
 
+// A stream signals behind an instruction, by word and by event, whatever waits for it.
+void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, TimePoint now) {
+  const lower::Code& code = *operation.code;
+  const lower::SyncId done = code.list[issue.index].done;
+  if (done != lower::kNoSync) state.told[at(operation, done, issue.slice)] = now;
+  for (uint32_t i = issue.index + 1; i < code.epilogue; ++i) {
+    const Instruction& one = code.list[i];
+    if (one.op != lower::Opcode::Signal) return;
+    state.told[at(operation, one.sync, issue.slice)] = now;
+  }
+}
+
 // It ran from when it could until now, but not before its track's previous one had ended.
 void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint16_t track,
                  TimePoint ready, TimePoint now) {
   const Instruction& code = operation.code->list[issue.index];
-  if (code.done != lower::kNoSync) state.told[at(operation, code.done, issue.slice)] = now;
+  tell(state, operation, issue, now);
   const TimePoint free = std::min(std::max(track_ends_[track], state.started), now);
   const TimePoint begin = std::min(std::max(free, ready), now);
   TraceSpan span{"waiting", track, code.step, issue.slice, operation.call.sequence, free, begin};

@@ -70,6 +70,7 @@ class Tracer {
   static TimePoint ready_time(const Seen& seen, const Operation& operation, lower::Issue issue);
   void end(Seen& seen, const Operation& operation, lower::Issue issue, uint16_t track,
            TimePoint ready, TimePoint now);
+  static void tell(Seen& seen, const Operation& operation, lower::Issue issue, TimePoint now);
   void add(const TraceSpan& span);
 
   uint64_t first_ = 0;  // number of the oldest in `in_flight_`

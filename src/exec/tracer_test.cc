@@ -9,16 +9,16 @@
 namespace hetccl::exec {
 namespace {
 
+using lower::Opcode;
 using plan::StepKind;
 using std::chrono::microseconds;
-using Kind = TraceSpan::Kind;
 
 TimePoint us(int64_t n) {
   return TimePoint(microseconds(n));
 }
 
 // 0: the cluster reduces; 1: its result is sent; 2: the work stream copies it.
-Program program() {
+plan::RankPlan traced_plan() {
   plan::RankPlan plan;
   plan.scratch_blocks = 1;
   plan.stages = 2;
@@ -31,56 +31,81 @@ Program program() {
   send.srcs = copy.srcs = {{plan::Buffer::Scratch, 0}};
   copy.kind = StepKind::Copy;
   plan.steps = {reduce, send, copy};
-  return Program::compile(std::move(plan)).value();
+  return plan;
 }
 
 struct Fixture {
-  explicit Fixture(uint64_t sequence = 7) : operation(device) {
+  explicit Fixture(uint64_t sequence = 7, const lower::Reach& reach = {.peer = 1}) {
     Call call;
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, 128};
     call.sequence = sequence;
     call.launched = us(100);
-    REQUIRE(operation.prepare(compiled, call, 64, 2, 2, false).ok());
+    target.observed = true;
+    target.lanes = {reach};
+    geometry.slice_elements = 64;
+    geometry.n_slices = geometry.n_slots = 2;
+    geometry.depth = 1;
+    geometry.lanes = {{.send_in_ring = reach.ring_bytes > 0}};
+    code = lower::lower(plan, target, geometry).value();
+    REQUIRE(operation.prepare({geometry, &code}, call).ok());
   }
-  void flag(device::Flag& flag, uint32_t value) { flag.word.store(value); }
+  static void flag(device::Flag& flag, uint32_t value) { flag.word.store(value); }
+  // The instruction of a step.
+  [[nodiscard]] uint32_t find(Opcode op) const {
+    uint32_t i = code.body;
+    while (code.list[i].op != op) ++i;
+    return i;
+  }
+  device::Flag& done(Opcode op) { return operation.flag(code.list[find(op)].done); }
   testing::QueueDevice device;
-  const Program compiled = program();
-  Operation operation;
+  const plan::RankPlan plan = traced_plan();
+  lower::Target target;
+  lower::Geometry geometry;
+  lower::Code code;
+  Operation operation{device};
   Tracer tracer;
 };
 
 std::string text(const TraceSpan& span) {
-  const char* const names[] = {"waiting", "ccl", "reduce", "copy", "send", "recv"};
-  return format("%s %d/%u on %d: %lld-%lld", names[static_cast<size_t>(span.kind)], span.step,
-                span.slice, span.track,
+  return format("%s %d/%u on %d: %lld-%lld", span.name, span.step, span.slice, span.track,
                 static_cast<long long>(span.begin.time_since_epoch().count() / 1000),
                 static_cast<long long>(span.end.time_since_epoch().count() / 1000));
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
 }
 
 TEST_CASE("steps begin when what they need is there and their track is free") {
   Fixture f;
   Operation& op = f.operation;
+  const uint32_t send = f.find(Opcode::Send);
+  constexpr uint16_t kLane = Tracer::kFirstLaneTrack;
   f.tracer.look(0, op, us(110));
   CHECK(f.tracer.spans().empty());
   f.flag(op.started(), 1);
   f.tracer.look(0, op, us(120));
-  f.flag(op.done_of(0), 1);
+  f.flag(f.done(Opcode::CclReduce), 1);
   f.tracer.look(0, op, us(150));
-  f.tracer.post(0, op, {0, 1}, us(151));
-  f.flag(op.done_of(0), 2);
+  f.tracer.post(0, op, {0, send}, us(151));
+  f.flag(f.done(Opcode::CclReduce), 2);
   f.tracer.look(0, op, us(160));
-  f.tracer.post(0, op, {1, 1}, us(161));
-  f.flag(op.done_of(2), 2);
+  f.tracer.post(0, op, {1, send}, us(161));
+  f.flag(f.done(Opcode::Copy), 2);
   f.tracer.look(0, op, us(170));
-  f.tracer.complete(0, op, {0, 1}, 2, us(180));
-  f.tracer.complete(0, op, {1, 1}, 2, us(190));
+  f.tracer.complete(0, op, {0, send}, kLane, us(180));
+  f.tracer.complete(0, op, {1, send}, kLane, us(190));
   f.tracer.retire(0, op, us(200));
   std::vector<std::string> spans;
   for (const auto& span : f.tracer.spans()) spans.push_back(text(span));
-  CHECK(spans == std::vector<std::string>{"ccl 0/0 on 0: 120-150", "ccl 0/1 on 0: 150-160",
+  CAPTURE(joined(spans));
+  CHECK(spans == std::vector<std::string>{"ccl_reduce 0/0 on 0: 120-150",
+                                          "ccl_reduce 0/1 on 0: 150-160",
                                           "waiting 2/0 on 1: 120-150", "copy 2/0 on 1: 150-170",
-                                          "copy 2/1 on 1: 170-170", "waiting 1/0 on 2: 120-151",
-                                          "send 1/0 on 2: 151-180", "send 1/1 on 2: 180-190"});
+                                          "copy 2/1 on 1: 170-170", "waiting 1/0 on 4: 120-151",
+                                          "send 1/0 on 4: 151-180", "send 1/1 on 4: 180-190"});
   REQUIRE(f.tracer.operations().size() == 1);
   const TraceOperation& operation = f.tracer.operations().front();
   CHECK(operation.sequence == 7);
@@ -89,13 +114,35 @@ TEST_CASE("steps begin when what they need is there and their track is free") {
   CHECK(operation.completed == us(200));
 }
 
+TEST_CASE("copies to and from memory that others reach have tracks of their own") {
+  Fixture f(7, {.peer = 1, .ring_bytes = 64 << 10});
+  Operation& op = f.operation;
+  // Both the message's copy and the plan's are copies.
+  const uint32_t out = f.find(Opcode::Copy);
+  REQUIRE(lower::kind_of(f.code.list[out].queue) == lower::QueueKind::Out);
+  f.flag(op.started(), 1);
+  f.flag(f.done(Opcode::CclReduce), 1);
+  f.tracer.look(0, op, us(120));
+  f.flag(op.flag(f.code.list[out].done), 1);
+  f.tracer.look(0, op, us(130));
+  const uint32_t send = f.find(Opcode::SendHeader);
+  f.tracer.post(0, op, {0, send}, us(131));
+  f.tracer.complete(0, op, {0, send}, Tracer::kFirstLaneTrack + 2, us(140));
+  std::vector<std::string> spans;
+  for (const auto& span : f.tracer.spans()) spans.push_back(text(span));
+  CHECK(spans == std::vector<std::string>{"ccl_reduce 0/0 on 0: 120-120", "copy 1/0 on 2: 120-130",
+                                          "waiting 1/0 on 6: 120-131",
+                                          "send_header 1/0 on 6: 131-140"});
+  static_assert(Tracer::kOutTrack == 2 && Tracer::kFirstLaneTrack == 4);
+}
+
 TEST_CASE("only the latest spans and operations are kept") {
   Fixture f;
   const uint64_t n = Tracer::kSpans;  // two spans each
   for (uint64_t number = 0; number < n; ++number) {
     f.operation.call.sequence = number;
     f.flag(f.operation.started(), 1);
-    f.flag(f.operation.done_of(0), 2);
+    f.flag(f.done(Opcode::CclReduce), 2);
     const auto now = us(static_cast<int64_t>(number) * 10 + 1'000);
     f.tracer.look(number, f.operation, now);
     f.tracer.retire(number, f.operation, now + microseconds(5));

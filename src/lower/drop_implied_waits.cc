@@ -11,6 +11,20 @@ namespace {
 // Above, implied waits stay: finding them takes the product of both squares.
 constexpr size_t kMostSteps = 50'000'000;
 
+using Clock = std::vector<int32_t>;  // by node: the last slice that is known to be complete
+
+/// What is known to be complete, and what of it is known by streams and events alone: an abort
+/// releases all words at once.
+struct Known {
+  explicit Known(size_t n = 0) : by_all(n, -1), by_events(n, -1) {}
+  [[nodiscard]] const Clock& by(bool events) const { return events ? by_events : by_all; }
+  Clock by_all, by_events;
+};
+
+void join(Clock& into, const Clock& from) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
 class Clocks {
  public:
   Clocks(const Graph& graph, const std::vector<NodeId>& body, uint32_t n_slices)
@@ -19,12 +33,12 @@ class Clocks {
   /// Calls `keep(node, index)` for each dependency of the last slice that no other implies.
   template <typename Keep>
   void run(Keep&& keep) {
-    queues_.assign(size_t{kStreams} + 3 * graph_.target.lanes.size(), Clock(n_, -1));
-    queues_[stream_queue(QueueKind::User)][graph_.begin] = 0;
-    lanes_ = std::vector<Clock>(queues_.size(), Clock(n_, -1));
-    ends_.assign(n_ * n_slices_, {});
-    begin_ = Clock(n_, -1);
-    begin_[graph_.begin] = 0;
+    begin_ = Known(n_);
+    begin_.by_all[graph_.begin] = begin_.by_events[graph_.begin] = 0;
+    queues_.assign(size_t{kStreams} + 3 * graph_.target.lanes.size(), Known(n_));
+    queues_[stream_queue(QueueKind::User)] = begin_;
+    lanes_.assign(queues_.size(), Known(n_));
+    ends_.assign(n_ * n_slices_, Known());
     const uint32_t last_lag = graph_.code(body_.back()).lag;
     for (uint32_t time = 0; time < n_slices_ + last_lag; ++time) {
       for (const NodeId id : body_) {
@@ -38,56 +52,67 @@ class Clocks {
   }
 
  private:
-  using Clock = std::vector<int32_t>;  // by node: the last slice that is known to be complete
-
-  static void join(Clock& into, const Clock& from) {
-    for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
-  }
-  [[nodiscard]] const Clock* end_of(Dep dep, uint32_t slice) const {
+  [[nodiscard]] const Known* end_of(Dep dep, uint32_t slice) const {
     if (dep.node == graph_.begin) return &begin_;
     return slice < dep.back ? nullptr : &ends_[dep.node * n_slices_ + slice - dep.back];
   }
   [[nodiscard]] int32_t wanted(Dep dep, uint32_t slice) const {
     return dep.node == graph_.begin ? 0 : static_cast<int32_t>(slice - dep.back);
   }
+  [[nodiscard]] bool is_event(const Node& node, Dep dep) const {
+    return is_stream(node.code.queue) && is_stream(graph_.code(dep.node).queue);
+  }
+
+  // An event is implied by events alone, so that streams keep their order after an abort: none
+  // touches the caller's memory before the user's stream has come to the call, or after it went on.
+  [[nodiscard]] bool is_implied(const Node& node, size_t index, uint32_t slice) const {
+    const Dep dep = node.deps[index];
+    const bool event = is_event(node, dep);
+    const int32_t slice_of_dep = wanted(dep, slice);
+    if (queues_[node.code.queue].by(event)[dep.node] >= slice_of_dep) return true;
+    for (size_t other = 0; other < node.deps.size(); ++other) {
+      if (other == index || (event && !is_event(node, node.deps[other]))) continue;
+      const Known* end = end_of(node.deps[other], slice);
+      if (end != nullptr && end->by(event)[dep.node] >= slice_of_dep) return true;
+    }
+    return false;
+  }
 
   template <typename Keep>
   void start(NodeId id, uint32_t slice, Keep& keep) {
     const Node& node = graph_.nodes[id];
-    Clock& queue = queues_[node.code.queue];
-    const auto is_implied = [&](size_t index) {
-      const Dep dep = node.deps[index];
-      const int32_t slice_of_dep = wanted(dep, slice);
-      if (queue[dep.node] >= slice_of_dep) return true;
-      for (size_t other = 0; other < node.deps.size(); ++other) {
-        const Clock* end = other == index ? nullptr : end_of(node.deps[other], slice);
-        if (end != nullptr && (*end)[dep.node] >= slice_of_dep) return true;
-      }
-      return false;
-    };
+    Known& queue = queues_[node.code.queue];
     for (size_t i = 0; i < node.deps.size() && slice + 1 == n_slices_; ++i) {
-      if (end_of(node.deps[i], slice) != nullptr && !is_implied(i)) keep(id, i);
+      if (end_of(node.deps[i], slice) != nullptr && !is_implied(node, i, slice)) keep(id, i);
     }
     for (const Dep dep : node.deps) {
-      if (const Clock* end = end_of(dep, slice)) join(queue, *end);
+      const Known* end = end_of(dep, slice);
+      if (end == nullptr) continue;
+      join(queue.by_all, end->by_all);
+      if (is_event(node, dep)) join(queue.by_events, end->by_events);
     }
     if (id == graph_.end) return;
-    Clock& end = ends_[id * n_slices_ + slice];
+    Known& end = ends_[id * n_slices_ + slice];
+    if (is_stream(node.code.queue)) {
+      queue.by_all[id] = queue.by_events[id] = static_cast<int32_t>(slice);
+      end = queue;
+      return;
+    }
     // Messages of a lane start, and complete, in order.
-    end = lanes_[node.code.queue];
-    join(end, queue);
-    end[id] = static_cast<int32_t>(slice);
-    (is_stream(node.code.queue) ? queue : lanes_[node.code.queue]) = end;
+    Known& lane = lanes_[node.code.queue];
+    join(lane.by_all, queue.by_all);
+    lane.by_all[id] = static_cast<int32_t>(slice);
+    end = lane;
   }
 
   const Graph& graph_;
   const std::vector<NodeId>& body_;
   size_t n_;
   uint32_t n_slices_;
-  std::vector<Clock> queues_;  // what is complete when a queue's next node starts
-  std::vector<Clock> lanes_;   // what is complete when a lane's last message is
-  std::vector<Clock> ends_;    // by node and slice: what is complete when it is
-  Clock begin_;
+  std::vector<Known> queues_;  // what is complete when a queue's next node starts
+  std::vector<Known> lanes_;   // what is complete when a lane's last message is
+  std::vector<Known> ends_;    // by node and slice: what is complete when it is
+  Known begin_;
 };
 
 }  // namespace

@@ -99,8 +99,9 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   // A piece of a shorter slice may be a grain longer, since fractions are rounded down to grains.
   const size_t gained = geometry.n_slices > 1 ? plan::grain_of(call.type) * size_of(call.type) : 0;
   for (const Step& step : plan.steps) {
-    if (!is_message(step)) continue;
     const bool send = step.kind == StepKind::Send;
+    // `lower` refuses a send without a source.
+    if (!is_message(step) || (send && step.srcs.empty())) continue;
     const size_t bytes =
         bytes_in_first_slice(send ? step.srcs[0] : step.dst, call, geometry.slice_elements);
     const auto lane =

@@ -127,16 +127,18 @@ bool depends_on(const Node& node, NodeId other) {
                      [&](const Dep& dep) { return dep.node == other; });
 }
 
+bool comes_before(const Node& a, const Node& b) {
+  return std::pair(a.code.stage, a.order) < std::pair(b.code.stage, b.order);
+}
+
 std::vector<NodeId> body_of(const Graph& graph) {
   std::vector<NodeId> body;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.live && node.section == Node::Section::Body) body.push_back(id);
   }
-  std::sort(body.begin(), body.end(), [&](NodeId a, NodeId b) {
-    const Node &one = graph.nodes[a], &other = graph.nodes[b];
-    return std::pair(one.code.stage, one.order) < std::pair(other.code.stage, other.order);
-  });
+  std::sort(body.begin(), body.end(),
+            [&](NodeId a, NodeId b) { return comes_before(graph.nodes[a], graph.nodes[b]); });
   return body;
 }
 

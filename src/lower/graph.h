@@ -73,6 +73,8 @@ struct Graph {
 /// Whether both are the same elements of the same memory.
 [[nodiscard]] bool same(const Operand& a, const Operand& b);
 [[nodiscard]] bool depends_on(const Node& node, NodeId other);
+/// In the static order of one slice.
+[[nodiscard]] bool comes_before(const Node& a, const Node& b);
 /// Live nodes of the body in the static order of one slice.
 [[nodiscard]] std::vector<NodeId> body_of(const Graph& graph);
 

@@ -9,10 +9,6 @@
 namespace hetccl::lower {
 namespace {
 
-bool comes_before(const Node& a, const Node& b) {
-  return std::pair(a.code.stage, a.order) < std::pair(b.code.stage, b.order);
-}
-
 // The one node, besides the copy out, that touches what is sent, writing it as a result, whole.
 std::optional<NodeId> find_maker(const Graph& graph, const MessageNodes& message) {
   const Operand& sent = graph.code(message.copy).srcs[0];

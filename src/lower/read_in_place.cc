@@ -56,6 +56,8 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
       return {};
     readers.waiting += waits ? 1 : 0;
     if (!reads) continue;
+    // A plan that reads before it receives is wrong: the verifier says so of its Code.
+    if (comes_before(node, graph.nodes[message.copy])) return {};
     readers.nodes.push_back(id);
     readers.broadcast |= node.code.op == Opcode::CclBroadcast;
   }

@@ -35,22 +35,17 @@ bool copies_from_staging(const Graph& graph, NodeId id) {
 }
 
 struct QueueUse {
-  NodeId first = kNoNode;        ///< of a slice
-  NodeId last_joined = kNoNode;  ///< the last whose end the user's stream must wait for
-  bool begins = false;           ///< it must not begin before the user's stream has come
+  NodeId first = kNoNode;  ///< of a slice
+  NodeId last = kNoNode;
+  bool begins = false;  ///< it must not begin before the user's stream has come
 };
 std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
   std::map<QueueId, QueueUse> uses;
-  std::vector<bool> awaited(graph.nodes.size());
-  for (const Node& node : graph.nodes) {
-    for (const Dep& dep : node.deps) awaited[dep.node] = true;
-  }
   for (const NodeId id : body_of(graph)) {
     if (graph.code(id).op == Opcode::Locate) continue;
     QueueUse& use = uses[graph.code(id).queue];
     if (use.first == kNoNode) use.first = id;
-    const bool collective = info_of(graph.code(id).op).is(OpcodeInfo::kCollective);
-    if (touches_caller(graph, id) || collective || !awaited[id]) use.last_joined = id;
+    use.last = id;
     use.begins |= !copies_from_staging(graph, id);
   }
   return uses;
@@ -86,8 +81,7 @@ void join_streams(Graph& graph) {
   for (const auto& [queue, use] : uses) {
     if (!is_stream(queue) || queue == kUser) continue;
     if (use.begins) graph.nodes[use.first].deps.push_back({graph.begin, 0});
-    // What a stream does for messages alone, their completion tells of.
-    if (use.last_joined != kNoNode) end.deps.push_back({use.last_joined, 0});
+    end.deps.push_back({use.last, 0});
   }
   for (const MessageNodes& message : graph.messages) {
     if (message.route != Route::Direct) continue;

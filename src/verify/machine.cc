@@ -51,6 +51,7 @@ Result<bool> Machine::advance(RankState& rank) {
 void Machine::begin_call(RankState& rank, uint32_t call) {
   const ThreadId thread = rank.stream_thread(kUser, call);
   rank.clocks[thread].set(thread, ++rank.counts[thread]);
+  rank.by_events[thread].set(thread, rank.counts[thread]);
   if (is_barrier_ && call == 0) {
     rank.clocks[thread].set(kCallers + static_cast<uint32_t>(rank.rank), 1);
   }
@@ -88,6 +89,14 @@ Status Machine::end_call(RankState& rank, uint32_t call) {
     }
   }
   rank.counts[thread] = as.count;
+  // An abort releases all words at once: events alone keep the caller's memory from what streams
+  // still do.
+  for (ThreadId stream = 0; stream < state.runs.size(); ++stream) {
+    if (rank.by_events[thread].of(stream) >= state.runs[stream]) continue;
+    return error(Code::InternalError,
+                 "no event keeps rank %d's caller from what stream %u still does after an abort",
+                 rank.rank, stream);
+  }
   for (uint32_t other = 0; is_barrier_ && call == 0 && other < ranks_.size(); ++other) {
     if (rank.clocks[thread].of(kCallers + other) > 0) continue;
     return error(Code::InternalError, "rank %d may pass the barrier before rank %u has come",

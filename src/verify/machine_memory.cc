@@ -68,6 +68,8 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
     }
     const uint32_t place = place_of(rank, call, issue.slice, operand);
     const Cells::Range range = cells_.range(rank.rank, operand.region);
+    status = check_abort(rank, call, issue, operand, range);
+    if (!status.ok()) return;
     // A copy onto itself writes nothing.
     const auto onto_itself = [&](const auto& other) {
       return other.first == place && other.second.begin == range.begin &&
@@ -80,6 +82,19 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
     if (before != nullptr) status = conflict(rank, issue.index, *before);
   });
   return status;
+}
+
+// After an abort, which releases all words at once, no stream may touch the caller's memory before
+// the caller's stream has come to the call.
+Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
+                            const Operand& operand, Cells::Range range) const {
+  const Instruction& one = rank.code->list[issue.index];
+  const bool callers =
+      operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
+  if (!callers || !lower::is_stream(one.queue) || range.begin == range.end) return {};
+  const Clock& known = rank.by_events[rank.stream_thread(one.queue, call)];
+  if (known.of(rank.stream_thread(kUser, call)) > 0) return {};
+  return wrong(rank, issue.index, "may touch the caller's memory too early after an abort");
 }
 
 // What is read there is checked where it is loaded, what is written where it is stored.

@@ -19,6 +19,7 @@ Status Machine::open(int number) {
   rank.local_rank = problem_.topology.local_rank(number);
   rank.calls.resize(options_.calls);
   rank.clocks.resize(lower::kStreams + options_.calls);
+  rank.by_events.resize(rank.clocks.size());
   rank.counts.resize(lower::kStreams + options_.calls + 3 * rank.code->lanes.size());
   for (const lower::Lane& lane : rank.code->lanes) {
     LaneState state;
@@ -65,6 +66,8 @@ Status Machine::join_lanes(RankState& rank) {
 void Machine::add_call(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   state.syncs.resize(rank.code->syncs.size());
+  state.events.resize(rank.code->syncs.size());
+  state.runs.resize(rank.clocks.size());
   state.words.resize(rank.clocks.size());
   state.outstanding = size_t{rank.code->posts} * problem_.n_slices;
   map_caller(rank, state);

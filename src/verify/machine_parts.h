@@ -49,6 +49,8 @@ class Machine {
   Result<bool> advance(RankState& rank);
   Result<Step> run_next(RankState& rank);
   Result<Step> run_stream(RankState& rank, const Enqueued& at);
+  void finish_instruction(RankState& rank, uint32_t call, const lower::Instruction& one,
+                          ThreadId thread);
   Result<Step> call_library(RankState& rank, const Enqueued& at);
   Status run_library(uint32_t group, uint32_t call, uint32_t slice);
   RankState& member(const LibraryCall& at, size_t local);
@@ -86,6 +88,8 @@ class Machine {
   Status use(RankState& rank, uint32_t call, lower::Issue issue, const Clock& clock, Use use);
   Status use_ring(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                   bool writes, const Clock& clock, Use use);
+  [[nodiscard]] Status check_abort(const RankState& rank, uint32_t call, lower::Issue issue,
+                                   const lower::Operand& operand, Cells::Range range) const;
   Status check_itself(RankState& rank, uint32_t call, lower::Issue issue);
   Result<std::vector<Value>> load(RankState& rank, uint32_t call, lower::Issue issue,
                                   const lower::Operand& operand, bool scale);

@@ -1,4 +1,6 @@
 // The streams of a rank: what each instruction does, calls of the library included.
+#include <algorithm>
+
 #include "verify/machine_parts.h"
 
 namespace hetccl::verify {
@@ -20,21 +22,31 @@ Result<Step> Machine::run_next(RankState& rank) {
     if (step == Step::Blocked) return step;
     const lower::QueueId queue = rank.code->list[at.issue.index].queue;
     const ThreadId thread = rank.stream_thread(queue, at.call);
-    rank.clocks[thread].set(thread, ++rank.counts[thread]);
-    const Instruction& one = rank.code->list[at.issue.index];
-    if (one.op == Opcode::Signal) {
-      signal(rank, at.call, one.sync, rank.clocks[thread]);
-      if (!rank.code->syncs[one.sync].event)
-        rank.calls[at.call].words[thread] = rank.counts[thread];
-    }
-    if (one.op == Opcode::Finish) {
-      signal(rank, at.call, lower::kFinished, rank.clocks[thread]);
-      rank.calls[at.call].finished = true;
-    }
+    finish_instruction(rank, at.call, rank.code->list[at.issue.index], thread);
   }
   rank.arrived = rank.reserved = false;
   ++rank.next;
   return Step::Done;
+}
+
+void Machine::finish_instruction(RankState& rank, uint32_t call, const Instruction& one,
+                                 ThreadId thread) {
+  CallState& state = rank.calls[call];
+  rank.clocks[thread].set(thread, ++rank.counts[thread]);
+  rank.by_events[thread].set(thread, rank.counts[thread]);
+  if (one.op != Opcode::Locate) state.runs[thread] = rank.counts[thread];  // which is no work
+  if (one.op == Opcode::Signal) {
+    signal(rank, call, one.sync, rank.clocks[thread]);
+    if (rank.code->syncs[one.sync].event) {
+      state.events[one.sync].push_back(rank.by_events[thread]);
+    } else {
+      state.words[thread] = rank.counts[thread];
+    }
+  }
+  if (one.op == Opcode::Finish) {
+    signal(rank, call, lower::kFinished, rank.clocks[thread]);
+    state.finished = true;
+  }
 }
 
 Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
@@ -48,6 +60,13 @@ Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
                                                   : turn_clock(rank, at.call);
       if (known == nullptr) return Step::Blocked;
       clock.join(*known);
+      if (one.op == Opcode::Wait && rank.code->syncs[one.sync].event) {
+        const size_t count = rank.calls[at.call].events[one.sync].size();
+        const bool once = rank.code->syncs[one.sync].once;
+        const size_t wanted = once ? 1 : at.issue.slice - one.back + 1;
+        rank.by_events[rank.stream_thread(one.queue, at.call)].join(
+            rank.calls[at.call].events[one.sync][std::min(count, wanted) - 1]);
+      }
       return Step::Done;
     }
     case Opcode::Reserve:

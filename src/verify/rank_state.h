@@ -36,11 +36,13 @@ struct LaneState {
 
 struct CallState {
   std::vector<std::vector<Clock>> syncs;   ///< by sync: the clock of each count
+  std::vector<std::vector<Clock>> events;  ///< the same, as far as streams and events order
   std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
   std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
   bool finished = false, retired = false;
   size_t outstanding = 0;       ///< messages
   Clock over;                   ///< what is known once it is retired
+  std::vector<uint32_t> runs;   ///< by stream thread: its completions when it last runs for it
   std::vector<uint32_t> words;  ///< by stream thread: its completions when it last writes a word
 };
 
@@ -56,6 +58,7 @@ struct RankState {
   int rank = 0, local_rank = 0;
   Memory memory;
   std::vector<Clock> clocks;     ///< by stream thread
+  std::vector<Clock> by_events;  ///< the same, as far as streams and events order: after an abort
   std::vector<uint32_t> counts;  ///< completions, by thread
   std::vector<LaneState> lanes;
   std::vector<CallState> calls;

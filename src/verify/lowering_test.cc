@@ -1,0 +1,166 @@
+// What lowering makes of planners' plans: the Code passes, with rings and without, and needs the
+// waits that drop_implied_waits leaves.
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "golden/random_topology.h"
+#include "lower/graph.h"
+#include "plan/call.h"
+#include "plan/planner.h"
+#include "verify/verify.h"
+
+namespace hetccl::verify {
+namespace {
+
+using lower::Opcode;
+using plan::RankPlan;
+using plan::Spec;
+
+std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topology) {
+  std::vector<RankPlan> plans;
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    plans.push_back(plan::plan(rank, spec, topology).value());
+  }
+  return plans;
+}
+
+/// A random one, on one host, of devices and hosts that share windows.
+topology::Topology with_windows(std::mt19937_64& random) {
+  std::vector<topology::RankInfo> infos = test::random_topology(random).infos();
+  const uint64_t devices = random();  // a bit for each cluster, about
+  for (topology::RankInfo& info : infos) {
+    info.label = info.host + info.label;
+    info.host = "one";
+    info.host_access = (devices >> std::hash<std::string>()(info.label) % 64 & 1U) == 0;
+    info.window_bytes = 16 << 20;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
+  Spec spec{static_cast<Collective>(random() % static_cast<uint64_t>(Collective::PointToPoint))};
+  if (is_rooted(spec.collective)) {
+    spec.root = static_cast<int>(random() % static_cast<uint64_t>(topology.n_ranks()));
+  }
+  return spec;
+}
+
+size_t count_of(const Codes& codes, Opcode op) {
+  size_t count = 0;
+  for (const lower::Code& code : codes) {
+    for (const lower::Instruction& one : code.list) count += one.op == op ? 1 : 0;
+  }
+  return count;
+}
+
+/// All passes but the one that drops waits.
+lower::Code lower_with_all_waits(const RankPlan& plan, const lower::Target& target,
+                                 const lower::Geometry& geometry) {
+  lower::Graph graph = lower::build_graph(plan, target, geometry).value();
+  stage_messages(graph);
+  read_in_place(graph);
+  make_in_ring(graph);
+  merge_streams(graph);
+  join_streams(graph);
+  wait_for_slots(graph);
+  return emit(std::move(graph));
+}
+
+lower::Code without(lower::Code code, uint32_t index) {
+  code.list.erase(code.list.begin() + static_cast<std::ptrdiff_t>(index));
+  code.body -= index < code.body ? 1 : 0;
+  code.epilogue -= index < code.epilogue ? 1 : 0;
+  index_lanes(code);
+  return code;
+}
+
+}  // namespace
+
+TEST_CASE("Code of clusters that share windows passes, long calls and short ones") {
+  size_t rings = 0, in_place = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = with_windows(random);
+    const Spec spec = random_spec(random, topology);
+    const auto plans = plan_all(spec, topology);
+    Options options;
+    options.depth = static_cast<uint32_t>(random() % 5);
+    options.count = random() % 4 == 0 ? random() % 1000 : random() % 2'000'000;
+    options.slice_bytes = 64 * (1 + random() % 20'000);
+    const Result<Verified> verified = verify(spec, topology, plans, options);
+    CHECK_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(), "\n",
+                  topology.to_json());
+    const Lowered lowered = lower_all(spec, topology, plans, options).value();
+    rings += count_of(lowered.codes, Opcode::Reserve);
+    in_place += count_of(lowered.codes, Opcode::Locate);
+    for (const lower::Code& code : lowered.codes) {
+      for (const lower::Instruction& one : code.list) {
+        const bool reads =
+            one.op == Opcode::Copy && lower::kind_of(one.queue) == lower::QueueKind::In;
+        in_place -= reads && one.srcs[0].memory == lower::Memory::Ring ? 1 : 0;
+      }
+    }
+  }
+  CHECK(rings > 100);
+  CHECK(in_place > 20);
+}
+
+TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without") {
+  size_t all = 0, left = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = with_windows(random);
+    const Spec spec = random_spec(random, topology);
+    const auto plans = plan_all(spec, topology);
+    const Lowered lowered = lower_all(spec, topology, plans, {}).value();
+    const Status passes = check_code(lowered.problem, lowered.codes);
+    CHECK_MESSAGE(passes.ok(), passes.message());
+    Codes codes;
+    for (size_t rank = 0; rank < plans.size(); ++rank) {
+      codes.push_back(lower_with_all_waits(plans[rank], lowered.problem.targets[rank],
+                                           lowered.problem.geometries[rank]));
+    }
+    const Status with_all = check_code(lowered.problem, codes);
+    CHECK_MESSAGE(with_all.ok(), with_all.message());
+    all += count_of(codes, Opcode::Wait);
+    left += count_of(lowered.codes, Opcode::Wait);
+  }
+  CHECK(left * 10 < all * 8);
+}
+
+// Where the planner asks for no more than it must: in AABBC a receive waits for two messages, of
+// which one shares no memory with it.
+TEST_CASE("of the waits of a slice that are left none may go") {
+  size_t waits = 0;
+  for (const char* layout : {"AB", "AABB", "ABC", "ABAB"}) {
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter}) {
+      for (const uint64_t count : {100, 1000}) {  // one slice, and eight
+        CAPTURE(std::string(layout));
+        CAPTURE(name_of(collective));
+        const topology::Topology topology = test::layout_topology(layout);
+        const Spec spec{collective};
+        const Lowered lowered =
+            lower_all(spec, topology, plan_all(spec, topology), {.count = count}).value();
+        REQUIRE(check_code(lowered.problem, lowered.codes).ok());
+        for (size_t rank = 0; rank < lowered.codes.size(); ++rank) {
+          const lower::Code& code = lowered.codes[rank];
+          for (uint32_t i = code.body; i < code.epilogue; ++i) {
+            if (code.list[i].op != Opcode::Wait) continue;
+            CAPTURE(describe(code, i));
+            Codes codes = lowered.codes;
+            codes[rank] = without(code, i);
+            CHECK_FALSE(check_code(lowered.problem, codes).ok());
+            ++waits;
+          }
+        }
+      }
+    }
+  }
+  CHECK(waits > 100);
+}
+
+}  // namespace hetccl::verify
