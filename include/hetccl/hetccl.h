@@ -366,15 +366,15 @@ typedef struct {
   size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */
   unsigned int depth;        /**< as HETCCL_DEPTH; 0: as hetccl would choose */
   int code;                  /**< not 0: lists the instructions that run, too */
-  size_t mutants;            /**< mutants of these that the verifier is to reject; at most 100,000 */
+  size_t mutants;            /**< broken copies of these for the verifier; at most 100,000 */
   size_t seed;               /**< chooses them */
 } hetcclPlanQuery_t;
 /** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters
  * against the least possible; the verdict of the verifier, which runs the instructions of all ranks
- * on symbols; each rank's steps, and with `code` its instructions; with `mutants` how many programs
- * with one mistake were made and rejected, and which were not. hetcclInvalidArgument names what is wrong with the query, hetcclUnsupported says
- * what would be too large. Needs neither a communicator nor a network. `*json` is valid until this
- * thread's next call of it. */
+ * on symbols; each rank's steps, and with `code` its instructions. With `mutants`, how many
+ * programs with one mistake the verifier has rejected, and which it has not. hetcclInvalidArgument
+ * names what is wrong with the query, hetcclUnsupported says what would be too large. Needs neither
+ * a communicator nor a network. `*json` is valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** json);
 
 /** The last 1,024 collectives of this rank as JSON, at any time and from any thread, e.g. while one

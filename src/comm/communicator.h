@@ -164,10 +164,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
   Status measure_calls(std::vector<topology::Measurement>& mine);
-  Result<Duration> time_calls(exec::Executor& executor, exec::Program& program,
-                              exec::Call call);
-  Result<Duration> time_call(exec::Executor& executor, exec::Program& program,
-                             exec::Call call);
+  Result<Duration> time_calls(exec::Executor& executor, exec::Program& program, exec::Call call);
+  Result<Duration> time_call(exec::Executor& executor, exec::Program& program, exec::Call call);
   Status close_unopened(Status cause);
   [[nodiscard]] int64_t init_left_ms() const;
   [[nodiscard]] WaitLimit init_limit() const { return {init_left_ms(), cancel_.get()}; }

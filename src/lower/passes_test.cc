@@ -180,10 +180,9 @@ TEST_CASE("drop_implied_waits keeps events between streams that flags alone impl
   Graph graph = passed(job);
   drop_implied_waits(graph);
   CHECK(deps_of(graph, 0) == "1-4 4");
-  CHECK(deps_of(graph, 1) == "0");    // its start by flag is implied
-  CHECK(deps_of(graph, 3) == "2 4");  // after the user's stream has come, not just its flag
-  CHECK(deps_of(graph, graph.end) ==
-        "0 3");  // the copy, too, although the send has waited for it
+  CHECK(deps_of(graph, 1) == "0");            // its start by flag is implied
+  CHECK(deps_of(graph, 3) == "2 4");          // after the user's stream has come, not just its flag
+  CHECK(deps_of(graph, graph.end) == "0 3");  // the copy, too, although the send has waited for it
 }
 
 TEST_CASE("drop_implied_waits looks at the slots of short runs, too") {
