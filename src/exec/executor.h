@@ -99,7 +99,7 @@ class Executor : public Driven {
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice,
                                      const Call& call);
   void bind(Program& program);
-  void note_launch(const Call& call, const lower::Geometry& geometry);
+  void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status take_buffers(Operation& op);
   void choose_end(Operation& op);
   Status finish(Operation& op, device::Stream& user);

@@ -43,7 +43,7 @@ void Executor::bind(Program& program) {
 Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,
                                   device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
-  if (!call.begun) note_launch(call, lowered.geometry);
+  if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   options_.ccl->number_calls(call.sequence);
   Operation& op = in_flight_.take();
   HETCCL_TRY(op.prepare(lowered, call));
@@ -97,13 +97,13 @@ Status Executor::take_buffers(Operation& op) {
   return {};
 }
 
-void Executor::note_launch(const Call& call, const lower::Geometry& geometry) {
+void Executor::note_launch(const Call& call, uint64_t slice_elements, uint32_t slices) {
   if (options_.recorder == nullptr) return;
   Record record;
   record.sequence = call.sequence;
   record.signature = call.signature;
-  record.slice_elements = geometry.slice_elements;
-  record.slices = geometry.n_slices;
+  record.slice_elements = slice_elements;
+  record.slices = slices;
   record.launched = call.launched;
   options_.recorder->launch(record);
 }
@@ -114,9 +114,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   const plan::Step& step = program.plan().steps[0];
   const Reducer how = reducer_of(call, step.average, step.scale);
   // First: when the calls of ranks differ, each rank is asked for its own.
-  lower::Geometry whole;
-  whole.slice_elements = signature.count;
-  note_launch(call, whole);
+  note_launch(call, signature.count, 1);
   options_.ccl->number_calls(call.sequence);
   HETCCL_ASSIGN(const bool done,
                 options_.ccl->all_reduce_at_once(call.send, call.recv, signature.count,

@@ -18,8 +18,8 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   input_.set(call.input);
   output_.set(call.output);
   call.input = call.output = {};  // the caller's memory
-  slice_elements = lowered.geometry.slice_elements;
-  n_slices = lowered.geometry.n_slices;
+  slice_elements = lowered.slice_elements;
+  n_slices = lowered.n_slices;
   outstanding = size_t{code->posts} * n_slices;
   turn = {};
   buffers_ = &own_;

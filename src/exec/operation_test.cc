@@ -83,7 +83,7 @@ struct Fixture {
     geometry.depth = slots - 1;
     geometry.lanes.resize(1);
     codes.push_back(std::make_unique<hetccl::lower::Code>(lower(plan, target, geometry).value()));
-    return {geometry, codes.back().get()};
+    return {geometry.slice_elements, geometry.n_slices, codes.back().get()};
   }
   const Instruction& instruction(Opcode op_code) const {
     for (const Instruction& one : op.code->list) {

@@ -18,16 +18,16 @@ Result<Program::Lowered> Program::lower_for(const lower::CallShape& shape) {
       last_->choice == shape.choice) {
     return last_->lowered;
   }
-  Lowered lowered{lower::geometry_of(plan_, target_, shape)};
+  const lower::Geometry geometry = lower::geometry_of(plan_, target_, shape);
   auto known = std::find_if(kept_.begin(), kept_.end(), [&](const auto& kept) {
-    return kept->geometry.same_code(lowered.geometry);
+    return kept->geometry.same_code(geometry);
   });
   if (known == kept_.end()) {
-    HETCCL_ASSIGN(auto code, lower::lower(plan_, target_, lowered.geometry));
-    kept_.push_back(std::make_unique<Kept>(Kept{lowered.geometry, std::move(code)}));
+    HETCCL_ASSIGN(auto code, lower::lower(plan_, target_, geometry));
+    kept_.push_back(std::make_unique<Kept>(Kept{geometry, std::move(code)}));
     known = kept_.end() - 1;
   }
-  lowered.code = &(*known)->code;
+  const Lowered lowered{geometry.slice_elements, geometry.n_slices, &(*known)->code};
   if (even) last_ = Last{shape.type, shape.count, shape.choice, lowered};
   return lowered;
 }

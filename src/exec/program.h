@@ -13,9 +13,10 @@ namespace hetccl::exec {
 /// By the executor's launching thread alone.
 class Program {
  public:
-  /// A call's geometry and the Code that runs it, which lives as long as the program.
+  /// How a call is cut, and the Code that runs it, which lives as long as the program.
   struct Lowered {
-    lower::Geometry geometry;
+    uint64_t slice_elements = 1;
+    uint32_t n_slices = 1;
     const lower::Code* code = nullptr;
   };
 

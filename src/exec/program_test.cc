@@ -54,8 +54,8 @@ TEST_CASE("calls of the same kind share their Code, and each has its own geometr
   const Program::Lowered first = program.lower_for(shape(1 << 16)).value();
   const Program::Lowered longer = program.lower_for(shape(1 << 17)).value();
   CHECK(first.code == longer.code);
-  CHECK(first.geometry.n_slices == 16);
-  CHECK(longer.geometry.n_slices == 32);
+  CHECK(first.n_slices == 16);
+  CHECK(longer.n_slices == 32);
   // Whatever else a call is: of another type, with other slices.
   lower::CallShape wide = shape(1 << 14);
   wide.type = DataType::Float32;
@@ -86,16 +86,16 @@ TEST_CASE("a call like the last one is not even cut again") {
   const Program::Lowered first = program.lower_for(shape(1000)).value();
   const Program::Lowered again = program.lower_for(shape(1000)).value();
   CHECK(first.code == again.code);
-  CHECK(first.geometry.n_slices == again.geometry.n_slices);
+  CHECK(first.n_slices == again.n_slices);
   // What looks like it but is uneven is.
   const uint64_t counts[] = {1000}, offsets[] = {0};
   lower::CallShape uneven = shape(1 << 16);
   REQUIRE(program.lower_for(uneven).ok());
   uneven.input = {counts, offsets};
-  CHECK(program.lower_for(uneven).value().geometry.n_slices == 16);
+  CHECK(program.lower_for(uneven).value().n_slices == 16);
   uneven.input = {};
   uneven.choice.slice_bytes = 8192;
-  CHECK(program.lower_for(uneven).value().geometry.n_slices == 8);
+  CHECK(program.lower_for(uneven).value().n_slices == 8);
 }
 
 TEST_CASE("Code stays where it is while more kinds come") {

@@ -47,7 +47,7 @@ struct Fixture {
     geometry.depth = 1;
     geometry.lanes = {{.send_in_ring = reach.ring_bytes > 0}};
     code = lower::lower(plan, target, geometry).value();
-    REQUIRE(operation.prepare({geometry, &code}, call).ok());
+    REQUIRE(operation.prepare({geometry.slice_elements, geometry.n_slices, &code}, call).ok());
   }
   static void flag(device::Flag& flag, uint32_t value) { flag.word.store(value); }
   // The instruction of a step.
