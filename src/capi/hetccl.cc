@@ -27,7 +27,7 @@ using hetccl::capi::with;
 using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
-using hetccl::exec::Engine;
+using hetccl::progress::Engine;
 
 namespace {
 

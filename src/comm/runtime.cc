@@ -47,7 +47,7 @@ Status Runtime::open() {
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
   library_ = adaptors_.host.make_library(crew_);
-  HETCCL_ASSIGN(engine_, exec::Engine::create(steady_clock()));
+  HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     HETCCL_ASSIGN(auto made, row.make(config_, log_, engine_->waker()));

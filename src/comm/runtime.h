@@ -23,7 +23,7 @@
 #include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/end_marks.h"
-#include "exec/engine.h"
+#include "progress/engine.h"
 #include "transport/transport.h"
 
 namespace hetccl::comm {
@@ -37,7 +37,7 @@ class Runtime {
 
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
-  [[nodiscard]] exec::Engine& engine() { return *engine_; }
+  [[nodiscard]] progress::Engine& engine() { return *engine_; }
   /// Made by the first call.
   Result<exec::Settler*> settler();
   /// To be called once the process has opened its first GPU. Before others use the runtime.
@@ -97,7 +97,7 @@ class Runtime {
   std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
-  std::unique_ptr<exec::Engine> engine_;
+  std::unique_ptr<progress::Engine> engine_;
   std::once_flag opens_gpu_;
   std::mutex settler_mutex_;
   std::function<void()> first_gpu_opened_;

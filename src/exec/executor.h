@@ -12,7 +12,7 @@
 
 #include "ccl/ccl.h"
 #include "device/device.h"
-#include "exec/engine.h"
+#include "progress/engine.h"
 #include "exec/in_flight.h"
 #include "exec/interpreter.h"
 #include "exec/recorder.h"
@@ -46,7 +46,7 @@ struct ExecutorOptions {
 };
 
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
-class Executor : public Driven {
+class Executor : public progress::Driven {
  public:
   static constexpr size_t kMaxInFlight = InFlight::kMost;
 

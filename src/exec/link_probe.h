@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "exec/engine.h"
+#include "progress/engine.h"
 #include "transport/transport.h"
 
 namespace hetccl::exec {
 
-class LinkProbe : public Driven {
+class LinkProbe : public progress::Driven {
  public:
   /// One end is the `first`. `channel` is new; `communicator` names both ends' messages.
   LinkProbe(transport::Channel& channel, uint64_t communicator, bool first, const Clock& clock);

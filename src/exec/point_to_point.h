@@ -16,7 +16,7 @@
 #include "ccl/ccl.h"
 #include "device/device.h"
 #include "exec/departures.h"
-#include "exec/engine.h"
+#include "progress/engine.h"
 #include "exec/fault.h"
 #include "exec/operation.h"
 #include "transport/transport.h"
@@ -64,7 +64,7 @@ struct PointToPointOptions {
 };
 
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
-class PointToPoint final : public Driven {
+class PointToPoint final : public progress::Driven {
   struct Batch;
 
  public:

@@ -71,7 +71,7 @@ JobRank::JobRank(int rank, const topology::Topology& topology, const JobOptions&
       options_(options),
       device_(make_device(options, rank, &copies_)),
       transport_(network.transport(rank)),
-      engine_(std::move(Engine::create(steady_clock())).value()),
+      engine_(std::move(progress::Engine::create(steady_clock())).value()),
       library_(ccl::make_host_library()) {
   engine_->use(*transport_);
   engine_->use(*device_);

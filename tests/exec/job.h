@@ -11,7 +11,7 @@
 
 #include "ccl/ccl.h"
 #include "device/device.h"
-#include "exec/engine.h"
+#include "progress/engine.h"
 #include "exec/executor.h"
 #include "fake/cases.h"
 #include "fake/fake_network.h"
@@ -88,7 +88,7 @@ class JobRank {
   std::atomic<uint64_t> copies_{0};
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<progress::Engine> engine_;
   std::unique_ptr<Settler> settler_ = std::move(Settler::create()).value();
   std::unique_ptr<ccl::Library> library_;
   std::unique_ptr<ccl::Communicator> ccl_;

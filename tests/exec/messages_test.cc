@@ -42,7 +42,7 @@ class Rank {
       : rank_(rank),
         device_(exec::make_device(options, rank)),
         transport_(network.transport(rank)),
-        engine_(std::move(exec::Engine::create(steady_clock())).value()) {
+        engine_(std::move(progress::Engine::create(steady_clock())).value()) {
     engine_->use(*transport_);
     engine_->use(*device_);
     exec::PointToPointOptions with;
@@ -136,7 +136,7 @@ class Rank {
   int rank_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
-  std::unique_ptr<exec::Engine> engine_;
+  std::unique_ptr<progress::Engine> engine_;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
   std::unique_ptr<PointToPoint> messages_;
   std::unique_ptr<device::Stream> stream_;

@@ -18,7 +18,7 @@
 #include "device/device.h"
 #include "transport/transport.h"
 
-namespace hetccl::exec {
+namespace hetccl::progress {
 
 /// Something that the engine polls, by one thread at a time.
 class Driven {
@@ -72,7 +72,16 @@ class Engine {
   using Check = bool (*)(void*);
   Engine(const Clock& clock, std::unique_ptr<Waker> waker);
   bool wait_until(Check done, void* context, TimePoint deadline);
-  void run();                                                 // the thread
+  // Why the thread stopped driving.
+  struct Pause {
+    uint64_t work = 0;  // notices that it has seen
+    bool unfinished = false, at_leisure = false;
+  };
+  void run();  // the thread
+  Pause drive_thread();
+  [[nodiscard]] bool wanted(const Pause& pause) const;
+  // Whether the thread was called, and it is not only time to look.
+  bool rest(std::unique_lock<std::mutex>& lock, const Pause& pause);
   bool drive_once();                                          // with drive_mutex_ held
   void drive(Check done, void* context, TimePoint deadline);  // with drive_mutex_ held
   void sleep(TimePoint deadline);                             // with drive_mutex_ held
@@ -111,4 +120,4 @@ class Engine {
   std::thread thread_;
 };
 
-}  // namespace hetccl::exec
+}  // namespace hetccl::progress

@@ -1,4 +1,4 @@
-#include "exec/engine.h"
+#include "progress/engine.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 
-namespace hetccl::exec {
+namespace hetccl::progress {
 namespace {
 
 using std::chrono::microseconds;
@@ -242,60 +242,66 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
 
 void Engine::run() {
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: its sleeps are short
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    const Pause pause = drive_thread();
+    std::unique_lock lock(mutex_);
+    if (!rest(lock, pause)) continue;
+    lingers_.store(true, std::memory_order_seq_cst);
+    idle_.wait_for(lock, kGrace,
+                   [&] { return !wanted(pause) || stop_.load() || hurried_.exchange(false); });
+    lingers_.store(false, std::memory_order_relaxed);
+    rest(lock, pause);
+  }
+}
+
+// Drives as long as there is urgent work and no caller takes over.
+Engine::Pause Engine::drive_thread() {
   const auto leave = [](void* context) {
     auto* self = static_cast<Engine*>(context);
     return self->stop_.load(std::memory_order_seq_cst) ||
            self->callers_.load(std::memory_order_seq_cst) > 0 || !self->urgent();
   };
-  while (!stop_.load(std::memory_order_seq_cst)) {
-    const uint64_t work = work_.load(std::memory_order_seq_cst);
-    // What was told before is seen now.
-    leisurely_.exchange(false, std::memory_order_seq_cst);
-    hurried_.exchange(false, std::memory_order_seq_cst);
-    bool unfinished = false, at_leisure = false;
-    {
-      std::lock_guard drive_lock(drive_mutex_);
-      drive(leave, this, TimePoint::max());
-      if (active() && !urgent()) drive_once();
-      unfinished = urgent();
-      at_leisure = active() && !unfinished;
-    }
-    released_.fetch_add(1, std::memory_order_seq_cst);
-    wake_queued();
-    std::unique_lock lock(mutex_);
-    // A caller that enqueues and then waits drives by itself: leave it that chance.
-    const auto wanted = [&] {
-      return stop_.load(std::memory_order_seq_cst) ||
-             (callers_.load(std::memory_order_seq_cst) == 0 &&
-              changers_.load(std::memory_order_seq_cst) == 0 &&
-              (unfinished || work != work_.load(std::memory_order_seq_cst) ||
-               (!at_leisure && leisurely_.load(std::memory_order_seq_cst))));
-    };
-    const auto called = [&] {
-      // First: what comes later will notify.
-      waits_.store(true, std::memory_order_seq_cst);
-      rests_.store(!at_leisure, std::memory_order_seq_cst);
-      return wanted();
-    };
-    // Whether it was called, and not only time to look.
-    const auto rest = [&] {
-      bool was_called = true;
-      if (at_leisure) {
-        was_called = idle_.wait_for(lock, kLeisure, called);
-      } else {
-        idle_.wait(lock, called);
-      }
-      waits_.store(false, std::memory_order_relaxed);
-      rests_.store(false, std::memory_order_relaxed);
-      return was_called;
-    };
-    if (!rest()) continue;
-    lingers_.store(true, std::memory_order_seq_cst);
-    idle_.wait_for(lock, kGrace,
-                   [&] { return !wanted() || stop_.load() || hurried_.exchange(false); });
-    lingers_.store(false, std::memory_order_relaxed);
-    rest();
+  Pause pause{work_.load(std::memory_order_seq_cst)};
+  // What was told before is seen now.
+  leisurely_.exchange(false, std::memory_order_seq_cst);
+  hurried_.exchange(false, std::memory_order_seq_cst);
+  {
+    std::lock_guard drive_lock(drive_mutex_);
+    drive(leave, this, TimePoint::max());
+    if (active() && !urgent()) drive_once();
+    pause.unfinished = urgent();
+    pause.at_leisure = active() && !pause.unfinished;
   }
+  released_.fetch_add(1, std::memory_order_seq_cst);
+  wake_queued();
+  return pause;
 }
 
-}  // namespace hetccl::exec
+// A caller that enqueues and then waits drives by itself: the thread leaves it that chance.
+bool Engine::wanted(const Pause& pause) const {
+  return stop_.load(std::memory_order_seq_cst) ||
+         (callers_.load(std::memory_order_seq_cst) == 0 &&
+          changers_.load(std::memory_order_seq_cst) == 0 &&
+          (pause.unfinished || pause.work != work_.load(std::memory_order_seq_cst) ||
+           (!pause.at_leisure && leisurely_.load(std::memory_order_seq_cst))));
+}
+
+bool Engine::rest(std::unique_lock<std::mutex>& lock, const Pause& pause) {
+  const auto called = [&] {
+    // First: what comes later will notify.
+    waits_.store(true, std::memory_order_seq_cst);
+    rests_.store(!pause.at_leisure, std::memory_order_seq_cst);
+    return wanted(pause);
+  };
+  bool was_called = true;
+  if (pause.at_leisure) {
+    was_called = idle_.wait_for(lock, kLeisure, called);
+  } else {
+    idle_.wait(lock, called);
+  }
+  waits_.store(false, std::memory_order_relaxed);
+  rests_.store(false, std::memory_order_relaxed);
+  return was_called;
+}
+
+}  // namespace hetccl::progress

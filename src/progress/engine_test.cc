@@ -1,4 +1,4 @@
-#include "exec/engine.h"
+#include "progress/engine.h"
 
 #include <doctest/doctest.h>
 #include <time.h>
@@ -12,8 +12,8 @@ namespace {
 using hetccl::Duration;
 using hetccl::steady_clock;
 using hetccl::TimePoint;
-using hetccl::exec::Driven;
-using hetccl::exec::Engine;
+using hetccl::progress::Driven;
+using hetccl::progress::Engine;
 using std::chrono::milliseconds;
 
 constexpr auto kLimit = milliseconds(10'000);  // a wait of these tests that is not over is lost
