@@ -76,21 +76,22 @@ Result<bool> Communicator::is_capturing(void* native_stream) {
   return !waits(native_stream) && device_->is_capturing(native_stream);
 }
 
-// What a graph cannot hold is refused before any rank counts on it: it
-// would run later, or again, without the messages that the progress engine moves.
+// What a graph cannot hold is refused before any rank counts on it: the graph would run it later,
+// or again, without the messages that the progress engine moves.
 Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
   if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
   if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;
   return error(
       Code::InvalidUsage,
-      "rank %d: %s: its stream records a graph, which can only hold collectives (not "
-      "messages, of which gather, scatter and all-to-all consist) of a communicator of one "
-      "cluster; call it outside the graph",
+      "rank %d: %s: its stream records a graph, which can only hold calls of the library of one "
+      "cluster: no messages, and no collectives that need messages; call it outside the graph",
       rank(), work.text().c_str());
 }
 
 bool Communicator::is_device_work_alone(const Signature& signature) const {
-  if (topology().clusters().size() > 1 || plan::is_pairwise(signature.collective)) return false;
+  const topology::Cluster& cluster = topology().clusters().front();
+  if (cluster.ranks.size() < static_cast<size_t>(n_ranks())) return false;
+  if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
   // Without kernels the host multiplies what a rank alone has.
   const bool kernels = (device_->capabilities() & device::kKernels) != 0;
   return n_ranks() > 1 || kernels || signature.op != RedOp::PreMulSum;
