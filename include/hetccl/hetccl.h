@@ -327,8 +327,9 @@ HETCCL_API hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t t
 
 /** Whether what is called with `stream` becomes part of a graph that the stream records, and runs
  * whenever the graph does. A graph can hold collectives of a communicator of one cluster; others,
- * and messages (of which gather, scatter and all-to-all consist), answer hetcclInvalidUsage there
- * and do no harm. Destroy graphs before the communicators whose collectives they hold. */
+ * and messages (hetcclSend, hetcclRecv), answer hetcclInvalidUsage there and do no harm. Gather,
+ * scatter and all-to-all need a library that exchanges messages, as NCCL does. Destroy graphs
+ * before the communicators whose collectives they hold. */
 HETCCL_API hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream,
                                                 int* capturing);
 

@@ -99,7 +99,7 @@ class Communicator {
   /// Moves all messages of `transfers` at the same time, whatever their order in the list: no order
   /// deadlocks. Between two ranks, in one direction, the n-th send of a call meets the n-th receive
   /// of the matching call; both have the same count. No memory that the call writes overlaps other
-  /// memory of the call.
+  /// memory of the call, but that a message of a rank to itself may be received in place.
   ///
   /// Collective: every rank of the cluster makes the call, at the same place among its calls and
   /// with the same type; a rank without messages passes an empty list. For the all-to-all, gather

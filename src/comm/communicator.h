@@ -184,6 +184,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     uint64_t least_bytes = 0;
     bool reached = false;  ///< its peers are, or are being, connected
   };
+  // How a collective is to run.
+  struct Planned {
+    Program* program = nullptr;
+    plan::Choice choice;
+  };
   // One call: a collective or messages.
   struct Work {
     const CollectiveArguments* collective = nullptr;
@@ -195,6 +200,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     TimePoint now, deadline;
   };
   // launch.cc
+  Result<Planned> planned_for(const Signature& signature, uint64_t block);
   Result<Program*> program_for(const plan::Spec& spec);
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work, void* native_stream);
@@ -285,6 +291,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::map<void*, std::unique_ptr<device::Stream>> user_streams_;  // used lately
   uint64_t destroyed_streams_ = 0;  // of the Runtime, when `user_streams_` was begun
   std::map<plan::Spec, std::unique_ptr<Program>> programs_;
+  Signature last_signature_;  // of the last planned collective
+  Planned last_planned_;
   uint64_t sequence_ = 0;
   Statistics statistics_;
 

@@ -76,21 +76,22 @@ Result<bool> Communicator::is_capturing(void* native_stream) {
   return !waits(native_stream) && device_->is_capturing(native_stream);
 }
 
-// What a graph cannot hold is refused before any rank counts on it: it
-// would run later, or again, without the messages that the progress engine moves.
+// What a graph cannot hold is refused before any rank counts on it: the graph would run it later,
+// or again, without the messages that the progress engine moves.
 Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
   if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
   if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;
   return error(
       Code::InvalidUsage,
-      "rank %d: %s: its stream records a graph, which can only hold collectives (not "
-      "messages, of which gather, scatter and all-to-all consist) of a communicator of one "
-      "cluster; call it outside the graph",
+      "rank %d: %s: its stream records a graph, which can only hold calls of the library of one "
+      "cluster: no messages, and no collectives that need messages; call it outside the graph",
       rank(), work.text().c_str());
 }
 
 bool Communicator::is_device_work_alone(const Signature& signature) const {
-  if (topology().clusters().size() > 1 || plan::is_pairwise(signature.collective)) return false;
+  const topology::Cluster& cluster = topology().clusters().front();
+  if (cluster.ranks.size() < static_cast<size_t>(n_ranks())) return false;
+  if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
   // Without kernels the host multiplies what a rank alone has.
   const bool kernels = (device_->capabilities() & device::kKernels) != 0;
   return n_ranks() > 1 || kernels || signature.op != RedOp::PreMulSum;
@@ -138,18 +139,10 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                                                               const Times& times) {
   const CollectiveArguments& arguments = *work.collective;
   const Signature& signature = arguments.signature;
-  plan::Spec spec = plan::spec_of(signature);
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  const tune::Candidate chosen = chooser_->choose(spec, block, signature.type);
-  spec.algorithm = chosen.algorithm;
-  plan::Choice choice = chosen.choice;
-  HETCCL_ASSIGN(Program * program, program_for(spec));
+  HETCCL_ASSIGN(const Planned planned, planned_for(signature, block));
+  const auto [program, choice] = planned;
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
-  if (!program->reached) reach(*program);
-
-  const Config& config = runtime_.config();
-  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
-  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
 
   statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
   exec::Call call{.send = arguments.send,
@@ -215,6 +208,27 @@ Status Communicator::wait_for_room(const Work& work, std::unique_lock<std::mutex
     }
   }
   return {};
+}
+
+// Most calls are like the one before.
+Result<Communicator::Planned> Communicator::planned_for(const Signature& signature,
+                                                        uint64_t block) {
+  if (last_planned_.program != nullptr && signature == last_signature_ && !signature.uneven) {
+    return last_planned_;
+  }
+  plan::Spec spec = plan::spec_of(signature);
+  const tune::Candidate chosen = chooser_->choose(spec, block, signature.type);
+  spec.algorithm = chosen.algorithm;
+  Planned planned{nullptr, chosen.choice};
+  HETCCL_ASSIGN(planned.program, program_for(spec));
+  if (!planned.program->reached) reach(*planned.program);
+  const Config& config = runtime_.config();
+  plan::Choice& choice = planned.choice;
+  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
+  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
+  last_signature_ = signature;
+  last_planned_ = planned;
+  return planned;
 }
 
 Result<Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {

@@ -54,6 +54,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.device_reduces = info.kernels ? reduced_by(device) : ReductionSet::all();
   info.library_reduces = reduced_by(library);
   info.library_sends = library.sends();
+  info.library_exchanges = library.supports_exchange();
   info.host_access = (device.capabilities() & device::kHostAccessible) != 0;
   info.bus_id = device.bus_id();
   info.library = library.name();

@@ -87,6 +87,8 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
       return call_shards(op, code, k);
     case Opcode::CclAllReduce:
       return all_reduce(op, code, k);
+    case Opcode::CclExchange:
+      return exchange(op, code, k);
     case Opcode::CclBarrier:
       return ccl_.barrier(stream.native());
     case Opcode::Finish:
@@ -185,6 +187,15 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
   void* const stream = stream_of(code.queue).native();
   if (!reduces) return ccl_.broadcast(shards_, call.type, stream);
   return ccl_.reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
+}
+
+Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {
+  transfers_.clear();
+  for (const lower::Transfer& transfer : code.transfers) {
+    const Span span = op.resolve(transfer.operand, slice);
+    transfers_.push_back({transfer.peer, transfer.send, span.data, span.count});
+  }
+  return ccl_.exchange(transfers_, op.call.signature.type, stream_of(code.queue).native());
 }
 
 Result<device::Event*> Interpreter::event_of(lower::SyncId sync, uint32_t slot) {

@@ -51,6 +51,7 @@ class Interpreter {
   Status reduce(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status all_reduce(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status call_shards(Operation& op, const lower::Instruction& code, uint32_t slice);
+  Status exchange(Operation& op, const lower::Instruction& code, uint32_t slice);
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
   device::Device& device_;
@@ -62,6 +63,7 @@ class Interpreter {
   std::unique_ptr<device::Event> joined_;
   std::vector<Slots> events_;  // by sync; shared by all Code
   std::vector<ccl::Shard> shards_;
+  std::vector<ccl::Transfer> transfers_;
 };
 
 }  // namespace hetccl::exec

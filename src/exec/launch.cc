@@ -61,7 +61,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");
   } else if (!call.begun) {
-    wire_.find_windows(program.peers(), windows_);
+    if (!program.peers().empty()) wire_.find_windows(program.peers(), windows_);
     status = interpreter_->enqueue(op, user, windows_);
   }
   if (status.ok()) status = finish(op, user);

@@ -23,6 +23,7 @@ constexpr OpcodeInfo kTable[] = {
     {"ccl_reduce", Unit::Stream, Operands::Shards, kCall},
     {"ccl_broadcast", Unit::Stream, Operands::Shards, kCall},
     {"ccl_all_reduce", Unit::Stream, Operands::SrcDst, kCall},
+    {"ccl_exchange", Unit::Stream, Operands::Transfers, kCall},
     {"ccl_barrier", Unit::Stream, Operands::None, kCall},
     {"send", Unit::Wire, Operands::Src, kBytes},
     {"send_header", Unit::Wire, Operands::Src, kTimed},

@@ -36,6 +36,7 @@ enum class Opcode : uint8_t {
   CclReduce,
   CclBroadcast,
   CclAllReduce,
+  CclExchange,
   CclBarrier,
   Send,
   SendHeader,  ///< the message's data are in the ring: its header alone travels
@@ -71,7 +72,16 @@ inline constexpr QueueId kStreams = 5;
 struct OpcodeInfo {
   const char* name;
   enum class Unit : uint8_t { Any, Stream, Wire } unit;
-  enum class Operands : uint8_t { None, Sync, Message, SrcDst, Dst, Shards, Src } operands;
+  enum class Operands : uint8_t {
+    None,
+    Sync,
+    Message,
+    SrcDst,
+    Dst,
+    Shards,
+    Transfers,
+    Src
+  } operands;
   uint8_t traits = 0;  ///< of Trait
   enum Trait : uint8_t {
     kCollective = 1U << 0U,  ///< a call of the cluster's library: all its ranks make it, in order
@@ -105,6 +115,13 @@ struct Shard {
   int receiver = -1;
 };
 
+/// As plan::TransferRegion.
+struct Transfer {
+  int peer = 0;
+  bool send = false;
+  Operand operand;
+};
+
 using SyncId = uint16_t;
 inline constexpr SyncId kNoSync = std::numeric_limits<SyncId>::max();
 inline constexpr SyncId kStarted = 0;   ///< the user's stream has come to the call
@@ -125,6 +142,7 @@ struct Instruction {
   std::vector<Operand> srcs{};
   Operand dst{};
   std::vector<Shard> shards{};
+  std::vector<Transfer> transfers{};
   bool average = false, scale = false, apart = false;  ///< as plan::Step
 };
 
@@ -140,10 +158,26 @@ void for_each_effect(const Instruction& code, int local_rank, Visit&& visit) {
     if (reduces || root) visit(shard.send, false, i);
     if (reduces ? root : receives) visit(shard.recv, true, i);
   }
+  // The n-th message of a rank to itself may be received in place.
+  size_t own_sends = code.transfers.size(), own_receives = own_sends;
+  for (size_t i = 0; i < code.transfers.size(); ++i) {
+    const Transfer& transfer = code.transfers[i];
+    size_t& own = transfer.send ? own_sends : own_receives;
+    visit(transfer.operand, !transfer.send, transfer.peer == local_rank ? own++ : i);
+  }
   for (const Operand& src : code.srcs) visit(src, false, size_t{0});
   using Operands = OpcodeInfo::Operands;
   const Operands operands = info_of(code.op).operands;
   if (operands == Operands::SrcDst || operands == Operands::Dst) visit(code.dst, true, size_t{0});
+}
+
+/// Calls `visit(operand)` for every operand of `code`, those of other ranks' effects included.
+template <typename Visit>
+void for_each_operand(const Instruction& code, Visit&& visit) {
+  for (const Shard& shard : code.shards) visit(shard.send), visit(shard.recv);
+  for (const Transfer& transfer : code.transfers) visit(transfer.operand);
+  for (const Operand& src : code.srcs) visit(src);
+  visit(code.dst);
 }
 
 /// A count of slices, kept as a word that hosts and devices reach, or, between streams of one

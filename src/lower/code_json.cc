@@ -36,6 +36,15 @@ Json shards_of(const Instruction& one) {
   return shards;
 }
 
+Json transfers_of(const Instruction& one) {
+  std::vector<Json> transfers;
+  for (const Transfer& transfer : one.transfers) {
+    transfers.push_back(
+        {{transfer.send ? "to" : "from", transfer.peer}, {"data", text_of(transfer.operand)}});
+  }
+  return transfers;
+}
+
 void add_operands(const Code& code, const Instruction& one, Json& json) {
   using Operands = OpcodeInfo::Operands;
   const Operands operands = info_of(one.op).operands;
@@ -43,6 +52,7 @@ void add_operands(const Code& code, const Instruction& one, Json& json) {
   if (operands == Operands::Sync && one.back > 0) json.set("slices_before", one.back);
   if (operands == Operands::Message) json.set("message", one.message);
   if (operands == Operands::Shards) json.set("shards", shards_of(one));
+  if (operands == Operands::Transfers) json.set("transfers", transfers_of(one));
   std::vector<Json> srcs;
   for (const Operand& src : one.srcs) srcs.push_back(text_of(src));
   if (!srcs.empty()) json.set("srcs", std::move(srcs));

@@ -68,8 +68,8 @@ inline constexpr uint32_t kMaxSlices = 64;
 
 /// The ranks with which `plan` exchanges messages, ascending.
 [[nodiscard]] std::vector<int> peers_of(const plan::RankPlan& plan);
-/// Whether one call of the cluster's library on the user's stream is all of it. (A rank may have
-/// one step in a plan over several clusters, too: there it is cut as the others' steps are.)
+/// Whether one call of the cluster's library on the user's stream is all of it. (A rank may have no
+/// other step in a plan over several clusters, too: a sliced plan is cut there as for other ranks.)
 [[nodiscard]] bool is_direct(const plan::RankPlan& plan);
 [[nodiscard]] Geometry geometry_of(const plan::RankPlan& plan, const Target& target,
                                    const CallShape& call);

@@ -28,6 +28,8 @@ Opcode opcode_of(StepKind kind) {
       return Opcode::CclBroadcast;
     case StepKind::CclAllReduce:
       return Opcode::CclAllReduce;
+    case StepKind::CclExchange:
+      return Opcode::CclExchange;
     case StepKind::CclBarrier:
       return Opcode::CclBarrier;
     case StepKind::Send:
@@ -42,14 +44,16 @@ Opcode opcode_of(StepKind kind) {
   return Opcode::Copy;
 }
 
+bool needs_source(StepKind kind) {
+  return kind == StepKind::CclAllReduce || kind == StepKind::Send || kind == StepKind::Reduce ||
+         kind == StepKind::Copy;
+}
+
 // What a kind of step must and may name.
 bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   const Step& step = plan.steps[index];
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const size_t most = step.kind == StepKind::Reduce ? plan::kMaxReduceSources : 1;
-  const bool needs_source = step.kind != StepKind::Recv && step.shards.empty() &&
-                            step.kind != StepKind::CclBarrier && step.kind != StepKind::CclReduce &&
-                            step.kind != StepKind::CclBroadcast;
   bool in_scratch = true;
   const auto look = [&](const Region& region) {
     in_scratch &= region.buffer != Buffer::Scratch || region.block < plan.scratch_blocks;
@@ -57,8 +61,9 @@ bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   look(step.dst);
   for (const Region& src : step.srcs) look(src);
   for (const auto& shard : step.shards) look(shard.send), look(shard.recv);
+  for (const auto& transfer : step.transfers) look(transfer.region);
   return in_scratch && step.stage < plan.stages && (!message || step.peer >= 0) &&
-         step.srcs.size() <= most && (!needs_source || !step.srcs.empty()) &&
+         step.srcs.size() <= most && (!needs_source(step.kind) || !step.srcs.empty()) &&
          std::all_of(
              step.deps.begin(), step.deps.end(),
              [&](uint16_t dep) { return dep < index && plan.steps[dep].stage <= step.stage; });
@@ -85,6 +90,9 @@ Instruction instruction_of(const Graph& graph, uint16_t index) {
   for (const auto& shard : step.shards) {
     code.shards.push_back(
         {shard.root, operand_of(shard.send), operand_of(shard.recv), shard.receiver});
+  }
+  for (const auto& transfer : step.transfers) {
+    code.transfers.push_back({transfer.peer, transfer.send, operand_of(transfer.region)});
   }
   for (const Region& src : step.srcs) code.srcs.push_back(operand_of(src));
   code.dst = operand_of(step.dst);

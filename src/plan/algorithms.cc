@@ -14,12 +14,18 @@ size_t n_clusters(const Topology& topology) {
   return topology.clusters().size();
 }
 
-bool always(const Topology&, const Spec&) {
-  return true;
-}
-
 bool in_one_cluster(const Topology& topology, const Spec&) {
   return n_clusters(topology) == 1;
+}
+
+/// One library can make the whole call: it moves messages, or the only rank copies.
+bool exchanges_in_one_cluster(const Topology& topology, const Spec&) {
+  const topology::Cluster& first = topology.clusters().front();
+  return n_clusters(topology) == 1 && (first.exchanges || first.ranks.size() == 1);
+}
+
+bool needs_messages(const Topology& topology, const Spec& spec) {
+  return !exchanges_in_one_cluster(topology, spec);
 }
 
 bool between_clusters(const Topology& topology, const Spec&) {
@@ -61,7 +67,8 @@ constexpr Algorithm kAlgorithms[] = {
     {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},
     {"star", Collectives{Reduce}, false, over_many_clusters, plan_reduce_star},
     {"leaders", Collectives{Barrier}, true, between_clusters, plan_barrier},
-    {"direct", kPairwise, false, always, plan_pairwise},
+    {"vendor", kPairwise, true, exchanges_in_one_cluster, plan_pairwise},
+    {"direct", kPairwise, false, needs_messages, plan_pairwise},
 };
 
 std::string ids_of(const std::vector<const Algorithm*>& rows) {

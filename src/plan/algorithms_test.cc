@@ -45,7 +45,15 @@ TEST_CASE("which algorithms apply, the default first") {
   CHECK(ids(all_reduce, test::layout_topology("ABC")) == "owner exchange ");
   CHECK(ids(broadcast, test::layout_topology("AB")) == "chain ");
   CHECK(ids(broadcast, test::layout_topology("ABC")) == "chain star ");
-  CHECK(ids({Collective::AllToAll}, test::layout_topology("AA")) == "direct ");
+  for (const Collective pairwise :
+       {Collective::AllToAll, Collective::Gather, Collective::Scatter}) {
+    CHECK(ids({pairwise}, test::layout_topology("A")) == "vendor ");
+    CHECK(ids({pairwise}, test::layout_topology("AA")) == "vendor ");
+    CHECK(ids({pairwise}, test::layout_topology("AAB")) == "direct ");
+  }
+  std::vector<topology::RankInfo> pair = test::layout_topology("AA").infos();
+  pair[1].library_exchanges = false;
+  CHECK(ids({Collective::AllToAll}, topology::Topology::build(pair).value()) == "direct ");
   std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
   infos[0].host_access = false;
   CHECK(ids(all_reduce, topology::Topology::build(infos).value()) == "owner exchange ");

@@ -22,20 +22,41 @@ Region output_from(const Spec& spec, int from) {
   return {Buffer::Output, one ? 0 : static_cast<uint32_t>(from)};
 }
 
+/// Whether this rank's cluster moves its own blocks by its library. All of its ranks say the same:
+/// every one of them makes the call.
+bool exchanges(const Builder& b) {
+  const bool rooted = is_rooted(b.spec().collective);
+  return b.mine().exchanges && (!rooted || b.cluster_of(b.spec().root) == b.cluster());
+}
+
 }  // namespace
 
 RankPlan plan_pairwise(Builder b) {
   const Spec spec = b.spec();
   const int n = b.n_ranks(), self = b.rank();
   const auto message = [n](int from, int to) { return static_cast<uint32_t>(from * n + to); };
-  if (moves(spec, self, self)) {
+  const bool inside = exchanges(b);
+  Step exchange{.kind = StepKind::CclExchange};
+  for (int distance = 0; distance < n; ++distance) {
+    const int to = (self + distance) % n, from = (self + n - distance) % n;
+    if (moves(spec, self, to)) {
+      if (inside && b.cluster_of(to) == b.cluster())
+        exchange.transfers.push_back({b.local_rank(to), true, input_for(spec, to)});
+      else if (to != self)
+        b.send(message(self, to), to, 0, input_for(spec, to), {});
+    }
+    if (moves(spec, from, self)) {
+      if (inside && b.cluster_of(from) == b.cluster())
+        exchange.transfers.push_back({b.local_rank(from), false, output_from(spec, from)});
+      else if (from != self)
+        b.recv(message(from, self), from, 0, output_from(spec, from), {});
+    }
+  }
+  if (inside) {
+    b.add(std::move(exchange));
+  } else if (moves(spec, self, self)) {
     b.add(
         {.kind = StepKind::Copy, .srcs = {input_for(spec, self)}, .dst = output_from(spec, self)});
-  }
-  for (int distance = 1; distance < n; ++distance) {
-    const int to = (self + distance) % n, from = (self + n - distance) % n;
-    if (moves(spec, self, to)) b.send(message(self, to), to, 0, input_for(spec, to), {});
-    if (moves(spec, from, self)) b.recv(message(from, self), from, 0, output_from(spec, from), {});
   }
   return std::move(b).finish_unsliced();
 }

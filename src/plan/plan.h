@@ -59,6 +59,7 @@ enum class StepKind : uint8_t {
   CclReduce,     ///< ccl::Communicator::reduce over `shards`
   CclBroadcast,  ///< ccl::Communicator::broadcast over `shards`
   CclAllReduce,  ///< one cluster: the vendor's own, `src` -> `dst`
+  CclExchange,   ///< ccl::Communicator::exchange of `transfers`
   CclBarrier,
   Send,    ///< `src` to `peer`
   Recv,    ///< `dst` from `peer`
@@ -84,6 +85,15 @@ struct ShardRegion {
 [[nodiscard]] bool reads_send(StepKind kind, const ShardRegion& shard, int local_rank);
 [[nodiscard]] bool writes_recv(StepKind kind, const ShardRegion& shard, int local_rank);
 
+/// One message of a CclExchange between this rank and `peer`, a rank of the cluster that may be
+/// this one. As in ccl::Transfer, each rank lists its own, and the n-th send to a rank meets that
+/// rank's n-th receive from this one.
+struct TransferRegion {
+  int peer = 0;
+  bool send = false;
+  Region region;
+};
+
 /// One step of the DAG. What a kind does not name stays empty.
 struct Step {
   StepKind kind{};
@@ -92,6 +102,7 @@ struct Step {
   std::vector<uint16_t>
       deps{};  ///< earlier steps of this plan that must be complete in the same slice
   std::vector<ShardRegion> shards{};
+  std::vector<TransferRegion> transfers{};
   std::vector<Region> srcs{};  ///< Send, Copy, CclAllReduce: one; Reduce: at least one
   Region dst{};
   int peer = -1;         ///< global rank

@@ -12,6 +12,8 @@ const char* name_of(StepKind kind) {
       return "ccl_broadcast";
     case StepKind::CclAllReduce:
       return "ccl_all_reduce";
+    case StepKind::CclExchange:
+      return "ccl_exchange";
     case StepKind::CclBarrier:
       return "ccl_barrier";
     case StepKind::Send:
@@ -51,14 +53,19 @@ bool writes_dst(StepKind kind) {
 Json encode(const Step& step) {
   Json json = {{"kind", name_of(step.kind)}, {"stage", step.stage}};
   if (!step.deps.empty()) json.set("deps", step.deps);
-  std::vector<Json> shards, srcs;
+  std::vector<Json> shards, transfers, srcs;
   for (const ShardRegion& shard : step.shards) {
     shards.push_back(
         {{"root", shard.root}, {"send", text_of(shard.send)}, {"recv", text_of(shard.recv)}});
     if (shard.receiver >= 0) shards.back().set("receiver", shard.receiver);
   }
+  for (const TransferRegion& transfer : step.transfers) {
+    transfers.push_back(
+        {{transfer.send ? "to" : "from", transfer.peer}, {"data", text_of(transfer.region)}});
+  }
   for (const Region& src : step.srcs) srcs.push_back(text_of(src));
   if (!shards.empty()) json.set("shards", std::move(shards));
+  if (!transfers.empty()) json.set("transfers", std::move(transfers));
   if (!srcs.empty()) json.set("srcs", std::move(srcs));
   if (writes_dst(step.kind)) json.set("dst", text_of(step.dst));
   if (step.peer >= 0) {

@@ -8,8 +8,8 @@ namespace hetccl::plan {
 /// One cluster: everything is the vendor's own call.
 RankPlan plan_vendor(Builder builder);
 
-/// Gather, scatter, all-to-all: every block straight from the rank that has it to the one that
-/// wants it, within clusters too.
+/// Gather, scatter, all-to-all: every block goes straight from the rank that has it to the rank
+/// that wants it: within a cluster by its library, if that exchanges messages.
 RankPlan plan_pairwise(Builder builder);
 
 // Two clusters or more.

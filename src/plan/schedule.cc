@@ -16,6 +16,7 @@ void for_each_scratch(const Step& step, int local_rank, Visit&& visit) {
     if (reads_send(step.kind, shard, local_rank)) touch(shard.send, false);
     if (writes_recv(step.kind, shard, local_rank)) touch(shard.recv, true);
   }
+  for (const TransferRegion& transfer : step.transfers) touch(transfer.region, !transfer.send);
   for (const Region& src : step.srcs) touch(src, false);
   if (step.kind == StepKind::Recv || step.kind == StepKind::Reduce || step.kind == StepKind::Copy ||
       step.kind == StepKind::CclAllReduce) {

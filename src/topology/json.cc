@@ -48,6 +48,7 @@ Json encode(const RankInfo& info) {
           {"device_reduces", encode(info.device_reduces)},
           {"library_reduces", encode(info.library_reduces)},
           {"library_sends", info.library_sends},
+          {"library_exchanges", info.library_exchanges},
           {"host_access", info.host_access},
           {"library_joins_hosts", info.reach.hosts},
           {"library_joins_architectures", info.reach.architectures},
@@ -164,13 +165,14 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "kernels", info.kernels));
   HETCCL_TRY(read(object, "device_reduces", info.device_reduces));
-  HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
-  HETCCL_TRY(read(object, "library_sends", info.library_sends));
-  HETCCL_TRY(read(object, "host_access", info.host_access));
   if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
     info.reach = known->second.reach;
     info.library_reduces = known->second.reduces;
   }
+  HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
+  HETCCL_TRY(read(object, "library_sends", info.library_sends));
+  HETCCL_TRY(read(object, "library_exchanges", info.library_exchanges));
+  HETCCL_TRY(read(object, "host_access", info.host_access));
   HETCCL_TRY(read(object, "library_joins_hosts", info.reach.hosts));
   HETCCL_TRY(read(object, "library_joins_architectures", info.reach.architectures));
   HETCCL_TRY(read(object, "library_crosses_hosts", info.library_crosses_hosts));
@@ -232,7 +234,8 @@ std::string Topology::to_json() const {
                         {"ranks", cluster.ranks},
                         {"border", cluster.border},
                         {"shares", cluster.shares},
-                        {"kernels", cluster.kernels}});
+                        {"kernels", cluster.kernels},
+                        {"exchanges", cluster.exchanges}});
   }
   for (const Link& link : links_) {
     links.push_back({{"a", link.a}, {"b", link.b}, {"kind", link.kind}, {"mbps", link.mbps}});

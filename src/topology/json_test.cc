@@ -86,7 +86,7 @@ TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions 
   info.device_reduces =
       ReductionSet::where([](DataType type, RedOp) { return type != DataType::Int16; });
   info.library_reduces = ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
-  info.library_sends = false;
+  info.library_sends = info.library_exchanges = false;
   CHECK(rank_info_from_json(to_json(info)).value() == info);
   const std::string head = R"({"rank":0,"host":"a","vendor":"host",)";
   CHECK(rank_info_from_json(head + R"("library_reduces":[4095,0,0,0,0,0,0,0,0]})").ok());
@@ -100,6 +100,17 @@ TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions 
       CHECK(read.status().message().find(key) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("what a description says of a library, no vendor's row overrides") {
+  AdaptorTraits traits;
+  traits.libraries["host"] = {{true, true}, ReductionSet::all()};
+  RankInfo info = sample(0);
+  info.reach = {false, false};
+  info.library_reduces = ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
+  info.library_exchanges = false;
+  const Topology topology = Topology::build({info}).value();
+  CHECK(Topology::from_json(topology.to_json(), traits).value().infos()[0] == info);
 }
 
 TEST_CASE("bytes that are no UTF-8 do not break the wire form") {

@@ -146,6 +146,12 @@ void Topology::find_capabilities() {
     reductions_ &= info.library_reduces;
     libraries_send_ = libraries_send_ && info.library_sends;
   }
+  for (Cluster& cluster : clusters_) {
+    cluster.exchanges = cluster.ranks.size() > 1 &&
+                        std::all_of(cluster.ranks.begin(), cluster.ranks.end(), [&](int rank) {
+                          return infos_[static_cast<size_t>(rank)].library_exchanges;
+                        });
+  }
 }
 
 Status Topology::check(const std::vector<Measurement>& measured) const {

@@ -59,6 +59,7 @@ struct RankInfo {
   ReductionSet device_reduces = ReductionSet::all();
   ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
   bool library_sends = true;          ///< from one rank of its cluster to one other
+  bool library_exchanges = true;      ///< messages between all ranks of its cluster in one call
   bool host_access = true;            ///< hosts and transports can touch the device's memory
   LibraryReach reach;                 ///< of its vendor's library
   bool library_crosses_hosts = true;  ///< that library may carry data between hosts
@@ -79,6 +80,7 @@ struct Cluster {
   std::vector<uint32_t>
       shares;  ///< per border rank, its part of the cluster's bandwidth (small integers, gcd 1)
   bool kernels = true;       ///< of all ranks
+  bool exchanges = false;    ///< it has several ranks, whose library exchanges messages on each
   bool single_flow = false;  ///< its border ranks share one card, which one flow fills
   bool operator==(const Cluster&) const = default;
 };

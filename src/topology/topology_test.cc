@@ -103,6 +103,14 @@ TEST_CASE("small shares stay small, have no common factor and keep proportions")
   }
 }
 
+TEST_CASE("a cluster exchanges messages where all of its several ranks' libraries do") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "b")};
+  CHECK(built(infos).clusters()[0].exchanges);
+  CHECK_FALSE(built(infos).clusters()[1].exchanges);
+  infos[1].library_exchanges = false;
+  CHECK_FALSE(built(infos).clusters()[0].exchanges);
+}
+
 TEST_CASE("links: shared memory within one host, else the slower side's NICs") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "a", "x"), info(2, "b"), info(3, "b")};
   infos[3].nics = {{"eth1", "", 500, 0}};

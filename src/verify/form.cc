@@ -19,7 +19,8 @@ using plan::StepKind;
 
 bool is_ccl(StepKind kind) {
   return kind == StepKind::CclReduce || kind == StepKind::CclBroadcast ||
-         kind == StepKind::CclAllReduce || kind == StepKind::CclBarrier;
+         kind == StepKind::CclAllReduce || kind == StepKind::CclExchange ||
+         kind == StepKind::CclBarrier;
 }
 
 /// All regions of a plan that name parts of a slice.
@@ -27,6 +28,7 @@ template <typename Visit>
 void for_each_region(const RankPlan& plan, Visit&& visit) {
   for (const Step& step : plan.steps) {
     for (const ShardRegion& shard : step.shards) visit(shard.send), visit(shard.recv);
+    for (const plan::TransferRegion& transfer : step.transfers) visit(transfer.region);
     for (const Region& src : step.srcs) visit(src);
     visit(step.dst);
   }
@@ -85,6 +87,15 @@ struct Form {
     return nullptr;
   }
 
+  [[nodiscard]] const char* fault_of_transfers(const Step& step) const {
+    for (const plan::TransferRegion& transfer : step.transfers) {
+      if (transfer.peer < 0 || transfer.peer >= cluster_size()) return "a peer outside the cluster";
+      const bool fits = transfer.send ? readable(transfer.region) : writable(transfer.region);
+      if (!fits) return transfer.send ? "a bad sent region" : "a bad received region";
+    }
+    return nullptr;
+  }
+
   [[nodiscard]] const char* fault_of_regions(const Step& step) const {
     const bool has_dst = step.kind == StepKind::CclAllReduce || step.kind == StepKind::Recv ||
                          step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
@@ -119,6 +130,7 @@ struct Form {
         return "a bad peer";
     }
     if (const char* fault = fault_of_shards(step)) return fault;
+    if (const char* fault = fault_of_transfers(step)) return fault;
     return fault_of_regions(step);
   }
 };

@@ -57,7 +57,8 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
 
 Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& clock, Use as) {
   const Instruction& one = rank.code->list[issue.index];
-  const bool copies = one.op == Opcode::Copy || one.op == Opcode::CclBroadcast;
+  const bool copies =
+      one.op == Opcode::Copy || one.op == Opcode::CclBroadcast || one.op == Opcode::CclExchange;
   Status status;
   std::vector<std::pair<uint32_t, Cells::Range>> read;
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {

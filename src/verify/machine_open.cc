@@ -137,11 +137,7 @@ void Machine::map_buffers(RankState& rank, CallState& state, uint32_t call) {
       if (place == UINT32_MAX) place = rank.memory.add(cells_.size(rank.rank, operand.region));
     }
   };
-  for (const Instruction& one : code.list) {
-    for (const Operand& src : one.srcs) look(src);
-    look(one.dst);
-    for (const lower::Shard& shard : one.shards) look(shard.send), look(shard.recv);
-  }
+  for (const Instruction& one : code.list) for_each_operand(one, look);
 }
 
 }  // namespace hetccl::verify

@@ -156,6 +156,7 @@ Status Machine::run_library(uint32_t group, uint32_t call, uint32_t slice) {
   const Instruction& first = code_of(at, 0);
   if (first.op == Opcode::CclBarrier) return {};
   if (first.op == Opcode::CclAllReduce) return all_reduce(at);
+  if (first.op == Opcode::CclExchange) return exchange(at);
   std::vector<std::vector<Value>> results;
   for (size_t s = 0; s < first.shards.size(); ++s) {
     HETCCL_ASSIGN(results.emplace_back(), result_of_shard(at, s));
@@ -204,6 +205,22 @@ Status Machine::all_reduce(const LibraryCall& at) {
                               tag(at.call, at.slice));
   for (size_t i = 0; i < n; ++i)
     store(member(at, i), at.call, at.slice, code_of(at, i).dst, values);
+  return {};
+}
+
+// Reads all that is sent, then writes what is received.
+Status Machine::exchange(const LibraryCall& at) {
+  const auto operand_of = [&](size_t local, uint32_t transfer) -> const Operand& {
+    return code_of(at, local).transfers[transfer].operand;
+  };
+  std::vector<std::vector<Value>> sent;
+  for (const Matching::Exchanged& one : at.group->exchanged) {
+    HETCCL_ASSIGN(sent.emplace_back(), load_of(at, one.from, operand_of(one.from, one.send)));
+  }
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const Matching::Exchanged& one = at.group->exchanged[i];
+    store(member(at, one.to), at.call, at.slice, operand_of(one.to, one.receive), sent[i]);
+  }
   return {};
 }
 

@@ -109,6 +109,9 @@ class Matcher {
       for (size_t local = 0; local < ranks.size(); ++local) {
         HETCCL_TRY(match_calls_of(static_cast<int>(c), ranks, local, first));
       }
+      for (size_t g = first; g < result_.groups.size(); ++g) {
+        HETCCL_TRY(match_exchange(result_.groups[g], ranks));
+      }
     }
     return {};
   }
@@ -136,6 +139,55 @@ class Matcher {
         describe(codes_[static_cast<size_t>(ranks[0])], ranks[0], result_.groups[group].members[0])
             .c_str(),
         rank);
+  }
+
+  // Each member lists its own messages: the n-th send of one to another meets that one's n-th
+  // receive from it.
+  Status match_exchange(Matching::Group& group, const std::vector<int>& ranks) {
+    using Ends = std::pair<uint32_t, uint32_t>;  // sender and receiver
+    std::map<Ends, std::pair<std::vector<uint32_t>, std::vector<uint32_t>>> all;
+    for (uint32_t local = 0; local < ranks.size(); ++local) {
+      const auto& transfers = member_of(group, ranks, local).transfers;
+      for (uint32_t i = 0; i < transfers.size(); ++i) {
+        const auto peer = static_cast<uint32_t>(transfers[i].peer);
+        transfers[i].send ? all[{local, peer}].first.push_back(i)
+                          : all[{peer, local}].second.push_back(i);
+      }
+    }
+    for (const auto& [ends, lists] : all) {
+      const auto& [sent, received] = lists;
+      for (size_t i = 0; i < std::max(sent.size(), received.size()); ++i) {
+        const bool both = i < std::min(sent.size(), received.size());
+        if (both && is_same_block(group, ranks, {ends.first, ends.second, sent[i], received[i]})) {
+          group.exchanged.push_back({ends.first, ends.second, sent[i], received[i]});
+          continue;
+        }
+        return error(hetccl::Code::InternalError,
+                     "unmatched: message %zu from rank %d to rank %d in %s", i, ranks[ends.first],
+                     ranks[ends.second], describe_member(group, ranks, ends.first).c_str());
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] const Instruction& member_of(const Matching::Group& group,
+                                             const std::vector<int>& ranks, uint32_t local) const {
+    return codes_[static_cast<size_t>(ranks[local])].list[group.members[local]];
+  }
+  [[nodiscard]] std::string describe_member(const Matching::Group& group,
+                                            const std::vector<int>& ranks, uint32_t local) const {
+    return describe(codes_[static_cast<size_t>(ranks[local])], ranks[local], group.members[local]);
+  }
+
+  /// Do both ends name the same part of the same block?
+  [[nodiscard]] bool is_same_block(const Matching::Group& group, const std::vector<int>& ranks,
+                                   const Matching::Exchanged& one) const {
+    const plan::Region &sent = member_of(group, ranks, one.from).transfers[one.send].operand.region,
+                       &received =
+                           member_of(group, ranks, one.to).transfers[one.receive].operand.region;
+    const int n = problem_.n_ranks();
+    return same_part(sent, received) && unit_of(problem_.spec, n, ranks[one.from], sent) ==
+                                            unit_of(problem_.spec, n, ranks[one.to], received);
   }
 
   const Problem& problem_;

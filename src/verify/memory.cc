@@ -7,12 +7,7 @@ namespace hetccl::verify {
 Cells::Cells(const Problem& problem, const Codes& codes) : problem_(problem) {
   for (int rank = 0; rank < problem.n_ranks(); ++rank) {
     for (const lower::Instruction& one : codes[static_cast<size_t>(rank)].list) {
-      for (const lower::Operand& src : one.srcs) cut(rank, src.region);
-      cut(rank, one.dst.region);
-      for (const lower::Shard& shard : one.shards) {
-        cut(rank, shard.send.region);
-        cut(rank, shard.recv.region);
-      }
+      for_each_operand(one, [&](const lower::Operand& operand) { cut(rank, operand.region); });
     }
   }
   for (auto& [unit, cuts] : cuts_) {

@@ -41,10 +41,15 @@ Status check_form(const plan::Spec& spec, const topology::Topology& topology,
 
 /// Which instructions of the ranks belong together.
 struct Matching {
+  /// One message of an exchange: both ends' local ranks and transfers.
+  struct Exchanged {
+    uint32_t from = 0, to = 0, send = 0, receive = 0;
+  };
   /// The ranks of a cluster in one call of its library.
   struct Group {
     int cluster = 0;
     std::vector<uint32_t> members;  ///< the instruction's index, by local rank
+    std::vector<Exchanged> exchanged{};
   };
   std::vector<std::vector<uint32_t>> other_end;  ///< by rank and message: that end's message
   std::vector<std::vector<uint32_t>> group_of;   ///< by rank and instruction, of library calls

@@ -25,6 +25,7 @@ using Plans = std::vector<RankPlan>;
 constexpr Spec kAllReduce{Collective::AllReduce};
 constexpr Spec kReduceScatter{Collective::ReduceScatter};
 constexpr Spec kAllGather{Collective::AllGather};
+constexpr Spec kAllToAll{Collective::AllToAll};
 constexpr Spec kBarrier{Collective::Barrier};
 constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
 
@@ -85,7 +86,8 @@ TEST_CASE("unharmed plans pass") {
     const topology::Topology topology = test::layout_topology(layout);
     for (const Spec& spec :
          {kAllReduce, kReduceScatter, kAllGather, kBarrier, Spec{Collective::Broadcast, 0},
-          Spec{Collective::AllReduce, 0, true}, kScaled, Spec{Collective::Reduce, 0}}) {
+          Spec{Collective::AllReduce, 0, true}, kScaled, Spec{Collective::Reduce, 0}, kAllToAll,
+          Spec{Collective::Gather, 0}, Spec{Collective::Scatter, 0}}) {
       CHECK(fault(spec, topology, plan_all(spec, topology)) == "none");
     }
   }
@@ -101,6 +103,68 @@ TEST_CASE("a dropped chunk") {
   RankPlan& receiver = plans[static_cast<size_t>(peer)];
   erase(receiver, find(receiver, StepKind::Recv));
   check_fault(fault(kAllGather, topology, plans), "reads memory that nobody has written");
+}
+
+TEST_CASE("an exchange whose ranks list different messages") {
+  const topology::Topology topology = test::layout_topology("AAB");
+  const Plans good = plan_all(kAllToAll, topology);
+  const auto transfers = [](Plans& plans, size_t rank) -> std::vector<plan::TransferRegion>& {
+    return plans[rank].steps[find(plans[rank], StepKind::CclExchange)].transfers;
+  };
+  const auto is_received = [](const plan::TransferRegion& one) { return !one.send; };
+  Plans plans = good;
+  transfers(plans, 0).pop_back();  // what rank 1 sends to it
+  check_fault(fault(kAllToAll, topology, plans),
+              "unmatched: message 0 from rank 1 to rank 0 in rank 1, step");
+  std::erase_if(transfers(plans, 1), [](const auto& one) { return one.send && one.peer == 0; });
+  check_fault(fault(kAllToAll, topology, plans), "was never written");
+
+  plans = good;
+  std::erase_if(transfers(plans, 0), is_received);
+  std::erase_if(transfers(plans, 1), is_received);
+  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+
+  plans = good;
+  for (auto& one : transfers(plans, 0)) one.region.block = one.send ? 1 - one.region.block : 0;
+  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+
+  plans = good;
+  transfers(plans, 1)[0].peer = 2;
+  check_fault(fault(kAllToAll, topology, plans), "a peer outside the cluster");
+
+  plans = good;
+  erase(plans[0], find(plans[0], StepKind::CclExchange));
+  check_fault(fault(kAllToAll, topology, plans), "rank 1, step 1 (vendor call at stage 0)");
+}
+
+TEST_CASE("an exchange that receives two messages in one place, and one where it sends from") {
+  const topology::Topology topology = test::layout_topology("AA");
+  const Spec gather{Collective::Gather, 0};
+  Plans plans = plan_all(gather, topology);
+  for (auto& one : plans[0].steps[0].transfers) {
+    if (!one.send && one.peer == 1) one.region.block = 0;
+  }
+  check_fault(fault(gather, topology, plans), "unmatched: message 0 from rank 1 to rank 0");
+  plans = plan_all(gather, topology);
+  auto& root = plans[0].steps[0].transfers;
+  root.insert(root.end(), root.begin(), root.end());
+  auto& other = plans[1].steps[0].transfers;
+  other.insert(other.end(), other.begin(), other.end());
+  check_fault(fault(gather, topology, plans), "overwrites what it reads");
+}
+
+TEST_CASE("a copy onto what an exchange receives, on another stream") {
+  const topology::Topology topology = test::layout_topology("AAB");
+  const Spec gather{Collective::Gather, 0};
+  const Options large{.count = 1'000'000};
+  Plans plans = plan_all(gather, topology);
+  CHECK(verify(gather, topology, plans, large).ok());
+  plans[0].steps.push_back(
+      {.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}});
+  check_fault(verify(gather, topology, plans, large).status().message(), "nothing orders");
+  const auto exchange = static_cast<uint16_t>(find(plans[0], StepKind::CclExchange));
+  plans[0].steps.back().deps = {exchange};
+  CHECK(verify(gather, topology, plans, large).ok());
 }
 
 TEST_CASE("a contribution doubled, and one left out") {

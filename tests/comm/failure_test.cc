@@ -157,8 +157,11 @@ TEST_CASE("a timeout names the call and the ranks that are missing, in the same 
 }
 
 TEST_CASE("who connects to a rank that leaves, or that does not come, is told") {
-  for (const bool leaves : {true, false}) {
-    Ranks ranks({"A", "A", "A"}, quick(500), false);
+  for (const auto& [labels, leaves] : {std::pair(std::vector<std::string>{"A", "A", "A"}, true),
+                                       {{"A", "A", "A"}, false},
+                                       {{"A", "B", "A"}, true},
+                                       {{"A", "B", "A"}, false}}) {
+    Ranks ranks(labels, quick(500), false);
     std::vector<Status> statuses(3);
     on_all_ranks(3, [&](int rank) {
       if (rank == 1) {

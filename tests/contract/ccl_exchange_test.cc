@@ -177,6 +177,25 @@ TEST_CASE("exchange: repeated messages of one pair, and of a rank to itself, mee
     });
 }
 
+TEST_CASE("exchange: a rank's message to itself may be received in place") {
+  for (bool asynchronous : {false, true})
+    for (const size_t count : {size_t{1}, size_t{3'000'001}})
+      run_ranks(2, asynchronous, [&](Rank& self) {
+        const Bytes own = contribution(1, self.rank, DataType::Uint8, count);
+        const Bytes theirs = contribution(1, 1 - self.rank, DataType::Uint8, count);
+        std::byte* kept = self.place(own);
+        std::byte* got = self.place(Bytes(count));
+        const std::vector<Transfer> gather = {{self.rank, true, kept, count},
+                                              {self.rank, false, kept, count},
+                                              {1 - self.rank, true, kept, count},
+                                              {1 - self.rank, false, got, count}};
+        need(self.comm->exchange(gather, DataType::Uint8, self.native()), "exchange");
+        self.finish();
+        need(self.fetch(kept, count) == own, "a message that stays in place is wrong");
+        need(self.fetch(got, count) == theirs, "a message beside one that stays is wrong");
+      });
+}
+
 TEST_CASE("exchange: random messages, more than a few ranks") {
   for (bool asynchronous : {false, true})
     for (int n : asynchronous ? std::vector{4} : std::vector{2, 3, 5, 9})

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "exec/job.h"
+#include "plan/call.h"
 #include "tune/chooser.h"
 
 namespace {
@@ -42,6 +43,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   for (const std::string& label : options.labels) {
     if (mixed && random() % 2 == 0) options.hosts.insert(label);
     if (fake_device && random() % 4 == 0) options.without_kernels.insert(label);
+    if (random() % 8 == 0) options.without_exchange.insert(label);
   }
   // Small: rings are full most of the time, and the longest slices do not fit.
   if (random() % 2 == 0) {
@@ -81,6 +83,35 @@ TEST_CASE("random collectives on the asynchronous fake device give exact results
 
 TEST_CASE("random collectives on the host device give exact results") {
   random_jobs(kJobs, false);
+}
+
+TEST_CASE("gather, scatter and all-to-all by the clusters' libraries, by messages, and by both") {
+  const std::vector<std::string> layouts[] = {{"A", "A", "A"}, {"A", "B", "A", "B", "B", "C"}};
+  const std::set<std::string> without[] = {{}, {"A"}, {"A", "B", "C"}};
+  uint64_t seed = 0;
+  for (const bool fake_device : {false, true}) {
+    for (const auto& labels : layouts) {
+      for (const auto& without_exchange : without) {
+        JobOptions options;
+        options.labels = labels;
+        options.fake_device = fake_device;
+        options.without_exchange = without_exchange;
+        options.seed = ++seed;
+        options.one_queue = fake_device && seed % 2 == 0;
+        Job job(options);
+        REQUIRE(job.opened().ok());
+        std::mt19937_64 random(seed);
+        std::vector<Case> tests;
+        while (tests.size() < 24) {
+          const Case one = hetccl::fake::random_case(random, labels, 6000);
+          const Collective what = one.signature.collective;
+          if (hetccl::plan::is_pairwise(what)) tests.push_back(one);
+        }
+        CAPTURE(seed);
+        REQUIRE(job.run(tests) == "");
+      }
+    }
+  }
 }
 
 TEST_CASE("rooted and pre-multiplied reductions over several clusters, to every root") {

@@ -29,6 +29,8 @@ topology::Topology topology_of(const JobOptions& options) {
   for (auto& info : infos) {
     info.kernels = has_kernels(options, info.rank);
     info.host_access = !is_fake(options, info.rank);
+    const std::string& label = options.labels[static_cast<size_t>(info.rank)];
+    info.library_exchanges = !options.without_exchange.contains(label);
   }
   return topology::Topology::build(std::move(infos)).value();
 }

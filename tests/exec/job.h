@@ -30,6 +30,7 @@ struct JobOptions {
   std::set<std::string> without_kernels;  ///< labels of clusters of fake devices
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
+  std::set<std::string> without_exchange{};  ///< labels of clusters whose libraries have none
   bool late_abort = false;      ///< of clusters' libraries: they wait for `JobRank::enter_abort`
   size_t window = 0;            ///< that a fake device shares with others, and with hosts
   bool last_algorithm = false;  ///< calls go by the last algorithm that applies, not the first

@@ -21,6 +21,10 @@ class VendorLibrary : public ccl::Library {
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return type != lacks_ && real_->supports(type, op);
   }
+  [[nodiscard]] bool supports_exchange() const override { return real_->supports_exchange(); }
+  [[nodiscard]] bool supports_point_to_point() const override {
+    return real_->supports_point_to_point();
+  }
   [[nodiscard]] ccl::Reach reach() const override { return reach_; }
   Result<ccl::UniqueId> unique_id(int n_ranks) override { return real_->unique_id(n_ranks); }
   void forget(const ccl::UniqueId& id) override { real_->forget(id); }

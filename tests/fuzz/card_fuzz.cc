@@ -17,6 +17,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   card.info.library_reduces =
       ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
   card.info.library_sends = false;
+  card.info.library_exchanges = false;
   card.addresses["tcp"] = {0, 1, 127, 128, 255};
   card.addresses["shm"] = {};
   seeds.push_back(encode(card));

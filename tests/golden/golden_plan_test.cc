@@ -56,6 +56,15 @@ void check_file(const std::string& name, const std::string& text) {
                 " differs: look at the change, then run with HETCCL_GOLDEN_UPDATE=1");
 }
 
+TEST_CASE("plans of gather, scatter and all-to-all equal the golden files") {
+  for (const char* layout : {"AA", "AAB"}) {
+    check_file(
+        std::string(layout) + "_pairwise",
+        plans_as_json(test::layout_topology(layout),
+                      {{Collective::Gather, 1}, {Collective::Scatter, 1}, {Collective::AllToAll}}));
+  }
+}
+
 TEST_CASE("plans equal the golden files") {
   for (const char* layout : kLayouts)
     check_file(layout, plans_as_json(test::layout_topology(layout)));

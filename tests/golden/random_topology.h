@@ -34,7 +34,7 @@ inline topology::Topology layout_topology(std::string_view layout) {
 
 /// 1 to 6 clusters of 1 to 5 ranks in random order: hosts and labels, one or several NICs, unequal,
 /// unknown and far ones, and ranks without any; in half of them some clusters have no kernels, in
-/// half some have device memory.
+/// half some have device memory, in half the libraries of some exchange no messages.
 inline topology::Topology random_topology(std::mt19937_64& random) {
   const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
   std::vector<std::pair<int, int>> places;  // cluster, member
@@ -47,6 +47,7 @@ inline topology::Topology random_topology(std::mt19937_64& random) {
   const int nic_style = below(5);
   const uint64_t without_kernels = below(2) == 0 ? 0 : random();  // a bit for each cluster
   const uint64_t on_devices = below(2) == 0 ? 0 : random();
+  const uint64_t without_exchange = below(2) == 0 ? 0 : random();
   constexpr int64_t kWindows[] = {0, 0, int64_t{4} << 20U, int64_t{24} << 20U};
   const int64_t window = kWindows[random() % 4];
   constexpr int64_t kSpeeds[] = {0, 1000, 2500, 10'000, 25'000, 100'000};
@@ -57,6 +58,7 @@ inline topology::Topology random_topology(std::mt19937_64& random) {
                               std::to_string(c % clusters_per_host)));
     infos.back().kernels = (without_kernels >> static_cast<uint64_t>(c) & 1U) == 0;
     infos.back().host_access = (on_devices >> static_cast<uint64_t>(c) & 1U) == 0;
+    infos.back().library_exchanges = (without_exchange >> static_cast<uint64_t>(c) & 1U) == 0;
     infos.back().window_bytes = window;
     std::vector<topology::Nic>& nics = infos.back().nics;
     if (nic_style == 1) nics = {{"eth0", "", 1000, 0}};

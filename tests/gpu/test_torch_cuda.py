@@ -355,6 +355,17 @@ def devices(where: Rank) -> None:
     dist.barrier()
 
 
+def graph_all_to_all(where: Rank) -> None:
+    out, every = where.full(0, where.size), where.full(where.rank, where.size)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_to_all_single(out, every)
+    for value in (0, 10):
+        every.fill_(where.rank + value)
+        graph.replay()
+        assert out.tolist() == [rank + value for rank in range(where.size)]
+
+
 def graphs(where: Rank) -> None:
     def together(tensor: torch.Tensor, joined: torch.Tensor) -> None:
         dist.all_reduce(tensor)
@@ -385,12 +396,12 @@ def graphs(where: Rank) -> None:
             with raises(RuntimeError, "outside the graph"):
                 dist.all_reduce(tensor, async_op=True)
             tensor.add_(1)
-    if where.on_gpu:
-        out = where.full(0, where.size)
-        every = where.full(1, where.size)
+    if where.in_one_cluster:
+        graph_all_to_all(where)
+    elif where.on_gpu:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             with raises(RuntimeError, "outside the graph"):
-                dist.all_to_all_single(out, every)
+                dist.all_to_all_single(where.full(0, where.size), where.full(1, where.size))
             tensor.add_(1)
     tensor.fill_(1)
     dist.all_reduce(tensor)

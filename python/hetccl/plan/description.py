@@ -15,6 +15,7 @@ _NAMES = {
     "ccl_reduce": "reduce inside",
     "ccl_broadcast": "broadcast inside",
     "ccl_all_reduce": "all-reduce inside",
+    "ccl_exchange": "exchange inside",
     "ccl_barrier": "barrier inside",
 }
 
@@ -83,9 +84,11 @@ def name_of(step: Step) -> str:
 
 
 def regions_of(step: Step) -> str:
-    """From where to where, or the shards of a call inside the cluster by their root."""
+    """From where to where; of a call inside the cluster the shards by root, or the transfers."""
     if "shards" in step:
         regions = "; ".join(map(_shard, step["shards"]))
+    elif "transfers" in step:
+        regions = "; ".join(map(_transfer, step["transfers"]))
     else:
         sources = " + ".join(step.get("srcs", []))
         regions = " -> ".join(part for part in (sources, step.get("dst", "")) if part)
@@ -98,6 +101,12 @@ def _shard(shard: dict[str, Any]) -> str:
     """ "output[0] 0..1/2 at 0": by the root, in ranks of the cluster."""
     text = f"{shard['recv']} at {shard['root']}"
     return f"{text} for {shard['receiver']} alone" if "receiver" in shard else text
+
+
+def _transfer(transfer: dict[str, Any]) -> str:
+    """ "output[2] from 2": by the peer, in ranks of the cluster."""
+    way = "to" if "to" in transfer else "from"
+    return f"{transfer['data']} {way} {transfer[way]}"
 
 
 def parse(text: str) -> Description:

@@ -13,7 +13,7 @@ from hetccl.plan.description import Description, RankPlan, name_of, regions_of
 from hetccl.topology.graph import Topology
 from hetccl.units import counted, duration, size
 
-_SHARDS = 4  # of one step that are spelt out
+_ITEMS = 4  # shards or transfers of one step that are spelt out
 _BARRIER_PROVES = "no rank passes before every rank has come, no deadlock"
 _PROVES = (
     "every contribution once, the same bits on every rank, no deadlock, no race, "
@@ -94,9 +94,10 @@ def _steps(plan: RankPlan, topology: Topology) -> Table:
         table.add_column(column, justify="right" if column in ("stage", "step") else "left")
     for number, step in enumerate(plan.steps):
         regions = regions_of(step)
-        shards = step.get("shards", [])
-        if len(shards) > _SHARDS:
-            regions = f"{regions_of({'shards': shards[:_SHARDS]})}; {len(shards) - _SHARDS} more"
+        for kind in ("shards", "transfers"):
+            items = step.get(kind, [])
+            if len(items) > _ITEMS:
+                regions = f"{regions_of({kind: items[:_ITEMS]})}; {len(items) - _ITEMS} more"
         after = ", ".join(map(str, step.get("deps", [])))
         table.add_row(str(step["stage"]), str(number), name_of(step), Text(regions), after)
     return table

@@ -64,14 +64,16 @@ void Member::take_chunk(Operation& operation, const TaskQueue& queue, size_t& wo
   queue.copy(copies_, caching_of(operation));
 }
 
-// Messages of a rank to itself go straight from memory to memory.
+// Messages of a rank to itself go straight from memory to memory; in place they stay there.
 void Member::take_own(Operation& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   Stream& out = exchange.to(rank_);
   const size_t bytes = exchange.piece_bytes(out, reduced_ - operation.first_chunk);
   exchange.take(out, bytes, [&](const std::byte* data, size_t out_block) {
     exchange.take(exchange.from(rank_), out_block, [&](std::byte* to, size_t block) {
-      copies_.push_back({queue.host_address(to), queue.host_address(data), block});
+      if (to != data) {
+        copies_.push_back({queue.host_address(to), queue.host_address(data), block});
+      }
       data += block;
     });
   });

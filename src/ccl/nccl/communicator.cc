@@ -321,7 +321,8 @@ Status NcclCommunicator::receive(void* data, size_t count, int peer, const Targe
                         "ncclRecv");
 }
 
-// A group moves its messages together. NCCL matches those of two ranks in the order of the calls.
+// A group moves its messages together. NCCL matches those of two ranks in the order of the calls. A
+// message of a rank to itself it copies, or leaves where it is if both ends name the same memory.
 Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType type,
                                   void* stream) {
   HETCCL_TRY(check_transfers(transfers, n_ranks_, rank_));
