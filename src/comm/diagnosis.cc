@@ -128,9 +128,11 @@ void Communicator::write_trace() {
   process.name =
       format("rank %d (%s, pid %d)", rank(),
              topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
-  process.tracks = executor_->tracks();
   std::string json;
-  runtime_.engine().exclusively([&] { json = to_json(*tracer_, process); });
+  runtime_.engine().exclusively([&] {
+    process.tracks = executor_->tracks();
+    json = to_json(*tracer_, process);
+  });
   const Status written =
       write_report(report_path(runtime_.config().trace, {rank(), number_}), json);
   if (!written.ok()) log_.warn("HETCCL_TRACE: %s", written.message().c_str());

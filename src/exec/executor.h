@@ -12,7 +12,6 @@
 
 #include "ccl/ccl.h"
 #include "device/device.h"
-#include "progress/engine.h"
 #include "exec/in_flight.h"
 #include "exec/interpreter.h"
 #include "exec/recorder.h"
@@ -20,6 +19,7 @@
 #include "exec/tracer.h"
 #include "exec/watch.h"
 #include "exec/wire.h"
+#include "progress/engine.h"
 
 namespace hetccl::exec {
 
@@ -45,7 +45,9 @@ struct ExecutorOptions {
   std::function<void(const Fault&)> on_fault;
 };
 
-/// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
+/// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
+/// `connect`, `abort`, `standing` and `tracks` where nobody drives (Engine::exclusively); the rest
+/// is thread-safe.
 class Executor : public progress::Driven {
  public:
   static constexpr size_t kMaxInFlight = InFlight::kMost;
@@ -100,6 +102,7 @@ class Executor : public progress::Driven {
                                      const Call& call);
   void bind(Program& program);
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
+  Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
   Status take_buffers(Operation& op);
   void choose_end(Operation& op);
   Status finish(Operation& op, device::Stream& user);

@@ -44,7 +44,11 @@ Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Windo
 Status Interpreter::record(Operation& op, device::Stream& user) {
   streams_[lower::stream_queue(QueueKind::User)] = &user;
   Frame frame{op, {}};
-  for (uint32_t i = op.code->body; i < op.code->epilogue; ++i) HETCCL_TRY(run(frame, {0, i}));
+  for (uint32_t i = op.code->body; i < op.code->epilogue; ++i) {
+    // The graph outlives the operation, so it must not touch the operation's words.
+    const Opcode opcode = op.code->list[i].op;
+    if (opcode != Opcode::Signal && opcode != Opcode::Wait) HETCCL_TRY(run(frame, {0, i}));
+  }
   return {};
 }
 

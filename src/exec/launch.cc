@@ -46,11 +46,10 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   options_.ccl->number_calls(call.sequence);
   Operation& op = in_flight_.take();
-  HETCCL_TRY(op.prepare(lowered, call));
-  if ((options_.device->capabilities() & device::kKernels) == 0) {
-    HETCCL_TRY(op.prepare_host_reductions());
+  if (Status prepared = prepare(op, lowered, call); !prepared.ok()) {
+    in_flight_.give_back(op);
+    return prepared;
   }
-  HETCCL_TRY(take_buffers(op));  // last: who has taken a turn is launched
   choose_end(op);
 
   // Before anything is enqueued: that may block this thread until messages have moved, or until
@@ -71,6 +70,14 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   static_cast<void>(interpreter_->join(user));  // of two failures the first is told
   if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
   return status;
+}
+
+Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
+  HETCCL_TRY(op.prepare(lowered, call));
+  if ((options_.device->capabilities() & device::kKernels) == 0) {
+    HETCCL_TRY(op.prepare_host_reductions());
+  }
+  return take_buffers(op);  // last: a taken turn comes back only when its operation retires
 }
 
 Status Executor::finish(Operation& op, device::Stream& user) {

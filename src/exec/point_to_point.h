@@ -16,9 +16,9 @@
 #include "ccl/ccl.h"
 #include "device/device.h"
 #include "exec/departures.h"
-#include "progress/engine.h"
 #include "exec/fault.h"
 #include "exec/operation.h"
+#include "progress/engine.h"
 #include "transport/transport.h"
 
 namespace hetccl::exec {

@@ -14,21 +14,24 @@ void Program::bind(lower::Target target) {
 
 Result<Program::Lowered> Program::lower_for(const lower::CallShape& shape) {
   const bool even = shape.input.counts.empty() && shape.output.counts.empty();
-  if (even && last_ && last_->type == shape.type && last_->count == shape.count &&
-      last_->choice == shape.choice) {
-    return last_->lowered;
+  const Kind kind{shape.type, shape.count, shape.choice};
+  for (const Recent& recent : recent_) {
+    if (even && recent.kind == kind) return recent.lowered;
   }
   const lower::Geometry geometry = lower::geometry_of(plan_, target_, shape);
-  auto known = std::find_if(kept_.begin(), kept_.end(), [&](const auto& kept) {
-    return kept->geometry.same_code(geometry);
-  });
+  auto known = std::find_if(kept_.begin(), kept_.end(),
+                            [&](const auto& kept) { return kept->geometry.same_code(geometry); });
   if (known == kept_.end()) {
     HETCCL_ASSIGN(auto code, lower::lower(plan_, target_, geometry));
     kept_.push_back(std::make_unique<Kept>(Kept{geometry, std::move(code)}));
     known = kept_.end() - 1;
   }
   const Lowered lowered{geometry.slice_elements, geometry.n_slices, &(*known)->code};
-  if (even) last_ = Last{shape.type, shape.count, shape.choice, lowered};
+  if (even && recent_.size() < kRecent) {
+    recent_.push_back({kind, lowered});
+  } else if (even) {
+    recent_[next_recent_++ % kRecent] = {kind, lowered};
+  }
   return lowered;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "lower/lower.h"
@@ -38,11 +37,17 @@ class Program {
     lower::Geometry geometry;
     lower::Code code;
   };
-  // What the last call looked like, if its blocks were even.
-  struct Last {
+  // A kind of call whose blocks are even.
+  struct Kind {
     DataType type{};
     uint64_t count = 0;
     plan::Choice choice;
+    bool operator==(const Kind&) const = default;
+  };
+  static constexpr size_t kRecent = 16;
+  // A training step's buckets come in few sizes.
+  struct Recent {
+    Kind kind;
     Lowered lowered;
   };
 
@@ -51,7 +56,8 @@ class Program {
   bool direct_ = false, bound_ = false;
   lower::Target target_;
   std::vector<std::unique_ptr<Kept>> kept_;
-  std::optional<Last> last_;
+  std::vector<Recent> recent_;  // at most kRecent, of which the oldest gives way
+  size_t next_recent_ = 0;
 };
 
 }  // namespace hetccl::exec

@@ -45,7 +45,7 @@ const OpcodeInfo& info_of(Opcode opcode) {
 }
 
 Issue Walk::at(const Code& code, std::span<const uint32_t> queue, uint32_t n_slices) {
-  while (place_ < queue.size() && queue[place_] < code.body) return {0, queue[place_]};
+  if (time_ == 0 && place_ < queue.size() && queue[place_] < code.body) return {0, queue[place_]};
   for (; time_ < n_slices + code.last_lag; ++time_, place_ = 0) {
     for (; place_ < queue.size(); ++place_) {
       const uint32_t index = queue[place_], lag = code.list[index].lag;

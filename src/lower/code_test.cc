@@ -17,7 +17,10 @@ Order walked(const Code& code, const std::vector<uint32_t>& queue, uint32_t n_sl
   Walk walk;
   for (;; walk.advance()) {
     const Issue issue = walk.at(code, queue, n_slices);
-    if (issue.index == kEnd) return order;
+    if (issue.index == kEnd) {
+      CHECK(walk.at(code, queue, n_slices).index == kEnd);  // it stays there
+      return order;
+    }
     order.emplace_back(issue.slice, issue.index);
   }
 }

@@ -8,8 +8,10 @@
 namespace hetccl::lower {
 namespace {
 
-// Above, implied waits stay: finding them takes the product of both squares.
+// Above these the pass is skipped: its time grows with the square of nodes times slices, and its
+// memory with nodes times nodes and lanes.
 constexpr size_t kMostSteps = 50'000'000;
+constexpr size_t kMostBytes = size_t{64} << 20U;
 
 using Clock = std::vector<int32_t>;  // by node: the last slice that is known to be complete
 
@@ -128,7 +130,9 @@ void drop_implied_waits(Graph& graph) {
   const uint32_t lag = graph.code(body.back()).lag, slots = graph.geometry.n_slots;
   const uint32_t most = graph.geometry.reuses_slots() ? slots + lag + 2 : slots;
   const size_t steps = graph.nodes.size() * most;
+  const size_t clocks = steps + 2 * (kStreams + 3 * graph.target.lanes.size());
   if (steps * steps > kMostSteps) return;
+  if (clocks * 2 * sizeof(int32_t) * graph.nodes.size() > kMostBytes) return;
   std::vector<std::vector<bool>> kept;
   for (const Node& node : graph.nodes) {
     kept.emplace_back(node.deps.size(), node.code.op == Opcode::Acknowledge);

@@ -49,15 +49,16 @@ struct Load {
 
 // All messages of a slice that go one way between two ranks fit into half of the ring, or none
 // goes through it: so none waits for credit until a later one, or one of its own slice, has been
-// read.
-void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads) {
+// read. Calls that are uneven and not sliced differ too much for Code to be kept for each: none of
+// their messages goes through rings.
+void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads, bool sliced) {
   for (size_t i = 0; i < target.lanes.size(); ++i) {
     const size_t ring = target.lanes[i].ring_bytes;
     Geometry::Lane& lane = geometry.lanes[i];
     if (ring == 0) continue;
     lane.send_in_ring = Ring::fits(loads[i].sent, ring);
     lane.recv_in_ring = Ring::fits(loads[i].received, ring);
-    if (!lane.recv_in_ring || geometry.short_call) continue;
+    if (!lane.recv_in_ring || geometry.short_call || !sliced) continue;
     // More than the pipeline's depth makes no difference.
     const size_t unread = Ring::slices_unread(loads[i].received, ring);
     lane.unread = static_cast<uint32_t>(std::min<size_t>(unread, geometry.depth));
@@ -114,7 +115,8 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   const size_t slice_bytes = geometry.slice_elements * size_of(call.type);
   geometry.short_call =
       geometry.n_slices == 1 && std::max(slice_bytes, moved / 2) <= kMostBytesOfOneStream;
-  route(geometry, target, loads);
+  const bool even = call.input.counts.empty() && call.output.counts.empty();
+  if (plan.sliced || even) route(geometry, target, loads, plan.sliced);
   return geometry;
 }
 

@@ -152,6 +152,14 @@ std::vector<NodeId> body_of(const Graph& graph) {
 
 Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
                           const Geometry& geometry) {
+  // A step has at most four nodes, and each of these two syncs.
+  const size_t most = std::max(8 * plan.steps.size() + 8, kStreams + 3 * target.lanes.size());
+  if (most > kNoNode) {
+    return error(hetccl::Code::Unsupported,
+                 "plan %s: %zu steps with %zu peers are too many to lower: use fewer or larger "
+                 "clusters",
+                 plan.name.c_str(), plan.steps.size(), target.lanes.size());
+  }
   Graph graph{plan, target, geometry};
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (!is_well_formed(plan, s)) {

@@ -78,18 +78,17 @@ Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topolog
   return plans;
 }
 
-Json slices_of(const RankPlan& plan, const Choice& choice, uint64_t bytes) {
-  const uint64_t whole = bytes / choice.slice_bytes + (bytes % choice.slice_bytes != 0 ? 1 : 0);
-  const uint64_t number = std::max<uint64_t>(1, whole);
+Json slices_of(const Topology& topology, const RankPlan& plan, const verify::Options& options) {
+  const lower::Geometry geometry =
+      lower::geometry_of(plan, verify::target_of(topology, 0, plan), verify::shape_of(options));
   std::vector<Json> lags;
   for (uint16_t stage = 0; stage < plan.stages; ++stage) {
-    lags.push_back(lag(stage, plan.stages, choice.depth));
+    lags.push_back(lag(stage, plan.stages, options.depth));
   }
-  const auto bounded = static_cast<uint32_t>(std::min<uint64_t>(number, UINT32_MAX));
-  return {{"number", number},
-          {"bytes", choice.slice_bytes},
-          {"depth", choice.depth},
-          {"slots", plan::slots(plan, choice.depth, bounded)},
+  return {{"number", geometry.n_slices},
+          {"bytes", geometry.slice_elements * size_of(options.type)},
+          {"depth", options.depth},
+          {"slots", geometry.n_slots},
           {"lag", std::move(lags)}};
 }
 
@@ -205,7 +204,7 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
                {"stages", plans[0].stages},
                {"candidates", candidates_of(candidates, chosen.algorithm)},
                {"clusters", topology.clusters().size()},
-               {"slices", slices_of(plans[0], choice, bytes)},
+               {"slices", slices_of(topology, plans[0], options)},
                {"traffic", std::move(pairs)},
                {"cross_bytes", cross_bytes},
                {"least_bytes", plan::least_bytes(spec, topology, call.count, call.type)},

@@ -22,6 +22,8 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
       return state.outputs[operand.region.block * size_t{problem_.n_slices} + slice];
     case lower::Memory::Scratch:
       return state.scratch[operand.region.block * size_t{slots} + slice % slots];
+    case lower::Memory::Identity:
+      return state.identity;
     default:
       return state.staging[operand.message * size_t{slots} + slice % slots];
   }
@@ -62,13 +64,18 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
   Status status;
   std::vector<std::pair<uint32_t, Cells::Range>> read;
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {
-    if (!status.ok() || operand.memory == lower::Memory::Identity) return;
+    if (!status.ok()) return;
     if (operand.memory == lower::Memory::Ring) {
       status = use_ring(rank, call, issue, operand, writes, clock, as);
       return;
     }
     const uint32_t place = place_of(rank, call, issue.slice, operand);
-    const Cells::Range range = cells_.range(rank.rank, operand.region);
+    const bool identity = operand.memory == lower::Memory::Identity;
+    const Cells::Range range =
+        identity ? Cells::Range{0, 1} : cells_.range(rank.rank, operand.region);
+    if (identity && !writes && rank.memory.values(place, range)[0] == Value{}) {
+      note(wrong(rank, issue.index, "reads an identity that nobody has written"));
+    }
     status = check_abort(rank, call, issue, operand, range);
     if (!status.ok()) return;
     // A copy onto itself writes nothing.
@@ -103,8 +110,16 @@ Status Machine::use_ring(RankState& rank, uint32_t call, Issue issue, const Oper
                          bool writes, const Clock& clock, Use as) {
   const RingMessage message = ring_message(rank, call, issue.slice, operand.message);
   RingCheck& ring = ring_of(rank, operand.message);
+  if (!(ring_place(rank, call, issue.slice, operand.message) == message)) {
+    return wrong(rank, issue.index, "has no place in the ring, or another slice took its slot");
+  }
   const char* fault = writes ? ring.write(message, clock, as) : ring.read(message, clock, as);
   return fault == nullptr ? Status() : wrong(rank, issue.index, fault);
+}
+
+RingMessage& Machine::ring_place(RankState& rank, uint32_t call, uint32_t slice, uint16_t message) {
+  const uint32_t slots = rank.code->n_slots;
+  return rank.calls[call].ring_places[message * size_t{slots} + slice % slots];
 }
 
 RingMessage Machine::ring_message(const RankState& rank, uint32_t call, uint32_t slice,

@@ -67,6 +67,8 @@ void Machine::add_call(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   state.syncs.resize(rank.code->syncs.size());
   state.events.resize(rank.code->syncs.size());
+  state.identity = rank.memory.add(1);
+  state.ring_places.assign(rank.code->messages.size() * rank.code->n_slots, {UINT32_MAX, 0});
   state.runs.resize(rank.clocks.size());
   state.words.resize(rank.clocks.size());
   state.outstanding = size_t{rank.code->posts} * problem_.n_slices;

@@ -96,6 +96,8 @@ class Machine {
                                   const lower::Operand& operand, bool scale);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,
              const std::vector<Value>& values);
+  /// Whose place exec has for the message, in the slot of that slice.
+  RingMessage& ring_place(RankState& rank, uint32_t call, uint32_t slice, uint16_t message);
   [[nodiscard]] RingMessage ring_message(const RankState& rank, uint32_t call, uint32_t slice,
                                          uint16_t message) const;
   RingCheck& ring_of(RankState& rank, uint16_t message);

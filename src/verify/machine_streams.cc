@@ -75,7 +75,16 @@ Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
       RankState& sender =
           ranks_[static_cast<size_t>(rank.lanes[rank.code->messages[one.message].lane].peer)];
       const size_t back = rank.lanes[rank.code->messages[one.message].lane].at_peer;
-      sender.lanes[back].ring->locate(ring_message(rank, at.call, at.issue.slice, one.message));
+      const RingMessage message = ring_message(rank, at.call, at.issue.slice, one.message);
+      sender.lanes[back].ring->locate(message);
+      ring_place(rank, at.call, at.issue.slice, one.message) = message;
+      return Step::Done;
+    }
+    case Opcode::FillIdentity: {
+      const ThreadId thread = rank.stream_thread(one.queue, at.call);
+      HETCCL_TRY(
+          use(rank, at.call, at.issue, clock, {thread, rank.counts[thread] + 1, at.issue.index}));
+      rank.memory.values(rank.calls[at.call].identity, {0, 1})[0] = {1, 0};
       return Step::Done;
     }
     case Opcode::Copy:
@@ -97,6 +106,8 @@ Result<Step> Machine::reserve(RankState& rank, const Enqueued& at) {
     rank.needed = ring.reserve(ring_message(rank, at.call, at.issue.slice, one.message),
                                bytes_of(message.region, at.issue.slice),
                                {thread, rank.counts[thread] + 1, at.issue.index});
+    ring_place(rank, at.call, at.issue.slice, one.message) =
+        ring_message(rank, at.call, at.issue.slice, one.message);
     rank.reserved = true;
   }
   return ring.credit() >= rank.needed ? Step::Done : Step::Blocked;

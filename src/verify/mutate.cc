@@ -16,7 +16,7 @@ using Kind = Mutant::Kind;
 
 bool orders(Opcode op) {
   return op == Opcode::Wait || op == Opcode::Signal || op == Opcode::Reserve ||
-         op == Opcode::Acknowledge || op == Opcode::Acquire;
+         op == Opcode::Acknowledge || op == Opcode::Acquire || op == Opcode::FillIdentity;
 }
 
 bool is_post(const Instruction& one) {

@@ -36,6 +36,9 @@ using Codes = std::vector<lower::Code>;
 Status check_form(const plan::Spec& spec, const topology::Topology& topology,
                   std::span<const plan::RankPlan> plans);
 
+/// Is each instruction on a queue that can run it, and each sync told by what can tell it?
+Status check_instructions(const lower::Code& code, int rank);
+
 /// "rank 3, step 5 (send message 7 to rank 1)".
 [[nodiscard]] std::string describe(const lower::Code& code, int rank, uint32_t index);
 

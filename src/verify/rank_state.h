@@ -39,6 +39,8 @@ struct CallState {
   std::vector<std::vector<Clock>> events;  ///< the same, as far as streams and events order
   std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
   std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
+  uint32_t identity = 0;                   ///< the place of the operator's identity
+  std::vector<RingMessage> ring_places;    ///< by message and slot: whose place exec has there
   bool finished = false, retired = false;
   size_t outstanding = 0;       ///< messages
   Clock over;                   ///< what is known once it is retired

@@ -35,8 +35,14 @@ Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topo
     const plan::RankPlan& plan = plans[static_cast<size_t>(rank)];
     auto& problem = lowered.problem;
     problem.targets.push_back(target_of(topology, rank, plan));
+    problem.targets.back().observed = options.observed;
     problem.geometries.push_back(lower::geometry_of(plan, problem.targets.back(), shape));
     HETCCL_ASSIGN(auto code, lower::lower(plan, problem.targets.back(), problem.geometries.back()));
+    const lower::Geometry &first = problem.geometries[0], &own = problem.geometries.back();
+    if (own.n_slices != first.n_slices || own.slice_elements != first.slice_elements) {
+      return error(Code::InternalError, "rank %d cuts the call into %u slices, rank 0 into %u",
+                   rank, own.n_slices, first.n_slices);
+    }
     lowered.codes.push_back(std::move(code));
   }
   // More slices repeat what these show: every slot is used again, while the pipeline is full.
@@ -49,6 +55,9 @@ Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topo
 }
 
 Status check_code(const Problem& problem, const Codes& codes) {
+  for (int rank = 0; rank < problem.n_ranks(); ++rank) {
+    HETCCL_TRY(check_instructions(codes[static_cast<size_t>(rank)], rank));
+  }
   HETCCL_ASSIGN(const Matching matching, match(problem, codes));
   // The second call waits for the first one's buffers, or runs beside it.
   HETCCL_TRY(run_machine(problem, codes, matching, {.in_place = false, .buffer_sets = 1}));

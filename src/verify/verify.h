@@ -23,6 +23,7 @@ struct Options {
   uint64_t count = 1000;  ///< as in Signature
   DataType type = DataType::Float32;
   uint64_t slice_bytes = 512;
+  bool observed = false;  ///< as for a trace
 };
 
 struct Verified {
@@ -40,7 +41,8 @@ struct Lowered {
   Codes codes;
 };
 
-/// `rank`'s device and lanes in a job of that topology, as exec has them.
+/// `rank`'s device and lanes in a job of that topology. All ranks that may share a window do; in a
+/// job those do that are connected at init (plan::peers).
 [[nodiscard]] lower::Target target_of(const topology::Topology& topology, int rank,
                                       const plan::RankPlan& plan);
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.

@@ -67,6 +67,7 @@ VerifyOptions random_options(std::mt19937_64& random) {
   options.count = kCounts[random() % std::size(kCounts)];
   options.type = kTypes[random() % std::size(kTypes)];
   options.slice_bytes = 64 * (1 + random() % 40);
+  options.observed = random() % 8 == 0;
   return options;
 }
 

@@ -1,0 +1,50 @@
+// Each rank's Code by itself.
+#include <map>
+
+#include "verify/problem.h"
+
+namespace hetccl::verify {
+namespace {
+
+using lower::Instruction;
+using lower::Opcode;
+using lower::OpcodeInfo;
+
+// The word or event that an instruction counts up; kNoSync where there is none. (`done` of a
+// stream's instruction is told by a signal behind it.)
+lower::SyncId told_by(const Instruction& one) {
+  if (one.op == Opcode::Signal) return one.sync;
+  return lower::is_stream(one.queue) ? lower::kNoSync : one.done;
+}
+
+const char* fault_of(const lower::Code& code, const Instruction& one) {
+  const OpcodeInfo& info = info_of(one.op);
+  const bool on_stream = lower::is_stream(one.queue);
+  if (info.unit == OpcodeInfo::Unit::Stream && !on_stream) return "is no work of a lane";
+  if (info.unit == OpcodeInfo::Unit::Wire && on_stream) return "is no work of a stream";
+  const bool waits = one.op == Opcode::Wait;
+  const lower::SyncId sync = waits ? one.sync : told_by(one);
+  if (sync == lower::kNoSync) return waits ? "waits for nothing" : nullptr;
+  if (sync >= code.syncs.size()) return "names a sync that does not exist";
+  if (code.syncs[sync].event && !on_stream) return "has an event where only words are seen";
+  return nullptr;
+}
+
+}  // namespace
+
+Status check_instructions(const lower::Code& code, int rank) {
+  std::map<lower::SyncId, uint32_t> tellers;
+  for (uint32_t i = 0; i < code.list.size(); ++i) {
+    const Instruction& one = code.list[i];
+    const char* fault = fault_of(code, one);
+    const lower::SyncId told = fault == nullptr ? told_by(one) : lower::kNoSync;
+    if (told != lower::kNoSync && !tellers.try_emplace(told, i).second) {
+      fault = "counts a sync that another instruction counts";
+    }
+    if (fault == nullptr) continue;
+    return error(Code::InternalError, "%s %s", describe(code, rank, i).c_str(), fault);
+  }
+  return {};
+}
+
+}  // namespace hetccl::verify
