@@ -46,7 +46,7 @@ enum class Opcode : uint8_t {
 };
 inline constexpr size_t kOpcodes = static_cast<size_t>(Opcode::Finish) + 1;
 
-enum class QueueKind : uint8_t { User, Ccl, Work, Out, In, Send, Recv, Read };
+enum class QueueKind : uint8_t { User, Ccl, Work, Out, In, Send, Recv, Acknowledge };
 using QueueId = uint16_t;
 /// The device's streams: the user's, and those for vendor calls, arithmetic, copies out and in.
 inline constexpr QueueId kStreams = 5;
@@ -199,7 +199,8 @@ struct Message {
 /// How the messages to and from one peer go.
 struct Lane {
   int peer = -1;
-  std::vector<uint32_t> sends, recvs, reads;  ///< body and prologue instructions of its queues
+  /// Body and prologue instructions of its queues.
+  std::vector<uint32_t> sends, recvs, acknowledgements;
 };
 
 /// An instruction and the slice for which it runs.
@@ -228,7 +229,7 @@ struct Code {
 /// prologue's, then the body's for `n_slices`.
 class Walk {
  public:
-  /// The issue where it stands, or nothing at the end: `index` is then UINT32_MAX.
+  /// The issue where it stands, or nothing at the end: `index` is then `kEnd`.
   Issue at(const Code& code, std::span<const uint32_t> queue, uint32_t n_slices);
   void advance() { ++place_; }
 
@@ -257,7 +258,7 @@ Status for_each_issue(const Code& code, uint32_t n_slices, Visit&& visit) {
 /// Fills `lanes`' lists; after the list has changed.
 void index_lanes(Code& code);
 
-/// "send", "User", "lane 2 recv": for people.
+/// "user", "send to rank 5": for people.
 [[nodiscard]] std::string name_of(const Code& code, QueueId queue);
 [[nodiscard]] std::string describe(const Code& code, uint32_t index);
 /// As JSON, one line an instruction.

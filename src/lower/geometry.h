@@ -24,6 +24,9 @@ struct Target {
   bool kernels = true;      ///< else the host adds what the cluster's library does not
   bool observed = false;    ///< a trace wants to see every step end
   std::vector<Reach> lanes;
+
+  /// The index of the lane to `peer`; the number of lanes if there is none.
+  [[nodiscard]] size_t lane_of(int peer) const;
 };
 
 /// Where the blocks of an uneven call's buffer lie, in elements: an entry for each of the plan's

@@ -48,7 +48,8 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
   Readers readers;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (!node.live || id == message.copy || id == message.post || id == message.read) continue;
+    if (!node.live || id == message.copy || id == message.post || id == message.acknowledge)
+      continue;
     const bool waits = depends_on(node, message.copy);
     bool reads = false;
     // A message waits for the copy's end, which there is none of then.
@@ -95,8 +96,8 @@ void elide_copy(Graph& graph, MessageNodes& message, const Readers& readers) {
     auto& deps = graph.nodes[id].deps;
     deps.insert(deps.end(), copy.deps.begin(), copy.deps.end());
   }
-  if (message.read != kNoNode) {
-    auto& deps = graph.nodes[message.read].deps;
+  if (message.acknowledge != kNoNode) {
+    auto& deps = graph.nodes[message.acknowledge].deps;
     deps.clear();
     for (const NodeId id : readers.nodes) deps.push_back({id, 0});
   }
