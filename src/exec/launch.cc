@@ -50,7 +50,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   if ((options_.device->capabilities() & device::kKernels) == 0) {
     HETCCL_TRY(op.prepare_host_reductions());
   }
-  HETCCL_TRY(take_buffers(op));  // last: who has taken a turn is launched
+  HETCCL_TRY(take_buffers(op));  // last: a taken turn comes back only when its operation retires
   choose_end(op);
 
   // Before anything is enqueued: that may block this thread until messages have moved, or until

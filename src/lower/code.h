@@ -67,8 +67,7 @@ inline constexpr QueueId kStreams = 5;
                           : static_cast<QueueKind>(kStreams + (queue - kStreams) % 3);
 }
 
-/// Which instructions of an opcode use which operands, and how: what printing, verifier, tracer and
-/// interpreter know of it.
+/// Properties of an opcode that printer, verifier, tracer and interpreter share.
 struct OpcodeInfo {
   const char* name;
   enum class Unit : uint8_t { Any, Stream, Wire } unit;
@@ -134,7 +133,7 @@ struct Instruction {
   uint16_t step = 0;  ///< of the plan, from which it comes
   uint32_t lag = 0;   ///< it starts slice k at time k + lag
   SyncId sync = kNoSync;
-  uint32_t back = 0;  ///< Wait: for the slice so many before; none where there is none
+  uint32_t back = 0;  ///< Wait: for slice k - back; no wait while k < back
   uint16_t message = 0;
   /// Send, Recv and their headers: signalled on completion. On streams: what a Signal behind it
   /// signals, if that is a word.
@@ -184,8 +183,8 @@ void for_each_operand(const Instruction& code, Visit&& visit) {
 /// device, as an event.
 struct Sync {
   bool event = false;
-  bool once = false;  ///< signalled in no slice, but once
-  uint16_t step = 0;  ///< whose end it tells
+  bool once = false;  ///< signalled once per call, not per slice
+  uint16_t step = 0;  ///< the plan step whose end it signals
 };
 
 struct Message {

@@ -43,7 +43,7 @@ struct CallShape {
   plan::Choice choice{};
 };
 
-/// A call's geometry, as far as Code depends on it; every rank finds the same of a message's route.
+/// How a call is cut and how its messages go. Both ends of a message compute the same route.
 struct Geometry {
   struct Lane {
     bool send_in_ring = false, recv_in_ring = false;
