@@ -367,7 +367,8 @@ typedef struct {
   size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */
   unsigned int depth;        /**< as HETCCL_DEPTH; 0: as hetccl would choose */
   int code;                  /**< not 0: lists the instructions that run, too */
-  size_t mutants;            /**< broken copies of these for the verifier; at most 100,000 */
+  size_t mutants;            /**< mutants to try: copies of the instructions with one mistake each,
+                                which the verifier must reject; at most 100,000 */
   size_t seed;               /**< chooses them */
 } hetcclPlanQuery_t;
 /** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters

@@ -106,11 +106,11 @@ class Communicator {
   /// and scatter of a plan. Unsupported unless `Library::supports_exchange`.
   virtual Status exchange(std::span<const Transfer> transfers, DataType type, void* stream);
   /// As `exchange`, but point-to-point: only the ranks that a message concerns make the call, and
-  /// other ranks' calls go on. For hetcclSend and hetcclRecv. The library may run one rank's calls
-  /// in the order in which they were made, as NCCL does: a message whose peer comes late holds up
-  /// this rank's later calls, collectives included. Two ranks therefore order their messages and
-  /// the collectives that both take part in alike, or use a second communicator. Unsupported unless
-  /// `Library::supports_point_to_point`.
+  /// other ranks' calls go on. Not used yet: hetcclSend and hetcclRecv go through channels. The
+  /// library may run one rank's calls in the order in which they were made, as NCCL does: a message
+  /// whose peer comes late holds up this rank's later calls, collectives included. Two ranks
+  /// therefore order their messages and the collectives that both take part in alike, or use a
+  /// second communicator. Unsupported unless `Library::supports_point_to_point`.
   virtual Status send_and_receive(std::span<const Transfer> transfers, DataType type, void* stream);
   /// No rank's stream passes before every rank's has come.
   virtual Status barrier(void* stream) = 0;
@@ -148,7 +148,7 @@ class Library {
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// Whether its communicators have `exchange`.
   [[nodiscard]] virtual bool supports_exchange() const { return false; }
-  /// Whether its communicators have `send_and_receive`.
+  /// Whether its communicators have `send_and_receive`, which is not used yet.
   [[nodiscard]] virtual bool supports_point_to_point() const { return false; }
   [[nodiscard]] virtual Reach reach() const = 0;
   /// Whether a broadcast's shard may name its receiver.

@@ -122,7 +122,7 @@ void Executor::retire(TimePoint now) {
   }
 }
 
-// Who has aborted may have written over what this rank's device had yet to read.
+// A rank that has aborted may have overwritten data that this rank's device has not read yet.
 bool Executor::is_abandoned() {
   const int rank = wire_.abandoner();
   if (rank < 0) return false;
@@ -146,9 +146,8 @@ void Executor::abort() {
   release_streams();
 }
 
-// What streams wait for has not come, and what follows goes on with whatever is in memory: another
-// rank could take that for the result of a vendor's call, while the vendor's abort is still to
-// come.
+// Released streams continue with whatever is in memory. Another rank could take that for a vendor
+// result, so streams are released only after the vendor's abort has begun.
 void Executor::release_streams() {
   if (released_ || !options_.ccl->abort_has_begun()) return;
   released_ = true;
@@ -157,8 +156,8 @@ void Executor::release_streams() {
   rotation_->release_waits();
 }
 
-// What the device writes then the other end may have yet to read, and pass on to ranks that share
-// no window with this one: so not before it has ended its own work, or has had time to.
+// A released device may overwrite messages that the peer has not read, and the peer may pass them
+// on. So windows are released once the peer has given up, or after `kFarewell`.
 void Executor::release_windows(TimePoint now) {
   if (!released_) return;
   if (!abort_seen_) abort_seen_ = now;

@@ -31,7 +31,7 @@ Result<Rotation::Turn> Rotation::take(uint64_t number, uint64_t retired, size_t 
   }
   std::erase_if(outgrown_, [&](const Outgrown& old) { return old.last <= retired; });
   HETCCL_TRY(make_room(*chosen, retired, scratch_bytes, staging_bytes));
-  const Turn turn = {chosen->buffers.get(), chosen->left, chosen->turns++, chosen->last};
+  const Turn turn = {chosen->buffers.get(), chosen->left, chosen->turns++};
   chosen->last = number + 1;
   return turn;
 }

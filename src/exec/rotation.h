@@ -17,7 +17,6 @@ class Rotation {
     const Buffers* buffers = nullptr;  ///< null: no turn
     device::Flag* left = nullptr;      ///< counts operations that have left these buffers
     uint32_t before = 0;               ///< so many had them before
-    uint64_t after = 0;                ///< they are free once so many operations are retired
   };
 
   static Result<std::unique_ptr<Rotation>> create(device::Device& device);
@@ -26,7 +25,7 @@ class Rotation {
   Rotation& operator=(const Rotation&) = delete;
 
   /// For operation `number`, while `retired` are. The device may use the buffers once `left` has
-  /// reached `before`, the host once `after` are retired. Not thread-safe.
+  /// reached `before`. Not thread-safe.
   Result<Turn> take(uint64_t number, uint64_t retired, size_t scratch_bytes, size_t staging_bytes);
   /// An operation is retired, in order. With `release_waits` by one thread at a time.
   static void leave(const Turn& turn) {

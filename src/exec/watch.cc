@@ -83,8 +83,8 @@ std::optional<Fault> Watch::check_deadlines(TimePoint now) {
   return {};
 }
 
-// What has ended may just not have been told: its flag is not written, or was a moment ago. Whoever
-// writes it may wait inside the driver, but not for ever.
+// An ended call may not be known to have ended: its flag is not written yet, or was written just
+// now. The writer may block in the driver, but not for ever.
 bool Watch::may_have_ended(uint64_t number, TimePoint now) {
   EndMarks* marks = in_flight_.at(number).marks;
   if (marks == nullptr) return false;

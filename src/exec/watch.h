@@ -31,8 +31,8 @@ class Watch {
   std::optional<Fault> check(TimePoint now);
   /// The failure of the cluster's library, or of the marks that tell the ends of its calls.
   [[nodiscard]] Status library_status() const;
-  /// What to tell instead of `fault`: what breaks while a rank is missed breaks because of that,
-  /// since others have run out of patience.
+  /// Replaces `fault` by the departure of a rank where that explains it: other ranks then time out
+  /// and break connections.
   Fault explain(Fault fault);
   /// See Executor::standing.
   std::string standing();

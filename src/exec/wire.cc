@@ -84,7 +84,7 @@ Issue Wire::at(const Lane& lane, List list, Cursor& cursor) {
     if (mine == lanes.end() || mine->peer != lane.peer) continue;
     const auto& queue = list == List::Sends   ? mine->sends
                         : list == List::Recvs ? mine->recvs
-                                              : mine->reads;
+                                              : mine->acknowledgements;
     const Issue issue = cursor.walk.at(*op.code, queue, op.n_slices);
     if (issue.index != kEnd) return issue;
   }

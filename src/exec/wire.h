@@ -50,12 +50,11 @@ class Wire {
   void acknowledge_reads();
   void close();
 
-  /// The peer of a window, all of whose data this rank may not believe, since its owner has given
-  /// up; or -1.
+  /// A peer that has abandoned its window, so that its data cannot be trusted; or -1.
   [[nodiscard]] int abandoner() const;
   void abandon_windows();
-  /// Ends the device's waits for credit, where the other end has given up or is to be left alone
-  /// no longer.
+  /// Ends the device's waits for credit: of windows that the peer has abandoned, or of all
+  /// (`at_once`).
   void release_windows(bool at_once);
   /// Whether a window has messages that the other end has not read, as far as is known.
   [[nodiscard]] bool has_unread() const;

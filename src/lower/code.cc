@@ -34,7 +34,8 @@ constexpr OpcodeInfo kTable[] = {
 static_assert(std::size(kTable) == kOpcodes);
 
 const char* name_of(QueueKind kind) {
-  constexpr const char* kNames[] = {"user", "ccl", "work", "out", "in", "send", "recv", "read"};
+  constexpr const char* kNames[] = {"user", "ccl",  "work", "out",
+                                    "in",   "send", "recv", "acknowledge"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -58,7 +59,8 @@ Issue Walk::at(const Code& code, std::span<const uint32_t> queue, uint32_t n_sli
 }
 
 void index_lanes(Code& code) {
-  for (Lane& lane : code.lanes) lane.sends.clear(), lane.recvs.clear(), lane.reads.clear();
+  for (Lane& lane : code.lanes)
+    lane.sends.clear(), lane.recvs.clear(), lane.acknowledgements.clear();
   for (uint32_t i = 0; i < code.epilogue; ++i) {
     const QueueId queue = code.list[i].queue;
     if (is_stream(queue)) continue;
@@ -66,7 +68,7 @@ void index_lanes(Code& code) {
     const QueueKind kind = kind_of(queue);
     auto& list = kind == QueueKind::Send   ? lane.sends
                  : kind == QueueKind::Recv ? lane.recvs
-                                           : lane.reads;
+                                           : lane.acknowledgements;
     list.push_back(i);
   }
 }
@@ -80,7 +82,7 @@ std::string name_of(const Code& code, QueueId queue) {
     case QueueKind::Recv:
       return format("recv from rank %d", peer);
     default:
-      return format("read from rank %d", peer);
+      return format("acknowledge to rank %d", peer);
   }
 }
 

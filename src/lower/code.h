@@ -46,7 +46,7 @@ enum class Opcode : uint8_t {
 };
 inline constexpr size_t kOpcodes = static_cast<size_t>(Opcode::Finish) + 1;
 
-enum class QueueKind : uint8_t { User, Ccl, Work, Out, In, Send, Recv, Read };
+enum class QueueKind : uint8_t { User, Ccl, Work, Out, In, Send, Recv, Acknowledge };
 using QueueId = uint16_t;
 /// The device's streams: the user's, and those for vendor calls, arithmetic, copies out and in.
 inline constexpr QueueId kStreams = 5;
@@ -67,8 +67,7 @@ inline constexpr QueueId kStreams = 5;
                           : static_cast<QueueKind>(kStreams + (queue - kStreams) % 3);
 }
 
-/// Which instructions of an opcode use which operands, and how: what printing, verifier, tracer and
-/// interpreter know of it.
+/// Properties of an opcode that printer, verifier, tracer and interpreter share.
 struct OpcodeInfo {
   const char* name;
   enum class Unit : uint8_t { Any, Stream, Wire } unit;
@@ -134,7 +133,7 @@ struct Instruction {
   uint16_t step = 0;  ///< of the plan, from which it comes
   uint32_t lag = 0;   ///< it starts slice k at time k + lag
   SyncId sync = kNoSync;
-  uint32_t back = 0;  ///< Wait: for the slice so many before; none where there is none
+  uint32_t back = 0;  ///< Wait: for slice k - back; no wait while k < back
   uint16_t message = 0;
   /// Send, Recv and their headers: signalled on completion. On streams: what a Signal behind it
   /// signals, if that is a word.
@@ -184,8 +183,8 @@ void for_each_operand(const Instruction& code, Visit&& visit) {
 /// device, as an event.
 struct Sync {
   bool event = false;
-  bool once = false;  ///< signalled in no slice, but once
-  uint16_t step = 0;  ///< whose end it tells
+  bool once = false;  ///< signalled once per call, not per slice
+  uint16_t step = 0;  ///< the plan step whose end it signals
 };
 
 struct Message {
@@ -199,7 +198,8 @@ struct Message {
 /// How the messages to and from one peer go.
 struct Lane {
   int peer = -1;
-  std::vector<uint32_t> sends, recvs, reads;  ///< body and prologue instructions of its queues
+  /// Body and prologue instructions of its queues.
+  std::vector<uint32_t> sends, recvs, acknowledgements;
 };
 
 /// An instruction and the slice for which it runs.
@@ -228,7 +228,7 @@ struct Code {
 /// prologue's, then the body's for `n_slices`.
 class Walk {
  public:
-  /// The issue where it stands, or nothing at the end: `index` is then UINT32_MAX.
+  /// The issue where it stands, or nothing at the end: `index` is then `kEnd`.
   Issue at(const Code& code, std::span<const uint32_t> queue, uint32_t n_slices);
   void advance() { ++place_; }
 
@@ -257,7 +257,7 @@ Status for_each_issue(const Code& code, uint32_t n_slices, Visit&& visit) {
 /// Fills `lanes`' lists; after the list has changed.
 void index_lanes(Code& code);
 
-/// "send", "User", "lane 2 recv": for people.
+/// "user", "send to rank 5": for people.
 [[nodiscard]] std::string name_of(const Code& code, QueueId queue);
 [[nodiscard]] std::string describe(const Code& code, uint32_t index);
 /// As JSON, one line an instruction.

@@ -31,7 +31,7 @@ TEST_CASE("queues are numbered: streams, then three for each lane") {
   CHECK(is_stream(stream_queue(QueueKind::User)));
   CHECK(is_stream(stream_queue(QueueKind::In)));
   for (const size_t lane : {0, 1, 7}) {
-    for (const QueueKind kind : {QueueKind::Send, QueueKind::Recv, QueueKind::Read}) {
+    for (const QueueKind kind : {QueueKind::Send, QueueKind::Recv, QueueKind::Acknowledge}) {
       const QueueId queue = lane_queue(lane, kind);
       CHECK_FALSE(is_stream(queue));
       CHECK(lane_of(queue) == lane);
@@ -53,7 +53,7 @@ TEST_CASE("a queue walks its instructions in the order in which all are issued")
         const Lane& queues = code.lanes[lane];
         for (const auto& [kind, list] :
              {std::pair(QueueKind::Send, &queues.sends), std::pair(QueueKind::Recv, &queues.recvs),
-              std::pair(QueueKind::Read, &queues.reads)}) {
+              std::pair(QueueKind::Acknowledge, &queues.acknowledgements)}) {
           CHECK(walked(code, *list, n_slices) == issued[lane_queue(lane, kind)]);
         }
       }
@@ -117,7 +117,7 @@ TEST_CASE("effects are what this rank's part of an instruction reads and writes"
 TEST_CASE("people read instructions by name") {
   const Code code = Job(exchange(), kShared).code();
   CHECK(name_of(code, lane_queue(1, QueueKind::Send)) == "send to rank 5");
-  CHECK(name_of(code, lane_queue(0, QueueKind::Read)) == "read from rank 3");
+  CHECK(name_of(code, lane_queue(0, QueueKind::Acknowledge)) == "acknowledge to rank 3");
   const uint32_t send = find(code, Opcode::SendHeader, 1);
   CHECK(describe(code, send) ==
         format("instruction %u (send_header, step 1, queue send to rank 5)", send));

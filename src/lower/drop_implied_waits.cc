@@ -1,6 +1,6 @@
-// A wait that others imply costs a call of the driver and orders nothing. What implies what is
-// found by running the static order with vector clocks, for one slice, for two, and so on: what the
-// last slice of a run knows it knows in longer runs as well.
+// Drops waits that other waits imply: each costs a driver call and orders nothing. Vector clocks
+// over the static order, for runs of one slice, two and so on, show which are implied. Knowledge at
+// the last slice of a run also holds in longer runs.
 #include <algorithm>
 
 #include "lower/graph.h"

@@ -1,4 +1,4 @@
-// From the graph to Code: who waits gets a wait, who is waited for a signal.
+// From the graph to Code: a node that depends on another gets a wait, and the other gets a signal.
 #include <algorithm>
 
 #include "lower/graph.h"
@@ -129,7 +129,7 @@ class Emitter {
     });
   }
 
-  // What arrives early must not be written over what the call before has yet to read.
+  // A message that arrives early must not overwrite what the previous call still reads.
   void acquire_for_receives() {
     std::vector<bool> done(code_.lanes.size());
     for (const MessageNodes& message : graph_.messages) {

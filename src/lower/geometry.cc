@@ -67,6 +67,12 @@ void route(Geometry& geometry, const Target& target, const std::vector<Load>& lo
 
 }  // namespace
 
+size_t Target::lane_of(int peer) const {
+  const auto lane = std::lower_bound(lanes.begin(), lanes.end(), peer,
+                                     [](const Reach& one, int rank) { return one.peer < rank; });
+  return static_cast<size_t>(lane - lanes.begin());
+}
+
 std::vector<int> peers_of(const plan::RankPlan& plan) {
   std::vector<int> peers;
   for (const Step& step : plan.steps) {
@@ -105,10 +111,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
     if (!is_message(step) || (send && step.srcs.empty())) continue;
     const size_t bytes =
         bytes_in_first_slice(send ? step.srcs[0] : step.dst, call, geometry.slice_elements);
-    const auto lane =
-        std::lower_bound(target.lanes.begin(), target.lanes.end(), step.peer,
-                         [](const Reach& reach, int peer) { return reach.peer < peer; });
-    Load& load = loads[static_cast<size_t>(lane - target.lanes.begin())];
+    Load& load = loads[target.lane_of(step.peer)];
     (send ? load.sent : load.received) += Ring::room(bytes + gained);
     moved += bytes;
   }

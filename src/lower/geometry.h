@@ -24,6 +24,9 @@ struct Target {
   bool kernels = true;      ///< else the host adds what the cluster's library does not
   bool observed = false;    ///< a trace wants to see every step end
   std::vector<Reach> lanes;
+
+  /// The index of the lane to `peer`; the number of lanes if there is none.
+  [[nodiscard]] size_t lane_of(int peer) const;
 };
 
 /// Where the blocks of an uneven call's buffer lie, in elements: an entry for each of the plan's
@@ -40,7 +43,7 @@ struct CallShape {
   plan::Choice choice{};
 };
 
-/// A call's geometry, as far as Code depends on it; every rank finds the same of a message's route.
+/// How a call is cut and how its messages go. Both ends of a message compute the same route.
 struct Geometry {
   struct Lane {
     bool send_in_ring = false, recv_in_ring = false;

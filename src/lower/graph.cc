@@ -75,17 +75,10 @@ QueueId queue_of(Opcode op, size_t lane) {
   return stream_queue(info_of(op).is(OpcodeInfo::kCollective) ? QueueKind::Ccl : QueueKind::Work);
 }
 
-size_t lane_of_peer(const Target& target, int peer) {
-  const auto lane =
-      std::lower_bound(target.lanes.begin(), target.lanes.end(), peer,
-                       [](const Reach& reach, int rank) { return reach.peer < rank; });
-  return static_cast<size_t>(lane - target.lanes.begin());
-}
-
 Instruction instruction_of(const Graph& graph, uint16_t index) {
   const Step& step = graph.plan.steps[index];
   Instruction code{.op = opcode_of(step.kind), .stage = step.stage, .step = index};
-  code.queue = queue_of(code.op, lane_of_peer(graph.target, step.peer));
+  code.queue = queue_of(code.op, graph.target.lane_of(step.peer));
   code.lag = plan::lag(step.stage, graph.plan.stages, graph.geometry.depth);
   for (const auto& shard : step.shards) {
     code.shards.push_back(

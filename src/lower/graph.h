@@ -37,10 +37,9 @@ enum class Route : uint8_t { Direct, Staged, Ring };
 struct MessageNodes {
   bool send = false;
   Route route = Route::Direct;
-  NodeId post = kNoNode;    ///< Send, Recv or its header
-  NodeId copy = kNoNode;    ///< out of the device, or into it
-  NodeId locate = kNoNode;  ///< in the ring
-  NodeId read = kNoNode;    ///< the acknowledgement
+  NodeId post = kNoNode;  ///< Send, Recv or its header
+  NodeId copy = kNoNode;  ///< out of the device, or into it
+  NodeId acknowledge = kNoNode;
 };
 
 struct Graph {

@@ -1,6 +1,6 @@
-// Zero-copy send: the host's arithmetic and its cluster's library write what is only sent into the
-// ring. The ring's places are taken in the order of the messages: the maker takes its messages'
-// where it starts, if no other maker's message of that lane comes between.
+// Zero-copy send: the node that produces data that is only sent writes it into the ring. Ring
+// places follow the order of messages, so the producer reserves the place when it starts, unless
+// another node of the lane reserves one between the producer and the copy.
 #include <algorithm>
 #include <optional>
 
@@ -9,7 +9,7 @@
 namespace hetccl::lower {
 namespace {
 
-// The one node, besides the copy out, that touches what is sent, writing it as a result, whole.
+// The only node, besides the copy out, that touches the sent region; it must write all of it.
 std::optional<NodeId> find_maker(const Graph& graph, const MessageNodes& message) {
   const Operand& sent = graph.code(message.copy).srcs[0];
   std::optional<NodeId> maker;

@@ -8,7 +8,7 @@
 namespace hetccl::lower {
 namespace {
 
-/// Who reads a message that nothing but arithmetic, copies and broadcasts touch.
+/// The nodes that read a message, if only arithmetic, copies and broadcasts touch it.
 struct Readers {
   std::vector<NodeId> nodes;
   bool broadcast = false;  ///< one of them is one
@@ -48,10 +48,11 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
   Readers readers;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (!node.live || id == message.copy || id == message.post || id == message.read) continue;
+    if (!node.live || id == message.copy || id == message.post || id == message.acknowledge)
+      continue;
     const bool waits = depends_on(node, message.copy);
     bool reads = false;
-    // A message waits for the copy's end, which there is none of then.
+    // A message that waits for the copy keeps it: without the copy there is nothing to wait for.
     if ((waits && !is_stream(node.code.queue)) || !leaves_in_place(graph, id, copied, reads))
       return {};
     readers.waiting += waits ? 1 : 0;
@@ -64,14 +65,14 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
   return readers;
 }
 
-// Whether the readers come in time. Where one stream runs all, they always do. Else a sender that
-// waits for credit waits for the reader of a slice further back than those that the ring keeps,
-// which starts earlier in the static order than the sender's message.
+// Whether the readers start early enough. On one stream they always do. On several, a sender that
+// waits for credit waits for the reader of an older slice than those that the ring keeps. That
+// reader precedes the sender's message in the static order, so the wait ends.
 bool may_read(const Graph& graph, const MessageNodes& message, const Readers& readers) {
   const Instruction& copy = graph.code(message.copy);
   const bool one = readers.nodes.size() == 1 && readers.waiting == 1 &&
                    depends_on(graph.nodes[readers.nodes[0]], message.copy);
-  // What is not copied into the output here must be by what reads it.
+  // Without the copy, the reader itself must write the output, so there must be exactly one reader.
   if (copy.dst.memory == Memory::Output && !one) return false;
   if (!graph.target.host_memory && readers.broadcast) return false;
   if (graph.geometry.short_call) return true;
@@ -95,8 +96,8 @@ void elide_copy(Graph& graph, MessageNodes& message, const Readers& readers) {
     auto& deps = graph.nodes[id].deps;
     deps.insert(deps.end(), copy.deps.begin(), copy.deps.end());
   }
-  if (message.read != kNoNode) {
-    auto& deps = graph.nodes[message.read].deps;
+  if (message.acknowledge != kNoNode) {
+    auto& deps = graph.nodes[message.acknowledge].deps;
     deps.clear();
     for (const NodeId id : readers.nodes) deps.push_back({id, 0});
   }

@@ -51,9 +51,9 @@ void share_ring(Graph& graph, uint16_t number) {
     one.message = number;
     return graph.add({one, order + later, std::move(deps)});
   };
-  const QueueId read = lane_queue(lane_of(code.queue), QueueKind::Read);
-  message.locate = add(Opcode::Locate, stream_queue(QueueKind::In), 1, {});
-  message.read = add(Opcode::Acknowledge, read, 3, {{message.copy, 0}});
+  add(Opcode::Locate, stream_queue(QueueKind::In), 1, {});
+  const QueueId acknowledgements = lane_queue(lane_of(code.queue), QueueKind::Acknowledge);
+  message.acknowledge = add(Opcode::Acknowledge, acknowledgements, 3, {{message.copy, 0}});
 }
 
 Route route_of(const Graph& graph, const MessageNodes& message) {

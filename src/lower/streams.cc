@@ -9,7 +9,7 @@ namespace {
 
 constexpr QueueId kUser = stream_queue(QueueKind::User);
 
-Node bound(Node::Section section, Opcode op) {
+Node boundary_node(Node::Section section, Opcode op) {
   Node node;
   node.code.op = op;
   node.code.queue = kUser;
@@ -37,7 +37,7 @@ bool copies_from_staging(const Graph& graph, NodeId id) {
 struct QueueUse {
   NodeId first = kNoNode;  ///< of a slice
   NodeId last = kNoNode;
-  bool begins = false;  ///< it must not begin before the user's stream has come
+  bool waits_for_begin = false;  ///< it must not begin before the user's stream has come
 };
 std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
   std::map<QueueId, QueueUse> uses;
@@ -46,14 +46,14 @@ std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
     QueueUse& use = uses[graph.code(id).queue];
     if (use.first == kNoNode) use.first = id;
     use.last = id;
-    use.begins |= !copies_from_staging(graph, id);
+    use.waits_for_begin |= !copies_from_staging(graph, id);
   }
   return uses;
 }
 
 // Whether a message must not begin before the user's stream has come to the call: it touches the
 // caller's memory, or memory that the call before may still use, or tells others of the call.
-bool waits_for_begin(const Graph& graph, const MessageNodes& message) {
+bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
   if (message.route != Route::Direct) return false;
   if (message.send) return true;
   const Operand& dst = graph.code(message.post).dst;
@@ -70,22 +70,22 @@ void merge_streams(Graph& graph) {
   }
   // The end of the call tells of all reads: one signal instead of one for each message.
   for (const MessageNodes& message : graph.messages) {
-    if (message.read != kNoNode) graph.nodes[message.read].deps.clear();
+    if (message.acknowledge != kNoNode) graph.nodes[message.acknowledge].deps.clear();
   }
 }
 
 void join_streams(Graph& graph) {
   const std::map<QueueId, QueueUse> uses = use_of_queues(graph);
-  graph.begin = graph.add(bound(Node::Section::Prologue, Opcode::Signal));
-  Node end = bound(Node::Section::Epilogue, Opcode::Finish);
+  graph.begin = graph.add(boundary_node(Node::Section::Prologue, Opcode::Signal));
+  Node end = boundary_node(Node::Section::Epilogue, Opcode::Finish);
   for (const auto& [queue, use] : uses) {
     if (!is_stream(queue) || queue == kUser) continue;
-    if (use.begins) graph.nodes[use.first].deps.push_back({graph.begin, 0});
+    if (use.waits_for_begin) graph.nodes[use.first].deps.push_back({graph.begin, 0});
     end.deps.push_back({use.last, 0});
   }
   for (const MessageNodes& message : graph.messages) {
     if (message.route != Route::Direct) continue;
-    if (waits_for_begin(graph, message)) {
+    if (must_wait_for_begin(graph, message)) {
       graph.nodes[message.post].deps.push_back({graph.begin, 0});
     }
     const bool awaited = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {

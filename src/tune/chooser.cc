@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lower/geometry.h"
+
 namespace hetccl::tune {
 namespace {
 
@@ -12,7 +14,6 @@ using plan::Spec;
 constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
 constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
-constexpr uint64_t kMaxSlices = 64;                    // of one collective
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
 // On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
@@ -69,7 +70,7 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   } else if (model_.on_streams() && !model_.in_memory()) {
     n = std::max(n, best(kTcpEnqueueSeconds));
   }
-  return std::clamp<uint64_t>(n, 1, kMaxSlices);
+  return std::clamp<uint64_t>(n, 1, lower::kMaxSlices);
 }
 
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {

@@ -23,7 +23,7 @@ using topology::Topology;
 constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
 constexpr int kMaxRanks = 4096;              // all of their plans are held at once
 constexpr size_t kMaxListedSteps = 500'000;  // about 100 MB of text
-// The verifier keeps bits for each pair of a rank's steps, over depth + 2 slices: 70 MB at most.
+// The verifier's time and memory grow with the steps of all slices that it runs.
 constexpr uint64_t kMaxVerifiedSteps = 16'384;
 constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30U;
 constexpr uint32_t kMaxDepth = 64;

@@ -36,7 +36,7 @@ Result<bool> Machine::advance(RankState& rank) {
     LaneState& lane = rank.lanes[i];
     for (const auto& [queue, kind] : {std::pair(&lane.sends, lower::QueueKind::Send),
                                       std::pair(&lane.recvs, lower::QueueKind::Recv),
-                                      std::pair(&lane.reads, lower::QueueKind::Read)}) {
+                                      std::pair(&lane.reads, lower::QueueKind::Acknowledge)}) {
       HETCCL_ASSIGN(const bool ran, run_lane(rank, i, *queue, lower::lane_queue(i, kind)));
       moved |= ran;
     }

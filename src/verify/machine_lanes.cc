@@ -16,7 +16,7 @@ Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue, l
     const lower::QueueKind kind = lower::kind_of(id);
     const auto& list = kind == lower::QueueKind::Send   ? lists.sends
                        : kind == lower::QueueKind::Recv ? lists.recvs
-                                                        : lists.reads;
+                                                        : lists.acknowledgements;
     const Issue issue = queue.walk.at(*rank.code, list, problem_.n_slices);
     if (issue.index == lower::kEnd) {
       ++queue.call;

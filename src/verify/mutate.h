@@ -24,8 +24,7 @@ struct Mutant {
   uint32_t next = 0;     ///< Swap: the other instruction
 };
 
-/// All mutants of the Code of all ranks. (Neighbours of a queue of which neither orders the other,
-/// nor is matched by another rank, are no mutant: they may be in either order.)
+/// All mutants. Two neighbours of a queue are swapped only if their order matters.
 [[nodiscard]] std::vector<Mutant> find_mutants(const Codes& codes);
 [[nodiscard]] lower::Code mutate(const lower::Code& code, const Mutant& mutant);
 /// "rank 0: without instruction 7 (wait, step 2, queue work)".

@@ -18,7 +18,7 @@ struct Problem {
   lower::CallShape shape;
   std::vector<lower::Target> targets{};       ///< by rank
   std::vector<lower::Geometry> geometries{};  ///< by rank
-  uint32_t n_slices = 1;                      ///< that are run: enough to show what more repeat
+  uint32_t n_slices = 1;                      ///< slices to run; more would repeat these
 
   [[nodiscard]] int n_ranks() const { return topology.n_ranks(); }
 };
@@ -26,8 +26,8 @@ struct Problem {
 /// By rank.
 using Codes = std::vector<lower::Code>;
 
-/// Names the block, of all that the ranks of a call have, of whose slice `region` is a part: equal
-/// ones are equally long, however uneven the call.
+/// Names the block of the whole job to which `region` belongs. Equal names mean equal lengths, in
+/// uneven calls too.
 [[nodiscard]] uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank,
                                const plan::Region& region);
 [[nodiscard]] bool same_part(const plan::Region& a, const plan::Region& b);

@@ -17,7 +17,7 @@ struct RingMessage {
   bool operator==(const RingMessage&) const = default;
 };
 
-/// One direction of one window. What returns a text found a rule broken; null: none.
+/// One direction of one window. A returned text names the broken rule; null means none.
 class RingCheck {
  public:
   explicit RingCheck(size_t bytes) : ring_(bytes) {}

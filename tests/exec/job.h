@@ -11,13 +11,13 @@
 
 #include "ccl/ccl.h"
 #include "device/device.h"
-#include "progress/engine.h"
 #include "exec/executor.h"
 #include "fake/cases.h"
 #include "fake/fake_network.h"
 #include "fake/late_abort.h"
 #include "plan/call.h"
 #include "plan/planner.h"
+#include "progress/engine.h"
 
 namespace hetccl::exec {
 
