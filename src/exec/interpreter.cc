@@ -77,8 +77,7 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::Reserve:
       return reserve(frame, code, k);
     case Opcode::Locate:
-      locate(frame, code, k);
-      return {};
+      return locate(frame, code, k);
     case Opcode::FillIdentity:
       return op.identities.fill(stream, op.slice_elements, op.call.signature.type,
                                 op.call.signature.op);
@@ -132,11 +131,12 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
   return device_.wait_flag(stream_of(code.queue), window.read_there(), place.needed);
 }
 
-void Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
+Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
   const lower::Message& message = frame.op.code->messages[code.message];
   Window& window = *frame.windows[message.lane];
   const auto place = window.in.place(frame.op.bytes_of(message.region, slice));
   frame.op.ring_place(code.message, slice) = window.in_memory(place.offset);
+  return {};
 }
 
 Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice) {

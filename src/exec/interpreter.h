@@ -46,7 +46,7 @@ class Interpreter {
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status signal(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status reserve(Frame& frame, const lower::Instruction& code, uint32_t slice);
-  void locate(Frame& frame, const lower::Instruction& code, uint32_t slice);
+  Status locate(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status copy(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status reduce(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status all_reduce(Operation& op, const lower::Instruction& code, uint32_t slice);

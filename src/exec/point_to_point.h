@@ -190,6 +190,8 @@ class PointToPoint final : public progress::Driven {
   // point_to_point_launch.cc
   Batch& take();
   Status prepare(Batch& batch, std::span<const Message> messages);
+  static Transit cut(const Message& message);
+  void place_transits(Batch& batch);
   Status enqueue(Batch& batch, std::span<const Message> messages, device::Stream* user);
   Status enqueue_copies(Transit& transit, device::Stream* user);
   Status copy_local(std::span<const Message> messages, device::Stream& stream);

@@ -84,16 +84,8 @@ Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
       batch.local = true;
       continue;
     }
-    Transit transit;
-    transit.message = message;
-    const size_t bytes = transit.bytes();
-    transit.pieces =
-        static_cast<uint32_t>(std::clamp<size_t>(ceil_div(bytes, kPieceBytes), 1, kMaxPieces));
-    transit.piece_bytes =
-        std::max(ceil_div(ceil_div(bytes, transit.pieces), kAlignment), size_t{1}) * kAlignment;
-    transit.slots = std::min(transit.pieces, kSlots);
-    staging += transit.slots * transit.piece_bytes;
-    batch.transits.push_back(transit);
+    batch.transits.push_back(cut(message));
+    staging += batch.transits.back().slots * batch.transits.back().piece_bytes;
   }
   batch.unfinished = static_cast<uint32_t>(batch.transits.size());
   const size_t n_flags = Batch::kFlags + (staged_ ? 3 * batch.transits.size() : 0);
@@ -101,7 +93,25 @@ Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
   if (staged_) HETCCL_TRY(batch.staging.reserve(staging));
   for (size_t i = 0; i < n_flags; ++i) new (&batch.flag(i)) device::Flag();
   if (batch.transits.empty()) batch.exchanged().word.store(1, std::memory_order_release);
+  place_transits(batch);
+  return {};
+}
 
+// Both ends cut a message alike.
+PointToPoint::Transit PointToPoint::cut(const Message& message) {
+  Transit transit;
+  transit.message = message;
+  const size_t bytes = transit.bytes();
+  transit.pieces =
+      static_cast<uint32_t>(std::clamp<size_t>(ceil_div(bytes, kPieceBytes), 1, kMaxPieces));
+  transit.piece_bytes =
+      std::max(ceil_div(ceil_div(bytes, transit.pieces), kAlignment), size_t{1}) * kAlignment;
+  transit.slots = std::min(transit.pieces, kSlots);
+  return transit;
+}
+
+// Numbers the messages of each lane, and gives each its part of the staging memory and its flags.
+void PointToPoint::place_transits(Batch& batch) {
   std::byte* memory = batch.staging.data();
   for (size_t i = 0; i < batch.transits.size(); ++i) {
     Transit& transit = batch.transits[i];
@@ -116,7 +126,6 @@ Status PointToPoint::prepare(Batch& batch, std::span<const Message> messages) {
     transit.done = &batch.flag(first + 1);
     transit.drained = &batch.flag(first + 2);
   }
-  return {};
 }
 
 Status PointToPoint::enqueue(Batch& batch, std::span<const Message> messages,

@@ -108,11 +108,35 @@ def test_what_a_plan_was_chosen_from_is_explained():
 
 
 def test_one_rank_slices_and_depth_can_be_asked_for():
-    plan = planned(THREE, "broadcast", rank=4, root=4, slice_bytes=4096, depth=7)
+    plan = planned(THREE, "broadcast", count=32 * 1024, rank=4, root=4, slice_bytes=4096, depth=7)
     assert [rank.rank for rank in plan.ranks] == [4]
     assert plan["slices"]["bytes"] == 4096
     assert plan["slices"]["depth"] == 7
-    assert plan["slices"]["number"] == 1024
+    assert plan["slices"]["number"] == 32
+
+
+def test_slices_are_those_that_run_at_most_64():
+    plan = planned(THREE, "broadcast", slice_bytes=4096)
+    assert (plan["slices"]["number"], plan["slices"]["bytes"]) == (64, 65536)
+    pairwise = planned(THREE, "all_to_all", slice_bytes=4096)
+    assert pairwise["slices"]["number"] == 1
+
+
+def test_code_lists_every_instruction_and_mutants_are_rejected():
+    plan = planned(THREE, "all_reduce", rank=0, code=True, mutants=200, seed=7)
+    (mine,) = plan.ranks
+    assert mine.code is not None
+    listed = mine.code["code"]
+    assert listed[-1] == {"op": "finish", "section": "epilogue", "queue": "user", "lag": 0}
+    ops = [one["op"] for one in listed]
+    sends = sum(step["kind"] == "send" for step in mine.steps)
+    assert ops.count("send") + ops.count("send_header") == sends
+    assert plan["mutants"]["made"] == 200
+    assert plan["mutants"]["rejected"] >= 198
+    assert len(plan["mutants"]["survivors"]) == 200 - plan["mutants"]["rejected"]
+    lines = shown(THREE, plan)
+    assert "instructions; " in lines
+    assert "mutants  200 made" in lines
 
 
 def test_a_wrong_plan_and_one_too_large_are_said_loudly():
