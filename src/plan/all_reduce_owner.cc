@@ -44,6 +44,10 @@ class OwnerPlan {
   }
 
  private:
+  struct Sent {
+    Piece piece;
+    uint16_t step = 0;
+  };
   [[nodiscard]] Cut cut_of(size_t part, int cluster) const {
     return cut_part(static_cast<uint32_t>(part), static_cast<uint32_t>(owners_.size()),
                     b_.cluster(cluster).shares);
@@ -77,7 +81,7 @@ class OwnerPlan {
       if (from == b_.rank()) {
         const size_t at = place(part, o.a_index);
         const Region src = part_of(partial_.regions[at], o.piece);
-        sent_[at].push_back(b_.send(message, to, 0, src, partial_.ready));
+        sent_[at].push_back({o.piece, b_.send(message, to, 0, src, partial_.ready)});
       } else if (to == b_.rank()) {
         sum.receive(message, from, 0, o.piece, o.b_index, nth);
       }
@@ -107,18 +111,28 @@ class OwnerPlan {
       } else if (to == b_.rank()) {
         // In place, this overwrites what the rank's own partial was made of, or sent from.
         const size_t at = place(part, o.a_index);
-        const Deps& before = b_.input_is_partial() ? sent_[at] : partial_.ready;
-        done_[at].push_back(b_.recv(message, from, 2, output, before));
+        Deps before = b_.input_is_partial() ? senders_of(at, o.piece) : partial_.ready;
+        done_[at].push_back(b_.recv(message, from, 2, output, std::move(before)));
       }
     });
+  }
+
+  /// The sends of entry `at` that read a part of `piece`.
+  [[nodiscard]] Deps senders_of(size_t at, const Piece& piece) const {
+    Deps senders;
+    for (const Sent& sent : sent_[at]) {
+      if (overlap(sent.piece, piece)) senders.push_back(sent.step);
+    }
+    return senders;
   }
 
   Builder b_;
   const std::vector<int> owners_;  // by part
   Cut mine_;                       // this cluster's cuts of all parts
   Partial partial_;
-  // Per entry of `mine_`, where this rank holds it: what makes it complete; what reads the partial.
-  std::vector<Deps> done_, sent_;
+  // Per entry of `mine_`, where this rank holds it: what makes it complete; what sends the partial.
+  std::vector<Deps> done_;
+  std::vector<std::vector<Sent>> sent_;
   std::vector<C2cReduce> sums_;  // by part, in its owner
 };
 

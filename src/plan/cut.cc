@@ -13,6 +13,10 @@ Fraction reduced(uint64_t num, uint64_t den) {
 
 }  // namespace
 
+bool overlap(const Piece& a, const Piece& b) {
+  return a.block == b.block && a.begin < b.end && b.begin < a.end;
+}
+
 Cut cut_line(std::span<const uint32_t> blocks, std::span<const uint32_t> shares) {
   // Positions along the line are counted in units of 1/sum of a block.
   const uint64_t sum = std::accumulate(shares.begin(), shares.end(), uint64_t{0});

@@ -17,6 +17,9 @@ struct Piece {
   Fraction begin{0, 1}, end{1, 1};
 };
 
+/// Whether both name some of the same elements.
+[[nodiscard]] bool overlap(const Piece& a, const Piece& b);
+
 /// A piece and which border rank (index into Cluster::border) holds it.
 struct Held {
   uint32_t holder = 0;
