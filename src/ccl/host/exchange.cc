@@ -17,8 +17,8 @@ uint64_t divide_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit;
 }
 
-// Of the stream from one rank to another. SplitMix64's finalizer, since sums of digests are
-// compared.
+// The digest of the stream from one rank to another. SplitMix64's finalizer, since sums of digests
+// are compared.
 uint64_t weigh(int from, int to, uint32_t digest) {
   const auto ranks = static_cast<uint64_t>(from) << 16 | static_cast<uint64_t>(to);
   uint64_t word = (ranks << 32 | digest) + 0x9e3779b97f4a7c15ULL;

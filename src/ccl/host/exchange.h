@@ -19,7 +19,7 @@
 
 namespace hetccl::ccl::host {
 
-/// What a sender's slot holds for one receiver.
+/// A sender's data for one receiver, in the sender's slot.
 struct Parcel {
   uint32_t begin = 0;  ///< in the slot
   uint32_t bytes = 0;
@@ -33,7 +33,7 @@ class Stream {
   [[nodiscard]] size_t bytes() const { return bytes_; }
   /// Bytes that `take` has not walked yet.
   [[nodiscard]] size_t left() const { return left_; }
-  /// Of the messages' sizes in order: both ends compute the same.
+  /// A digest of the messages' sizes in order; both ends compute the same one.
   [[nodiscard]] uint32_t digest() const;
 
  private:

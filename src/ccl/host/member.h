@@ -68,7 +68,7 @@ class Member : public ShmSource {
   void reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
   void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
-  // Of an exchange: fills this rank's slot; empties the others' of what is for this rank.
+  // Exchange: fill this rank's slot; take this rank's data out of the others'.
   void send_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
   void take_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
   void take_own(Operation& operation, const TaskQueue& queue, size_t& work);

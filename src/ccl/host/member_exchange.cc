@@ -1,4 +1,4 @@
-// What a Member does in an exchange: each chunk of a rank's slot is a table of parcels, then the
+// A Member's part of an exchange: each chunk of a rank's slot is a table of parcels, then the
 // parcels.
 #include <algorithm>
 

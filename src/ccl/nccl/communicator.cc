@@ -27,7 +27,8 @@ Status aborted() {
   return error(Code::Aborted, "the cluster's communicator was aborted");
 }
 
-// What only moves may be of any type. NCCL 2.27 refuses even to move fp8 on GPUs before Hopper.
+// Data that only moves may be of any type. NCCL 2.27 refuses even to move fp8 on GPUs before
+// Hopper.
 struct Moved {
   int type;
   size_t per_element;
