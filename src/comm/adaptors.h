@@ -67,7 +67,7 @@ struct Adaptors {
 /// Those of this build.
 Adaptors all_adaptors();
 
-/// What the topology needs to know of them.
+/// The part of them that the topology needs.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
 /// The end of a channel that a rank is.

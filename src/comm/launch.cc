@@ -76,8 +76,8 @@ Result<bool> Communicator::is_capturing(void* native_stream) {
   return !waits(native_stream) && device_->is_capturing(native_stream);
 }
 
-// What a graph cannot hold is refused before any rank counts on it: the graph would run it later,
-// or again, without the messages that the progress engine moves.
+// A call that a graph cannot hold is refused before any rank counts it: the graph would run it
+// later, or again, without the messages that the progress engine moves.
 Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
   if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
   if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;

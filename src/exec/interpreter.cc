@@ -180,8 +180,8 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
   const std::byte* end = nullptr;  // of the shard before
   for (const lower::Shard& shard : code.shards) {
     const Span send = op.resolve(shard.send, slice), recv = op.resolve(shard.recv, slice);
-    // What a rank has for a reduction is as long as the result; what it lacks of a broadcast is
-    // not.
+    // Every rank's part of a reduction is as long as the result. A broadcast's input is there at
+    // the root alone, so its length is the output's.
     const Span& common = reduces ? send : recv;
     // Where even blocks lie is the same on every rank, where the plan says so.
     const bool follows = !call.uneven && !code.apart && end != nullptr && common.data == end;

@@ -33,7 +33,7 @@ class Interpreter {
   Status join(device::Stream& user);
 
  private:
-  // What one launch has at hand.
+  // The state of one launch.
   struct Frame {
     Operation& op;
     std::span<Window* const> windows;

@@ -65,7 +65,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   }
   if (status.ok()) status = finish(op, user);
   if (status.ok()) return number;
-  // What is enqueued already goes on until the abort that follows.
+  // The work enqueued so far goes on until the abort that follows.
   op.given_up.store(true, std::memory_order_release);
   static_cast<void>(interpreter_->join(user));  // of two failures the first is told
   if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);

@@ -20,7 +20,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   call.input = call.output = {};  // the caller's memory
   slice_elements = lowered.slice_elements;
   n_slices = lowered.n_slices;
-  outstanding = size_t{code->posts} * n_slices;
+  outstanding = code->messages.size() * n_slices;
   turn = {};
   buffers_ = &own_;
   marks = nullptr;

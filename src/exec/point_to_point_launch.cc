@@ -201,7 +201,7 @@ Status PointToPoint::join(Batch& batch, device::Stream& user) {
   return {};
 }
 
-// What is enqueued already goes on until the abort that follows.
+// The work enqueued so far goes on until the abort that follows.
 void PointToPoint::give_up(Batch& batch, device::Stream* user) {
   batch.given_up.store(true, std::memory_order_release);
   auto& last = user != nullptr ? *user : *local_stream_;

@@ -217,7 +217,6 @@ struct Code {
   uint32_t last_lag = 0;        ///< of the body
   uint32_t scratch_blocks = 0;  ///< of each slot
   uint32_t staged_messages = 0;
-  uint32_t posts = 0;    ///< messages of a slice
   bool direct = false;   ///< one call of the cluster's library on the user's stream is all of it
   bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
 

@@ -5,10 +5,6 @@
 namespace hetccl::lower {
 namespace {
 
-std::string text_of(plan::Fraction f) {
-  return f.num == 0 ? "0" : f.num == f.den ? "1" : format("%u/%u", f.num, f.den);
-}
-
 std::string text_of(const Operand& operand) {
   constexpr const char* kNames[] = {"input", "output", "scratch", "identity", "staging", "ring"};
   const bool by_message = operand.memory == Memory::Staging || operand.memory == Memory::Ring;
@@ -16,7 +12,7 @@ std::string text_of(const Operand& operand) {
   const std::string text = format("%s[%u]", kNames[static_cast<size_t>(operand.memory)],
                                   by_message ? operand.message : region.block);
   if (by_message || (region.begin.num == 0 && region.end.num == region.end.den)) return text;
-  return text + " " + text_of(region.begin) + ".." + text_of(region.end);
+  return text + " " + plan::text_of(region.begin) + ".." + plan::text_of(region.end);
 }
 
 std::string text_of(const Code& code, SyncId sync) {

@@ -47,7 +47,6 @@ class Emitter {
                                 step.message, message.send ? step.srcs[0] : step.dst});
       code_.staged_messages += message.route == Route::Staged ? 1 : 0;
     }
-    code_.posts = static_cast<uint32_t>(graph_.messages.size());
     code_.direct = is_direct(graph_.plan);
     // A short call takes little, and waits for no other: it has its own buffers.
     code_.rotates = !graph_.geometry.short_call && code_.scratch_blocks + code_.staged_messages > 0;

@@ -43,7 +43,7 @@ TEST_CASE("steps go to their queues, messages to the lanes of their peers") {
   CHECK(code.messages[0].sends);
   CHECK(code.messages[0].lane == 1);
   CHECK(code.messages[1].lane == 0);
-  CHECK(code.posts == 2);
+  CHECK(code.messages.size() == 2);
   CHECK(code.n_slots == 4);
   CHECK(code.scratch_blocks == 3);
   CHECK(code.last_lag == 3);

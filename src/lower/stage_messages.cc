@@ -4,13 +4,18 @@
 namespace hetccl::lower {
 namespace {
 
+// A copy in place of a message: it waits for what the message waits for.
+Node copy_of(const Node& post, QueueKind stream) {
+  Node copy = post;
+  copy.code.op = Opcode::Copy;
+  copy.code.queue = stream_queue(stream);
+  return copy;
+}
+
 // The device copies a message out to `place`, from where it leaves.
 void stage_send(Graph& graph, uint16_t number, const Operand& place) {
   MessageNodes& message = graph.messages[number];
-  const Node post = graph.nodes[message.post];
-  Node copy = post;
-  copy.code.op = Opcode::Copy;
-  copy.code.queue = stream_queue(QueueKind::Out);
+  Node copy = copy_of(graph.nodes[message.post], QueueKind::Out);
   copy.code.dst = place;
   if (message.route == Route::Ring) copy.reserves = {number};
   // Its source is read by then: whoever overwrites that waits for the copy alone.
@@ -25,10 +30,7 @@ void stage_send(Graph& graph, uint16_t number, const Operand& place) {
 // What arrives in `place` the device copies in.
 void stage_recv(Graph& graph, uint16_t number, const Operand& place) {
   MessageNodes& message = graph.messages[number];
-  const Node post = graph.nodes[message.post];
-  Node copy = post;
-  copy.code.op = Opcode::Copy;
-  copy.code.queue = stream_queue(QueueKind::In);
+  Node copy = copy_of(graph.nodes[message.post], QueueKind::In);
   copy.code.srcs = {place};
   copy.order += 2;
   message.copy = graph.add(std::move(copy));

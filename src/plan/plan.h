@@ -31,6 +31,9 @@ struct Fraction {
 [[nodiscard]] bool operator==(Fraction a, Fraction b);
 [[nodiscard]] bool operator<(Fraction a, Fraction b);
 
+/// "0", "1", "2/3".
+[[nodiscard]] std::string text_of(Fraction fraction);
+
 /// The element where `fraction` of a slice of `length` elements falls: floor(length*num/den)
 /// rounded down to a multiple of `grain`, but `length` itself for 1. Monotonic, and a function of
 /// the fraction's value alone.

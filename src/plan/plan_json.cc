@@ -28,11 +28,11 @@ const char* name_of(StepKind kind) {
   return "?";
 }
 
-namespace {
-
 std::string text_of(Fraction f) {
   return f.num == 0 ? "0" : f.num == f.den ? "1" : format("%u/%u", f.num, f.den);
 }
+
+namespace {
 
 /// "output[2] 0..1/2"; the whole block without fractions.
 std::string text_of(const Region& region) {

@@ -71,7 +71,7 @@ void Machine::add_call(RankState& rank, uint32_t call) {
   state.ring_places.assign(rank.code->messages.size() * rank.code->n_slots, {UINT32_MAX, 0});
   state.runs.resize(rank.clocks.size());
   state.words.resize(rank.clocks.size());
-  state.outstanding = size_t{rank.code->posts} * problem_.n_slices;
+  state.outstanding = rank.code->messages.size() * problem_.n_slices;
   map_caller(rank, state);
   map_buffers(rank, state, call);
   rank.queue.push_back({call, {}, Enqueued::Kind::Begin});

@@ -23,8 +23,9 @@ bool same_call(const Instruction& a, const Instruction& b) {
                     });
 }
 
-bool is_header(Opcode op) {
-  return op == Opcode::SendHeader || op == Opcode::RecvHeader;
+// Whether a message's bytes travel, or its header alone.
+bool moves_bytes(Opcode op) {
+  return info_of(op).is(lower::OpcodeInfo::kMovesBytes);
 }
 
 class Matcher {
@@ -88,7 +89,8 @@ class Matcher {
       const Instruction &s = sender.list[sent[i]], &r = receiver.list[received[i]];
       const lower::Message &out = sender.messages[s.message], &in = receiver.messages[r.message];
       const bool fits = out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
-                        is_header(s.op) == is_header(r.op) && same_part(out.region, in.region) &&
+                        moves_bytes(s.op) == moves_bytes(r.op) &&
+                        same_part(out.region, in.region) &&
                         unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
                             unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
       if (!fits) {

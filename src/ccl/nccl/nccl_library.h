@@ -30,7 +30,7 @@ class Workspace {
 
 /// NCCL takes the least compute capability of all GPUs.
 inline constexpr Reach kNcclReach{.architectures = true};
-/// What the newest NCCL reduces on the newest GPUs.
+/// The reductions of the newest NCCL on the newest GPUs.
 ReductionSet nccl_reductions();
 
 /// `init` runs on a thread of its own, which a failed attempt may leave behind until NCCL lets it
