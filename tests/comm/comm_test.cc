@@ -230,6 +230,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       const auto exchanged =
           comm.start({all, memory, static_cast<float*>(memory) + 500}, stream->native());
       CHECK(exchanged.status().code() == (apart ? Code::InvalidUsage : Code::Ok));
+      CHECK(device.synchronize(std::chrono::seconds(20)));
       device.set_capturing(false);
       CHECK(sum(3).ok());
       CHECK(result() == 6);
