@@ -28,7 +28,7 @@ struct Device : testing::QueueDevice {
 
 Program all_reduce() {
   plan::RankPlan plan;
-  plan.sliced = false;
+  plan.slicing = plan::Slicing::None;
   plan.stages = 1;
   plan::Step step;
   step.kind = plan::StepKind::CclAllReduce;

@@ -122,6 +122,7 @@ Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slic
 }
 
 Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slice) {
+  if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
   Window& window = *frame.windows[message.lane];
   const auto place = window.out.place(frame.op.bytes_of(message.region, slice));
@@ -132,6 +133,7 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
 }
 
 Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
+  if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
   Window& window = *frame.windows[message.lane];
   const auto place = window.in.place(frame.op.bytes_of(message.region, slice));
@@ -194,9 +196,11 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
 }
 
 Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {
+  if (code.whole && slice > 0) return {};
   transfers_.clear();
   for (const lower::Transfer& transfer : code.transfers) {
-    const Span span = op.resolve(transfer.operand, slice);
+    const Span span =
+        code.whole ? op.resolve_whole(transfer.operand) : op.resolve(transfer.operand, slice);
     transfers_.push_back({transfer.peer, transfer.send, span.data, span.count});
   }
   return ccl_.exchange(transfers_, op.call.signature.type, stream_of(code.queue).native());

@@ -13,7 +13,7 @@ using namespace hetccl::exec;
 
 TEST_CASE("a graph records the work of a traced call, but none of its operation's words") {
   plan::RankPlan plan;
-  plan.sliced = false;
+  plan.slicing = plan::Slicing::None;
   plan::Step step;
   step.kind = plan::StepKind::CclAllReduce;
   step.srcs = {{plan::Buffer::Input, 0}};

@@ -20,7 +20,8 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   call.input = call.output = {};  // the caller's memory
   slice_elements = lowered.slice_elements;
   n_slices = lowered.n_slices;
-  outstanding = code->messages.size() * n_slices;
+  outstanding = 0;
+  for (uint16_t m = 0; m < code->messages.size(); ++m) outstanding += slices_of(m);
   turn = {};
   buffers_ = &own_;
   marks = nullptr;
@@ -38,8 +39,7 @@ size_t Operation::scratch_bytes() const {
 }
 
 size_t Operation::staging_bytes() const {
-  if (code->staged_messages == 0) return 0;
-  return slice_elements * size_of(call.signature.type) * code->messages.size() * code->n_slots;
+  return slice_elements * size_of(call.signature.type) * code->staged_messages * code->n_slots;
 }
 
 Status Operation::use_own_buffers() {
@@ -62,11 +62,22 @@ Status Operation::prepare_host_reductions() {
   return host_reductions.prepare(n_reduces * n_slices, most_sources, slice_bytes);
 }
 
+Operation::Extent Operation::block_of(const plan::Region& region) const {
+  if (region.buffer == plan::Buffer::Output) return output_.at(region.block, call.signature.count);
+  const bool scratched = region.buffer == plan::Buffer::Scratch;
+  return input_.at(scratched ? region.of : region.block, call.signature.count);
+}
+
+uint32_t Operation::slices_of(uint16_t message) const {
+  if (!code->fixed_slices) return n_slices;
+  const uint64_t count = block_of(code->messages[message].region).count;
+  const uint64_t slices = count / slice_elements + (count % slice_elements != 0 ? 1 : 0);
+  return static_cast<uint32_t>(std::max<uint64_t>(slices, 1));
+}
+
 Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) const {
   const bool scratched = region.buffer == plan::Buffer::Scratch;
-  const Extent block = region.buffer == plan::Buffer::Output
-                           ? output_.at(region.block, call.signature.count)
-                           : input_.at(scratched ? region.of : region.block, call.signature.count);
+  const Extent block = block_of(region);
   const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
   const uint64_t length = first < block.count ? std::min(slice_elements, block.count - first) : 0;
   const uint64_t begin = plan::element(region.begin, length, grain_);
@@ -79,10 +90,18 @@ size_t Operation::bytes_of(const plan::Region& region, uint32_t k) const {
   return extent_of(region, k).count * size_of(call.signature.type);
 }
 
+Span Operation::resolve_whole(const lower::Operand& operand) const {
+  const Extent block = block_of(operand.region);
+  auto* base = operand.memory == Memory::Output
+                   ? static_cast<std::byte*>(call.recv)
+                   : static_cast<std::byte*>(const_cast<void*>(call.send));
+  return {base == nullptr ? nullptr : base + block.offset * size_of(call.signature.type),
+          block.count};
+}
+
 Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
   const Extent extent = extent_of(operand.region, k);
   const size_t width = size_of(call.signature.type);
-  const size_t slot = operand.message * size_t{code->n_slots} + k % code->n_slots;
   const auto at = [&](std::byte* base) -> Span {
     return {base == nullptr ? nullptr : base + extent.offset * width, extent.count};
   };
@@ -95,10 +114,14 @@ Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
       return at(buffers_->scratch.data());
     case Memory::Identity:
       return {identities.data(), extent.count};
-    case Memory::Staging:
-      return {buffers_->staging.data() + slot * slice_elements * width, extent.count};
+    case Memory::Staging: {
+      const size_t place =
+          code->messages[operand.message].staged * size_t{code->n_slots} + k % code->n_slots;
+      return {buffers_->staging.data() + place * slice_elements * width, extent.count};
+    }
     case Memory::Ring:
-      return {ring_places_[slot], extent.count};
+      return {ring_places_[operand.message * size_t{code->n_slots} + k % code->n_slots],
+              extent.count};
   }
   return {};
 }

@@ -60,6 +60,14 @@ struct Operation {
 
   /// Where `operand` lies in slice `k`.
   [[nodiscard]] Span resolve(const lower::Operand& operand, uint32_t k) const;
+  /// Where the block lies of which `operand` is the whole. (Input and output alone.)
+  [[nodiscard]] Span resolve_whole(const lower::Operand& operand) const;
+  /// Whether that message travels in slice `k`; or, where slices are fixed, has ended before.
+  [[nodiscard]] bool travels(uint16_t message, uint32_t k) const {
+    return !code->fixed_slices || k == 0 || k < slices_of(message);
+  }
+  /// Slices in which that message travels.
+  [[nodiscard]] uint32_t slices_of(uint16_t message) const;
   /// The length of a region of slice `k`, in bytes.
   [[nodiscard]] size_t bytes_of(const plan::Region& region, uint32_t k) const;
   /// Where message `message` of slice `k` lies in the ring: set where its place is taken.
@@ -75,6 +83,10 @@ struct Operation {
   /// The count of a sync once it is signalled in slice `k`.
   [[nodiscard]] uint32_t counted(lower::SyncId sync, uint32_t k) const {
     return code->syncs[sync].once ? 1 : k + 1;
+  }
+  /// The count of `message`'s sync once the message is complete in slice `k`.
+  [[nodiscard]] uint32_t completed(uint16_t message, uint32_t k) const {
+    return travels(message, k + 1) ? k + 1 : n_slices;
   }
   [[nodiscard]] bool is_over(const lower::Instruction& wait, uint32_t k) {
     return flag(wait.sync).reached(awaited(wait, k));
@@ -116,6 +128,8 @@ struct Operation {
     }
     void set(const lower::Layout& layout);
   };
+  /// Where the block lies of which a region is a part; for scratch the block of the input.
+  [[nodiscard]] Extent block_of(const plan::Region& region) const;
   /// Where a region of a slice lies in its buffer, in elements.
   [[nodiscard]] Extent extent_of(const plan::Region& region, uint32_t k) const;
 

@@ -115,7 +115,7 @@ TEST_CASE("a program knows its peers, and whether it is one call of the library"
   CHECK(!Program(sending_plan()).is_bound());
   CHECK(bound(sending_plan()).is_bound());
   RankPlan direct;
-  direct.sliced = false;
+  direct.slicing = plan::Slicing::None;
   direct.steps.resize(1);
   direct.steps[0].kind = StepKind::CclBarrier;
   Program program = bound(direct);

@@ -12,8 +12,10 @@ using lower::Opcode;
 
 namespace {
 
-bool is_message(const Instruction& code) {
-  return code.op != Opcode::Wait && code.op != Opcode::Acquire;
+bool is_message(const Operation& op, Issue issue) {
+  const Instruction& code = op.code->list[issue.index];
+  return code.op != Opcode::Wait && code.op != Opcode::Acquire &&
+         op.travels(code.message, issue.slice);
 }
 
 bool by_header(Opcode op) {
@@ -95,7 +97,7 @@ Issue Wire::next_message(const Lane& lane, Queue& queue) {
   for (;;) {
     const Issue issue = at(lane, queue.list, queue.complete);
     if (issue.index == kEnd) return issue;
-    if (is_message(in_flight_.at(queue.complete.operation).code->list[issue.index])) return issue;
+    if (is_message(in_flight_.at(queue.complete.operation), issue)) return issue;
     queue.complete.walk.advance();
   }
 }
@@ -120,7 +122,7 @@ bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
     if (issue.index == kEnd) return posted;
     Operation& op = in_flight_.at(queue.next.operation);
     if (!may_start(op, issue)) return posted;
-    if (is_message(op.code->list[issue.index])) {
+    if (is_message(op, issue)) {
       post(lane, queue, issue, now);
       posted = true;
     }
@@ -164,7 +166,8 @@ void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) 
   const bool sends = queue.list == List::Sends;
   --op.outstanding;
   if (code.done != lower::kNoSync) {
-    op.flag(code.done).word.store(op.counted(code.done, issue.slice), std::memory_order_release);
+    op.flag(code.done).word.store(op.completed(code.message, issue.slice),
+                                  std::memory_order_release);
   }
   if (options_.tracer != nullptr) {
     options_.tracer->complete(number, op, issue, track_of(lane, sends), now);
@@ -185,7 +188,7 @@ void Wire::acknowledge_reads() {
       Operation& op = in_flight_.at(next.operation);
       const Instruction& code = op.code->list[issue.index];
       if (code.op == Opcode::Acknowledge) {
-        lane.window->count_read();
+        if (op.travels(code.message, issue.slice)) lane.window->count_read();
       } else if (!op.is_over(code, issue.slice) && !op.is_finished()) {
         break;
       }

@@ -142,7 +142,7 @@ struct Instruction {
   Operand dst{};
   std::vector<Shard> shards{};
   std::vector<Transfer> transfers{};
-  bool average = false, scale = false, apart = false;  ///< as plan::Step
+  bool average = false, scale = false, apart = false, whole = false;  ///< as plan::Step
 };
 
 /// Calls `visit(operand, writes, place)` for what `code` reads and writes on the cluster's rank
@@ -192,6 +192,7 @@ struct Message {
   uint16_t lane = 0;
   uint16_t step = 0;
   uint32_t number = 0;    ///< plan-wide, equal at both ends
+  uint16_t staged = 0;    ///< its place among those in staging memory
   plan::Region region{};  ///< what it carries
 };
 
@@ -219,6 +220,9 @@ struct Code {
   uint32_t staged_messages = 0;
   bool direct = false;   ///< one call of the cluster's library on the user's stream is all of it
   bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
+  /// Each message ends with its own block: in later slices it does not travel, and its syncs are
+  /// signalled for these once it has ended. (One of nothing travels in the first slice.)
+  bool fixed_slices = false;
 
   [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }
 };

@@ -55,6 +55,7 @@ void add_operands(const Code& code, const Instruction& one, Json& json) {
   if (operands == Operands::SrcDst || operands == Operands::Dst) json.set("dst", text_of(one.dst));
   if (one.done != kNoSync && !is_stream(one.queue)) json.set("done", text_of(code, one.done));
   if (one.average) json.set("average", true);
+  if (one.whole) json.set("whole", true);
   if (one.scale) json.set("scale", true);
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 using plan::Buffer;
 using plan::Region;
+using plan::Slicing;
 using plan::Step;
 using plan::StepKind;
 
@@ -18,6 +19,10 @@ constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
 
 uint64_t round_up(uint64_t value, uint64_t grain) {
   return (value + grain - 1) / grain * grain;
+}
+
+uint64_t ceil_div(uint64_t a, uint64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
 }
 
 // Elements of one slice: the choice's, but no longer than the message, and so many that there are
@@ -30,17 +35,46 @@ uint64_t slice_length(const CallShape& call) {
   return std::min(std::max(wanted, least), round_up(std::max<uint64_t>(call.count, 1), grain));
 }
 
+// Ranks agree on it without knowing each other's blocks.
+uint64_t fixed_slice_length(const plan::RankPlan& plan, const CallShape& call) {
+  const plan::Choice& choice = call.choice;
+  const uint64_t places = std::max<uint64_t>(plan.most_messages, 1) * (uint64_t{choice.depth} + 1);
+  const uint64_t bytes = std::min(std::max(kMostStagingBytes / places, kLeastFixedSlice),
+                                  std::max<uint64_t>(choice.slice_bytes, 1));
+  return round_up(std::max<uint64_t>(bytes / size_of(call.type), 1), plan::grain_of(call.type));
+}
+
 bool is_message(const Step& step) {
   return step.kind == StepKind::Send || step.kind == StepKind::Recv;
 }
 
-size_t bytes_in_first_slice(const Region& region, const CallShape& call, uint64_t slice) {
+// `lower` refuses others.
+bool is_sound(const Step& message) {
+  return message.kind == StepKind::Recv || !message.srcs.empty();
+}
+
+uint64_t length_of_block(const Region& region, const CallShape& call) {
   const Layout& layout = region.buffer == Buffer::Output ? call.output : call.input;
   const uint32_t block = region.buffer == Buffer::Scratch ? region.of : region.block;
-  const uint64_t count = layout.counts.empty() ? call.count : layout.counts[block];
-  const uint64_t length = std::min(slice, count), grain = plan::grain_of(call.type);
+  return layout.counts.empty() ? call.count : layout.counts[block];
+}
+
+size_t bytes_of_part(const Region& region, uint64_t length, const CallShape& call) {
+  const uint64_t grain = plan::grain_of(call.type);
   return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
          size_of(call.type);
+}
+
+// What a call of one slice moves: the longest block, or half of all messages.
+size_t bytes_of_slice(const plan::RankPlan& plan, const CallShape& call, const Geometry& geometry) {
+  size_t moved = 0;
+  for (const Step& step : plan.steps) {
+    if (!is_message(step) || !is_sound(step)) continue;
+    const Region& region = step.kind == StepKind::Send ? step.srcs[0] : step.dst;
+    const uint64_t length = std::min(geometry.slice_elements, length_of_block(region, call));
+    moved += bytes_of_part(region, length, call);
+  }
+  return std::max<size_t>(geometry.slice_elements * size_of(call.type), moved / 2);
 }
 
 struct Load {
@@ -49,20 +83,39 @@ struct Load {
 
 // All messages of a slice that go one way between two ranks fit into half of the ring, or none
 // goes through it: so none waits for credit until a later one, or one of its own slice, has been
-// read. Calls that are uneven and not sliced differ too much for Code to be kept for each: none of
-// their messages goes through rings.
-void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads, bool sliced) {
+// read.
+void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads, bool reads) {
   for (size_t i = 0; i < target.lanes.size(); ++i) {
     const size_t ring = target.lanes[i].ring_bytes;
     Geometry::Lane& lane = geometry.lanes[i];
     if (ring == 0) continue;
     lane.send_in_ring = Ring::fits(loads[i].sent, ring);
     lane.recv_in_ring = Ring::fits(loads[i].received, ring);
-    if (!lane.recv_in_ring || geometry.short_call || !sliced) continue;
+    if (!lane.recv_in_ring || geometry.short_call || !reads) continue;
     // More than the pipeline's depth makes no difference.
     const size_t unread = Ring::slices_unread(loads[i].received, ring);
     lane.unread = static_cast<uint32_t>(std::min<size_t>(unread, geometry.depth));
   }
+}
+
+// What a slice's messages take in rings: the same at both ends. Of a call whose blocks are uneven
+// and its slices fixed, what they take at most: Code is not kept for each pattern of counts.
+std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, const CallShape& call,
+                           const Geometry& geometry, uint64_t slice) {
+  std::vector<Load> loads(target.lanes.size());
+  // A piece of a shorter slice may be a grain longer, since fractions are rounded down to grains.
+  const bool shorter = plan.slicing == Slicing::Agreed && geometry.n_slices > 1;
+  const size_t gained = shorter ? plan::grain_of(call.type) * size_of(call.type) : 0;
+  const bool at_most = plan.slicing == Slicing::Fixed && call.is_uneven();
+  for (const Step& step : plan.steps) {
+    if (!is_message(step) || !is_sound(step)) continue;
+    const bool send = step.kind == StepKind::Send;
+    const Region& region = send ? step.srcs[0] : step.dst;
+    const uint64_t length = at_most ? slice : std::min(slice, length_of_block(region, call));
+    Load& load = loads[target.lane_of(step.peer)];
+    (send ? load.sent : load.received) += Ring::room(bytes_of_part(region, length, call) + gained);
+  }
+  return loads;
 }
 
 }  // namespace
@@ -84,42 +137,30 @@ std::vector<int> peers_of(const plan::RankPlan& plan) {
 }
 
 bool is_direct(const plan::RankPlan& plan) {
-  if (plan.steps.size() != 1 || plan.sliced) return false;
+  if (plan.steps.size() != 1 || plan.slicing != Slicing::None) return false;
   const StepKind kind = plan.steps[0].kind;
   return !is_message(plan.steps[0]) && kind != StepKind::Reduce && kind != StepKind::Copy;
 }
 
 Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const CallShape& call) {
+  const uint64_t whole = std::max<uint64_t>(call.count, 1), grain = plan::grain_of(call.type);
+  const uint64_t slice = plan.slicing == Slicing::Agreed  ? slice_length(call)
+                         : plan.slicing == Slicing::Fixed ? fixed_slice_length(plan, call)
+                                                          : whole;
   Geometry geometry;
   geometry.depth = call.choice.depth;
-  geometry.slice_elements = plan.sliced ? slice_length(call) : std::max<uint64_t>(call.count, 1);
-  geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(
-      1, call.count / geometry.slice_elements + (call.count % geometry.slice_elements != 0)));
+  geometry.slice_elements = std::min(slice, std::max(round_up(whole, grain), whole));
+  geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, ceil_div(call.count, slice)));
   geometry.n_slots = plan::slots(plan, geometry.depth, geometry.n_slices);
   geometry.lanes.resize(target.lanes.size());
   // What is one step anyway has nothing to overlap.
   geometry.short_call = plan.steps.size() <= 1 && target.lanes.empty() && geometry.n_slices == 1;
   if (geometry.short_call) return geometry;
-
-  std::vector<Load> loads(target.lanes.size());
-  size_t moved = 0;
-  // A piece of a shorter slice may be a grain longer, since fractions are rounded down to grains.
-  const size_t gained = geometry.n_slices > 1 ? plan::grain_of(call.type) * size_of(call.type) : 0;
-  for (const Step& step : plan.steps) {
-    const bool send = step.kind == StepKind::Send;
-    // `lower` refuses a send without a source.
-    if (!is_message(step) || (send && step.srcs.empty())) continue;
-    const size_t bytes =
-        bytes_in_first_slice(send ? step.srcs[0] : step.dst, call, geometry.slice_elements);
-    Load& load = loads[target.lane_of(step.peer)];
-    (send ? load.sent : load.received) += Ring::room(bytes + gained);
-    moved += bytes;
-  }
-  const size_t slice_bytes = geometry.slice_elements * size_of(call.type);
   geometry.short_call =
-      geometry.n_slices == 1 && std::max(slice_bytes, moved / 2) <= kMostBytesOfOneStream;
-  const bool even = call.input.counts.empty() && call.output.counts.empty();
-  if (plan.sliced || even) route(geometry, target, loads, plan.sliced);
+      geometry.n_slices == 1 && bytes_of_slice(plan, call, geometry) <= kMostBytesOfOneStream;
+  if (plan.slicing == Slicing::None && call.is_uneven()) return geometry;  // Code for each pattern
+  route(geometry, target, loads_of(plan, target, call, geometry, slice),
+        plan.slicing == Slicing::Agreed);
   return geometry;
 }
 

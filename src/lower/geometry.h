@@ -41,6 +41,8 @@ struct CallShape {
   uint64_t count = 0;  ///< elements of a block; of the longest where the call is uneven
   Layout input{}, output{};
   plan::Choice choice{};
+
+  [[nodiscard]] bool is_uneven() const { return !input.counts.empty() || !output.counts.empty(); }
 };
 
 /// How a call is cut and how its messages go. Both ends of a message compute the same route.
@@ -66,8 +68,13 @@ struct Geometry {
   }
 };
 
-/// Slices that a collective has at most.
+/// Slices that a collective has at most, unless they are fixed.
 inline constexpr uint32_t kMaxSlices = 64;
+/// Of staging memory that a call with fixed slices takes, whatever its length and ranks: as long as
+/// slices are no shorter than kLeastFixedSlice.
+inline constexpr uint64_t kMostStagingBytes = uint64_t{64} << 20U;
+inline constexpr uint64_t kMostFixedSlice = uint64_t{1} << 20U;
+inline constexpr uint64_t kLeastFixedSlice = uint64_t{4} << 10U;
 
 /// The ranks with which `plan` exchanges messages, ascending.
 [[nodiscard]] std::vector<int> peers_of(const plan::RankPlan& plan);

@@ -57,7 +57,7 @@ TEST_CASE("no slice is longer than the message, and no call has more than kMaxSl
 
 TEST_CASE("a plan that is not sliced is one slice, however long") {
   RankPlan plan = exchange();
-  plan.sliced = false;
+  plan.slicing = plan::Slicing::None;
   for (const uint64_t count : {1, 17, 1 << 20}) {
     const Geometry geometry = cut(plan, count, 512);
     CHECK(geometry.n_slices == 1);
@@ -197,8 +197,54 @@ TEST_CASE("the same Code serves calls that differ in length alone") {
   CHECK_FALSE(base.same_code(cut(exchange(), kOneSlice, 4096, 3, kShared)));
   // One slice, short or not.
   RankPlan whole = exchange();
-  whole.sliced = false;
+  whole.slicing = plan::Slicing::None;
   CHECK_FALSE(cut(whole, kOneSlice, 4096).same_code(cut(whole, 1 << 20, 4096)));
+}
+
+TEST_CASE(
+    "fixed slices are as long on ranks that know other blocks, and staging memory is bounded") {
+  RankPlan plan = exchange();
+  plan.stages = 1;
+  for (Step& step : plan.steps) step.stage = 0;
+  plan.slicing = plan::Slicing::Fixed;
+  for (const uint32_t most : {1U, 126U, 2046U}) {
+    plan.most_messages = most;
+    uint64_t slice = 0;
+    for (const uint64_t count : {uint64_t{1} << 19, uint64_t{1} << 24, uint64_t{1} << 40}) {
+      const Geometry geometry = cut(plan, count, kMostFixedSlice);
+      if (slice == 0) slice = geometry.slice_elements;
+      CHECK(geometry.slice_elements == slice);
+      CHECK(geometry.n_slots == std::min(4U, geometry.n_slices));
+      const uint64_t staging = slice * sizeof(float) * geometry.n_slots * most;
+      CHECK(staging <= kMostStagingBytes + most * geometry.n_slots * 64);
+    }
+  }
+  // What is shorter than a slice takes no more than it is long.
+  CHECK(cut(plan, 100, kMostFixedSlice).slice_elements == 112);
+}
+
+TEST_CASE(
+    "of uneven calls all messages whose slices fit go through rings, whatever their lengths") {
+  RankPlan plan = exchange();
+  plan.stages = 1;
+  for (Step& step : plan.steps) step.stage = 0;
+  plan.slicing = plan::Slicing::Fixed;
+  plan.most_messages = 2;
+  const Job job(plan, kShared);
+  const auto cut_uneven = [&](uint64_t count, uint64_t slice_bytes) {
+    const std::vector<uint64_t> counts(8, count), offsets(8, 0);
+    return geometry_of(plan, job.target,
+                       {.type = DataType::Float32,
+                        .count = count,
+                        .input = {counts, offsets},
+                        .output = {counts, offsets},
+                        .choice = {slice_bytes, 3}});
+  };
+  for (const uint64_t count : {0, 10, 1 << 20}) {
+    CHECK_FALSE(cut_uneven(count, kRing).lanes[1].send_in_ring);
+    CHECK(cut_uneven(count, kRing / 2).lanes[1].send_in_ring);
+    CHECK(cut_uneven(count, kRing / 2).lanes[0].recv_in_ring);
+  }
 }
 
 TEST_CASE("peers are named once each, ascending") {

@@ -92,6 +92,7 @@ Instruction instruction_of(const Graph& graph, uint16_t index) {
   code.average = step.average;
   code.scale = step.scale;
   code.apart = step.apart;
+  code.whole = step.whole;
   return code;
 }
 

@@ -195,7 +195,7 @@ TEST_CASE("a call takes a turn of buffers if it is long, and works in some") {
 
 TEST_CASE("a plan of one call of the library is direct: that call and nothing else") {
   RankPlan plan;
-  plan.sliced = false;
+  plan.slicing = plan::Slicing::None;
   plan.steps = {step(StepKind::CclAllReduce, 0, {})};
   plan.steps[0].srcs = {{Buffer::Input, 0}};
   plan.steps[0].dst = {Buffer::Output, 0};
@@ -209,10 +209,10 @@ TEST_CASE("a plan of one call of the library is direct: that call and nothing el
   CHECK(text_of(code, 0, end_of(code)) ==
         "signal user; ccl_all_reduce user; signal user; finish user");
   // Cut into slices, it is one rank's part of a plan over several clusters.
-  job.plan.sliced = true;
+  job.plan.slicing = plan::Slicing::Agreed;
   job.cut(kEightSlices);
   CHECK_FALSE(job.code().direct);
-  job.plan.sliced = false;
+  job.plan.slicing = plan::Slicing::None;
   job.plan.steps[0].kind = StepKind::Copy;
   CHECK_FALSE(job.code().direct);
 }

@@ -217,7 +217,13 @@ uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> 
 }
 
 RankPlan Builder::finish_unsliced() && {
-  plan_.sliced = false;
+  plan_.slicing = Slicing::None;
+  return std::move(*this).finish(1);
+}
+
+RankPlan Builder::finish_fixed(uint32_t most_messages) && {
+  plan_.slicing = Slicing::Fixed;
+  plan_.most_messages = most_messages;
   return std::move(*this).finish(1);
 }
 

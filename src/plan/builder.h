@@ -82,6 +82,8 @@ class Builder {
   RankPlan finish(int stages) &&;
   /// For plans of one stage, of which nothing could overlap.
   RankPlan finish_unsliced() &&;
+  /// For plans of one stage whose ranks know their own blocks alone; see RankPlan.
+  RankPlan finish_fixed(uint32_t most_messages) &&;
 
  private:
   /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for

@@ -1,5 +1,7 @@
 // Every block has one sender and one receiver, so the fewest bytes are one message for each. Ranks
 // start with their neighbours, so that no two send to the same rank first.
+#include <algorithm>
+
 #include "plan/planners.h"
 
 namespace hetccl::plan {
@@ -29,6 +31,16 @@ bool exchanges(const Builder& b) {
   return b.mine().exchanges && (!rooted || b.cluster_of(b.spec().root) == b.cluster());
 }
 
+/// Messages that the rank with the most of them has at once in pinned memory: none where transports
+/// reach all devices' memory.
+uint32_t most_staged(const Builder& b) {
+  const auto& infos = b.topology().infos();
+  const bool reached = std::all_of(infos.begin(), infos.end(),
+                                   [](const topology::RankInfo& info) { return info.host_access; });
+  const auto others = static_cast<uint32_t>(b.n_ranks() - 1);
+  return reached ? 0 : is_rooted(b.spec().collective) ? others : 2 * others;
+}
+
 }  // namespace
 
 RankPlan plan_pairwise(Builder b) {
@@ -36,7 +48,7 @@ RankPlan plan_pairwise(Builder b) {
   const int n = b.n_ranks(), self = b.rank();
   const auto message = [n](int from, int to) { return static_cast<uint32_t>(from * n + to); };
   const bool inside = exchanges(b);
-  Step exchange{.kind = StepKind::CclExchange};
+  Step exchange{.kind = StepKind::CclExchange, .whole = true};
   for (int distance = 0; distance < n; ++distance) {
     const int to = (self + distance) % n, from = (self + n - distance) % n;
     if (moves(spec, self, to)) {
@@ -58,7 +70,8 @@ RankPlan plan_pairwise(Builder b) {
     b.add(
         {.kind = StepKind::Copy, .srcs = {input_for(spec, self)}, .dst = output_from(spec, self)});
   }
-  return std::move(b).finish_unsliced();
+  const uint32_t staged = b.n_clusters() > 1 || !inside ? most_staged(b) : 0;
+  return staged == 0 ? std::move(b).finish_unsliced() : std::move(b).finish_fixed(staged);
 }
 
 }  // namespace hetccl::plan

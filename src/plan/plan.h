@@ -117,6 +117,16 @@ struct Step {
   /// CclReduce: what ranks send lies elsewhere on each of them. Otherwise shards that lie in a row
   /// on one rank do so on all.
   bool apart = false;
+  /// CclExchange: of whole blocks, once, in the first slice. Ranks that know only their own blocks
+  /// cut the call into different numbers of slices.
+  bool whole = false;
+};
+
+/// How a call is cut into slices.
+enum class Slicing : uint8_t {
+  Agreed,  ///< as many as the longest block wants, which all ranks know
+  Fixed,   ///< equally long whatever the call: ranks know only the blocks that they send or receive
+  None,    ///< one slice: there is nothing to pipeline
 };
 
 /// What one rank does for one collective. Steps are in an order that respects `deps`.
@@ -125,7 +135,8 @@ struct RankPlan {
   std::vector<Step> steps;
   uint32_t scratch_blocks = 0;
   uint16_t stages = 1;
-  bool sliced = true;  ///< false: nothing to pipeline, so the message is one slice
+  Slicing slicing = Slicing::Agreed;
+  uint32_t most_messages = 0;  ///< Fixed: of a slice, on the rank that has the most
   uint32_t input_blocks = 1, output_blocks = 1;
 };
 
@@ -147,7 +158,7 @@ struct Spec {
 
 /// Agreed by all ranks; slices and depth are launch parameters of exec.
 struct Choice {
-  uint64_t slice_bytes = 0;  ///< of one block, a multiple of 64
+  uint64_t slice_bytes = 0;  ///< of one block, a multiple of 64; of fixed slices the most
   uint32_t depth = 3;        ///< slices between a slice's first stage and its last
   bool operator==(const Choice&) const = default;
 };

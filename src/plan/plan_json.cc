@@ -73,6 +73,7 @@ Json encode(const Step& step) {
     json.set("message", step.message);
   }
   if (step.average) json.set("average", true);
+  if (step.whole) json.set("whole", true);
   if (step.scale) json.set("scale", true);
   return json;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lower/geometry.h"
+#include "plan/call.h"
 
 namespace hetccl::tune {
 namespace {
@@ -47,7 +48,8 @@ const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
   const auto [entry, is_new] = options_.try_emplace({key.collective, key.root});
   if (!is_new) return entry->second;
   for (const plan::Algorithm* row : plan::find_algorithms(key, topology_, table_))
-    entry->second.push_back({row->id, model_.load(*row, key, topology_)});
+    entry->second.push_back(
+        {row->id, model_.load(*row, key, topology_), plan::is_pairwise(key.collective)});
   return entry->second;
 }
 
@@ -73,15 +75,22 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   return std::clamp<uint64_t>(n, 1, lower::kMaxSlices);
 }
 
+uint64_t Chooser::fixed_slice() const {
+  const uint64_t window = model_.window() / kOfWindow / 64 * 64;
+  return window == 0 ? lower::kMostFixedSlice : std::min(lower::kMostFixedSlice, window);
+}
+
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   const Load& load = option.load;
-  const uint64_t n_slices = slices(load, bytes);
+  const uint64_t n_slices =
+      option.pairwise ? std::max<uint64_t>(1, ceil_div(bytes, fixed_slice())) : slices(load, bytes);
   // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
   const uint64_t slice = ceil_div(bytes, n_slices);
   Candidate candidate;
   candidate.algorithm = option.algorithm;
   candidate.hops = load.hops;
-  candidate.choice.slice_bytes = std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
+  candidate.choice.slice_bytes =
+      option.pairwise ? fixed_slice() : std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
   // Hosts beside devices read a slice where it arrived, and must have done so by the next.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;

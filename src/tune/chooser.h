@@ -42,9 +42,11 @@ class Chooser {
   struct Option {
     std::string_view algorithm;
     Load load;
+    bool pairwise = false;  ///< its slices are fixed: ranks may know no other block than their own
   };
   [[nodiscard]] const std::vector<Option>& find_options(const plan::Spec& spec);
   [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
+  [[nodiscard]] uint64_t fixed_slice() const;
   [[nodiscard]] Candidate candidate(const Option& option, uint64_t bytes) const;
 
   const topology::Topology& topology_;

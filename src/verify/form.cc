@@ -91,6 +91,9 @@ struct Form {
     for (const plan::TransferRegion& transfer : step.transfers) {
       if (transfer.peer < 0 || transfer.peer >= cluster_size()) return "a peer outside the cluster";
       const bool fits = transfer.send ? readable(transfer.region) : writable(transfer.region);
+      const bool part =
+          transfer.region.buffer == Buffer::Scratch || !same_part(transfer.region, Region{});
+      if (step.whole && part) return "an exchange of whole blocks that names a part of one";
       if (!fits) return transfer.send ? "a bad sent region" : "a bad received region";
     }
     return nullptr;

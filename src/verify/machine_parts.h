@@ -59,7 +59,9 @@ class Machine {
                                      const lower::Operand& operand);
   Status enter_library(const LibraryCall& at);
   Status all_reduce(const LibraryCall& at);
+  uint32_t slices_of(const LibraryCall& at);
   Status exchange(const LibraryCall& at);
+  Status exchange_slice(const LibraryCall& at);
   Result<std::vector<Value>> result_of_shard(const LibraryCall& at, size_t shard);
   Status compute(RankState& rank, const Enqueued& at);
   Result<Step> reserve(RankState& rank, const Enqueued& at);

@@ -131,6 +131,7 @@ Status Machine::compute(RankState& rank, const Enqueued& at) {
 }
 
 Result<Step> Machine::call_library(RankState& rank, const Enqueued& at) {
+  if (rank.code->list[at.issue.index].whole && at.issue.slice > 0) return Step::Done;
   const uint32_t group = matching_.group_of[static_cast<size_t>(rank.rank)][at.issue.index];
   const size_t n_members = matching_.groups[group].members.size();
   uint32_t& arrived = arrived_[tag(at.call, at.issue.slice) * matching_.groups.size() + group];
@@ -197,11 +198,13 @@ Status Machine::enter_library(const LibraryCall& at) {
   }
   for (size_t i = 0; i < n; ++i) {
     RankState& rank = member(at, i);
-    const Issue issue{at.slice, at.group->members[i]};
     const ThreadId thread = rank.stream_thread(code_of(at, i).queue, at.call);
-    HETCCL_TRY(check_itself(rank, at.call, issue));
-    HETCCL_TRY(
-        use(rank, at.call, issue, clock_of(i), {thread, rank.counts[thread] + 1, issue.index}));
+    for (uint32_t k = at.slice; k < at.slice + slices_of(at); ++k) {
+      const Issue issue{k, at.group->members[i]};
+      HETCCL_TRY(check_itself(rank, at.call, issue));
+      HETCCL_TRY(
+          use(rank, at.call, issue, clock_of(i), {thread, rank.counts[thread] + 1, issue.index}));
+    }
   }
   return {};
 }
@@ -219,8 +222,20 @@ Status Machine::all_reduce(const LibraryCall& at) {
   return {};
 }
 
-// Reads all that is sent, then writes what is received.
+// Of whole blocks all slices, by the first one's call.
+uint32_t Machine::slices_of(const LibraryCall& at) {
+  return code_of(at, 0).whole ? problem_.n_slices : 1;
+}
+
 Status Machine::exchange(const LibraryCall& at) {
+  for (uint32_t k = 0; k < slices_of(at); ++k) {
+    HETCCL_TRY(exchange_slice({at.group, at.call, at.slice + k, at.place}));
+  }
+  return {};
+}
+
+// Reads all that is sent, then writes what is received.
+Status Machine::exchange_slice(const LibraryCall& at) {
   const auto operand_of = [&](size_t local, uint32_t transfer) -> const Operand& {
     return code_of(at, local).transfers[transfer].operand;
   };

@@ -14,7 +14,7 @@ using lower::QueueKind;
 
 bool same_call(const Instruction& a, const Instruction& b) {
   if (a.op != b.op || a.stage != b.stage || a.average != b.average || a.scale != b.scale ||
-      a.apart != b.apart)
+      a.apart != b.apart || a.whole != b.whole)
     return false;
   return std::equal(a.shards.begin(), a.shards.end(), b.shards.begin(), b.shards.end(),
                     [](const lower::Shard& x, const lower::Shard& y) {
