@@ -14,9 +14,7 @@ constexpr auto kFarewell = std::chrono::milliseconds(500);
 Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
-      in_flight_(*options_.device),
-      wire_({options_.communicator, options_.ccl, options_.recorder, options_.tracer}, in_flight_) {
-}
+      wire_({options_.communicator, options_.ccl, options_.recorder, options_.tracer}) {}
 
 Executor::~Executor() = default;
 
@@ -28,8 +26,12 @@ Result<std::unique_ptr<Executor>> Executor::create(ExecutorOptions options) {
 
 Status Executor::open() {
   auto& device = *options_.device;
-  HETCCL_ASSIGN(interpreter_, Interpreter::create(device, *options_.ccl, options_.n_ranks,
-                                                  !host_memory_ || options_.windows));
+  using enum lower::QueueKind;
+  const bool copies = !host_memory_ || options_.windows;
+  auto interpreter =
+      copies ? Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work, Out, In})
+             : Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work});
+  HETCCL_ASSIGN(interpreter_, std::move(interpreter));
   HETCCL_ASSIGN(rotation_, Rotation::create(device));
   if (options_.settler != nullptr && !host_memory_) {
     HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
@@ -43,7 +45,7 @@ Status Executor::open() {
 void Executor::connect(const Peer& peer) {
   if (aborted_ && peer.channel != nullptr) peer.channel->close();
   assert(peer.window == nullptr || !host_memory_ || options_.windows);
-  wire_.connect(peer);
+  wire_.connect(peer, {&in_flight_, &in_flight_});
 }
 
 // Others' streams read windows, and ring nobody.
@@ -118,7 +120,7 @@ void Executor::retire(TimePoint now) {
     wire_.acknowledge_reads();
     if (op.marks == nullptr) unmarked_.fetch_sub(1);
     if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
-    in_flight_.retire();
+    operations_.give_back(in_flight_.retire());
   }
 }
 

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "exec/in_flight.h"
 #include "exec/interpreter.h"
+#include "exec/pool.h"
 #include "exec/recorder.h"
 #include "exec/rotation.h"
 #include "exec/tracer.h"
@@ -118,6 +119,7 @@ class Executor : public progress::Driven {
 
   ExecutorOptions options_;
   const bool host_memory_;  ///< transports reach the device's memory
+  Pool<Operation> operations_;
   InFlight in_flight_;
   Wire wire_;
   std::unique_ptr<Interpreter> interpreter_;

@@ -1,11 +1,8 @@
-// A communicator's operations in flight, by number: launched in order by one thread, retired in
-// order by the engine.
+// Operations in flight, by number: launched in order by one thread, retired in order by the engine.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "exec/operation.h"
@@ -16,25 +13,8 @@ class InFlight {
  public:
   static constexpr size_t kMost = 1024;
 
-  explicit InFlight(device::Device& device) : device_(device), ring_(kMost) {}
+  InFlight() : ring_(kMost) {}
 
-  /// An operation that is not in use. By the launching thread.
-  Operation& take() {
-    {
-      std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        Operation* op = free_.back();
-        free_.pop_back();
-        return *op;
-      }
-    }
-    operations_.push_back(std::make_unique<Operation>(device_));
-    return *operations_.back();
-  }
-  void give_back(Operation& op) {
-    std::lock_guard lock(mutex_);
-    free_.push_back(&op);
-  }
   /// The number that `launch` gives next.
   [[nodiscard]] uint64_t next() const { return launched_.load(std::memory_order_relaxed); }
   /// Makes it visible to the engine. Sequentially consistent with an abort's mark.
@@ -44,11 +24,17 @@ class InFlight {
     launched_.store(number + 1, std::memory_order_seq_cst);
     return number;
   }
-  /// The oldest. By the engine.
-  void retire() {
+  /// The oldest is in flight no more. By the engine.
+  Operation& retire() {
     const uint64_t number = oldest();
-    give_back(at(number));
     retired_.store(number + 1, std::memory_order_release);
+    return at(number);
+  }
+  /// Puts `op` before all others. By the engine, while there is room.
+  void put_first(Operation& op) {
+    const uint64_t number = oldest() - 1;
+    ring_[number % kMost] = &op;
+    retired_.store(number, std::memory_order_release);
   }
   [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMost]; }
   [[nodiscard]] uint64_t oldest() const { return retired_.load(std::memory_order_acquire); }
@@ -57,12 +43,10 @@ class InFlight {
   [[nodiscard]] bool full() const { return next() - oldest() >= kMost; }
 
  private:
-  device::Device& device_;
-  std::vector<std::unique_ptr<Operation>> operations_;  // owns them
-  std::mutex mutex_;                                    // guards `free_`
-  std::vector<Operation*> free_;
+  static constexpr uint64_t kFirst = uint64_t{1} << 32U;  // so that some may be put before
+
   std::vector<Operation*> ring_;
-  std::atomic<uint64_t> launched_{0}, retired_{0};
+  std::atomic<uint64_t> launched_{kFirst}, retired_{kFirst};
 };
 
 }  // namespace hetccl::exec

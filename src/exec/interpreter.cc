@@ -13,18 +13,17 @@ Reducer reducer_of(const Call& call, bool average, bool scale) {
   return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
 }
 
-Interpreter::Interpreter(device::Device& device, ccl::Communicator& ccl, int n_ranks)
+Interpreter::Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks)
     : device_(device),
       ccl_(ccl),
       n_ranks_(n_ranks),
       kernels_((device.capabilities() & device::kKernels) != 0) {}
 
-Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
-                                                         ccl::Communicator& ccl, int n_ranks,
-                                                         bool copies) {
+Result<std::unique_ptr<Interpreter>> Interpreter::create(
+    device::Device& device, ccl::Communicator* ccl, int n_ranks,
+    std::initializer_list<QueueKind> kinds) {
   std::unique_ptr<Interpreter> made(new Interpreter(device, ccl, n_ranks));
-  for (const QueueKind kind : {QueueKind::Ccl, QueueKind::Work, QueueKind::Out, QueueKind::In}) {
-    if (!copies && (kind == QueueKind::Out || kind == QueueKind::In)) continue;
+  for (const QueueKind kind : kinds) {
     const lower::QueueId queue = lower::stream_queue(kind);
     HETCCL_ASSIGN(made->own_[queue], device.create_stream());
     made->streams_[queue] = made->own_[queue].get();
@@ -34,11 +33,30 @@ Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
 }
 
 Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows) {
+  HETCCL_TRY(enqueue(op, user, windows, {Part::Section::Prologue}));
+  for (uint32_t time = 0; time < op.n_slices + op.code->last_lag; ++time) {
+    HETCCL_TRY(enqueue(op, user, windows, {Part::Section::Body, time}));
+  }
+  return enqueue(op, user, windows, {Part::Section::Epilogue});
+}
+
+Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
+                            Part part) {
   streams_[lower::stream_queue(QueueKind::User)] = &user;
+  const lower::Code& code = *op.code;
   Frame frame{op, windows};
-  return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {
-    return lower::is_stream(op.code->list[issue.index].queue) ? run(frame, issue) : Status();
-  });
+  const auto run_stream = [&](lower::Issue issue) {
+    return lower::is_stream(code.list[issue.index].queue) ? run(frame, issue) : Status();
+  };
+  if (part.section == Part::Section::Body) {
+    return lower::for_each_issue_at(code, op.n_slices, part.time, run_stream);
+  }
+  const bool first = part.section == Part::Section::Prologue;
+  const uint32_t end = first ? code.body : static_cast<uint32_t>(code.list.size());
+  for (uint32_t i = first ? 0 : code.epilogue; i < end; ++i) {
+    HETCCL_TRY(run_stream({first ? 0 : op.n_slices - 1, i}));
+  }
+  return {};
 }
 
 Status Interpreter::record(Operation& op, device::Stream& user) {
@@ -93,7 +111,7 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::CclExchange:
       return exchange(op, code, k);
     case Opcode::CclBarrier:
-      return ccl_.barrier(stream.native());
+      return ccl_->barrier(stream.native());
     case Opcode::Finish:
       return {};
     default:
@@ -170,7 +188,7 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
 
 Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t slice) {
   const Span src = op.resolve(code.srcs[0], slice);
-  return ccl_.all_reduce(src.data, op.resolve(code.dst, slice).data, src.count,
+  return ccl_->all_reduce(src.data, op.resolve(code.dst, slice).data, src.count,
                          op.call.signature.type, reducer_of(op.call, code.average, code.scale),
                          stream_of(code.queue).native());
 }
@@ -191,8 +209,8 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
     end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
   }
   void* const stream = stream_of(code.queue).native();
-  if (!reduces) return ccl_.broadcast(shards_, call.type, stream);
-  return ccl_.reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
+  if (!reduces) return ccl_->broadcast(shards_, call.type, stream);
+  return ccl_->reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
 }
 
 Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {
@@ -203,7 +221,7 @@ Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t sl
         code.whole ? op.resolve_whole(transfer.operand) : op.resolve(transfer.operand, slice);
     transfers_.push_back({transfer.peer, transfer.send, span.data, span.count});
   }
-  return ccl_.exchange(transfers_, op.call.signature.type, stream_of(code.queue).native());
+  return ccl_->exchange(transfers_, op.call.signature.type, stream_of(code.queue).native());
 }
 
 Result<device::Event*> Interpreter::event_of(lower::SyncId sync, uint32_t slot) {

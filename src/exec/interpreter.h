@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,13 +21,21 @@ namespace hetccl::exec {
 /// By the launching thread alone.
 class Interpreter {
  public:
-  /// `copies`: some Code copies between the device and memory that transports, or others, reach.
-  static Result<std::unique_ptr<Interpreter>> create(device::Device& device, ccl::Communicator& ccl,
-                                                     int n_ranks, bool copies);
+  /// `kinds`: the streams, but for the user's, that some Code uses. `ccl` may be null where no Code
+  /// calls it.
+  static Result<std::unique_ptr<Interpreter>> create(
+      device::Device& device, ccl::Communicator* ccl, int n_ranks,
+      std::initializer_list<lower::QueueKind> kinds);
 
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
   /// the Code uses none. The caller runs what comes last, `Finish`.
   Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows);
+  /// A part of that: with those of other operations between them, none holds up another.
+  struct Part {
+    enum class Section : uint8_t { Prologue, Body, Epilogue } section{};
+    uint32_t time = 0;  ///< of the body, in the static order
+  };
+  Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows, Part part);
   /// The same of the body alone, for a graph that records `user`.
   Status record(Operation& op, device::Stream& user);
   /// Has `user` wait for whatever the other streams were given.
@@ -40,7 +49,7 @@ class Interpreter {
   };
   using Slots = std::vector<std::unique_ptr<device::Event>>;
 
-  Interpreter(device::Device& device, ccl::Communicator& ccl, int n_ranks);
+  Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks);
   [[nodiscard]] device::Stream& stream_of(lower::QueueId queue) { return *streams_[queue]; }
   Status run(Frame& frame, lower::Issue issue);
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
@@ -55,7 +64,7 @@ class Interpreter {
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
   device::Device& device_;
-  ccl::Communicator& ccl_;
+  ccl::Communicator* ccl_;
   const int n_ranks_;
   const bool kernels_;
   std::array<std::unique_ptr<device::Stream>, lower::kStreams> own_;  // but the user's

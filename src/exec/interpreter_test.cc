@@ -28,7 +28,7 @@ TEST_CASE("a graph records the work of a traced call, but none of its operation'
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;
-  auto interpreter = std::move(Interpreter::create(device, library, 2, false)).value();
+  auto interpreter = std::move(Interpreter::create(device, &library, 2, {})).value();
   auto user = std::move(device.create_stream()).value();
   std::vector<float> memory(16);
   Call call;

@@ -45,9 +45,9 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   options_.ccl->number_calls(call.sequence);
-  Operation& op = in_flight_.take();
+  Operation& op = operations_.take(*options_.device);
   if (Status prepared = prepare(op, lowered, call); !prepared.ok()) {
-    in_flight_.give_back(op);
+    operations_.give_back(op);
     return prepared;
   }
   choose_end(op);
@@ -135,11 +135,11 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
 
 Status Executor::capture(Program& program, const Call& call, device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, {}, call));
-  Operation& op = in_flight_.take();
+  Operation& op = operations_.take(*options_.device);
   Status status = op.prepare(lowered, call);
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = interpreter_->record(op, user);
-  in_flight_.give_back(op);
+  operations_.give_back(op);
   return status;
 }
 

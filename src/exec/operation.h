@@ -27,6 +27,7 @@ struct Call {
   Signature signature;
   Factor factor;  ///< of this rank, for PreMulSum
   uint64_t sequence = 0;
+  uint32_t tag = 0;  ///< of a message from rank to rank; equal at both ends
   TimePoint deadline = TimePoint::max();
   TimePoint launched{};
   Layout input{}, output{};  ///< of an uneven call; read by `launch` alone

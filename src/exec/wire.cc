@@ -36,17 +36,19 @@ void Wire::use(Lane& lane, transport::Channel* channel) {
   lane.recvs.completed = channel->recvs_completed();
 }
 
-void Wire::connect(const Peer& peer) {
+void Wire::connect(const Peer& peer, const Carried& carried) {
   auto known = std::find_if(lanes_.begin(), lanes_.end(),
                             [&](const Lane& lane) { return lane.peer == peer.rank; });
   if (known == lanes_.end()) {
     Lane lane;
     lane.peer = peer.rank;
     lane.crosses = peer.crosses;
+    lane.alone = carried.alone;
     lane.window = peer.window;
-    const Cursor now{in_flight_.end()};
+    lane.sends.operations = carried.sent;
+    lane.recvs.operations = lane.reads.operations = carried.received;
     for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads})
-      queue->next = queue->complete = now;
+      queue->next = queue->complete = {queue->operations->end()};
     known = lanes_.insert(lanes_.end(), std::move(lane));
   }
   use(*known, peer.channel);
@@ -74,20 +76,23 @@ bool Wire::poll(TimePoint now) {
   return moved;
 }
 
-Issue Wire::at(const Lane& lane, List list, Cursor& cursor) {
-  const uint64_t oldest = in_flight_.oldest(), end = in_flight_.end();
+Issue Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
+  InFlight& operations = *queue.operations;
+  const uint64_t oldest = operations.oldest(), end = operations.end();
   if (cursor.operation < oldest) cursor = {oldest};
   for (; cursor.operation < end; cursor = {cursor.operation + 1}) {
-    const Operation& op = in_flight_.at(cursor.operation);
+    const Operation& op = operations.at(cursor.operation);
     const auto& lanes = op.code->lanes;
     const auto mine =
-        std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
+        lane.alone ? lanes.begin()
+                   : std::lower_bound(
+                         lanes.begin(), lanes.end(), lane.peer,
                          [](const lower::Lane& one, int peer) { return one.peer < peer; });
-    if (mine == lanes.end() || mine->peer != lane.peer) continue;
-    const auto& queue = list == List::Sends   ? mine->sends
-                        : list == List::Recvs ? mine->recvs
-                                              : mine->acknowledgements;
-    const Issue issue = cursor.walk.at(*op.code, queue, op.n_slices);
+    if (mine == lanes.end() || (!lane.alone && mine->peer != lane.peer)) continue;
+    const auto& list = queue.list == List::Sends   ? mine->sends
+                       : queue.list == List::Recvs ? mine->recvs
+                                                   : mine->acknowledgements;
+    const Issue issue = cursor.walk.at(*op.code, list, op.n_slices);
     if (issue.index != kEnd) return issue;
   }
   return {0, kEnd};
@@ -95,14 +100,14 @@ Issue Wire::at(const Lane& lane, List list, Cursor& cursor) {
 
 Issue Wire::next_message(const Lane& lane, Queue& queue) {
   for (;;) {
-    const Issue issue = at(lane, queue.list, queue.complete);
+    const Issue issue = at(lane, queue, queue.complete);
     if (issue.index == kEnd) return issue;
-    if (is_message(in_flight_.at(queue.complete.operation), issue)) return issue;
+    if (is_message(queue.operations->at(queue.complete.operation), issue)) return issue;
     queue.complete.walk.advance();
   }
 }
 
-bool Wire::may_start(Operation& op, Issue issue) const {
+bool Wire::may_start(const Lane& lane, Operation& op, Issue issue) const {
   const Instruction& code = op.code->list[issue.index];
   if (code.op == Opcode::Wait) return op.is_over(code, issue.slice);
   if (code.op == Opcode::Acquire) {
@@ -112,16 +117,18 @@ bool Wire::may_start(Operation& op, Issue issue) const {
   // A vendor library that has failed ends its work with whatever is in memory: that must not
   // travel.
   const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
-  return !sends || options_.ccl->async_error().ok();
+  if (sends) return options_.ccl == nullptr || options_.ccl->async_error().ok();
+  const bool first = options_.may_receive && code.op != Opcode::Acknowledge && issue.slice == 0;
+  return !first || options_.may_receive(lane.peer, op);
 }
 
 bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
   bool posted = false;
   for (;;) {
-    const Issue issue = at(lane, queue.list, queue.next);
+    const Issue issue = at(lane, queue, queue.next);
     if (issue.index == kEnd) return posted;
-    Operation& op = in_flight_.at(queue.next.operation);
-    if (!may_start(op, issue)) return posted;
+    Operation& op = queue.operations->at(queue.next.operation);
+    if (!may_start(lane, op, issue)) return posted;
     if (is_message(op, issue)) {
       post(lane, queue, issue, now);
       posted = true;
@@ -131,7 +138,7 @@ bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
 }
 
 void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
-  Operation& op = in_flight_.at(queue.next.operation);
+  Operation& op = queue.operations->at(queue.next.operation);
   const Instruction& code = op.code->list[issue.index];
   const lower::Operand& operand = operand_of(code);
   const size_t bytes = op.bytes_of(operand.region, issue.slice);
@@ -140,9 +147,10 @@ void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
   transfer.bytes = header ? 0 : bytes;
   transfer.info = {options_.communicator, op.call.sequence,
-                   issue.slice,           op.code->messages[code.message].number,
+                   issue.slice,           op.code->messages[code.message].number + op.call.tag,
                    op.call.signature,     header ? bytes : 0};
   if (options_.tracer != nullptr) options_.tracer->post(queue.next.operation, op, issue, now);
+  ++queue.posted;
   queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
 }
 
@@ -161,9 +169,10 @@ bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
 
 void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   const uint64_t number = queue.complete.operation;
-  Operation& op = in_flight_.at(number);
+  Operation& op = queue.operations->at(number);
   const Instruction& code = op.code->list[issue.index];
   const bool sends = queue.list == List::Sends;
+  --queue.posted;
   --op.outstanding;
   if (code.done != lower::kNoSync) {
     op.flag(code.done).word.store(op.completed(code.message, issue.slice),
@@ -183,9 +192,9 @@ void Wire::acknowledge_reads() {
     if (lane.window == nullptr) continue;
     Cursor& next = lane.reads.next;
     for (;; next.walk.advance()) {
-      const Issue issue = at(lane, List::Reads, next);
+      const Issue issue = at(lane, lane.reads, next);
       if (issue.index == kEnd) break;
-      Operation& op = in_flight_.at(next.operation);
+      Operation& op = lane.reads.operations->at(next.operation);
       const Instruction& code = op.code->list[issue.index];
       if (code.op == Opcode::Acknowledge) {
         if (op.travels(code.message, issue.slice)) lane.window->count_read();

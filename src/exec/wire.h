@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,15 +30,25 @@ struct WireOptions {
   ccl::Communicator* ccl = nullptr;
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
+  /// Whether the first message of `op` may be received from `peer` now. Empty: it always may.
+  std::function<bool(int peer, const Operation& op)> may_receive{};
 };
 
 /// By whoever drives, unless noted.
 class Wire {
  public:
-  Wire(WireOptions options, InFlight& in_flight) : options_(options), in_flight_(in_flight) {}
+  /// The operations whose messages a lane carries.
+  struct Carried {
+    InFlight* sent = nullptr;
+    InFlight* received = nullptr;
+    bool alone = false;  ///< each of them has messages of this lane alone, all one way
+  };
 
-  /// See Executor::connect.
-  void connect(const Peer& peer);
+  explicit Wire(WireOptions options) : options_(std::move(options)) {}
+
+  /// Before the first operation that exchanges messages with that rank, and again once its channel
+  /// is made.
+  void connect(const Peer& peer, const Carried& carried);
   /// The windows of `peers`, null where there is none. By the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
 
@@ -88,10 +99,13 @@ class Wire {
     Cursor next{};           ///< to run
     Cursor complete{};       ///< to complete
     uint64_t completed = 0;  ///< of the channel's counter
+    uint32_t posted = 0;     ///< messages that are not complete
+    InFlight* operations = nullptr;
   };
   struct Lane {
     int peer = -1;
     bool crosses = true;
+    bool alone = false;  ///< see Carried
     transport::Channel* channel = nullptr;
     Window* window = nullptr;
     bool released = false;  ///< its device's waits for credit, after an abort
@@ -101,17 +115,16 @@ class Wire {
   static void use(Lane& lane, transport::Channel* channel);
   /// The instruction where `cursor` stands, which first leaves operations that have no more; or
   /// kEnd where there is none yet.
-  lower::Issue at(const Lane& lane, List list, Cursor& cursor);
-  lower::Issue next_message(const Lane& lane, Queue& queue);
+  static lower::Issue at(const Lane& lane, const Queue& queue, Cursor& cursor);
+  static lower::Issue next_message(const Lane& lane, Queue& queue);
   bool run(Lane& lane, Queue& queue, TimePoint now);
   bool complete(Lane& lane, Queue& queue, TimePoint now);
-  bool may_start(Operation& op, lower::Issue issue) const;
+  bool may_start(const Lane& lane, Operation& op, lower::Issue issue) const;
   void post(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
   void finish_message(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
   [[nodiscard]] uint16_t track_of(const Lane& lane, bool sends) const;
 
   WireOptions options_;
-  InFlight& in_flight_;
   std::deque<Lane> lanes_;  // by peers as they were connected
   std::atomic<uint64_t> bytes_sent_{0};
 };

@@ -240,16 +240,24 @@ class Walk {
 };
 inline constexpr uint32_t kEnd = UINT32_MAX;
 
+/// Calls `visit(Issue)` for the body's instructions at one time of the static order, of which there
+/// are `n_slices + last_lag`; stops at the first error.
+template <typename Visit>
+Status for_each_issue_at(const Code& code, uint32_t n_slices, uint32_t time, Visit&& visit) {
+  for (uint32_t i = code.body; i < code.epilogue; ++i) {
+    const uint32_t lag = code.list[i].lag;
+    if (time >= lag && time - lag < n_slices) HETCCL_TRY(visit(Issue{time - lag, i}));
+  }
+  return {};
+}
+
 /// Calls `visit(Issue)` for all instructions in the order in which a launch enqueues them; stops at
 /// the first error.
 template <typename Visit>
 Status for_each_issue(const Code& code, uint32_t n_slices, Visit&& visit) {
   for (uint32_t i = 0; i < code.body; ++i) HETCCL_TRY(visit(Issue{0, i}));
   for (uint32_t time = 0; time < n_slices + code.last_lag; ++time) {
-    for (uint32_t i = code.body; i < code.epilogue; ++i) {
-      const uint32_t lag = code.list[i].lag;
-      if (time >= lag && time - lag < n_slices) HETCCL_TRY(visit(Issue{time - lag, i}));
-    }
+    HETCCL_TRY(for_each_issue_at(code, n_slices, time, visit));
   }
   for (uint32_t i = code.epilogue; i < code.list.size(); ++i) {
     HETCCL_TRY(visit(Issue{n_slices - 1, i}));
