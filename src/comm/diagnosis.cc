@@ -50,13 +50,13 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
 
 Json json_of(const exec::PendingMessage& pending, const WallClock& wall) {
   const exec::Message& message = pending.message;
-  return {{"completed_pieces", pending.completed},
+  return {{"completed_slices", pending.completed},
           {"count", message.count},
           {"direction", message.send ? "send" : "recv"},
           {"launched_us", json_of(pending.launched, wall)},
           {"number", pending.number},
           {"peer", message.peer == exec::kAnyRank ? Json() : Json(message.peer)},
-          {"pieces", pending.pieces},
+          {"slices", pending.slices},
           {"started", pending.started},
           {"tag", message.tag},
           {"type", hetccl::name_of(message.type)}};
@@ -99,8 +99,8 @@ void Communicator::tell_failure(Code code, const std::string& cause) {
     const auto pending = messages_->pending();
     if (!pending.empty()) {
       const exec::PendingMessage& first = pending.front();
-      standing = format("%s: piece %u of %u", describe(first.message).c_str(), first.completed + 1,
-                        first.pieces);
+      standing = format("%s: slice %u of %u", describe(first.message).c_str(), first.completed + 1,
+                        first.slices);
     }
   }
   if (code == Code::Aborted || standing.empty()) {

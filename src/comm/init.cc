@@ -268,6 +268,7 @@ Status Communicator::open_messages() {
   exec::PointToPointOptions options;
   options.device = device_;
   options.ccl = ccl_.get();
+  options.topology = &topology();
   options.communicator = messages_number();
   options.rank = rank();
   options.departures = &departures_;

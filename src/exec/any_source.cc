@@ -6,49 +6,48 @@
 #include "exec/point_to_point.h"
 
 namespace hetccl::exec {
+namespace {
 
-bool PointToPoint::precedes(const Place& one, const Place& other) {
-  if (one.batch != other.batch) return one.batch->order < other.batch->order;
-  return one.index < other.index;
+bool takes(const Message& any, const transport::MessageInfo& incoming) {
+  return any.tag == incoming.step;
 }
 
-bool PointToPoint::takes(const Place& any, const transport::MessageInfo& incoming) {
-  return transit_of(any).message.tag == incoming.step;
-}
+}  // namespace
 
 bool PointToPoint::match_any() {
   const size_t before = any_.size();
-  std::erase_if(any_, [this](const Place& any) {
-    return any.batch->started().reached(1) && !any.batch->given_up && match(any);
+  std::erase_if(any_, [this](Transit* any) {
+    return any->started().reached(1) && !any->given_up && match(*any);
   });
   return any_.size() != before;
 }
 
 // Ranks are asked in turns, so that one that sends all the time holds up no other.
-bool PointToPoint::match(const Place& any) {
+bool PointToPoint::match(Transit& any) {
   for (size_t k = 0; k < met_.size(); ++k) {
     const size_t at = (next_any_ + k) % met_.size();
     Lane& lane = *met_[at];
-    if (lane.send || lane.channel == nullptr || lane.posting > 0) continue;
-    if (!lane.messages.empty() && precedes(lane.messages.front(), any)) continue;
-    const auto incoming = lane.channel->incoming();
-    if (!incoming || !takes(any, *incoming)) continue;
-    Message& message = transit_of(any).message;
-    message.peer = lane.peer;
-    if (message.source != nullptr) *message.source = lane.peer;
-    lane.messages.push_front(any);
+    if (lane.send || lane.channel == nullptr || wire_.is_receiving(lane.peer)) continue;
+    InFlight& others = lane.operations;
+    const bool later =
+        others.empty() || precedes(any, static_cast<Transit&>(others.at(others.oldest())));
+    const auto incoming = later ? lane.channel->incoming() : std::nullopt;
+    if (!incoming || !takes(any.message, *incoming)) continue;
+    any.message.peer = lane.peer;
+    if (any.message.source != nullptr) *any.message.source = lane.peer;
+    wire_.receive_first(lane.peer, any);
     next_any_ = at + 1;
     return true;
   }
   return false;
 }
 
-bool PointToPoint::is_held(Lane& lane, const Place& place) const {
-  if (any_.empty() || transit_of(place).posted > 0) return false;
+bool PointToPoint::is_held(const Lane& lane, const Transit& transit) const {
+  if (any_.empty()) return false;
   const auto incoming = lane.channel->incoming();
-  return std::any_of(any_.begin(), any_.end(), [&](const Place& any) {
-    const bool waits = any.batch->started().reached(1) && precedes(any, place);
-    return waits && (!incoming || takes(any, *incoming));
+  return std::any_of(any_.begin(), any_.end(), [&](Transit* any) {
+    const bool waits = any->started().reached(1) && precedes(*any, transit);
+    return waits && (!incoming || takes(any->message, *incoming));
   });
 }
 
@@ -57,7 +56,7 @@ bool PointToPoint::check_senders(TimePoint now) {
       met_.begin(), met_.end(), [&](Lane* lane) { return !lane->send && !is_gone(*lane, now); });
   if (any_left) return true;
   fault({error(Code::RemoteError, "%s cannot complete: all other ranks have left the communicator",
-               describe(transit_of(any_.front()).message).c_str()),
+               describe(any_.front()->message).c_str()),
          -1,
          {}});
   return false;

@@ -87,6 +87,7 @@ void Executor::observe(uint64_t before, TimePoint now) {
 
 void Executor::note_starts(TimePoint now) {
   const uint64_t end = in_flight_.end();
+  noted_ = std::max(noted_, in_flight_.oldest());
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight_.at(noted_);
     if (op.code->direct) continue;  // it is enqueued without a sign of its own

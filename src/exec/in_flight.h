@@ -13,14 +13,17 @@ class InFlight {
  public:
   static constexpr size_t kMost = 1024;
 
-  InFlight() : ring_(kMost) {}
+  /// Room for so many at first.
+  explicit InFlight(size_t room = kMost) : ring_(room) {}
 
   /// The number that `launch` gives next.
   [[nodiscard]] uint64_t next() const { return launched_.load(std::memory_order_relaxed); }
-  /// Makes it visible to the engine. Sequentially consistent with an abort's mark.
+  /// Makes it visible to the engine. Sequentially consistent with an abort's mark. By the engine
+  /// alone where it may be `full`.
   uint64_t launch(Operation& op) {
+    if (full()) grow();
     const uint64_t number = next();
-    ring_[number % kMost] = &op;
+    place(number) = &op;
     launched_.store(number + 1, std::memory_order_seq_cst);
     return number;
   }
@@ -30,19 +33,27 @@ class InFlight {
     retired_.store(number + 1, std::memory_order_release);
     return at(number);
   }
-  /// Puts `op` before all others. By the engine, while there is room.
+  /// Puts `op` before all others. By the engine alone, as `launch`.
   void put_first(Operation& op) {
+    if (full()) grow();
     const uint64_t number = oldest() - 1;
-    ring_[number % kMost] = &op;
+    place(number) = &op;
     retired_.store(number, std::memory_order_release);
   }
-  [[nodiscard]] Operation& at(uint64_t number) { return *ring_[number % kMost]; }
+  [[nodiscard]] Operation& at(uint64_t number) { return *place(number); }
   [[nodiscard]] uint64_t oldest() const { return retired_.load(std::memory_order_acquire); }
   [[nodiscard]] uint64_t end() const { return launched_.load(std::memory_order_seq_cst); }
   [[nodiscard]] bool empty() const { return end() == oldest(); }
-  [[nodiscard]] bool full() const { return next() - oldest() >= kMost; }
+  [[nodiscard]] bool full() const { return next() - oldest() >= ring_.size(); }
 
  private:
+  [[nodiscard]] Operation*& place(uint64_t number) { return ring_[number % ring_.size()]; }
+  void grow() {
+    std::vector<Operation*> larger(2 * ring_.size());
+    for (uint64_t n = oldest(); n < end(); ++n) larger[n % larger.size()] = place(n);
+    ring_ = std::move(larger);
+  }
+
   static constexpr uint64_t kFirst = uint64_t{1} << 32U;  // so that some may be put before
 
   std::vector<Operation*> ring_;

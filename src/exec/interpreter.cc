@@ -19,9 +19,9 @@ Interpreter::Interpreter(device::Device& device, ccl::Communicator* ccl, int n_r
       n_ranks_(n_ranks),
       kernels_((device.capabilities() & device::kKernels) != 0) {}
 
-Result<std::unique_ptr<Interpreter>> Interpreter::create(
-    device::Device& device, ccl::Communicator* ccl, int n_ranks,
-    std::initializer_list<QueueKind> kinds) {
+Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
+                                                         ccl::Communicator* ccl, int n_ranks,
+                                                         std::initializer_list<QueueKind> kinds) {
   std::unique_ptr<Interpreter> made(new Interpreter(device, ccl, n_ranks));
   for (const QueueKind kind : kinds) {
     const lower::QueueId queue = lower::stream_queue(kind);
@@ -189,8 +189,8 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
 Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t slice) {
   const Span src = op.resolve(code.srcs[0], slice);
   return ccl_->all_reduce(src.data, op.resolve(code.dst, slice).data, src.count,
-                         op.call.signature.type, reducer_of(op.call, code.average, code.scale),
-                         stream_of(code.queue).native());
+                          op.call.signature.type, reducer_of(op.call, code.average, code.scale),
+                          stream_of(code.queue).native());
 }
 
 Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t slice) {

@@ -23,9 +23,9 @@ class Interpreter {
  public:
   /// `kinds`: the streams, but for the user's, that some Code uses. `ccl` may be null where no Code
   /// calls it.
-  static Result<std::unique_ptr<Interpreter>> create(
-      device::Device& device, ccl::Communicator* ccl, int n_ranks,
-      std::initializer_list<lower::QueueKind> kinds);
+  static Result<std::unique_ptr<Interpreter>> create(device::Device& device, ccl::Communicator* ccl,
+                                                     int n_ranks,
+                                                     std::initializer_list<lower::QueueKind> kinds);
 
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
   /// the Code uses none. The caller runs what comes last, `Finish`.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/message.h"
+
 namespace hetccl::exec {
 
 std::string describe(const Message& message) {
@@ -18,56 +20,79 @@ std::string describe(const Message& message) {
                 message.send ? "to" : "from", message.peer);
 }
 
-size_t PointToPoint::Transit::bytes_of(uint32_t piece) const {
-  const size_t begin = piece * piece_bytes;
-  return std::min(piece_bytes, bytes() - std::min(begin, bytes()));
+PointToPoint::PointToPoint(PointToPointOptions options)
+    : options_(std::move(options)),
+      host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
+      wire_(
+          {.communicator = options_.communicator,
+           .ccl = options_.ccl,
+           .begin_receive = [this](int peer, Operation& op) { return begin_receive(peer, op); }}) {}
+
+PointToPoint::~PointToPoint() = default;
+
+Result<std::unique_ptr<PointToPoint>> PointToPoint::create(PointToPointOptions options) {
+  std::unique_ptr<PointToPoint> made(new PointToPoint(std::move(options)));
+  HETCCL_ASSIGN(made->self_, made->make_lane(made->options_.rank, true));
+  made->met_.push_back(made->self_.get());
+  if (made->host_memory_) {
+    HETCCL_ASSIGN(made->any_lane_, made->make_lane(kAnyRank, false));
+  }
+  return made;
 }
 
-std::byte* PointToPoint::Transit::user_memory(uint32_t piece) const {
-  auto* data = static_cast<std::byte*>(message.data);
-  return data == nullptr ? nullptr : data + piece * piece_bytes;
+Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send) {
+  using enum lower::QueueKind;
+  auto& device = *options_.device;
+  const int self = options_.rank;
+  // Where it may be any, another rank stands for all.
+  const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
+  auto lane = std::make_unique<Lane>(
+      plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology));
+  lane->peer = peer;
+  lane->send = send;
+  lower::Target target;
+  target.host_memory = host_memory_;
+  target.kernels = (device.capabilities() & device::kKernels) != 0;
+  if (peer != self) target.lanes.push_back({other, host_memory_, 0});
+  lane->program.bind(std::move(target));
+  // Copies to or from staging memory, or of messages from a rank to itself.
+  auto interpreter = peer == self   ? Interpreter::create(device, nullptr, 1, {Work})
+                     : host_memory_ ? Interpreter::create(device, nullptr, 1, {})
+                                    : Interpreter::create(device, nullptr, 1, {send ? Out : In});
+  HETCCL_ASSIGN(lane->interpreter, std::move(interpreter));
+  if (peer != self && host_memory_) return lane;
+  HETCCL_ASSIGN(lane->stream, device.create_stream());
+  HETCCL_ASSIGN(lane->rotation, Rotation::create(device));
+  return lane;
 }
 
-std::byte* PointToPoint::Transit::wire_memory(uint32_t piece) const {
-  return staging == nullptr ? user_memory(piece) : staging + (piece % slots) * piece_bytes;
-}
-
-bool PointToPoint::Batch::ended() {
-  if (!exchanged().reached(1)) return false;
-  if (streamed || given_up.load(std::memory_order_acquire)) return passed().reached(1);
-  const auto drained = [](const Transit& transit) {
-    return transit.drained == nullptr || transit.drained->reached(1);
-  };
-  return (!local || copied().reached(1)) && std::all_of(transits.begin(), transits.end(), drained);
+PointToPoint::Lane& PointToPoint::lane_of(const Message& message) const {
+  if (message.peer == options_.rank) return *self_;
+  if (message.peer == kAnyRank) return *any_lane_;
+  return *lanes_[2 * static_cast<size_t>(message.peer) + (message.send ? 1 : 0)];
 }
 
 bool PointToPoint::done(const Ticket& ticket) {
-  return ticket.batch_->use.load(std::memory_order_acquire) != ticket.use_;
+  return ticket.group_->use.load(std::memory_order_acquire) != ticket.use_;
 }
 
 Status PointToPoint::meet(int peer) {
-  const size_t needed = place_of(peer, true) + 1;
-  if (lanes_.size() < needed) lanes_.resize(needed);
+  const size_t first = 2 * static_cast<size_t>(peer);
+  if (lanes_.size() < first + 2) lanes_.resize(first + 2);
   for (const bool send : {false, true}) {
-    auto lane = std::make_unique<Lane>();
-    lane->peer = peer;
-    lane->send = send;
-    if (staged_) {
-      HETCCL_ASSIGN(lane->stream, options_.device->create_stream());
-    }
+    auto& lane = lanes_[first + (send ? 1 : 0)];
+    HETCCL_ASSIGN(lane, make_lane(peer, send));
     met_.push_back(lane.get());
-    lanes_[place_of(peer, send)] = std::move(lane);
   }
+  connect(peer, nullptr, false);
   return {};
 }
 
 void PointToPoint::connect(int peer, transport::Channel* channel, bool crosses) {
-  if (aborted_) channel->close();
-  for (const bool send : {false, true}) {
-    Lane& lane = *lanes_[place_of(peer, send)];
-    lane.channel = channel;
-    lane.crosses = crosses;
-  }
+  if (aborted_ && channel != nullptr) channel->close();
+  Lane &in = lane_of({.send = false, .peer = peer}), &out = lane_of({.send = true, .peer = peer});
+  in.channel = out.channel = channel;
+  wire_.connect({peer, channel, crosses}, {&out.operations, &in.operations, true});
 }
 
 bool PointToPoint::poll(TimePoint now) {
@@ -75,123 +100,97 @@ bool PointToPoint::poll(TimePoint now) {
   bool moved = false;
   if (!aborted_) {
     moved = match_any();
-    for (Lane* lane : met_) moved |= poll_lane(*lane);
+    moved |= wire_.poll(now);
     if (!moved && !faulted_) check(now);
   }
   return retire() || moved;
 }
 
 void PointToPoint::admit() {
-  const size_t known = running_.size();
   {
     std::lock_guard lock(mutex_);
-    running_.insert(running_.end(), launched_.begin(), launched_.end());
-    launched_.clear();
+    std::swap(admitting_, launched_);
   }
-  if (aborted_) return release_streams();
-  for (size_t n = known; n < running_.size(); ++n) {
-    Batch& batch = *running_[n];
-    batch.order = admitted_++;
-    for (size_t i = 0; i < batch.transits.size(); ++i) {
-      const Message& message = batch.transits[i].message;
-      if (message.peer == kAnyRank)
-        any_.push_back({&batch, i});
-      else
-        lane_of(message).messages.push({&batch, i});
-    }
+  for (Transit* transit : admitting_) {
+    transit->order = admitted_++;
+    if (transit->message.peer == kAnyRank)
+      any_.push_back(transit);
+    else
+      transit->lane->operations.launch(*transit);
   }
+  admitting_.clear();
+  if (aborted_) release_streams();
 }
 
-bool PointToPoint::poll_lane(Lane& lane) {
-  if (lane.channel == nullptr || lane.messages.empty()) return false;
-  bool moved = complete(lane);
-  while (post(lane)) moved = true;
-  return moved;
-}
-
-bool PointToPoint::post(Lane& lane) {
-  if (lane.posting == lane.messages.size()) return false;
-  const Place place = lane.messages[lane.posting];
-  Transit& transit = place.batch->transits[place.index];
-  const uint32_t piece = transit.posted;
-  if (!place.batch->started().reached(1) || place.batch->given_up) return false;
-  if (!lane.send && is_held(lane, place)) return false;
-  if (transit.staging != nullptr) {
-    const bool ready =
-        lane.send ? transit.staged->reached(piece + 1)
-                  : piece < transit.slots || transit.done->reached(piece - transit.slots + 1);
-    if (!ready) return false;
-  }
-  transit.number = lane.numbered;
-  transport::Transfer transfer;
-  transfer.data = transit.wire_memory(piece);
-  transfer.bytes = transit.bytes_of(piece);
-  transfer.info = {.communicator = options_.communicator,
-                   .sequence = transit.number,
-                   .slice = piece,
-                   .step = transit.message.tag,
-                   .signature = {.collective = Collective::PointToPoint,
-                                 .type = transit.message.type,
-                                 .count = transit.message.count}};
-  lane.send ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
-  if (++transit.posted == transit.pieces) {
-    ++lane.posting;
-    ++lane.numbered;
-  }
+bool PointToPoint::begin_receive(int peer, Operation& op) {
+  Lane& lane = lane_of({.send = false, .peer = peer});
+  if (is_held(lane, static_cast<Transit&>(op))) return false;
+  op.call.sequence = lane.begun++;
   return true;
 }
 
-bool PointToPoint::complete(Lane& lane) {
-  const uint64_t now =
-      lane.send ? lane.channel->sends_completed() : lane.channel->recvs_completed();
-  if (now == lane.completed) return false;
-  for (; lane.completed < now; ++lane.completed) {
-    const Place place = lane.messages.front();
-    Transit& transit = place.batch->transits[place.index];
-    const uint32_t pieces = ++transit.completed;
-    if (lane.send && lane.crosses) {
-      bytes_sent_.fetch_add(transit.bytes_of(pieces - 1), std::memory_order_relaxed);
-    }
-    if (transit.staging != nullptr) {
-      device::Flag& flag = lane.send ? *transit.done : *transit.staged;
-      flag.word.store(pieces, std::memory_order_release);
-    }
-    if (pieces < transit.pieces) continue;
-    lane.messages.pop();
-    --lane.posting;
-    if (--place.batch->unfinished == 0) {
-      place.batch->exchanged().word.store(1, std::memory_order_release);
-    }
+template <typename Visit>
+void PointToPoint::for_each_in_flight(Visit&& visit) {
+  for (Lane* lane : met_) {
+    InFlight& operations = lane->operations;
+    for (uint64_t n = operations.oldest(); n < operations.end(); ++n)
+      visit(static_cast<Transit&>(operations.at(n)));
   }
-  return true;
+  for (Transit* transit : any_) visit(*transit);
+}
+
+bool PointToPoint::may_retire(Transit& transit) const {
+  if (aborted_) return transit.is_finished();
+  // Until the abort that is to come, messages may still be under way.
+  return transit.ended() && !transit.given_up.load(std::memory_order_acquire);
 }
 
 bool PointToPoint::retire() {
-  const size_t before = running_.size();
-  std::erase_if(running_, [this](Batch* batch) {
-    if (!batch->ended()) return false;
-    // Until the abort that is to come, messages may still be under way.
-    if (batch->given_up && !aborted_) return false;
-    batch->use.fetch_add(1, std::memory_order_release);
-    std::lock_guard lock(mutex_);
-    free_.push_back(batch);
+  bool retired = aborted_ && retire_any();
+  for (Lane* lane : met_) {
+    while (!lane->operations.empty()) {
+      auto& transit = static_cast<Transit&>(lane->operations.at(lane->operations.oldest()));
+      if (!may_retire(transit)) break;
+      lane->operations.retire();
+      end(transit);
+      retired = true;
+    }
+  }
+  return retired;
+}
+
+bool PointToPoint::retire_any() {
+  const size_t before = any_.size();
+  std::erase_if(any_, [this](Transit* transit) {
+    if (!may_retire(*transit)) return false;
+    end(*transit);
     return true;
   });
-  const size_t ended = before - running_.size();
-  if (ended > 0) in_flight_.fetch_sub(ended);
-  return ended > 0;
+  return any_.size() != before;
+}
+
+void PointToPoint::end(Transit& transit) {
+  if (transit.turn.left != nullptr && !aborted_) Rotation::leave(transit.turn);
+  transit.lane->retired.fetch_add(1, std::memory_order_release);
+  Group& group = *transit.group;
+  transits_.give_back(transit);
+  if (group.left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  group.use.fetch_add(1, std::memory_order_release);
+  groups_.give_back(group);
+  in_flight_.fetch_sub(1);
 }
 
 void PointToPoint::check(TimePoint now) {
   for (Lane* lane : met_) {
-    if (!lane->messages.empty() && !check_lane(*lane, now)) return;
+    if (!lane->operations.empty() && !check_lane(*lane, now)) return;
   }
   if (!any_.empty() && !check_senders(now)) return;
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
-  for (Batch* batch : running_) {
-    if (now >= batch->deadline && !check_deadline(*batch)) return;
-  }
+  bool in_time = true;
+  for_each_in_flight([&](Transit& transit) {
+    if (in_time && now >= transit.call.deadline) in_time = check_deadline(transit);
+  });
 }
 
 // What has arrived from a rank that has left is still to be had.
@@ -202,6 +201,8 @@ bool PointToPoint::is_gone(Lane& lane, TimePoint now) const {
 }
 
 bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
+  auto& first = static_cast<Transit&>(lane.operations.at(lane.operations.oldest()));
+  if (first.outstanding == 0) return true;
   const bool broken = lane.channel != nullptr && !lane.channel->status().ok();
   const bool gone = is_gone(lane, now);
   if (!gone && !broken) return true;
@@ -209,23 +210,19 @@ bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
     fault({lane.channel->status(), lane.peer, {}});
     return false;
   }
-  const Place place = lane.messages.front();
-  const Message& message = place.batch->transits[place.index].message;
   fault({error(Code::RemoteError, "%s cannot complete: rank %d has left the communicator",
-               describe(message).c_str(), lane.peer),
+               describe(first.message).c_str(), lane.peer),
          lane.peer,
          {}});
   return false;
 }
 
-bool PointToPoint::check_deadline(Batch& batch) {
-  const auto missing =
-      std::find_if(batch.transits.begin(), batch.transits.end(),
-                   [](const Transit& transit) { return transit.completed < transit.pieces; });
-  if (missing == batch.transits.end()) return true;
-  const auto given = std::chrono::round<std::chrono::milliseconds>(batch.deadline - batch.launched);
-  const Message& message = missing->message;
-  const std::string why = !batch.started().reached(1) ? "the stream has not come to it"
+bool PointToPoint::check_deadline(Transit& transit) {
+  if (transit.outstanding == 0) return true;
+  const auto given =
+      std::chrono::round<std::chrono::milliseconds>(transit.call.deadline - transit.call.launched);
+  const Message& message = transit.message;
+  const std::string why = !transit.started().reached(1) ? "the stream has not come to it"
                           : message.peer == kAnyRank ? "no rank has sent it"
                                                      : format("rank %d has not %s it", message.peer,
                                                               message.send ? "received" : "sent");
@@ -244,13 +241,13 @@ void PointToPoint::fault(const Fault& fault) {
 std::vector<PendingMessage> PointToPoint::pending() {
   admit();
   std::vector<PendingMessage> all;
-  for (Batch* batch : running_) {
-    for (const Transit& transit : batch->transits) {
-      if (transit.completed == transit.pieces) continue;
-      all.push_back({transit.message, transit.number, transit.pieces, transit.completed,
-                     batch->launched, batch->started().reached(1)});
-    }
-  }
+  for_each_in_flight([&](Transit& transit) {
+    if (transit.outstanding == 0) return;
+    const uint32_t slices = transit.n_slices;
+    all.push_back({transit.message, transit.call.sequence, slices,
+                   slices - static_cast<uint32_t>(transit.outstanding), transit.call.launched,
+                   transit.started().reached(1)});
+  });
   return all;
 }
 
@@ -258,17 +255,17 @@ void PointToPoint::abort() {
   if (aborted_) return;
   admit();
   aborted_ = true;
-  for (Lane* lane : met_) {
-    if (lane->channel != nullptr) lane->channel->close();
-    lane->messages.clear();
-  }
-  any_.clear();
+  wire_.close();
   release_streams();
 }
 
+// As Executor::release_streams.
 void PointToPoint::release_streams() {
   if (options_.ccl != nullptr && !options_.ccl->abort_has_begun()) return;
-  for (Batch* batch : running_) batch->release_waits();
+  for_each_in_flight([](Transit& transit) { transit.release_waits(); });
+  for (Lane* lane : met_) {
+    if (lane->rotation != nullptr) lane->rotation->release_waits();
+  }
 }
 
 }  // namespace hetccl::exec

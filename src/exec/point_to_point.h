@@ -1,7 +1,7 @@
-// Messages from one rank to another, beside the collectives: no plan has them, since ranks call
-// them by no common order. Each direction between two ranks has an order of its own, that of the
-// calls; and its own channels, so that a message that waits for its other end holds up nothing
-// else. All messages of one call go at the same time.
+// Messages from one rank to another, beside the collectives. Each is a plan of one step, lowered
+// and run as they are; but no order is common to all ranks. Each direction between two ranks has an
+// order of its own, that of the calls; and its own channel, streams and buffers, so that a message
+// that waits for its other end holds up nothing else. All messages of one call go at the same time.
 #pragma once
 
 #include <atomic>
@@ -12,13 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "base/fifo.h"
 #include "ccl/ccl.h"
 #include "device/device.h"
 #include "exec/departures.h"
 #include "exec/fault.h"
-#include "exec/operation.h"
+#include "exec/in_flight.h"
+#include "exec/interpreter.h"
+#include "exec/pool.h"
+#include "exec/wire.h"
 #include "progress/engine.h"
+#include "topology/topology.h"
 #include "transport/transport.h"
 
 namespace hetccl::exec {
@@ -44,15 +47,16 @@ struct Message {
 struct PendingMessage {
   Message message;
   uint64_t number = 0;  ///< among those of its direction between these ranks
-  uint32_t pieces = 1, completed = 0;
+  uint32_t slices = 1, completed = 0;
   TimePoint launched{};
   bool started = false;  ///< the user's stream has come to it
 };
 
 struct PointToPointOptions {
   device::Device* device = nullptr;
-  ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster; null: there is none
-  uint64_t communicator = 0;         ///< what headers carry; not the collectives' number
+  ccl::Communicator* ccl = nullptr;              ///< of this rank's cluster; null: there is none
+  const topology::Topology* topology = nullptr;  ///< outlives it
+  uint64_t communicator = 0;  ///< what headers carry; not the collectives' number
   int rank = -1;
   const Departures* departures = nullptr;
   /// How long after a rank's departure what it has sent may still be on its way.
@@ -65,7 +69,7 @@ struct PointToPointOptions {
 
 /// `launch` by one thread at a time; `poll` by the engine; the rest thread-safe.
 class PointToPoint final : public progress::Driven {
-  struct Batch;
+  struct Group;
 
  public:
   static constexpr size_t kMaxInFlight = 1024;
@@ -77,8 +81,8 @@ class PointToPoint final : public progress::Driven {
 
    private:
     friend class PointToPoint;
-    Ticket(const Batch* batch, uint64_t use) : batch_(batch), use_(use) {}
-    const Batch* batch_ = nullptr;
+    Ticket(const Group* group, uint64_t use) : group_(group), use_(use) {}
+    const Group* group_ = nullptr;
     uint64_t use_ = 0;
   };
 
@@ -108,7 +112,7 @@ class PointToPoint final : public progress::Driven {
   /// `idle`. Streams are let go as by Executor::abort, which comes first. Call where nobody drives.
   void abort();
   /// Payload bytes sent to other clusters and completed.
-  [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t bytes_sent() const { return wire_.bytes_sent(); }
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override { return in_flight_.load() > 0; }
@@ -118,126 +122,94 @@ class PointToPoint final : public progress::Driven {
   }
 
  private:
-  // One message on its way, in pieces: of each the device copies what transports cannot reach.
-  struct Transit {
+  struct Lane;
+  // One message on its way. Reused, so that steady state allocates nothing.
+  struct Transit : Operation {
+    using Operation::Operation;
     Message message;
-    uint64_t number = 0;  ///< of the message in its lane
-    uint32_t pieces = 1, slots = 1;
-    uint32_t posted = 0, completed = 0;
-    size_t piece_bytes = 0;           ///< of all but the last
-    std::byte* staging = nullptr;     ///< null where transports reach the device's memory; else
-    device::Flag* staged = nullptr;   ///< counts pieces: filled by the device, or arrived
-    device::Flag* done = nullptr;     ///< counts pieces: on the wire, or read by the device
-    device::Flag* drained = nullptr;  ///< the device has nothing more to do
-    [[nodiscard]] size_t bytes() const { return message.count * size_of(message.type); }
-    [[nodiscard]] size_t bytes_of(uint32_t piece) const;
-    [[nodiscard]] std::byte* user_memory(uint32_t piece) const;
-    [[nodiscard]] std::byte* wire_memory(uint32_t piece) const;
+    Lane* lane = nullptr;
+    Group* group = nullptr;
+    uint64_t order = 0;  ///< among all; the engine's
   };
-  // One call. Reused, so that steady state allocates nothing.
-  struct Batch {
-    explicit Batch(device::Device& device)
-        : flag_memory(device, Arena::Kind::Pinned), staging(device, Arena::Kind::Pinned) {}
-    static constexpr size_t kFlags = 4;
-    device::Flag& started() { return flag(0); }    ///< the user's stream has come to the call
-    device::Flag& exchanged() { return flag(1); }  ///< no message is under way
-    device::Flag& copied() { return flag(2); }     ///< messages to itself, without a user's stream
-    device::Flag& passed() { return flag(3); }     ///< the user's stream goes on
-    device::Flag& flag(size_t index) {
-      return reinterpret_cast<device::Flag*>(flag_memory.data())[index];
-    }
-    [[nodiscard]] bool ended();
-    /// Ends all waits of device work.
-    void release_waits();
-
-    std::atomic<uint64_t> use{0};       ///< grows when it has ended
-    std::atomic<bool> given_up{false};  ///< enqueueing failed half-way
-    std::vector<Transit> transits;
-    Arena flag_memory, staging;
-    TimePoint launched{}, deadline{};
-    uint64_t order = 0;       ///< among all calls; the engine's
-    bool streamed = false;    ///< on a stream of the user
-    bool local = false;       ///< has messages to this rank itself
-    uint32_t unfinished = 0;  ///< transits under way; the engine's
+  // The messages of one call. Reused.
+  struct Group {
+    std::atomic<uint64_t> use{0};   ///< grows when it has ended
+    std::atomic<uint32_t> left{0};  ///< messages that have not
   };
-  struct Place {
-    Batch* batch = nullptr;
-    size_t index = 0;
-  };
-  // One direction between this rank and another.
+  // One direction between this rank and another; messages from a rank to itself have one, too, and
+  // so have receives from any rank until they know from which.
   struct Lane {
+    explicit Lane(plan::RankPlan plan) : program(std::move(plan)) {}
     int peer = -1;
     bool send = false;
-    bool crosses = false;
-    transport::Channel* channel = nullptr;   ///< null while it is being made
-    uint64_t launched = 0;                   ///< messages that name the peer; by its thread
-    uint64_t numbered = 0;                   ///< messages posted whole
-    std::unique_ptr<device::Stream> stream;  ///< of copies to or from staging memory
-    Fifo<Place> messages;                    ///< not complete; the rest by the engine alone
-    size_t posting = 0;                      ///< the place in `messages` of the next to post
-    uint64_t completed = 0;                  ///< of the channel's counter
-    TimePoint left{};                        ///< when the peer was first seen to have left
+    Program program;
+    std::unique_ptr<Interpreter> interpreter;
+    std::unique_ptr<device::Stream> stream;  ///< for calls without one of the user
+    std::unique_ptr<Rotation> rotation;
+    uint64_t launched = 0;             ///< by the launching thread
+    std::atomic<uint64_t> retired{0};  ///< of these
+    InFlight operations{8};            ///< the rest by the engine alone
+    uint64_t begun = 0;                ///< receives
+    transport::Channel* channel = nullptr;
+    TimePoint left{};  ///< when the peer was first seen to have left
   };
 
   explicit PointToPoint(PointToPointOptions options);
-  static size_t place_of(int peer, bool send) {
-    return 2 * static_cast<size_t>(peer) + (send ? 1 : 0);
-  }
-  Lane& lane_of(const Message& message) const {
-    return *lanes_[place_of(message.peer, message.send)];
-  }
+  [[nodiscard]] Lane& lane_of(const Message& message) const;
+  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send);
 
   // point_to_point_launch.cc
-  Batch& take();
-  Status prepare(Batch& batch, std::span<const Message> messages);
-  static Transit cut(const Message& message);
-  void place_transits(Batch& batch);
-  Status enqueue(Batch& batch, std::span<const Message> messages, device::Stream* user);
-  Status enqueue_copies(Transit& transit, device::Stream* user);
-  Status copy_local(std::span<const Message> messages, device::Stream& stream);
-  Status join(Batch& batch, device::Stream& user);
-  void give_up(Batch& batch, device::Stream* user);
+  Status prepare(std::span<const Message> messages, const Call& times);
+  Status prepare(const Message& message, const Message* other_end, const Call& times);
+  Status take_buffers(Transit& transit);
+  Status publish(Group& group);
+  Status enqueue(device::Stream* user);
+  Status enqueue(Interpreter::Part part, device::Stream* user);
+  void give_up(device::Stream* user);
+  [[nodiscard]] bool needs_stream(const Transit& transit, const device::Stream* user) const;
 
   // any_source.cc
-  static bool precedes(const Place& one, const Place& other);
-  static Transit& transit_of(const Place& place) { return place.batch->transits[place.index]; }
-  static bool takes(const Place& any, const transport::MessageInfo& incoming);
+  static bool precedes(const Transit& one, const Transit& other) { return one.order < other.order; }
   /// Gives receives from any rank what has come. True when any got something.
   bool match_any();
-  bool match(const Place& any);
-  /// Whether `place`, which is the next to post, must wait: what comes may be for a receive from
+  bool match(Transit& any);
+  /// Whether `transit`, which is the next to post, must wait: what comes may be for a receive from
   /// any rank that was called before it.
-  [[nodiscard]] bool is_held(Lane& lane, const Place& place) const;
+  [[nodiscard]] bool is_held(const Lane& lane, const Transit& transit) const;
   bool check_senders(TimePoint now);
 
   // point_to_point.cc
+  template <typename Visit>
+  void for_each_in_flight(Visit&& visit);
   void admit();
   void release_streams();
-  bool poll_lane(Lane& lane);
-  bool post(Lane& lane);
-  bool complete(Lane& lane);
+  bool begin_receive(int peer, Operation& op);
   bool retire();
+  bool retire_any();
+  [[nodiscard]] bool may_retire(Transit& transit) const;
+  void end(Transit& transit);
   void check(TimePoint now);
   bool is_gone(Lane& lane, TimePoint now) const;
   bool check_lane(Lane& lane, TimePoint now);
-  bool check_deadline(Batch& batch);
+  bool check_deadline(Transit& transit);
   void fault(const Fault& fault);
 
   PointToPointOptions options_;
-  bool staged_ = false;  ///< transports cannot reach device memory
-  std::unique_ptr<device::Stream> local_stream_;
-  std::unique_ptr<device::Event> forked_, joined_;
+  const bool host_memory_;                    ///< transports reach the device's memory
   std::vector<std::unique_ptr<Lane>> lanes_;  ///< from and to rank r: 2r and 2r + 1
-  std::vector<Lane*> met_;                    ///< those that there are
+  std::unique_ptr<Lane> self_, any_lane_;     ///< the latter null where there can be none
+  std::vector<Lane*> met_;                    ///< of `lanes_` those that there are, and `self_`
+  Wire wire_;
 
-  std::vector<std::unique_ptr<Batch>> batches_;  ///< owns them
-  std::mutex mutex_;                             ///< guards the two lists
-  std::vector<Batch*> free_, launched_;
-  std::atomic<size_t> in_flight_{0};
-  std::atomic<uint64_t> bytes_sent_{0};
-  std::vector<Batch*> running_;  ///< the rest by the engine alone
-  std::vector<Place> any_;       ///< receives from any rank that nothing has come for
-  size_t next_any_ = 0;          ///< the place in `met_` of which the next is asked first
+  Pool<Transit> transits_;
+  Pool<Group> groups_;
+  std::vector<Transit*> launching_;   ///< of the call that is being launched: first what is sent
+  std::mutex mutex_;                  ///< guards what follows
+  std::vector<Transit*> launched_;    ///< that the engine has not seen
+  std::atomic<size_t> in_flight_{0};  ///< calls
+  std::vector<Transit*> admitting_;   ///< the rest by the engine alone
+  std::vector<Transit*> any_;         ///< receives from any rank that nothing has come for
+  size_t next_any_ = 0;               ///< the place in `met_` of which the next is asked first
   uint64_t admitted_ = 0;
   TimePoint next_deadline_check_{};
   bool faulted_ = false;

@@ -36,22 +36,37 @@ void Wire::use(Lane& lane, transport::Channel* channel) {
   lane.recvs.completed = channel->recvs_completed();
 }
 
+Wire::Lane* Wire::find(int peer) {
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [&](const Lane& lane) { return lane.peer == peer; });
+  return known == lanes_.end() ? nullptr : &*known;
+}
+
 void Wire::connect(const Peer& peer, const Carried& carried) {
-  auto known = std::find_if(lanes_.begin(), lanes_.end(),
-                            [&](const Lane& lane) { return lane.peer == peer.rank; });
-  if (known == lanes_.end()) {
+  Lane* known = find(peer.rank);
+  if (known == nullptr) {
     Lane lane;
     lane.peer = peer.rank;
-    lane.crosses = peer.crosses;
     lane.alone = carried.alone;
     lane.window = peer.window;
     lane.sends.operations = carried.sent;
     lane.recvs.operations = lane.reads.operations = carried.received;
     for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads})
       queue->next = queue->complete = {queue->operations->end()};
-    known = lanes_.insert(lanes_.end(), std::move(lane));
+    known = &lanes_.emplace_back(std::move(lane));
   }
+  known->crosses = peer.crosses;
   use(*known, peer.channel);
+}
+
+bool Wire::is_receiving(int peer) {
+  return find(peer)->recvs.posted > 0;
+}
+
+void Wire::receive_first(int peer, Operation& op) {
+  Queue& queue = find(peer)->recvs;
+  queue.operations->put_first(op);
+  queue.next = queue.complete = {queue.operations->oldest()};
 }
 
 void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const {
@@ -84,10 +99,10 @@ Issue Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
     const Operation& op = operations.at(cursor.operation);
     const auto& lanes = op.code->lanes;
     const auto mine =
-        lane.alone ? lanes.begin()
-                   : std::lower_bound(
-                         lanes.begin(), lanes.end(), lane.peer,
-                         [](const lower::Lane& one, int peer) { return one.peer < peer; });
+        lane.alone
+            ? lanes.begin()
+            : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
+                               [](const lower::Lane& one, int peer) { return one.peer < peer; });
     if (mine == lanes.end() || (!lane.alone && mine->peer != lane.peer)) continue;
     const auto& list = queue.list == List::Sends   ? mine->sends
                        : queue.list == List::Recvs ? mine->recvs
@@ -118,8 +133,8 @@ bool Wire::may_start(const Lane& lane, Operation& op, Issue issue) const {
   // travel.
   const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
   if (sends) return options_.ccl == nullptr || options_.ccl->async_error().ok();
-  const bool first = options_.may_receive && code.op != Opcode::Acknowledge && issue.slice == 0;
-  return !first || options_.may_receive(lane.peer, op);
+  const bool first = options_.begin_receive && issue.slice == 0;
+  return !first || options_.begin_receive(lane.peer, op);
 }
 
 bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {

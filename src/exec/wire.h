@@ -30,8 +30,8 @@ struct WireOptions {
   ccl::Communicator* ccl = nullptr;
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
-  /// Whether the first message of `op` may be received from `peer` now. Empty: it always may.
-  std::function<bool(int peer, const Operation& op)> may_receive{};
+  /// Called before the first message of `op` is received from `peer`; false: not yet. May be empty.
+  std::function<bool(int peer, Operation& op)> begin_receive{};
 };
 
 /// By whoever drives, unless noted.
@@ -49,6 +49,11 @@ class Wire {
   /// Before the first operation that exchanges messages with that rank, and again once its channel
   /// is made.
   void connect(const Peer& peer, const Carried& carried);
+  /// Whether a receive from `peer` is posted, and not complete.
+  [[nodiscard]] bool is_receiving(int peer);
+  /// Has `peer`'s lane, which carries operations alone and `is_receiving` none, receive `op` before
+  /// all others.
+  void receive_first(int peer, Operation& op);
   /// The windows of `peers`, null where there is none. By the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
 
@@ -112,6 +117,7 @@ class Wire {
     Queue sends{List::Sends}, recvs{List::Recvs}, reads{List::Reads};
   };
 
+  [[nodiscard]] Lane* find(int peer);
   static void use(Lane& lane, transport::Channel* channel);
   /// The instruction where `cursor` stands, which first leaves operations that have no more; or
   /// kEnd where there is none yet.

@@ -1,7 +1,5 @@
 // Every block has one sender and one receiver, so the fewest bytes are one message for each. Ranks
 // start with their neighbours, so that no two send to the same rank first.
-#include <algorithm>
-
 #include "plan/planners.h"
 
 namespace hetccl::plan {
@@ -34,11 +32,9 @@ bool exchanges(const Builder& b) {
 /// Messages that the rank with the most of them has at once in pinned memory: none where transports
 /// reach all devices' memory.
 uint32_t most_staged(const Builder& b) {
-  const auto& infos = b.topology().infos();
-  const bool reached = std::all_of(infos.begin(), infos.end(),
-                                   [](const topology::RankInfo& info) { return info.host_access; });
+  if (b.topology().host_access_everywhere()) return 0;
   const auto others = static_cast<uint32_t>(b.n_ranks() - 1);
-  return reached ? 0 : is_rooted(b.spec().collective) ? others : 2 * others;
+  return is_rooted(b.spec().collective) ? others : 2 * others;
 }
 
 }  // namespace

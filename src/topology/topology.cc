@@ -185,6 +185,11 @@ bool Topology::kernels_everywhere() const {
                      [](const Cluster& cluster) { return cluster.kernels; });
 }
 
+bool Topology::host_access_everywhere() const {
+  return std::all_of(infos_.begin(), infos_.end(),
+                     [](const RankInfo& info) { return info.host_access; });
+}
+
 int Topology::devices_beside_hosts() const {
   if (clusters_.size() != 2 || !kernels_everywhere()) return -1;
   const auto host_access = [&](size_t cluster) {

@@ -138,6 +138,8 @@ class Topology {
   [[nodiscard]] bool split_by_host() const;
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
+  /// Do hosts and transports reach every device's memory?
+  [[nodiscard]] bool host_access_everywhere() const;
   /// Of two clusters, one of whose memory hosts reach, the other, where every device can reduce by
   /// itself: its devices have the faster memory to add in. Else -1.
   [[nodiscard]] int devices_beside_hosts() const;

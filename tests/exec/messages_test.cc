@@ -38,7 +38,8 @@ using Round = std::vector<Letter>;  // what one call of each rank exchanges
 
 class Rank {
  public:
-  Rank(int rank, const exec::JobOptions& options, fake::Network& network)
+  Rank(int rank, const exec::JobOptions& options, fake::Network& network,
+       const topology::Topology& topology)
       : rank_(rank),
         device_(exec::make_device(options, rank)),
         transport_(network.transport(rank)),
@@ -47,6 +48,7 @@ class Rank {
     engine_->use(*device_);
     exec::PointToPointOptions with;
     with.device = device_.get();
+    with.topology = &topology;
     with.communicator = 7;
     with.rank = rank;
     with.on_fault = [this](const exec::Fault& fault) {
@@ -152,8 +154,14 @@ struct Ranks {
     options.seed = seed;
     options.fake_device = fake_device;
     options.one_queue = one_queue;
+    std::vector<topology::RankInfo> infos(static_cast<size_t>(n));
     for (int rank = 0; rank < n; ++rank) {
-      all.push_back(std::make_unique<Rank>(rank, options, network));
+      infos[static_cast<size_t>(rank)].rank = rank;
+      infos[static_cast<size_t>(rank)].host_access = !fake_device;
+    }
+    topology = topology::Topology::build(std::move(infos)).value();
+    for (int rank = 0; rank < n; ++rank) {
+      all.push_back(std::make_unique<Rank>(rank, options, network, topology));
     }
   }
   // Every pair, on a thread of each rank.
@@ -170,6 +178,7 @@ struct Ranks {
   Rank& operator[](int rank) { return *all[static_cast<size_t>(rank)]; }
 
   exec::JobOptions options;
+  topology::Topology topology;
   fake::Network network;
   std::vector<std::unique_ptr<Rank>> all;
 };
