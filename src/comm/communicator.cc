@@ -43,14 +43,15 @@ void Communicator::dismantle(bool ended) {
         "failed: its memory is kept until the process ends",
         static_cast<long long>(kLastWait.count()));
     return keep_until_exit(std::tuple(std::move(executor), std::move(messages), std::move(windows_),
-                                      std::move(window_share_), std::move(channels_),
-                                      std::move(message_channels_), std::move(ccl_),
-                                      std::move(own_stream_)));
+                                      std::move(message_windows_), std::move(window_share_),
+                                      std::move(channels_), std::move(message_channels_),
+                                      std::move(ccl_), std::move(own_stream_)));
   }
   // Calls to drivers and libraries wait for work that others drive. Channels are driven by them.
   executor.reset();
   messages.reset();
   windows_.clear();
+  message_windows_.clear();
   window_share_.keep(0);
   runtime_.engine().exclusively([&] {
     channels_.clear();

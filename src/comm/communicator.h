@@ -155,6 +155,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status exchange_cards();
   void share_cores();
   Status connect_clusters();
+  [[nodiscard]] bool exchanges_by_devices(int peer) const;
   Status open_cluster();
   exec::ExecutorOptions executor_options();
   std::function<void()> on_published();
@@ -278,7 +279,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Made at init, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
   WindowBudget::Share window_share_;
-  std::map<int, std::unique_ptr<exec::Window>> windows_;  // of `channels_`
+  std::map<int, std::unique_ptr<exec::Window>> windows_, message_windows_;  // of `channels_`
   std::unique_ptr<exec::Executor> executor_;
   exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
   std::unique_ptr<exec::PointToPoint> messages_;

@@ -66,7 +66,11 @@ Status Communicator::meet(std::span<const exec::Message> messages) {
 Status Communicator::meet(int peer) {
   if (peer == rank() || !met_.insert(peer).second) return {};
   Status status;
-  runtime_.engine().exclusively([&] { status = messages_->meet(peer); });
+  const auto window = message_windows_.find(peer);
+  runtime_.engine().exclusively([&] {
+    status =
+        messages_->meet(peer, window == message_windows_.end() ? nullptr : window->second.get());
+  });
   HETCCL_TRY(std::move(status));
   connect_later({peer}, true);
   return {};

@@ -15,6 +15,15 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
+namespace {
+
+// Messages from rank to rank have a window of their own, so many times smaller than that of
+// collectives.
+constexpr size_t kWindowParts = 4;
+constexpr size_t kPage = 4096;
+
+}  // namespace
+
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
@@ -156,7 +165,8 @@ Status Communicator::exchange_cards() {
                                  options_.cluster));
   mine.info.shared_memory = runtime_.shares_memory();
   if (mine.info.shared_memory) window_share_ = runtime_.windows().take(*device_);
-  mine.info.window_bytes = static_cast<int64_t>(window_share_.bytes());
+  mine.info.window_bytes =
+      static_cast<int64_t>(window_share_.bytes() / (kWindowParts + 1) * kWindowParts);
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
@@ -184,14 +194,20 @@ Status Communicator::connect_clusters() {
   size_t kept = 0;
   const OnNode near(numa_node_of(device_->bus_id()));  // what is shared with it
   for (const int peer : plan::peers(rank(), topology())) {
-    const auto wanted = static_cast<size_t>(topology().window(rank(), peer));
-    HETCCL_ASSIGN(channels_[peer],
-                  make_channel({session_->communicator(), rank(), peer, wanted}, init_limit()));
+    const auto shared = static_cast<size_t>(topology().window(rank(), peer));
+    const size_t messages = exchanges_by_devices(peer) ? shared / kWindowParts / kPage * kPage : 0;
+    HETCCL_ASSIGN(
+        channels_[peer],
+        make_channel({session_->communicator(), rank(), peer, shared + messages}, init_limit()));
     reached_.insert(peer);
     const auto window = channels_[peer]->window();
     if (window.empty()) continue;
-    HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, window, rank() < peer));
+    HETCCL_ASSIGN(windows_[peer],
+                  exec::Window::open(*device_, window.first(shared), rank() < peer));
     kept += window.size();
+    if (messages == 0) continue;
+    HETCCL_ASSIGN(message_windows_[peer],
+                  exec::Window::open(*device_, window.subspan(shared), rank() < peer));
   }
   window_share_.keep(kept);
   return {};
@@ -220,6 +236,13 @@ Status Communicator::open_cluster() {
   std::memcpy(id.bytes, bytes.data(), bytes.size());
   HETCCL_ASSIGN(ccl_, library->init(id, n_local, local, &runtime_.engine().waker(), init_limit()));
   return {};
+}
+
+// A host may receive from any rank, so that it cannot say in advance where a message is to lie.
+bool Communicator::exchanges_by_devices(int peer) const {
+  const auto& infos = topology().infos();
+  return !infos[static_cast<size_t>(rank())].host_access &&
+         !infos[static_cast<size_t>(peer)].host_access;
 }
 
 // What every executor of this communicator has in common.

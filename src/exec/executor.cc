@@ -4,13 +4,6 @@
 #include <cassert>
 
 namespace hetccl::exec {
-namespace {
-
-// How long others have to learn of an abort, before this rank's device no longer waits for them.
-constexpr auto kFarewell = std::chrono::milliseconds(500);
-
-}  // namespace
-
 Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
@@ -59,7 +52,7 @@ bool Executor::poll(TimePoint now) {
   if (marks_ != nullptr) marks_->look(now);
   if (aborted_) {
     release_streams();
-    release_windows(now);
+    if (released_) wire_.release_windows(now);
   } else {
     moved = wire_.poll(now);
     if (!moved && !faulted_) {
@@ -157,14 +150,6 @@ void Executor::release_streams() {
   const uint64_t end = in_flight_.end();
   for (uint64_t n = in_flight_.oldest(); n < end; ++n) in_flight_.at(n).release_waits();
   rotation_->release_waits();
-}
-
-// A released device may overwrite messages that the peer has not read, and the peer may pass them
-// on. So windows are released once the peer has given up, or after `kFarewell`.
-void Executor::release_windows(TimePoint now) {
-  if (!released_) return;
-  if (!abort_seen_) abort_seen_ = now;
-  wire_.release_windows(now - *abort_seen_ >= kFarewell);
 }
 
 std::map<uint16_t, std::string> Executor::tracks() const {

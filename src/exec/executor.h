@@ -114,7 +114,6 @@ class Executor : public progress::Driven {
   void observe(uint64_t before, TimePoint now);
   bool is_abandoned();
   void release_streams();
-  void release_windows(TimePoint now);
   void fault(Fault fault);
 
   ExecutorOptions options_;
@@ -131,8 +130,7 @@ class Executor : public progress::Driven {
   uint64_t noted_ = 0;                 ///< operations whose start was noted; the engine's
   bool faulted_ = false;               ///< the engine's
   std::atomic<bool> aborted_{false};
-  bool released_ = false;                ///< after an abort: its streams' waits
-  std::optional<TimePoint> abort_seen_;  ///< the engine's
+  bool released_ = false;  ///< after an abort: its streams' waits
 };
 
 }  // namespace hetccl::exec

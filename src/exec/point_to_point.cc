@@ -9,6 +9,14 @@
 
 namespace hetccl::exec {
 
+namespace {
+
+// Slices on their way in each direction. A rank that sends a message and then, in another call,
+// receives one of the same rank, which does the same, gets so far without its other end.
+constexpr plan::Choice kChoice{lower::kMostFixedSlice, 7};
+
+}  // namespace
+
 std::string describe(const Message& message) {
   if (message.peer == kAnyRank) {
     return format("recv of %llu %s from any rank%s", static_cast<unsigned long long>(message.count),
@@ -32,15 +40,18 @@ PointToPoint::~PointToPoint() = default;
 
 Result<std::unique_ptr<PointToPoint>> PointToPoint::create(PointToPointOptions options) {
   std::unique_ptr<PointToPoint> made(new PointToPoint(std::move(options)));
-  HETCCL_ASSIGN(made->self_, made->make_lane(made->options_.rank, true));
+  HETCCL_ASSIGN(made->forked_, made->options_.device->create_event());
+  HETCCL_ASSIGN(made->joined_, made->options_.device->create_event());
+  HETCCL_ASSIGN(made->self_, made->make_lane(made->options_.rank, true, nullptr));
   made->met_.push_back(made->self_.get());
   if (made->host_memory_) {
-    HETCCL_ASSIGN(made->any_lane_, made->make_lane(kAnyRank, false));
+    HETCCL_ASSIGN(made->any_lane_, made->make_lane(kAnyRank, false, nullptr));
   }
   return made;
 }
 
-Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send) {
+Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send,
+                                                                    Window* window) {
   using enum lower::QueueKind;
   auto& device = *options_.device;
   const int self = options_.rank;
@@ -50,10 +61,15 @@ Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bo
       plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology));
   lane->peer = peer;
   lane->send = send;
+  lane->window = window;
+  lane->choice = kChoice;
+  const size_t ring = window == nullptr ? 0 : window->ring_bytes();
+  // Both ends see the same ring, of which a slice takes a part.
+  if (ring > 0) lane->choice.slice_bytes = std::min(kChoice.slice_bytes, ring / 4 / 64 * 64);
   lower::Target target;
   target.host_memory = host_memory_;
   target.kernels = (device.capabilities() & device::kKernels) != 0;
-  if (peer != self) target.lanes.push_back({other, host_memory_, 0});
+  if (peer != self) target.lanes.push_back({other, host_memory_, ring});
   lane->program.bind(std::move(target));
   // Copies to or from staging memory, or of messages from a rank to itself.
   auto interpreter = peer == self   ? Interpreter::create(device, nullptr, 1, {Work})
@@ -76,23 +92,27 @@ bool PointToPoint::done(const Ticket& ticket) {
   return ticket.group_->use.load(std::memory_order_acquire) != ticket.use_;
 }
 
-Status PointToPoint::meet(int peer) {
+Status PointToPoint::meet(int peer, Window* window) {
   const size_t first = 2 * static_cast<size_t>(peer);
   if (lanes_.size() < first + 2) lanes_.resize(first + 2);
   for (const bool send : {false, true}) {
     auto& lane = lanes_[first + (send ? 1 : 0)];
-    HETCCL_ASSIGN(lane, make_lane(peer, send));
+    HETCCL_ASSIGN(lane, make_lane(peer, send, window));
     met_.push_back(lane.get());
   }
-  connect(peer, nullptr, false);
+  wire_.connect({peer, nullptr, false, window}, carried_by(peer));
   return {};
 }
 
 void PointToPoint::connect(int peer, transport::Channel* channel, bool crosses) {
   if (aborted_ && channel != nullptr) channel->close();
-  Lane &in = lane_of({.send = false, .peer = peer}), &out = lane_of({.send = true, .peer = peer});
-  in.channel = out.channel = channel;
-  wire_.connect({peer, channel, crosses}, {&out.operations, &in.operations, true});
+  for (const bool send : {false, true}) lane_of({.send = send, .peer = peer}).channel = channel;
+  wire_.connect({peer, channel, crosses}, carried_by(peer));
+}
+
+Wire::Carried PointToPoint::carried_by(int peer) const {
+  return {&lane_of({.send = true, .peer = peer}).operations,
+          &lane_of({.send = false, .peer = peer}).operations, true};
 }
 
 bool PointToPoint::poll(TimePoint now) {
@@ -102,8 +122,13 @@ bool PointToPoint::poll(TimePoint now) {
     moved = match_any();
     moved |= wire_.poll(now);
     if (!moved && !faulted_) check(now);
+  } else if (released_) {
+    wire_.release_windows(now);
   }
-  return retire() || moved;
+  const bool retired = retire();
+  // After that: what a retired message has read, its sender must learn while somebody polls.
+  if (!aborted_) moved |= wire_.exchange_credit();
+  return retired || moved;
 }
 
 void PointToPoint::admit() {
@@ -139,10 +164,21 @@ void PointToPoint::for_each_in_flight(Visit&& visit) {
   for (Transit* transit : any_) visit(*transit);
 }
 
-bool PointToPoint::may_retire(Transit& transit) const {
-  if (aborted_) return transit.is_finished();
+bool PointToPoint::may_retire(Transit& transit) {
+  if (!transit.is_finished()) return false;
+  if (aborted_) return true;
   // Until the abort that is to come, messages may still be under way.
-  return transit.ended() && !transit.given_up.load(std::memory_order_acquire);
+  return transit.ended() && !transit.given_up.load(std::memory_order_acquire) && !is_abandoned();
+}
+
+// As Executor::is_abandoned.
+bool PointToPoint::is_abandoned() {
+  const int rank = wire_.abandoner();
+  if (rank < 0) return false;
+  if (!faulted_) {
+    fault({error(Code::RemoteError, "rank %d has given the communicator up", rank), rank, {}});
+  }
+  return true;
 }
 
 bool PointToPoint::retire() {
@@ -151,6 +187,7 @@ bool PointToPoint::retire() {
     while (!lane->operations.empty()) {
       auto& transit = static_cast<Transit&>(lane->operations.at(lane->operations.oldest()));
       if (!may_retire(transit)) break;
+      wire_.acknowledge_reads();
       lane->operations.retire();
       end(transit);
       retired = true;
@@ -256,12 +293,14 @@ void PointToPoint::abort() {
   admit();
   aborted_ = true;
   wire_.close();
+  wire_.abandon_windows();
   release_streams();
 }
 
 // As Executor::release_streams.
 void PointToPoint::release_streams() {
   if (options_.ccl != nullptr && !options_.ccl->abort_has_begun()) return;
+  released_ = true;
   for_each_in_flight([](Transit& transit) { transit.release_waits(); });
   for (Lane* lane : met_) {
     if (lane->rotation != nullptr) lane->rotation->release_waits();

@@ -89,9 +89,9 @@ class PointToPoint final : public progress::Driven {
   static Result<std::unique_ptr<PointToPoint>> create(PointToPointOptions options);
   ~PointToPoint() override;
 
-  /// Prepares for messages with that rank. Before they are launched, where nobody drives
-  /// (Engine::exclusively).
-  Status meet(int peer);
+  /// Prepares for messages with that rank, `window` being what its device shares with this one, or
+  /// null. Before they are launched, where nobody drives (Engine::exclusively).
+  Status meet(int peer, Window* window);
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
@@ -118,7 +118,7 @@ class PointToPoint final : public progress::Driven {
   [[nodiscard]] bool active() const override { return in_flight_.load() > 0; }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   [[nodiscard]] bool silent() const override {
-    return (options_.device->capabilities() & device::kCooperative) == 0;
+    return (options_.device->capabilities() & device::kCooperative) == 0 || wire_.has_unread();
   }
 
  private:
@@ -129,7 +129,8 @@ class PointToPoint final : public progress::Driven {
     Message message;
     Lane* lane = nullptr;
     Group* group = nullptr;
-    uint64_t order = 0;  ///< among all; the engine's
+    uint32_t first_time = 0;  ///< when its first slice comes, among those of its call
+    uint64_t order = 0;       ///< among all; the engine's
   };
   // The messages of one call. Reused.
   struct Group {
@@ -142,11 +143,15 @@ class PointToPoint final : public progress::Driven {
     explicit Lane(plan::RankPlan plan) : program(std::move(plan)) {}
     int peer = -1;
     bool send = false;
+    Window* window = nullptr;
+    plan::Choice choice;
     Program program;
     std::unique_ptr<Interpreter> interpreter;
-    std::unique_ptr<device::Stream> stream;  ///< for calls without one of the user
+    /// What is the user's to its Code; null where transports reach the device's memory.
+    std::unique_ptr<device::Stream> stream;
     std::unique_ptr<Rotation> rotation;
     uint64_t launched = 0;             ///< by the launching thread
+    uint32_t next_time = 0;            ///< the same: behind the slices of the call being launched
     std::atomic<uint64_t> retired{0};  ///< of these
     InFlight operations{8};            ///< the rest by the engine alone
     uint64_t begun = 0;                ///< receives
@@ -156,7 +161,8 @@ class PointToPoint final : public progress::Driven {
 
   explicit PointToPoint(PointToPointOptions options);
   [[nodiscard]] Lane& lane_of(const Message& message) const;
-  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send);
+  [[nodiscard]] Wire::Carried carried_by(int peer) const;
+  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window);
 
   // point_to_point_launch.cc
   Status prepare(std::span<const Message> messages, const Call& times);
@@ -164,9 +170,13 @@ class PointToPoint final : public progress::Driven {
   Status take_buffers(Transit& transit);
   Status publish(Group& group);
   Status enqueue(device::Stream* user);
-  Status enqueue(Interpreter::Part part, device::Stream* user);
+  Status enqueue_on_lanes();
+  uint32_t set_times();
+  Status enqueue_on_user(device::Stream* user);
+  Status enqueue(Transit& transit, Interpreter::Part part, device::Stream& stream);
+  Status fork(device::Stream* user);
+  Status join(device::Stream* user);
   void give_up(device::Stream* user);
-  [[nodiscard]] bool needs_stream(const Transit& transit, const device::Stream* user) const;
 
   // any_source.cc
   static bool precedes(const Transit& one, const Transit& other) { return one.order < other.order; }
@@ -186,7 +196,8 @@ class PointToPoint final : public progress::Driven {
   bool begin_receive(int peer, Operation& op);
   bool retire();
   bool retire_any();
-  [[nodiscard]] bool may_retire(Transit& transit) const;
+  bool is_abandoned();
+  [[nodiscard]] bool may_retire(Transit& transit);
   void end(Transit& transit);
   void check(TimePoint now);
   bool is_gone(Lane& lane, TimePoint now) const;
@@ -199,6 +210,7 @@ class PointToPoint final : public progress::Driven {
   std::vector<std::unique_ptr<Lane>> lanes_;  ///< from and to rank r: 2r and 2r + 1
   std::unique_ptr<Lane> self_, any_lane_;     ///< the latter null where there can be none
   std::vector<Lane*> met_;                    ///< of `lanes_` those that there are, and `self_`
+  std::unique_ptr<device::Event> forked_, joined_;
   Wire wire_;
 
   Pool<Transit> transits_;
@@ -213,6 +225,7 @@ class PointToPoint final : public progress::Driven {
   uint64_t admitted_ = 0;
   TimePoint next_deadline_check_{};
   bool faulted_ = false;
+  bool released_ = false;  ///< after an abort: the streams' waits
   std::atomic<bool> aborted_{false};
 };
 

@@ -6,10 +6,6 @@
 namespace hetccl::exec {
 namespace {
 
-// Slices on their way in each direction. A rank that sends a message and then, in another call,
-// receives one of the same rank, which does the same, gets so far without its other end.
-constexpr plan::Choice kChoice{lower::kMostFixedSlice, 7};
-
 // The n-th message that a rank sends itself is the n-th that it receives from itself.
 const Message* other_end_of(std::span<const Message> messages, const Message& sent) {
   const auto same_lane = [&](const Message& one, bool send) {
@@ -52,7 +48,8 @@ Status PointToPoint::prepare(std::span<const Message> messages, const Call& time
       if (message.send != send) continue;
       const bool own = message.peer == options_.rank;
       if (own && !send) continue;
-      HETCCL_TRY(prepare(message, own ? other_end_of(messages, message) : nullptr, times));
+      const Message* other_end = own ? other_end_of(messages, message) : nullptr;
+      HETCCL_TRY(prepare(message, other_end, times));
     }
   }
   return {};
@@ -70,9 +67,9 @@ Status PointToPoint::prepare(const Message& message, const Message* other_end, c
   call.signature = {
       .collective = Collective::PointToPoint, .type = message.type, .count = message.count};
   call.tag = message.tag;
-  HETCCL_ASSIGN(
-      const Program::Lowered lowered,
-      lane.program.lower_for({.type = message.type, .count = message.count, .choice = kChoice}));
+  HETCCL_ASSIGN(const Program::Lowered lowered,
+                lane.program.lower_for(
+                    {.type = message.type, .count = message.count, .choice = lane.choice}));
   return transit.prepare(lowered, call);
 }
 
@@ -111,48 +108,104 @@ Status PointToPoint::publish(Group& group) {
   return status;
 }
 
-bool PointToPoint::needs_stream(const Transit& transit, const device::Stream* user) const {
-  return user != nullptr || transit.lane->stream != nullptr;
+Status PointToPoint::enqueue(device::Stream* user) {
+  HETCCL_TRY(fork(user));
+  HETCCL_TRY(enqueue_on_lanes());
+  HETCCL_TRY(enqueue_on_user(user));
+  return join(user);
 }
 
-Status PointToPoint::enqueue(device::Stream* user) {
+// Of one lane one message after the other, as they travel; of all lanes one slice in turn, so that
+// on a single hardware queue too all get on.
+Status PointToPoint::enqueue_on_lanes() {
   using Section = Interpreter::Part::Section;
-  uint32_t times = 0;
-  for (Transit* transit : launching_) times = std::max(times, transit->n_slices);
-  HETCCL_TRY(enqueue({Section::Prologue}, user));
-  // One slice of each in turn, so that on a single hardware queue too all get on.
-  for (uint32_t time = 0; time < times; ++time) HETCCL_TRY(enqueue({Section::Body, time}, user));
-  HETCCL_TRY(enqueue({Section::Epilogue}, user));
-  for (Transit* transit : launching_) {
-    if (needs_stream(*transit, user)) {
-      device::Stream& last = user != nullptr ? *user : *transit->lane->stream;
-      HETCCL_TRY(options_.device->write_flag(last, transit->finished(), 1));
-    } else {
-      transit->finished().word.store(1, std::memory_order_release);
-      transit->started().word.store(1, std::memory_order_release);
+  const uint32_t end = set_times();
+  for (uint32_t time = 0; time < end; ++time) {
+    for (Transit* one : launching_) {
+      const uint32_t slice = time - one->first_time;  // wraps around before it begins
+      if (one->lane->stream == nullptr || slice >= one->n_slices) continue;
+      device::Stream& stream = *one->lane->stream;
+      if (slice == 0) HETCCL_TRY(enqueue(*one, {Section::Prologue}, stream));
+      HETCCL_TRY(enqueue(*one, {Section::Body, slice}, stream));
+      if (slice + 1 < one->n_slices) continue;
+      HETCCL_TRY(enqueue(*one, {Section::Epilogue}, stream));
+      HETCCL_TRY(options_.device->write_flag(stream, one->finished(), 1));
     }
   }
   return {};
 }
 
-Status PointToPoint::enqueue(Interpreter::Part part, device::Stream* user) {
+uint32_t PointToPoint::set_times() {
+  uint32_t end = 0;
+  for (Transit* transit : launching_) transit->lane->next_time = 0;
   for (Transit* transit : launching_) {
-    if (!needs_stream(*transit, user)) continue;
-    device::Stream& stream = user != nullptr ? *user : *transit->lane->stream;
-    HETCCL_TRY(transit->lane->interpreter->enqueue(*transit, stream, {}, part));
+    Lane& lane = *transit->lane;
+    if (lane.stream == nullptr) continue;
+    transit->first_time = lane.next_time;
+    lane.next_time += transit->n_slices;
+    end = std::max(end, lane.next_time);
+  }
+  return end;
+}
+
+// Where transports reach the device's memory, only the user's stream is to wait; without one
+// nothing is.
+Status PointToPoint::enqueue_on_user(device::Stream* user) {
+  using Section = Interpreter::Part::Section;
+  for (const Section section : {Section::Prologue, Section::Epilogue}) {
+    for (Transit* one : launching_) {
+      if (one->lane->stream != nullptr || user == nullptr) continue;
+      HETCCL_TRY(enqueue(*one, {section}, *user));
+    }
+  }
+  for (Transit* one : launching_) {
+    if (one->lane->stream != nullptr) continue;
+    if (user != nullptr) {
+      HETCCL_TRY(options_.device->write_flag(*user, one->finished(), 1));
+      continue;
+    }
+    one->finished().word.store(1, std::memory_order_release);
+    one->started().word.store(1, std::memory_order_release);
+  }
+  return {};
+}
+
+Status PointToPoint::enqueue(Transit& transit, Interpreter::Part part, device::Stream& stream) {
+  Lane& lane = *transit.lane;
+  return lane.interpreter->enqueue(transit, stream, {&lane.window, 1}, part);
+}
+
+Status PointToPoint::fork(device::Stream* user) {
+  if (user == nullptr) return {};
+  HETCCL_TRY(options_.device->record(*forked_, *user));
+  for (Transit* one : launching_) {
+    if (one->lane->stream != nullptr) {
+      HETCCL_TRY(options_.device->wait(*one->lane->stream, *forked_));
+    }
+  }
+  return {};
+}
+
+Status PointToPoint::join(device::Stream* user) {
+  if (user == nullptr) return {};
+  for (Transit* one : launching_) {
+    if (one->lane->stream == nullptr) continue;
+    HETCCL_TRY(options_.device->record(*joined_, *one->lane->stream));
+    HETCCL_TRY(options_.device->wait(*user, *joined_));
   }
   return {};
 }
 
 // The work enqueued so far goes on until the abort that follows.
 void PointToPoint::give_up(device::Stream* user) {
-  for (Transit* transit : launching_) {
-    transit->given_up.store(true, std::memory_order_release);
-    Lane& lane = *transit->lane;
-    device::Stream* last = user != nullptr ? user : lane.stream.get();
+  static_cast<void>(join(user));  // of two failures the first is told
+  for (Transit* one : launching_) {
+    one->given_up.store(true, std::memory_order_release);
+    Lane& lane = *one->lane;
+    device::Stream* const last = lane.stream != nullptr ? lane.stream.get() : user;
     const bool drains = last != nullptr && lane.interpreter->join(*last).ok() &&
-                        options_.device->write_flag(*last, transit->finished(), 1).ok();
-    if (!drains) transit->finished().word.store(1, std::memory_order_release);
+                        options_.device->write_flag(*last, one->finished(), 1).ok();
+    if (!drains) one->finished().word.store(1, std::memory_order_release);
   }
 }
 

@@ -12,6 +12,9 @@ using lower::Opcode;
 
 namespace {
 
+// How long others have to learn of an abort, before this rank's device no longer waits for them.
+constexpr auto kFarewell = std::chrono::milliseconds(500);
+
 bool is_message(const Operation& op, Issue issue) {
   const Instruction& code = op.code->list[issue.index];
   return code.op != Opcode::Wait && code.op != Opcode::Acquire &&
@@ -246,10 +249,12 @@ void Wire::abandon_windows() {
   }
 }
 
-void Wire::release_windows(bool at_once) {
+void Wire::release_windows(TimePoint now) {
+  if (!releasing_since_) releasing_since_ = now;
+  const bool late = now - *releasing_since_ >= kFarewell;
   for (Lane& lane : lanes_) {
     if (lane.window == nullptr || lane.released) continue;
-    if (!lane.window->abandoned() && !at_once) continue;
+    if (!lane.window->abandoned() && !late) continue;
     lane.window->release_waits();
     lane.released = true;
   }

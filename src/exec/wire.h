@@ -69,9 +69,10 @@ class Wire {
   /// A peer that has abandoned its window, so that its data cannot be trusted; or -1.
   [[nodiscard]] int abandoner() const;
   void abandon_windows();
-  /// Ends the device's waits for credit: of windows that the peer has abandoned, or of all
-  /// (`at_once`).
-  void release_windows(bool at_once);
+  /// After an abort, until all are released: ends the device's waits for credit. A released device
+  /// may overwrite messages that the peer has not read, and the peer may pass them on; so a window
+  /// is released once the peer has abandoned it, or a while after the first call.
+  void release_windows(TimePoint now);
   /// Whether a window has messages that the other end has not read, as far as is known.
   [[nodiscard]] bool has_unread() const;
 
@@ -133,6 +134,7 @@ class Wire {
   WireOptions options_;
   std::deque<Lane> lanes_;  // by peers as they were connected
   std::atomic<uint64_t> bytes_sent_{0};
+  std::optional<TimePoint> releasing_since_;
 };
 
 }  // namespace hetccl::exec
