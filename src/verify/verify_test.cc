@@ -26,6 +26,7 @@ constexpr Spec kAllReduce{Collective::AllReduce};
 constexpr Spec kReduceScatter{Collective::ReduceScatter};
 constexpr Spec kAllGather{Collective::AllGather};
 constexpr Spec kAllToAll{Collective::AllToAll};
+constexpr Spec kUnevenAllToAll{.collective = Collective::AllToAll, .uneven = true};
 constexpr Spec kBarrier{Collective::Barrier};
 constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
 
@@ -107,39 +108,41 @@ TEST_CASE("a dropped chunk") {
 
 TEST_CASE("an exchange whose ranks list different messages") {
   const topology::Topology topology = test::layout_topology("AAB");
-  const Plans good = plan_all(kAllToAll, topology);
+  const Plans good = plan_all(kUnevenAllToAll, topology);
   const auto transfers = [](Plans& plans, size_t rank) -> std::vector<plan::TransferRegion>& {
     return plans[rank].steps[find(plans[rank], StepKind::CclExchange)].transfers;
   };
   const auto is_received = [](const plan::TransferRegion& one) { return !one.send; };
   Plans plans = good;
   transfers(plans, 0).pop_back();  // what rank 1 sends to it
-  check_fault(fault(kAllToAll, topology, plans),
+  check_fault(fault(kUnevenAllToAll, topology, plans),
               "unmatched: message 0 from rank 1 to rank 0 in rank 1, step");
   std::erase_if(transfers(plans, 1), [](const auto& one) { return one.send && one.peer == 0; });
-  check_fault(fault(kAllToAll, topology, plans), "was never written");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "was never written");
 
   plans = good;
   std::erase_if(transfers(plans, 0), is_received);
   std::erase_if(transfers(plans, 1), is_received);
-  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+  check_fault(fault(kUnevenAllToAll, topology, plans),
+              "unmatched: message 0 from rank 0 to rank 0");
 
   plans = good;
   for (auto& one : transfers(plans, 0)) one.region.block = one.send ? 1 - one.region.block : 0;
-  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+  check_fault(fault(kUnevenAllToAll, topology, plans),
+              "unmatched: message 0 from rank 0 to rank 0");
 
   plans = good;
   transfers(plans, 1)[0].peer = 2;
-  check_fault(fault(kAllToAll, topology, plans), "a peer outside the cluster");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "a peer outside the cluster");
 
   plans = good;
   erase(plans[0], find(plans[0], StepKind::CclExchange));
-  check_fault(fault(kAllToAll, topology, plans), "rank 1, step 1 (vendor call at stage 0)");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "rank 1, step 1 (vendor call at stage 0)");
 }
 
 TEST_CASE("an exchange that receives two messages in one place, and one where it sends from") {
   const topology::Topology topology = test::layout_topology("AA");
-  const Spec gather{Collective::Gather, 0};
+  const Spec gather{.collective = Collective::Gather, .uneven = true};
   Plans plans = plan_all(gather, topology);
   for (auto& one : plans[0].steps[0].transfers) {
     if (!one.send && one.peer == 1) one.region.block = 0;
