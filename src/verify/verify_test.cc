@@ -170,6 +170,83 @@ TEST_CASE("a copy onto what an exchange receives, on another stream") {
   CHECK(verify(gather, topology, plans, large).ok());
 }
 
+TEST_CASE("a gathered message whose blocks are in the wrong order, too few, or sent too early") {
+  const topology::Topology topology = test::layout_topology("AAABBB");
+  const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
+  const Plans good = plan_all(gathered, topology);
+  CHECK(fault(gathered, topology, good) == "none");
+  Plans plans = good;
+  const size_t copy = find(plans[0], StepKind::Copy);
+  std::swap(plans[0].steps[copy].dst, plans[0].steps[copy + 1].dst);
+  check_fault(fault(gathered, topology, plans), "is not what that rank has for it");
+
+  plans = good;
+  --plans[0].steps[find(plans[0], StepKind::Send)].srcs[0].blocks;
+  check_fault(fault(gathered, topology, plans), "unmatched: rank 0");
+
+  plans = good;
+  const size_t send = find(plans[0], StepKind::Send);
+  plans[0].steps[send].deps.clear();
+  check_fault(fault(gathered, topology, plans), "nothing orders");
+
+  plans = good;
+  plans[0].steps[copy].deps.clear();
+  check_fault(fault(gathered, topology, plans), "nothing orders");
+}
+
+TEST_CASE("runs without form are refused: blocks of two lengths or places, or beyond the scratch") {
+  const topology::Topology topology = test::layout_topology("AAABBB");
+  const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
+  const Plans good = plan_all(gathered, topology);
+  const size_t send = find(good[0], StepKind::Send), copy = find(good[0], StepKind::Copy);
+  const auto check = [&](size_t step, const std::string& expected, auto&& change) {
+    Plans plans = good;
+    change(plans[0].steps[step].srcs[0]);
+    check_fault(fault(gathered, topology, plans), expected);
+  };
+  const std::string bad = "has a bad src region", mixed = "keeps parts of several blocks in one";
+  check(send, mixed, [](Region& run) { ++run.blocks; });
+  check(send, bad, [](Region& run) { run.blocks = 0; });
+  check(send, bad, [](Region& run) { run.end = {1, 2}; });
+  check(send, bad, [](Region& run) { run = {.buffer = Buffer::Input, .blocks = 2}; });
+  check(send, mixed, [](Region& run) { ++run.of; });
+  check(copy + 1, mixed, [](Region& block) { ++block.run; });
+  check(copy + 1, mixed, [](Region& block) { block.run = 0; });
+  Plans plans = good;
+  ++plans[0].steps[find(plans[0], StepKind::Recv)].dst.blocks;
+  check_fault(fault(gathered, topology, plans), "has a bad dst region");
+}
+
+TEST_CASE("who uses one block of a run uses all: blocks of a shorter slice lie elsewhere") {
+  const topology::Topology topology = test::layout_topology("AB");
+  Plans plans = plan_all(kAllToAll, topology);
+  for (RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
+  // Rank 0 copies one block through scratch after it has copied what it received.
+  RankPlan& plan = plans[0];
+  plan.scratch_blocks = 2;
+  erase(plan, find(plan, StepKind::Copy));
+  const auto copy = [](Region from, Region to, size_t dep) {
+    return Step{
+        .kind = StepKind::Copy, .deps = {static_cast<uint16_t>(dep)}, .srcs = {from}, .dst = to};
+  };
+  const size_t recv = find(plan, StepKind::Recv), n = plan.steps.size();
+  plan.steps[recv].dst = {Buffer::Scratch, 1};
+  plan.steps.push_back(copy({Buffer::Scratch, 1}, {Buffer::Output, 1}, recv));
+  plan.steps.push_back(copy({Buffer::Input, 0}, {Buffer::Scratch, 0}, n));
+  plan.steps.push_back(copy({Buffer::Scratch, 0}, {Buffer::Output, 0}, n + 1));
+  Lowered lowered =
+      lower_all(kAllToAll, topology, plans, {.count = 1000, .slice_bytes = 64}).value();
+  CHECK(check_code(lowered.problem, lowered.codes).message() == "");
+  const auto join = [](lower::Operand& operand) {
+    if (operand.memory == lower::Memory::Scratch) operand.region.run = operand.region.block;
+  };
+  for (lower::Instruction& one : lowered.codes[0].list) {
+    for (lower::Operand& src : one.srcs) join(src);
+    join(one.dst);
+  }
+  check_fault(check_code(lowered.problem, lowered.codes).message(), "nothing orders");
+}
+
 TEST_CASE("a contribution doubled, and one left out") {
   const topology::Topology topology = test::layout_topology("ABC");
   const Plans good = plan_all(kAllReduce, topology);
