@@ -206,9 +206,9 @@ TEST_CASE(
   CHECK(chosen(large, 4 << 10).hops == 1);
   CHECK(chosen(large, 16 << 20).algorithm == "direct");
   CHECK(chosen(large, 0, /*uneven=*/true).algorithm == "direct");
-  // 15 messages of 5 us more, or 32 blocks at 5 GB/s.
-  CHECK(chosen(large, 11'700).algorithm == "gathered");
-  CHECK(chosen(large, 11'750).algorithm == "direct");
+  // 15 messages of 5 us more, or a call of 10 us and 32 blocks at 5 GB/s.
+  CHECK(chosen(large, 10'100).algorithm == "gathered");
+  CHECK(chosen(large, 10'200).algorithm == "direct");
   for (const uint64_t bytes : {0, 1, 4 << 10, 16 << 20})
     CHECK(chosen(small, bytes).algorithm == "direct");
   // Slices of a gathered call are agreed: no longer than the block.

@@ -32,6 +32,7 @@ constexpr double kHostAdding = 5e9;
 // An estimate of what posting and completing a message takes on each of its ends, by the threads
 // that every rank of a host has for that.
 constexpr double kMessage = 5e-6;
+constexpr double kShmMessage = 1e-6;
 // Estimates of how fast a cluster's library moves blocks to a rank that passes them on, or a rank
 // copies them: of hosts as fast as they add.
 constexpr double kHostPassing = 5e9;
@@ -179,8 +180,11 @@ double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) con
   const double wire = load.seconds_per_byte * static_cast<double>(bytes);
   const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
   // A rank handles the messages of one slice while another one's are on the wire.
-  const double handling = static_cast<double>(load.messages) * kMessage;
-  const double passing = load.passing_per_byte * static_cast<double>(bytes);
+  const double handling =
+      static_cast<double>(load.messages) * (in_memory_ ? kShmMessage : kMessage);
+  // Messages wait for the library's call that gathers their blocks.
+  const bool passes = load.passing_per_byte > 0;
+  const double passing = passes ? kCall + load.passing_per_byte * static_cast<double>(bytes) : 0;
   return call_ + wire + handling + passing +
          std::max(0, load.hops - 1) * (slowest_.latency + filling);
 }
