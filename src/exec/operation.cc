@@ -39,7 +39,7 @@ size_t Operation::scratch_bytes() const {
 }
 
 size_t Operation::staging_bytes() const {
-  return slice_elements * size_of(call.signature.type) * code->staged_messages * code->n_slots;
+  return slice_elements * size_of(call.signature.type) * code->staged_blocks * code->n_slots;
 }
 
 Status Operation::use_own_buffers() {
@@ -82,8 +82,10 @@ Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) c
   const uint64_t length = first < block.count ? std::min(slice_elements, block.count - first) : 0;
   const uint64_t begin = plan::element(region.begin, length, grain_);
   const uint64_t end = plan::element(region.end, length, grain_);
-  const uint64_t slot = uint64_t{k % code->n_slots} * code->scratch_blocks + region.block;
-  return {(scratched ? slot * slice_elements : block.offset + first) + begin, end - begin};
+  if (!scratched) return {block.offset + first + begin, end - begin};
+  const uint64_t run =
+      uint64_t{k % code->n_slots} * code->scratch_blocks + region.block - region.run;
+  return {run * slice_elements + region.run * length + begin, region.blocks * (end - begin)};
 }
 
 size_t Operation::bytes_of(const plan::Region& region, uint32_t k) const {
@@ -116,7 +118,7 @@ Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
       return {identities.data(), extent.count};
     case Memory::Staging: {
       const size_t place =
-          code->messages[operand.message].staged * size_t{code->n_slots} + k % code->n_slots;
+          size_t{k % code->n_slots} * code->staged_blocks + code->messages[operand.message].staged;
       return {buffers_->staging.data() + place * slice_elements * width, extent.count};
     }
     case Memory::Ring:

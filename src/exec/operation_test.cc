@@ -179,6 +179,47 @@ TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back 
   for (auto* place : staging) std::memset(place, 1, 128);
 }
 
+TEST_CASE("the blocks of a run lie one behind the other, in a short slice too") {
+  hetccl::plan::RankPlan plan;
+  plan.scratch_blocks = 4;  // one, and a run of three
+  const Region run{.buffer = Buffer::Scratch, .block = 1, .blocks = 3};
+  const auto send = [](const Region& region) {
+    return Step{.kind = StepKind::Send, .srcs = {region}, .peer = 1};
+  };
+  plan.steps = {send(run), send({Buffer::Scratch, 0})};
+  hetccl::lower::Target target;
+  target.lanes = {{.peer = 1, .direct = false}};
+  Geometry geometry;
+  geometry.slice_elements = 128;
+  geometry.n_slices = 3;
+  geometry.n_slots = 2;
+  geometry.lanes.resize(1);
+  const hetccl::lower::Code code = lower(plan, target, geometry).value();
+  CHECK(code.staged_blocks == 4);
+
+  Fixture f(300, 128, 3);
+  REQUIRE(f.op.prepare({128, 3, &code}, f.call).ok());
+  REQUIRE(f.op.use_own_buffers().ok());
+  CHECK(f.op.staging_bytes() == 2 * 4 * 128);
+  for (const uint32_t k : {0, 1, 2}) {
+    CAPTURE(k);
+    const auto length = static_cast<ptrdiff_t>(k == 2 ? 44 : 128);
+    const Span all = f.op.resolve(operand(Memory::Scratch, run), k);
+    CHECK(all.count == 3 * static_cast<uint64_t>(length));
+    CHECK(all.data - f.op.resolve(in_scratch(0), k).data == 128);
+    for (const uint32_t i : {0, 1, 2}) {
+      const Region block{.buffer = Buffer::Scratch, .block = 1 + i, .run = i};
+      const Span one = f.op.resolve(operand(Memory::Scratch, block), k);
+      CHECK(one.count == static_cast<uint64_t>(length));
+      CHECK(one.data - all.data == i * length);
+    }
+    const Operand first{Memory::Staging, run, 0}, second{Memory::Staging, {Buffer::Scratch, 0}, 1};
+    CHECK(f.op.resolve(second, k).data - f.op.resolve(first, k).data == 3 * 128);
+    std::memset(f.op.resolve(first, k).data, 1, 3 * 128);
+    std::memset(f.op.resolve(second, k).data, 1, 128);
+  }
+}
+
 TEST_CASE("a message's place in the ring is kept for each slot") {
   Fixture f(1000, 128, 8);
   std::byte memory[2];

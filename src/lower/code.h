@@ -96,7 +96,8 @@ enum class Memory : uint8_t {
   Output,
   Scratch,
   Identity,
-  Staging,  ///< pinned memory between the device and the transport, one place a message and slot
+  Staging,  ///< pinned memory between the device and the transport, one place a message and slot,
+            ///< of as many blocks as the message
   Ring,     ///< a place in the window that both ends share
 };
 
@@ -192,7 +193,7 @@ struct Message {
   uint16_t lane = 0;
   uint16_t step = 0;
   uint32_t number = 0;    ///< plan-wide, equal at both ends
-  uint16_t staged = 0;    ///< its place among those in staging memory
+  uint32_t staged = 0;    ///< where it begins in a slot of staging memory, in blocks
   plan::Region region{};  ///< what it carries
 };
 
@@ -217,7 +218,7 @@ struct Code {
   uint32_t n_slots = 1;         ///< of scratch and staging memory: slices in flight
   uint32_t last_lag = 0;        ///< of the body
   uint32_t scratch_blocks = 0;  ///< of each slot
-  uint32_t staged_messages = 0;
+  uint32_t staged_blocks = 0;   ///< of each slot of staging memory
   bool direct = false;   ///< one call of the cluster's library on the user's stream is all of it
   bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
   /// Each message ends with its own block: in later slices it does not travel, and its syncs are

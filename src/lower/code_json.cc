@@ -9,8 +9,9 @@ std::string text_of(const Operand& operand) {
   constexpr const char* kNames[] = {"input", "output", "scratch", "identity", "staging", "ring"};
   const bool by_message = operand.memory == Memory::Staging || operand.memory == Memory::Ring;
   const plan::Region& region = operand.region;
-  const std::string text = format("%s[%u]", kNames[static_cast<size_t>(operand.memory)],
-                                  by_message ? operand.message : region.block);
+  const std::string place = by_message ? std::to_string(operand.message) : plan::blocks_of(region);
+  const std::string text =
+      format("%s[%s]", kNames[static_cast<size_t>(operand.memory)], place.c_str());
   if (by_message || (region.begin.num == 0 && region.end.num == region.end.den)) return text;
   return text + " " + plan::text_of(region.begin) + ".." + plan::text_of(region.end);
 }
@@ -64,7 +65,7 @@ void add_operands(const Code& code, const Instruction& one, Json& json) {
 std::string to_json(const Code& code) {
   const Json head = {{"slots", code.n_slots},
                      {"scratch_blocks", code.scratch_blocks},
-                     {"staged_messages", code.staged_messages},
+                     {"staged_blocks", code.staged_blocks},
                      {"buffers", code.rotates ? "by turns" : "its own"}};
   std::string text = head.dump();
   text.back() = ',';

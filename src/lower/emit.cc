@@ -43,15 +43,15 @@ class Emitter {
     for (const MessageNodes& message : graph_.messages) {
       const Instruction& post = graph_.code(message.post);
       const plan::Step& step = graph_.plan.steps[post.step];
+      const plan::Region& region = message.send ? step.srcs[0] : step.dst;
       code_.messages.push_back({message.send, static_cast<uint16_t>(lane_of(post.queue)), post.step,
-                                step.message, static_cast<uint16_t>(code_.staged_messages),
-                                message.send ? step.srcs[0] : step.dst});
-      code_.staged_messages += message.route == Route::Staged ? 1 : 0;
+                                step.message, code_.staged_blocks, region});
+      code_.staged_blocks += message.route == Route::Staged ? region.blocks : 0;
     }
     code_.fixed_slices = graph_.plan.slicing == plan::Slicing::Fixed;
     code_.direct = is_direct(graph_.plan);
     // A short call takes little, and waits for no other: it has its own buffers.
-    code_.rotates = !graph_.geometry.short_call && code_.scratch_blocks + code_.staged_messages > 0;
+    code_.rotates = !graph_.geometry.short_call && code_.scratch_blocks + code_.staged_blocks > 0;
   }
 
   SyncId add_sync(bool event, bool once, NodeId id) {

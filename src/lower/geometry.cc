@@ -62,7 +62,7 @@ uint64_t length_of_block(const Region& region, const CallShape& call) {
 size_t bytes_of_part(const Region& region, uint64_t length, const CallShape& call) {
   const uint64_t grain = plan::grain_of(call.type);
   return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
-         size_of(call.type);
+         region.blocks * size_of(call.type);
 }
 
 // What a call of one slice moves: the longest block, or half of all messages.

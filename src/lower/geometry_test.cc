@@ -111,6 +111,18 @@ TEST_CASE("messages go through a ring that holds twice a slice's, all of a direc
 
 // A piece of a shorter slice may be longer: of 1023 floats the second half is 527, of 1024 it is
 // 512.
+TEST_CASE("a message of several blocks takes as many times the room") {
+  RankPlan plan;
+  plan.scratch_blocks = 3;
+  const Region run{.buffer = Buffer::Scratch, .blocks = 3};
+  plan.steps = {message(StepKind::Send, 0, {}, 1, run)};
+  const auto in_ring = [&](size_t ring) {
+    return cut(plan, 4096, 4096, 3, {.ring_bytes = ring}).lanes[0].send_in_ring;
+  };
+  CHECK(in_ring(2 * (3 * 4096 + Ring::kGrain)));
+  CHECK_FALSE(in_ring(2 * (3 * 4096 + Ring::kGrain) - 1));
+}
+
 TEST_CASE("what goes through a window fits, and is read in time, in every slice") {
   std::mt19937_64 random(7);
   size_t kept = 0, longer = 0;

@@ -56,7 +56,9 @@ bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   const size_t most = step.kind == StepKind::Reduce ? plan::kMaxReduceSources : 1;
   bool in_scratch = true;
   const auto look = [&](const Region& region) {
-    in_scratch &= region.buffer != Buffer::Scratch || region.block < plan.scratch_blocks;
+    in_scratch &= region.buffer != Buffer::Scratch ||
+                  (region.run <= region.block && region.blocks <= plan.scratch_blocks &&
+                   region.block <= plan.scratch_blocks - region.blocks);
   };
   look(step.dst);
   for (const Region& src : step.srcs) look(src);
@@ -114,14 +116,16 @@ void Graph::replace_dep(NodeId old, NodeId now) {
 bool overlap(const Operand& a, const Operand& b) {
   if (a.memory != b.memory) return false;
   if (a.memory == Memory::Staging || a.memory == Memory::Ring) return a.message == b.message;
-  return a.region.block == b.region.block && a.region.begin < b.region.end &&
-         b.region.begin < a.region.end;
+  // A run counts as a whole: in a shorter slice its blocks lie elsewhere.
+  return a.region.block - a.region.run == b.region.block - b.region.run &&
+         a.region.begin < b.region.end && b.region.begin < a.region.end;
 }
 
 bool same(const Operand& a, const Operand& b) {
   return a.memory == b.memory && a.message == b.message && a.region.block == b.region.block &&
          a.region.of == b.region.of && a.region.begin == b.region.begin &&
-         a.region.end == b.region.end;
+         a.region.end == b.region.end && a.region.run == b.region.run &&
+         a.region.blocks == b.region.blocks;
 }
 
 bool depends_on(const Node& node, NodeId other) {

@@ -169,7 +169,7 @@ TEST_CASE("messages are staged by lane, not by rank") {
   job.target.lanes = {{.peer = 3}, {.peer = 5, .direct = false}, {.peer = 7, .ring_bytes = kRing}};
   job.cut(kEightSlices);
   const Code code = job.code();
-  CHECK(code.staged_messages == 1);
+  CHECK(code.staged_blocks == 1);
   CHECK(at(code, Opcode::Recv, 2).dst.memory == Memory::Scratch);  // straight into the device
   CHECK(at(code, Opcode::Send, 1).srcs[0].memory == Memory::Staging);
   CHECK(at(code, Opcode::SendHeader, 5).srcs[0].memory == Memory::Ring);

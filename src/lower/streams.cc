@@ -113,8 +113,9 @@ void wait_for_slots(Graph& graph) {
   graph.for_each_effect_of_all([&](NodeId id, const Operand& operand, bool writes, size_t) {
     if (!in_slots(operand)) return;
     const bool scratch = operand.memory == Memory::Scratch;
-    uses[{operand.memory, scratch ? operand.region.block : operand.message}].push_back(
-        {id, &operand, writes});
+    const uint32_t place =
+        scratch ? operand.region.block - operand.region.run : uint32_t{operand.message};
+    uses[{operand.memory, place}].push_back({id, &operand, writes});
   });
   for (const auto& [place, all] : uses) {
     for (const Use& writer : all) {

@@ -50,6 +50,19 @@ bool has_owners(const Topology& topology, const Spec& spec) {
           topology.devices_beside_hosts() >= 0);
 }
 
+/// Ranks of a cluster gather blocks that are all equally long. Two ranks save too few messages for
+/// what passing blocks on costs.
+bool gathers_in_clusters(const Topology& topology, const Spec& spec) {
+  const auto& clusters = topology.clusters();
+  const auto gathers = [](const topology::Cluster& one) {
+    return one.exchanges || one.ranks.size() == 1;
+  };
+  return clusters.size() > 1 && !spec.uneven &&
+         std::all_of(clusters.begin(), clusters.end(), gathers) &&
+         std::any_of(clusters.begin(), clusters.end(),
+                     [](const topology::Cluster& one) { return one.ranks.size() > 2; });
+}
+
 constexpr Collectives kVendorCalls{AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier};
 constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
 
@@ -69,6 +82,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"leaders", Collectives{Barrier}, true, between_clusters, plan_barrier},
     {"vendor", kPairwise, true, exchanges_in_one_cluster, plan_pairwise},
     {"direct", kPairwise, false, needs_messages, plan_pairwise},
+    {"gathered", Collectives{AllToAll}, false, gathers_in_clusters, plan_all_to_all_gathered},
 };
 
 std::string ids_of(const std::vector<const Algorithm*>& rows) {

@@ -51,6 +51,16 @@ TEST_CASE("which algorithms apply, the default first") {
     CHECK(ids({pairwise}, test::layout_topology("AA")) == "vendor ");
     CHECK(ids({pairwise}, test::layout_topology("AAB")) == "direct ");
   }
+  const Spec all_to_all{Collective::AllToAll};
+  CHECK(ids(all_to_all, test::layout_topology("AAABBC")) == "direct gathered ");
+  CHECK(ids({Collective::Gather}, test::layout_topology("AAABBC")) == "direct ");
+  CHECK(ids({.collective = Collective::AllToAll, .uneven = true},
+            test::layout_topology("AAABBC")) == "direct ");
+  std::vector<topology::RankInfo> three = test::layout_topology("AAABBC").infos();
+  three[5].library_exchanges = false;  // it is alone
+  CHECK(ids(all_to_all, topology::Topology::build(three).value()) == "direct gathered ");
+  three[4].library_exchanges = false;
+  CHECK(ids(all_to_all, topology::Topology::build(three).value()) == "direct ");
   std::vector<topology::RankInfo> pair = test::layout_topology("AA").infos();
   pair[1].library_exchanges = false;
   CHECK(ids({Collective::AllToAll}, topology::Topology::build(pair).value()) == "direct ");

@@ -80,6 +80,14 @@ Region part_of(const Region& whole, const Piece& piece) {
   return {whole.buffer, whole.block, piece.begin, piece.end, whole.of};
 }
 
+Region block_in_run(const Region& run, uint32_t index) {
+  Region block = run;
+  block.block += index;
+  block.run += index;
+  block.blocks = 1;
+  return block;
+}
+
 Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology, Crossing* crossing)
     : spec_(spec),
       topology_(topology),
@@ -127,9 +135,25 @@ Region Builder::scratch(const Piece& piece) {
   return {Buffer::Scratch, index, piece.begin, piece.end, piece.block};
 }
 
+Region Builder::scratch_run(uint32_t blocks, uint32_t of) {
+  const auto first = static_cast<uint32_t>(scratch_used_.size());
+  scratch_used_.resize(first + blocks, {Piece{of}});
+  return {.buffer = Buffer::Scratch, .block = first, .of = of, .blocks = blocks};
+}
+
 uint32_t Builder::next_message(int from, int to, uint16_t stage, const Piece& piece) {
-  if (crossing_ != nullptr)
-    crossing_->add(cluster_of(from), cluster_of(to), stage, length_of(piece.begin, piece.end));
+  if (crossing_ != nullptr) crossing_->add(from, to, stage, length_of(piece.begin, piece.end));
+  return n_messages_++;
+}
+
+uint32_t Builder::next_gathered_message(int from, int to, uint16_t stage, uint32_t blocks) {
+  if (crossing_ != nullptr) {
+    crossing_->add(from, to, stage, blocks);
+    if (blocks > 1) {
+      for (const int rank : {from, to})
+        crossing_->ranks[static_cast<size_t>(rank)].passed += blocks;
+    }
+  }
   return n_messages_++;
 }
 

@@ -19,6 +19,9 @@ void append(Deps& deps, const Deps& more);
 /// `piece`'s part of the block in which `whole` lies.
 [[nodiscard]] Region part_of(const Region& whole, const Piece& piece);
 
+/// One block of a run.
+[[nodiscard]] Region block_in_run(const Region& run, uint32_t index);
+
 /// A cluster's partial results, one per entry of the cut they were made by. `regions` is meaningful
 /// where this rank is the holder.
 struct Partial {
@@ -63,9 +66,14 @@ class Builder {
   /// A scratch region over these fractions of `piece`'s block, of the input, that no other region
   /// of this plan overlaps.
   Region scratch(const Piece& piece);
+  /// `blocks` whole blocks of scratch that form a run. Their slices are as long as that of the
+  /// input's block `of`.
+  Region scratch_run(uint32_t blocks, uint32_t of);
   /// The next message's number: to be called for every message, of whichever ranks. `piece` is what
   /// it carries.
   uint32_t next_message(int from, int to, uint16_t stage, const Piece& piece);
+  /// The same for a message with the blocks of `blocks` ranks.
+  uint32_t next_gathered_message(int from, int to, uint16_t stage, uint32_t blocks);
   uint16_t send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps);
   uint16_t recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps);
 

@@ -64,7 +64,8 @@ Spec spec_of(const Signature& call) {
   return {.collective = call.collective,
           .root = is_rooted(call.collective) ? call.root : 0,
           .average = reduces(call.collective) && call.op == RedOp::Avg,
-          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum};
+          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum,
+          .uneven = is_pairwise(call.collective) && call.uneven};
 }
 
 uint32_t send_blocks(Collective collective, uint32_t n_ranks) {

@@ -8,14 +8,13 @@ namespace {
 
 using topology::Topology;
 
-/// Adds what `rank` sends, `n_ranks` times.
+/// Adds what `rank`, and others of `n_alike` ranks, send.
 void add_sends(Crossing& crossing, const Algorithm& row, const Spec& spec, const Topology& topology,
-               int rank, size_t n_ranks) {
+               int rank, size_t n_alike) {
   for (const Step& step : row.build(Builder(rank, spec, topology)).steps) {
     if (step.kind != StepKind::Send) continue;
     const double blocks = length_of(step.srcs[0].begin, step.srcs[0].end);
-    crossing.add(topology.cluster_of(rank), topology.cluster_of(step.peer), step.stage,
-                 static_cast<double>(n_ranks) * blocks);
+    crossing.add(rank, step.peer, step.stage, blocks, n_alike);
   }
 }
 
@@ -27,20 +26,22 @@ double length_of(Fraction begin, Fraction end) {
   return static_cast<double>(num) / static_cast<double>(den);
 }
 
-void Crossing::add(int from_cluster, int to_cluster, uint16_t stage, double blocks) {
+void Crossing::add(int from, int to, uint16_t stage, double blocks, size_t n_alike) {
+  const int from_cluster = topology.cluster_of(from), to_cluster = topology.cluster_of(to);
   if (from_cluster == to_cluster) return;
-  clusters[static_cast<size_t>(from_cluster)].sent += blocks;
-  clusters[static_cast<size_t>(to_cluster)].received += blocks;
+  const double moved = static_cast<double>(n_alike) * blocks;
+  clusters[static_cast<size_t>(from_cluster)].sent += moved;
+  clusters[static_cast<size_t>(to_cluster)].received += moved;
+  ++ranks[static_cast<size_t>(from)].sent;
+  ranks[static_cast<size_t>(to)].received += n_alike;
   stages.insert(stage);
 }
 
 Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& topology) {
   Crossing crossing(topology);
-  if (!is_pairwise(spec.collective)) {
-    row.build(Builder(0, spec, topology, &crossing));
-    return crossing;
-  }
-  // A pairwise planner walks the messages of its own rank alone. All ranks of a cluster but the
+  crossing.slicing = row.build(Builder(0, spec, topology, &crossing)).slicing;
+  if (!is_pairwise(spec.collective) || crossing.hops() > 0) return crossing;
+  // A planner of direct messages walks those of its own rank alone. All ranks of a cluster but the
   // root send alike.
   const bool rooted = is_rooted(spec.collective);
   if (rooted) add_sends(crossing, row, spec, topology, spec.root, 1);

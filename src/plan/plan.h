@@ -9,6 +9,10 @@
 // hold one slice each, in as many slots as slices are in flight. A region is a part of one block's
 // slice between two fractions of the slice's actual length, so it needs no clamping: equal
 // fractions fall on equal elements on every rank whatever the length, 0 included (see `element`).
+//
+// Scratch blocks may form a *run*, which one message carries: each block of a run begins where the
+// slice of the block before it ends, so a short slice leaves no gaps. Slices of a run's blocks are
+// equally long, and its regions are whole blocks.
 #pragma once
 
 #include <compare>
@@ -55,8 +59,13 @@ struct Region {
   Buffer buffer = Buffer::Input;
   uint32_t block = 0;  ///< Identity: the input block of whose slice it is a part
   Fraction begin{0, 1}, end{1, 1};
-  uint32_t of = 0;  ///< Scratch: the input block of whose slice it is a part
+  uint32_t of = 0;      ///< Scratch: the input block of whose slice it is a part
+  uint32_t run = 0;     ///< Scratch: blocks of its run that come before it
+  uint32_t blocks = 1;  ///< Scratch: it consists of so many blocks of its run, this one first
 };
+
+/// The blocks of `region`, for people: "3", or "3..5".
+[[nodiscard]] std::string blocks_of(const Region& region);
 
 enum class StepKind : uint8_t {
   CclReduce,     ///< ccl::Communicator::reduce over `shards`
@@ -153,6 +162,8 @@ struct Spec {
   bool scale = false;    ///< RedOp::PreMulSum
   /// The id of a row of `algorithms()`, in static storage; empty: the first row that applies.
   std::string_view algorithm{};
+  /// Gather, scatter, all-to-all whose blocks differ in length: ranks know their own blocks alone.
+  bool uneven = false;
   auto operator<=>(const Spec&) const = default;
 };
 

@@ -32,15 +32,20 @@ std::string text_of(Fraction f) {
   return f.num == 0 ? "0" : f.num == f.den ? "1" : format("%u/%u", f.num, f.den);
 }
 
+std::string blocks_of(const Region& region) {
+  if (region.blocks == 1) return std::to_string(region.block);
+  return format("%u..%u", region.block, region.block + region.blocks - 1);
+}
+
 namespace {
 
-/// "output[2] 0..1/2"; the whole block without fractions.
+/// "output[2] 0..1/2"; the whole block without fractions; "scratch[0..2]" for three blocks.
 std::string text_of(const Region& region) {
   const char* buffer = region.buffer == Buffer::Input     ? "input"
                        : region.buffer == Buffer::Output  ? "output"
                        : region.buffer == Buffer::Scratch ? "scratch"
                                                           : "identity";
-  std::string text = format("%s[%u]", buffer, region.block);
+  std::string text = format("%s[%s]", buffer, blocks_of(region).c_str());
   if (region.begin.num == 0 && region.end.num == region.end.den) return text;
   return text + " " + text_of(region.begin) + ".." + text_of(region.end);
 }

@@ -10,6 +10,7 @@
 #include "plan/cut.h"
 #include "plan/planner.h"
 #include "plan/schedule.h"
+#include "plan/traffic.h"
 
 namespace hetccl::plan {
 namespace {
@@ -182,6 +183,11 @@ TEST_CASE("of a call, the root and the operator decide the plan only where they 
   CHECK(spec(Collective::AllReduce, RedOp::Avg) == Spec{Collective::AllReduce, 0, true});
   CHECK(spec(Collective::Reduce, RedOp::PreMulSum) == Spec{Collective::Reduce, 3, false, true});
   CHECK(spec(Collective::Broadcast, RedOp::Avg) == Spec{Collective::Broadcast, 3});
+  const auto is_uneven = [](Collective collective) {
+    return spec_of({.collective = collective, .uneven = true}).uneven;
+  };
+  CHECK(is_uneven(Collective::AllToAll));
+  CHECK_FALSE(is_uneven(Collective::AllGather));  // all ranks know all lengths
 }
 
 TEST_CASE("a rank alone multiplies by its factor in one step, however many pieces it sends") {
@@ -191,6 +197,48 @@ TEST_CASE("a rank alone multiplies by its factor in one step, however many piece
   CHECK(std::count_if(made.steps.begin(), made.steps.end(), scales) == 1);
   CHECK(made.steps[0].scale);
   CHECK(made.steps[0].srcs[0].end == Fraction{1, 1});
+}
+
+std::vector<RankPlan> plan_all_to_all(const topology::Topology& topology,
+                                      std::string_view algorithm) {
+  std::vector<RankPlan> plans;
+  const Spec spec{.collective = Collective::AllToAll, .algorithm = algorithm};
+  for (int rank = 0; rank < topology.n_ranks(); ++rank)
+    plans.push_back(plan(rank, spec, topology).value());
+  return plans;
+}
+
+TEST_CASE("gathered, an all-to-all of 2 x 16 ranks has 32 messages between clusters, not 512") {
+  const std::string layout = std::string(16, 'A') + std::string(16, 'B');
+  const topology::Topology topology = test::layout_topology(layout);
+  for (const bool gathered : {false, true}) {
+    const auto plans = plan_all_to_all(topology, gathered ? "gathered" : "direct");
+    uint64_t messages = 0, bytes = 0;
+    for (const Traffic& pair : traffic(topology, plans, 1000, DataType::Int32, 1024)) {
+      messages += pair.messages;
+      bytes += pair.bytes;
+    }
+    CHECK(messages == (gathered ? 32 : 512));
+    CHECK(bytes == least_bytes({Collective::AllToAll}, topology, 1000, DataType::Int32));
+  }
+}
+
+TEST_CASE("the gatherers of a cluster take turns, over several other clusters too") {
+  for (const char* layout : {"AAABCD", "AAAABBCCDD", "ABABABABCC", "AAABBBBB"}) {
+    CAPTURE(layout);
+    const topology::Topology topology = test::layout_topology(layout);
+    const auto plans = plan_all_to_all(topology, "gathered");
+    for (const topology::Cluster& cluster : topology.clusters()) {
+      std::vector<size_t> sends;
+      for (const int rank : cluster.ranks) {
+        const auto& steps = plans[static_cast<size_t>(rank)].steps;
+        sends.push_back(static_cast<size_t>(std::count_if(
+            steps.begin(), steps.end(), [](const Step& s) { return s.kind == StepKind::Send; })));
+      }
+      const auto [least, most] = std::minmax_element(sends.begin(), sends.end());
+      CHECK(*most - *least <= 1);
+    }
+  }
 }
 
 TEST_CASE("least bytes between clusters") {

@@ -13,6 +13,7 @@ RankPlan plan_vendor(Builder builder);
 RankPlan plan_pairwise(Builder builder);
 
 // Two clusters or more.
+RankPlan plan_all_to_all_gathered(Builder builder);
 RankPlan plan_all_reduce_owner(Builder builder);
 RankPlan plan_all_reduce_exchange(Builder builder);
 RankPlan plan_reduce_scatter_ring(Builder builder);

@@ -10,7 +10,7 @@ uint64_t elements_of(const Region& region, uint64_t count, uint64_t slice, uint6
   const auto within = [&](uint64_t length) {
     return element(region.end, length, grain) - element(region.begin, length, grain);
   };
-  return count / slice * within(slice) + within(count % slice);
+  return region.blocks * (count / slice * within(slice) + within(count % slice));
 }
 
 }  // namespace

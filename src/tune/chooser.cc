@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "lower/geometry.h"
-#include "plan/call.h"
 
 namespace hetccl::tune {
 namespace {
@@ -40,16 +39,15 @@ uint64_t saturated(uint64_t a, uint64_t b) {
 const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
   // Averages and factors change neither messages nor sums, and every root of a cluster crosses
   // alike: so the map stays small.
-  Spec key{spec.collective};
+  Spec key{.collective = spec.collective, .uneven = spec.uneven};
   if (is_rooted(spec.collective)) {
     const auto cluster = static_cast<size_t>(topology_.cluster_of(spec.root));
     key.root = topology_.clusters()[cluster].ranks.front();
   }
-  const auto [entry, is_new] = options_.try_emplace({key.collective, key.root});
+  const auto [entry, is_new] = options_.try_emplace(key);
   if (!is_new) return entry->second;
   for (const plan::Algorithm* row : plan::find_algorithms(key, topology_, table_))
-    entry->second.push_back(
-        {row->id, model_.load(*row, key, topology_), plan::is_pairwise(key.collective)});
+    entry->second.push_back({row->id, model_.load(*row, key, topology_)});
   return entry->second;
 }
 
@@ -82,15 +80,17 @@ uint64_t Chooser::fixed_slice() const {
 
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   const Load& load = option.load;
-  const uint64_t n_slices =
-      option.pairwise ? std::max<uint64_t>(1, ceil_div(bytes, fixed_slice())) : slices(load, bytes);
+  const uint64_t n_slices = load.fixed_slices
+                                ? std::max<uint64_t>(1, ceil_div(bytes, fixed_slice()))
+                                : slices(load, bytes);
   // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
   const uint64_t slice = ceil_div(bytes, n_slices);
   Candidate candidate;
   candidate.algorithm = option.algorithm;
   candidate.hops = load.hops;
-  candidate.choice.slice_bytes =
-      option.pairwise ? fixed_slice() : std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
+  candidate.choice.slice_bytes = load.fixed_slices
+                                     ? fixed_slice()
+                                     : std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
   // Hosts beside devices read a slice where it arrived, and must have done so by the next.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "plan/algorithms.h"
@@ -42,7 +41,6 @@ class Chooser {
   struct Option {
     std::string_view algorithm;
     Load load;
-    bool pairwise = false;  ///< its slices are fixed: ranks may know no other block than their own
   };
   [[nodiscard]] const std::vector<Option>& find_options(const plan::Spec& spec);
   [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
@@ -52,7 +50,7 @@ class Chooser {
   const topology::Topology& topology_;
   plan::Algorithms table_;
   CostModel model_;
-  std::map<std::pair<Collective, int>, std::vector<Option>> options_;  // by root
+  std::map<plan::Spec, std::vector<Option>> options_;
 };
 
 }  // namespace hetccl::tune

@@ -193,6 +193,28 @@ TEST_CASE("over two clusters there is one plan, whose time the link gives") {
         doctest::Approx(2).epsilon(0.001));
 }
 
+TEST_CASE(
+    "an all-to-all between large clusters gathers small blocks, and sends large ones straight") {
+  const std::string layout = std::string(16, 'A') + std::string(16, 'B');
+  const topology::Topology large = test::layout_topology(layout);
+  const topology::Topology small = test::layout_topology("AABB");
+  const auto chosen = [](const topology::Topology& topology, uint64_t bytes, bool uneven = false) {
+    return Chooser(topology, {})
+        .choose({.collective = Collective::AllToAll, .uneven = uneven}, bytes, DataType::Int8);
+  };
+  CHECK(chosen(large, 4 << 10).algorithm == "gathered");
+  CHECK(chosen(large, 4 << 10).hops == 1);
+  CHECK(chosen(large, 16 << 20).algorithm == "direct");
+  CHECK(chosen(large, 0, /*uneven=*/true).algorithm == "direct");
+  // 15 messages of 5 us more, or a call of 10 us and 32 blocks at 5 GB/s.
+  CHECK(chosen(large, 10'100).algorithm == "gathered");
+  CHECK(chosen(large, 10'200).algorithm == "direct");
+  for (const uint64_t bytes : {0, 1, 4 << 10, 16 << 20})
+    CHECK(chosen(small, bytes).algorithm == "direct");
+  // Slices of a gathered call are agreed: no longer than the block.
+  CHECK(chosen(large, 4 << 10).choice.slice_bytes == 4 << 10);
+}
+
 TEST_CASE("what was measured counts more than what cards are said to do") {
   // Cards of 1 Gbit/s, of which a flow got a quarter; 300 us there, 350 us for an empty call.
   const topology::Topology topology = test::layout_topology("AABBC");

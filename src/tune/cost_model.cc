@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "plan/call.h"
 #include "plan/crossing.h"
 #include "topology/border.h"
 
@@ -28,6 +29,14 @@ constexpr double kWindowBandwidth = 40e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
 // Of a rank of the host that adds what came to what it has, by itself.
 constexpr double kHostAdding = 5e9;
+// An estimate of what posting and completing a message takes on each of its ends, by the threads
+// that every rank of a host has for that.
+constexpr double kMessage = 5e-6;
+constexpr double kShmMessage = 1e-6;
+// Estimates of how fast a cluster's library moves blocks to a rank that passes them on, or a rank
+// copies them: of hosts as fast as they add.
+constexpr double kHostPassing = 5e9;
+constexpr double kDevicePassing = 50e9;
 
 using topology::Measurement;
 using LinkClass = std::pair<std::string, int64_t>;  // links of one are alike
@@ -141,9 +150,18 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
 }
 
 Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
-  if (clusters_.size() < 2) return {};
   const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
   Load load{.hops = crossing.hops()};
+  load.fixed_slices =
+      plan::is_pairwise(spec.collective) && crossing.slicing != plan::Slicing::Agreed;
+  if (clusters_.size() < 2) return load;
+  for (size_t rank = 0; rank < crossing.ranks.size(); ++rank) {
+    const plan::Crossing::Handled& handled = crossing.ranks[rank];
+    const bool host = topology.infos()[rank].host_access;
+    load.messages = std::max(load.messages, handled.messages());
+    load.passing_per_byte =
+        std::max(load.passing_per_byte, handled.passed / (host ? kHostPassing : kDevicePassing));
+  }
   for (size_t c = 0; c < clusters_.size(); ++c) {
     const auto& [sent, received] = crossing.clusters[c];
     const double blocks = round_sum(std::max(sent, received));
@@ -161,7 +179,14 @@ Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topolog
 double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) const {
   const double wire = load.seconds_per_byte * static_cast<double>(bytes);
   const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
-  return call_ + wire + std::max(0, load.hops - 1) * (slowest_.latency + filling);
+  // A rank handles the messages of one slice while another one's are on the wire.
+  const double handling =
+      static_cast<double>(load.messages) * (in_memory_ ? kShmMessage : kMessage);
+  // Messages wait for the library's call that gathers their blocks.
+  const bool passes = load.passing_per_byte > 0;
+  const double passing = passes ? kCall + load.passing_per_byte * static_cast<double>(bytes) : 0;
+  return call_ + wire + handling + passing +
+         std::max(0, load.hops - 1) * (slowest_.latency + filling);
 }
 
 }  // namespace hetccl::tune

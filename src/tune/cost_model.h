@@ -1,7 +1,8 @@
-// What a collective will cost: what every call costs, hops, and the bytes through the narrowest
-// cluster, as counted from its plans. How long bytes take inside clusters is left out, since all
-// algorithms of one collective share it, but for sums that hosts make in one and devices in
-// another.
+// What a collective will cost: what every call costs, hops, messages, and the bytes through the
+// narrowest cluster, as counted from its plans. How long bytes take inside clusters is left out,
+// since all algorithms of one collective share it, but for sums that hosts make in one and devices
+// in another, and for blocks that one passes through ranks which are neither their source nor their
+// destination.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,10 @@ struct Load {
   int hops = 0;
   double blocks = 0;            ///< in or out of the cluster that has most to move
   double seconds_per_byte = 0;  ///< of a block: of the cluster that takes longest
+  uint64_t messages = 0;        ///< of a slice that the busiest rank sends, or receives
+  /// Of a block: for what the busiest rank passes on inside clusters.
+  double passing_per_byte = 0;
+  bool fixed_slices = false;  ///< whatever the call: ranks may know no other block than their own
 };
 
 /// What is known of one topology's links. Immutable.

@@ -51,7 +51,16 @@ struct Form {
                                                                : plan.input_blocks;
     const bool of_input = region.buffer != Buffer::Scratch || region.of < plan.input_blocks;
     return region.block < blocks && of_input && region.begin.den > 0 && region.end.den > 0 &&
-           !(region.end < region.begin) && region.end.num <= region.end.den;
+           !(region.end < region.begin) && region.end.num <= region.end.den &&
+           (!is_in_run(region) || valid_in_run(region));
+  }
+  [[nodiscard]] static bool is_in_run(const Region& region) {
+    return region.run > 0 || region.blocks != 1;
+  }
+  [[nodiscard]] bool valid_in_run(const Region& region) const {
+    return region.buffer == Buffer::Scratch && region.begin.num == 0 &&
+           region.end.num == region.end.den && region.run <= region.block && region.blocks > 0 &&
+           region.blocks <= plan.scratch_blocks - region.block;
   }
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
     return verify::unit_of(spec, topology.n_ranks(), rank, region);
@@ -138,14 +147,23 @@ struct Form {
   }
 };
 
-/// Fractions of blocks that are not equally long would overlap.
+/// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
 bool scratch_is_of_one_block_each(const RankPlan& plan) {
-  std::map<uint32_t, uint32_t> of;
+  using Place = std::pair<uint32_t, uint32_t>;  // the input block, the blocks before it in its run
+  std::map<uint32_t, Place> places;
   bool is = true;
   for_each_region(plan, [&](const Region& region) {
     if (region.buffer != Buffer::Scratch) return;
-    is &= of.try_emplace(region.block, region.of).first->second == region.of;
+    for (uint32_t i = 0; i < region.blocks && i < plan.scratch_blocks; ++i) {
+      const Place place{region.of, region.run + i};
+      is &= places.try_emplace(region.block + i, place).first->second == place;
+    }
   });
+  for (const auto& [block, place] : places) {
+    const auto before = places.find(block - 1);
+    is &= place.second == 0 ||
+          (before != places.end() && before->second == Place{place.first, place.second - 1});
+  }
   return is;
 }
 

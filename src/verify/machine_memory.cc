@@ -21,7 +21,8 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
     case lower::Memory::Output:
       return state.outputs[operand.region.block * size_t{problem_.n_slices} + slice];
     case lower::Memory::Scratch:
-      return state.scratch[operand.region.block * size_t{slots} + slice % slots];
+      return state
+          .scratch[(operand.region.block - operand.region.run) * size_t{slots} + slice % slots];
     case lower::Memory::Identity:
       return state.identity;
     default:
@@ -57,6 +58,18 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
   return clean ? Status() : wrong(rank, issue.index, "overwrites what it reads");
 }
 
+// Who uses a block of a run uses all of it: in a shorter slice its blocks lie elsewhere, so what is
+// ordered with a block's own uses may still meet another block's of another slice.
+Cells::Range Machine::used_range(const RankState& rank, const Operand& operand,
+                                 uint32_t place) const {
+  const bool one_cell = operand.memory == lower::Memory::Identity;
+  const Cells::Range range =
+      one_cell ? Cells::Range{0, 1} : cells_.range(rank.rank, operand.region);
+  if (operand.memory != lower::Memory::Scratch) return range;
+  const Cells::Range whole = rank.memory.whole(place);
+  return whole.end > cells_.size(rank.rank, operand.region) ? whole : range;
+}
+
 Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& clock, Use as) {
   const Instruction& one = rank.code->list[issue.index];
   const bool copies =
@@ -85,8 +98,9 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
     };
     if (writes && copies && std::any_of(read.begin(), read.end(), onto_itself)) return;
     if (!writes) read.emplace_back(place, range);
-    const Use* before = writes ? rank.memory.write(place, range, clock, as)
-                               : rank.memory.read(place, range, clock, as);
+    const Cells::Range used = used_range(rank, operand, place);
+    const Use* before = writes ? rank.memory.write(place, used, clock, as)
+                               : rank.memory.read(place, used, clock, as);
     if (before != nullptr) status = conflict(rank, issue.index, *before);
   });
   return status;
@@ -212,7 +226,7 @@ size_t Machine::bytes_of(const Region& region, uint32_t slice) const {
   const uint64_t length = slice + 1 == problem_.n_slices ? std::min(last, whole) : whole;
   const uint64_t grain = plan::grain_of(problem_.shape.type);
   return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
-         size_of(problem_.shape.type);
+         region.blocks * size_of(problem_.shape.type);
 }
 
 }  // namespace hetccl::verify

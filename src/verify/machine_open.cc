@@ -11,6 +11,7 @@ using lower::Instruction;
 using lower::Issue;
 using lower::Operand;
 using plan::Buffer;
+using plan::Region;
 
 Status Machine::open(int number) {
   RankState& rank = ranks_[static_cast<size_t>(number)];
@@ -31,15 +32,19 @@ Status Machine::open(int number) {
   return {};
 }
 
-// Fractions of blocks that are not equally long would overlap.
+// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
 Status Machine::check_scratch(const RankState& rank) const {
-  std::map<uint32_t, uint32_t> of;
+  std::map<uint32_t, std::pair<uint32_t, uint32_t>> places;
   for (uint32_t i = 0; i < rank.code->list.size(); ++i) {
     bool fits = true;
     for_each_effect(rank.code->list[i], rank.local_rank, [&](const Operand& operand, bool, size_t) {
       if (operand.memory != lower::Memory::Scratch) return;
-      const auto known = of.try_emplace(operand.region.block, operand.region.of).first;
-      fits = fits && known->second == operand.region.of;
+      const Region& region = operand.region;
+      for (uint32_t b = 0; b < region.blocks; ++b) {
+        const std::pair place(region.of, region.run + b);
+        const auto known = places.try_emplace(region.block + b, place).first;
+        fits = fits && known->second == place && region.run <= region.block;
+      }
     });
     if (!fits) return wrong(rank, i, "keeps parts of several blocks in one");
   }
@@ -129,17 +134,23 @@ void Machine::map_buffers(RankState& rank, CallState& state, uint32_t call) {
   state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, UINT32_MAX);
   for (const lower::Message& message : code.messages) {
     for (uint32_t slot = 0; slot < code.n_slots; ++slot) {
-      state.staging.push_back(rank.memory.add(cells_.size(rank.rank, message.region)));
+      const uint32_t blocks = message.region.run + message.region.blocks;
+      state.staging.push_back(rank.memory.add(blocks * cells_.size(rank.rank, message.region)));
     }
   }
+  // A run is one place.
+  std::map<uint32_t, uint32_t> cells;  // by its first block
   const auto look = [&](const Operand& operand) {
     if (operand.memory != lower::Memory::Scratch) return;
-    for (uint32_t slot = 0; slot < code.n_slots; ++slot) {
-      uint32_t& place = state.scratch[operand.region.block * size_t{code.n_slots} + slot];
-      if (place == UINT32_MAX) place = rank.memory.add(cells_.size(rank.rank, operand.region));
-    }
+    const Region& region = operand.region;
+    uint32_t& n = cells[region.block - region.run];
+    n = std::max(n, (region.run + region.blocks) * cells_.size(rank.rank, region));
   };
   for (const Instruction& one : code.list) for_each_operand(one, look);
+  for (const auto& [first, n] : cells) {
+    for (uint32_t slot = 0; slot < code.n_slots; ++slot)
+      state.scratch[first * size_t{code.n_slots} + slot] = rank.memory.add(n);
+  }
 }
 
 }  // namespace hetccl::verify

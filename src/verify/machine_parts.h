@@ -88,6 +88,8 @@ class Machine {
   }
   [[nodiscard]] uint32_t place_of(const RankState& rank, uint32_t call, uint32_t slice,
                                   const lower::Operand& operand) const;
+  [[nodiscard]] Cells::Range used_range(const RankState& rank, const lower::Operand& operand,
+                                        uint32_t place) const;
   Status use(RankState& rank, uint32_t call, lower::Issue issue, const Clock& clock, Use use);
   Status use_ring(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                   bool writes, const Clock& clock, Use use);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/call.h"
 #include "verify/problem.h"
 
 namespace hetccl::verify {
@@ -204,6 +205,7 @@ Result<Matching> match(const Problem& problem, const Codes& codes) {
 }
 
 uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {
+  if (plan::is_pairwise(spec.collective) && !spec.uneven) return 0;  // all are alike
   const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
   const bool input = region.buffer != plan::Buffer::Output;
   const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;
@@ -222,7 +224,7 @@ uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Regi
 }
 
 bool same_part(const plan::Region& a, const plan::Region& b) {
-  return a.begin == b.begin && a.end == b.end;
+  return a.begin == b.begin && a.end == b.end && a.blocks == b.blocks;
 }
 
 std::string describe(const Code& code, int rank, uint32_t index) {

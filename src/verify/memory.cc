@@ -34,7 +34,9 @@ Cells::Range Cells::range(int rank, const plan::Region& region) const {
   const auto index = [&](plan::Fraction f) {
     return static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), f) - all.begin());
   };
-  return {index(region.begin), index(region.end)};
+  const uint32_t block = static_cast<uint32_t>(all.size()) - 1;
+  return {index(region.begin) + region.run * block,
+          index(region.end) + (region.run + region.blocks - 1) * block};
 }
 
 uint32_t Cells::size(int rank, const plan::Region& region) const {
@@ -46,6 +48,11 @@ uint32_t Memory::add(uint32_t n_cells) {
   cells_.resize(cells_.size() + n_cells);
   values_.resize(cells_.size());
   return static_cast<uint32_t>(first_.size() - 1);
+}
+
+Cells::Range Memory::whole(uint32_t place) const {
+  const size_t end = place + 1 < first_.size() ? first_[place + 1] : cells_.size();
+  return {0, static_cast<uint32_t>(end) - first_[place]};
 }
 
 const Use* Memory::read(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
@@ -69,7 +76,8 @@ const Use* Memory::read(uint32_t place, Cells::Range range, const Clock& clock, 
 const Use* Memory::write(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
   for (uint32_t i = first_[place] + range.begin; i < first_[place] + range.end; ++i) {
     Cell& cell = cells_[i];
-    if (clock.of(cell.write.thread) < cell.write.count) return &cell.write;
+    const bool again = cell.write.thread == use.thread && cell.write.count == use.count;
+    if (!again && clock.of(cell.write.thread) < cell.write.count) return &cell.write;
     for (int32_t r = cell.reads; r >= 0; r = reads_[static_cast<size_t>(r)].next) {
       const Use& read = reads_[static_cast<size_t>(r)].use;
       const bool own = read.thread == use.thread && read.count == use.count;

@@ -35,8 +35,9 @@ class Cells {
   struct Range {
     uint32_t begin = 0, end = 0;
   };
+  /// In a run, counted from its first block's.
   [[nodiscard]] Range range(int rank, const plan::Region& region) const;
-  /// Cells of the whole slice of which `region` is a part.
+  /// Cells of the whole slice, of one block, of which `region` is a part.
   [[nodiscard]] uint32_t size(int rank, const plan::Region& region) const;
 
  private:
@@ -50,9 +51,10 @@ class Memory {
  public:
   /// Adds a place of `n_cells`; returns its number.
   uint32_t add(uint32_t n_cells);
+  [[nodiscard]] Cells::Range whole(uint32_t place) const;
 
-  /// A use of cells [begin, end) of `place` by somebody who knows `clock`: null, or a use that
-  /// nothing orders with it.
+  /// A use of cells [begin, end) of `place` by somebody who knows `clock`: null, or another use
+  /// that nothing orders with it.
   const Use* read(uint32_t place, Cells::Range range, const Clock& clock, Use use);
   const Use* write(uint32_t place, Cells::Range range, const Clock& clock, Use use);
   [[nodiscard]] std::span<Value> values(uint32_t place, Cells::Range range) {

@@ -26,6 +26,7 @@ constexpr Spec kAllReduce{Collective::AllReduce};
 constexpr Spec kReduceScatter{Collective::ReduceScatter};
 constexpr Spec kAllGather{Collective::AllGather};
 constexpr Spec kAllToAll{Collective::AllToAll};
+constexpr Spec kUnevenAllToAll{.collective = Collective::AllToAll, .uneven = true};
 constexpr Spec kBarrier{Collective::Barrier};
 constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
 
@@ -107,39 +108,41 @@ TEST_CASE("a dropped chunk") {
 
 TEST_CASE("an exchange whose ranks list different messages") {
   const topology::Topology topology = test::layout_topology("AAB");
-  const Plans good = plan_all(kAllToAll, topology);
+  const Plans good = plan_all(kUnevenAllToAll, topology);
   const auto transfers = [](Plans& plans, size_t rank) -> std::vector<plan::TransferRegion>& {
     return plans[rank].steps[find(plans[rank], StepKind::CclExchange)].transfers;
   };
   const auto is_received = [](const plan::TransferRegion& one) { return !one.send; };
   Plans plans = good;
   transfers(plans, 0).pop_back();  // what rank 1 sends to it
-  check_fault(fault(kAllToAll, topology, plans),
+  check_fault(fault(kUnevenAllToAll, topology, plans),
               "unmatched: message 0 from rank 1 to rank 0 in rank 1, step");
   std::erase_if(transfers(plans, 1), [](const auto& one) { return one.send && one.peer == 0; });
-  check_fault(fault(kAllToAll, topology, plans), "was never written");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "was never written");
 
   plans = good;
   std::erase_if(transfers(plans, 0), is_received);
   std::erase_if(transfers(plans, 1), is_received);
-  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+  check_fault(fault(kUnevenAllToAll, topology, plans),
+              "unmatched: message 0 from rank 0 to rank 0");
 
   plans = good;
   for (auto& one : transfers(plans, 0)) one.region.block = one.send ? 1 - one.region.block : 0;
-  check_fault(fault(kAllToAll, topology, plans), "unmatched: message 0 from rank 0 to rank 0");
+  check_fault(fault(kUnevenAllToAll, topology, plans),
+              "unmatched: message 0 from rank 0 to rank 0");
 
   plans = good;
   transfers(plans, 1)[0].peer = 2;
-  check_fault(fault(kAllToAll, topology, plans), "a peer outside the cluster");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "a peer outside the cluster");
 
   plans = good;
   erase(plans[0], find(plans[0], StepKind::CclExchange));
-  check_fault(fault(kAllToAll, topology, plans), "rank 1, step 1 (vendor call at stage 0)");
+  check_fault(fault(kUnevenAllToAll, topology, plans), "rank 1, step 1 (vendor call at stage 0)");
 }
 
 TEST_CASE("an exchange that receives two messages in one place, and one where it sends from") {
   const topology::Topology topology = test::layout_topology("AA");
-  const Spec gather{Collective::Gather, 0};
+  const Spec gather{.collective = Collective::Gather, .uneven = true};
   Plans plans = plan_all(gather, topology);
   for (auto& one : plans[0].steps[0].transfers) {
     if (!one.send && one.peer == 1) one.region.block = 0;
@@ -165,6 +168,83 @@ TEST_CASE("a copy onto what an exchange receives, on another stream") {
   const auto exchange = static_cast<uint16_t>(find(plans[0], StepKind::CclExchange));
   plans[0].steps.back().deps = {exchange};
   CHECK(verify(gather, topology, plans, large).ok());
+}
+
+TEST_CASE("a gathered message whose blocks are in the wrong order, too few, or sent too early") {
+  const topology::Topology topology = test::layout_topology("AAABBB");
+  const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
+  const Plans good = plan_all(gathered, topology);
+  CHECK(fault(gathered, topology, good) == "none");
+  Plans plans = good;
+  const size_t copy = find(plans[0], StepKind::Copy);
+  std::swap(plans[0].steps[copy].dst, plans[0].steps[copy + 1].dst);
+  check_fault(fault(gathered, topology, plans), "is not what that rank has for it");
+
+  plans = good;
+  --plans[0].steps[find(plans[0], StepKind::Send)].srcs[0].blocks;
+  check_fault(fault(gathered, topology, plans), "unmatched: rank 0");
+
+  plans = good;
+  const size_t send = find(plans[0], StepKind::Send);
+  plans[0].steps[send].deps.clear();
+  check_fault(fault(gathered, topology, plans), "nothing orders");
+
+  plans = good;
+  plans[0].steps[copy].deps.clear();
+  check_fault(fault(gathered, topology, plans), "nothing orders");
+}
+
+TEST_CASE("runs without form are refused: blocks of two lengths or places, or beyond the scratch") {
+  const topology::Topology topology = test::layout_topology("AAABBB");
+  const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
+  const Plans good = plan_all(gathered, topology);
+  const size_t send = find(good[0], StepKind::Send), copy = find(good[0], StepKind::Copy);
+  const auto check = [&](size_t step, const std::string& expected, auto&& change) {
+    Plans plans = good;
+    change(plans[0].steps[step].srcs[0]);
+    check_fault(fault(gathered, topology, plans), expected);
+  };
+  const std::string bad = "has a bad src region", mixed = "keeps parts of several blocks in one";
+  check(send, mixed, [](Region& run) { ++run.blocks; });
+  check(send, bad, [](Region& run) { run.blocks = 0; });
+  check(send, bad, [](Region& run) { run.end = {1, 2}; });
+  check(send, bad, [](Region& run) { run = {.buffer = Buffer::Input, .blocks = 2}; });
+  check(send, mixed, [](Region& run) { ++run.of; });
+  check(copy + 1, mixed, [](Region& block) { ++block.run; });
+  check(copy + 1, mixed, [](Region& block) { block.run = 0; });
+  Plans plans = good;
+  ++plans[0].steps[find(plans[0], StepKind::Recv)].dst.blocks;
+  check_fault(fault(gathered, topology, plans), "has a bad dst region");
+}
+
+TEST_CASE("who uses one block of a run uses all: blocks of a shorter slice lie elsewhere") {
+  const topology::Topology topology = test::layout_topology("AB");
+  Plans plans = plan_all(kAllToAll, topology);
+  for (RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
+  // Rank 0 copies one block through scratch after it has copied what it received.
+  RankPlan& plan = plans[0];
+  plan.scratch_blocks = 2;
+  erase(plan, find(plan, StepKind::Copy));
+  const auto copy = [](Region from, Region to, size_t dep) {
+    return Step{
+        .kind = StepKind::Copy, .deps = {static_cast<uint16_t>(dep)}, .srcs = {from}, .dst = to};
+  };
+  const size_t recv = find(plan, StepKind::Recv), n = plan.steps.size();
+  plan.steps[recv].dst = {Buffer::Scratch, 1};
+  plan.steps.push_back(copy({Buffer::Scratch, 1}, {Buffer::Output, 1}, recv));
+  plan.steps.push_back(copy({Buffer::Input, 0}, {Buffer::Scratch, 0}, n));
+  plan.steps.push_back(copy({Buffer::Scratch, 0}, {Buffer::Output, 0}, n + 1));
+  Lowered lowered =
+      lower_all(kAllToAll, topology, plans, {.count = 1000, .slice_bytes = 64}).value();
+  CHECK(check_code(lowered.problem, lowered.codes).message() == "");
+  const auto join = [](lower::Operand& operand) {
+    if (operand.memory == lower::Memory::Scratch) operand.region.run = operand.region.block;
+  };
+  for (lower::Instruction& one : lowered.codes[0].list) {
+    for (lower::Operand& src : one.srcs) join(src);
+    join(one.dst);
+  }
+  check_fault(check_code(lowered.problem, lowered.codes).message(), "nothing orders");
 }
 
 TEST_CASE("a contribution doubled, and one left out") {

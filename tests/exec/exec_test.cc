@@ -114,6 +114,38 @@ TEST_CASE("gather, scatter and all-to-all by the clusters' libraries, by message
   }
 }
 
+TEST_CASE("gathered all-to-alls, of hosts and devices, in slices of which the last one is short") {
+  const std::vector<std::string> layouts[] = {{"A", "B", "A", "A", "B", "C"},
+                                              {"A", "A", "A", "B", "B", "B", "B"}};
+  uint64_t seed = 0;
+  for (const bool fake_device : {false, true}) {
+    for (const auto& labels : layouts) {
+      for (const size_t ring : {0, 4096, 64 << 10}) {
+        JobOptions options;
+        options.labels = labels;
+        options.fake_device = fake_device;
+        options.seed = ++seed;
+        options.one_queue = fake_device && seed % 2 == 0;
+        if (fake_device && seed % 3 != 0) options.hosts = {"B"};
+        if (ring > 0) options.window = 4096 + 2 * ring;
+        options.slice_bytes = 512;
+        options.last_algorithm = true;
+        Job job(options);
+        REQUIRE(job.opened().ok());
+        const auto rows = hetccl::plan::find_algorithms({Collective::AllToAll}, job.topology());
+        REQUIRE(rows.back()->id == "gathered");
+        std::vector<Case> tests;
+        for (const uint64_t count : {1300, 1, 128, 0, 129, 1000, 7, 3000}) {
+          tests.push_back(all_reduce(labels, count));
+          tests.back().signature.collective = Collective::AllToAll;
+        }
+        CAPTURE(seed);
+        REQUIRE(job.run(tests) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("rooted and pre-multiplied reductions over several clusters, to every root") {
   const std::vector<std::string> labels = {"A", "B", "A", "C", "B", "B"};
   for (const bool fake_device : {false, true}) {

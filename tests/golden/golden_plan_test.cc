@@ -80,6 +80,12 @@ TEST_CASE("plans in one hop equal the golden file") {
   check_file("ABCB_one_hop", plans_as_json(test::layout_topology("ABCB"), specs));
 }
 
+TEST_CASE("the plan of a gathered all-to-all equals the golden file") {
+  check_file("AAABB_gathered",
+             plans_as_json(test::layout_topology("AAABB"),
+                           {{.collective = Collective::AllToAll, .algorithm = "gathered"}}));
+}
+
 TEST_CASE("plans with border ranks of unequal bandwidth equal the golden file") {
   std::vector<topology::RankInfo> infos = test::layout_topology("AAABB").infos();
   infos[1].nics = {{"eth1", "", 3000, 0}};

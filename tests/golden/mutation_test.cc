@@ -73,6 +73,21 @@ TEST_CASE("mutants of the golden topologies' Code are rejected") {
   sum.check(0.99);
 }
 
+TEST_CASE("mutants of gathered all-to-alls are rejected") {
+  Sum sum;
+  for (const char* layout : {"AAABB", "AAABBBC", "ABABAB"}) {
+    for (const bool on_devices : {false, true}) {
+      std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+      for (topology::RankInfo& info : infos) info.host_access = !on_devices;
+      const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+      const plan::Spec spec{.collective = Collective::AllToAll, .algorithm = "gathered"};
+      for (const uint64_t count : {40, 2000})
+        try_all(sum, spec, topology, {.count = count}, 200, 1);
+    }
+  }
+  sum.check(0.99);
+}
+
 TEST_CASE("mutants of random topologies' Code are rejected") {
   Sum sum;
   for (uint64_t seed = 0; seed < kTopologies; ++seed) {

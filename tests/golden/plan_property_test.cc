@@ -53,6 +53,7 @@ Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
   const uint64_t how = random() % 4;
   spec.average = reduces(spec.collective) && how == 0;
   spec.scale = reduces(spec.collective) && how == 1;
+  spec.uneven = is_pairwise(spec.collective) && how == 0;
   const auto rows = find_algorithms(spec, topology);
   if (random() % 2 == 0) spec.algorithm = rows[random() % rows.size()]->id;
   return spec;
@@ -166,8 +167,8 @@ void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     for (const Step& step : plans[static_cast<size_t>(rank)].steps) {
       if (step.kind != StepKind::Send) continue;
-      all.add(topology.cluster_of(rank), topology.cluster_of(step.peer), step.stage,
-              length_of(step.srcs[0].begin, step.srcs[0].end));
+      const Region& sent = step.srcs[0];
+      all.add(rank, step.peer, step.stage, sent.blocks * length_of(sent.begin, sent.end));
     }
   }
   const auto root_cluster = static_cast<size_t>(topology.cluster_of(spec.root));
