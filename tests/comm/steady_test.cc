@@ -21,8 +21,9 @@ struct Case {
 };
 
 // What the second half of some batches makes, of one call each, all of which are in flight at once.
+template <typename Arguments>
 uint64_t makes(fake::FakeDevice& device, Communicator& communicator, device::Stream& stream,
-               const CollectiveArguments& arguments) {
+               const Arguments& arguments) {
   auto* gate = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
   uint64_t before = 0;
   for (uint32_t batch = 0; batch < kBatches; ++batch) {
@@ -55,18 +56,26 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
     }
     fake::FakeOptions options;
     options.max_delay_us = 5;
-    on_fake_devices(configs, options, [&](int, auto& device, std::shared_ptr<Communicator> made) {
+    on_fake_devices(configs, options, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
       const auto stream = device.create_stream().value();
       void* send = device.allocate(kRanks * kMost * sizeof(float)).value();
       void* recv = device.allocate(kRanks * kMost * sizeof(float)).value();
-      for (const auto collective : {Collective::AllReduce, Collective::AllGather,
-                                    Collective::ReduceScatter, Collective::Broadcast}) {
+      for (const auto collective :
+           {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
+            Collective::Broadcast, Collective::AllToAll}) {
         for (const size_t count : {size_t{100}, kMost}) {
           CAPTURE(hetccl::name_of(collective));
           CAPTURE(count);
           const hetccl::Signature all{collective, DataType::Float32, RedOp::Sum, 0, count};
-          CHECK(makes(device, *made, *stream, {all, send, recv}) == 0);
+          CHECK(makes(device, *made, *stream, CollectiveArguments{all, send, recv}) == 0);
         }
+      }
+      for (const size_t count : {size_t{100}, 16 * kMost}) {
+        CAPTURE(count);
+        const exec::Message messages[] = {
+            {.send = true, .peer = 1 - r, .data = send, .type = DataType::Int8, .count = count / 8},
+            {.peer = 1 - r, .data = recv, .type = DataType::Int8, .count = count / 8}};
+        CHECK(makes(device, *made, *stream, std::span<const exec::Message>(messages)) == 0);
       }
       CHECK(made->finish().ok());
       made.reset();
