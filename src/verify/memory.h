@@ -17,6 +17,7 @@ struct Use {
   ThreadId thread = 0;
   uint32_t count = 0;
   uint32_t index = 0;  ///< the instruction, or kCaller
+  uint32_t call = 0;   ///< of those in flight
 };
 /// The caller's own use of buffers, before and after the call.
 inline constexpr uint32_t kCaller = UINT32_MAX;

@@ -1,0 +1,90 @@
+// Different calls in flight at once, over random topologies: two collectives, and some with a
+// message beside them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "golden/random_call.h"
+
+namespace hetccl::verify {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kCases = 100;
+#else
+constexpr uint64_t kCases = 4000;
+#endif
+
+/// What all calls of a communicator find alike.
+void share_windows(Options& options, const Options& first) {
+  options.late_windows = first.late_windows;
+  options.most_ring_bytes = first.most_ring_bytes;
+}
+
+/// Windows of any size, or so small that few messages fit.
+void draw_windows(std::mt19937_64& random, Options& options) {
+  options.late_windows = random() % 2 == 0;
+  if (random() % 2 == 0) options.most_ring_bytes = lower::Ring::kGrain * (random() % 64);
+}
+
+class Draw {
+ public:
+  Draw(std::mt19937_64& random, const topology::Topology& topology)
+      : random_(random), topology_(topology) {
+    draw_windows(random, windows_);
+  }
+
+  Lowered collective() {
+    const plan::Spec spec = test::random_spec(random_, topology_);
+    Options options = test::random_options(random_);
+    share_windows(options, windows_);
+    return lower_all(spec, topology_, test::plan_all(spec, topology_), options).value();
+  }
+  Lowered message() {
+    Options options = test::random_options(random_);
+    share_windows(options, windows_);
+    const int from = test::random_rank(random_, topology_);
+    const int to = test::random_rank(random_, topology_);
+    return lower_message(from, to, topology_, options).value();
+  }
+
+ private:
+  std::mt19937_64& random_;
+  const topology::Topology& topology_;
+  Options windows_;
+};
+
+std::string describe(const std::vector<Flight>& flights) {
+  std::string text;
+  for (const Flight& flight : flights) {
+    const Problem& problem = flight.call->problem;
+    text += std::string(name_of(problem.spec.collective)) + " of rank " +
+            std::to_string(problem.spec.root) + " to " + std::to_string(problem.to) + ", ";
+  }
+  return text;
+}
+
+TEST_CASE("different calls in flight") {
+  for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = test::random_topology(random);
+    Draw draw(random, topology);
+    const Lowered first = draw.collective(), second = draw.collective(), beside = draw.message();
+    std::vector<Flight> flights = {{&first}, {&second}};
+    if (random() % 4 == 0) flights.push_back({&first});
+    for (uint64_t messages = random() % 3; messages > 0; --messages) {
+      // Anywhere, but in one place at both ends: their streams may be one queue of the hardware.
+      const auto place = static_cast<std::ptrdiff_t>(random() % (flights.size() + 1));
+      flights.insert(flights.begin() + place, {&beside, 1});
+    }
+    const MachineOptions options{.in_place = random() % 2 == 0,
+                                 .buffer_sets = static_cast<uint32_t>(1 + random() % 2)};
+    const Status status = check_together(flights, options);
+    REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
+  }
+}
+
+}  // namespace
+}  // namespace hetccl::verify
