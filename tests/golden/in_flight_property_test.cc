@@ -36,10 +36,14 @@ class Draw {
   }
 
   Lowered collective() {
-    const plan::Spec spec = test::random_spec(random_, topology_);
+    return lower(test::random_spec(random_, topology_), test::random_options(random_));
+  }
+  Lowered uneven() {
+    const Collective collective = test::kUneven[random_() % std::size(test::kUneven)];
+    const plan::Spec spec = test::random_spec(random_, topology_, collective);
     Options options = test::random_options(random_);
-    share_windows(options, windows_);
-    return lower_all(spec, topology_, test::plan_all(spec, topology_), options).value();
+    test::draw_lengths(random_, spec, topology_, options);
+    return lower(spec, std::move(options));
   }
   Lowered message() {
     Options options = test::random_options(random_);
@@ -50,6 +54,11 @@ class Draw {
   }
 
  private:
+  Lowered lower(const plan::Spec& spec, Options options) {
+    share_windows(options, windows_);
+    return lower_all(spec, topology_, test::plan_all(spec, topology_), options).value();
+  }
+
   std::mt19937_64& random_;
   const topology::Topology& topology_;
   Options windows_;
@@ -63,6 +72,10 @@ std::string describe(const std::vector<Flight>& flights) {
             std::to_string(problem.spec.root) + " to " + std::to_string(problem.to) + ", ";
   }
   return text;
+}
+
+MachineOptions random_machine(std::mt19937_64& random) {
+  return {.in_place = random() % 2 == 0, .buffer_sets = static_cast<uint32_t>(1 + random() % 2)};
 }
 
 TEST_CASE("different calls in flight") {
@@ -79,9 +92,21 @@ TEST_CASE("different calls in flight") {
       const auto place = static_cast<std::ptrdiff_t>(random() % (flights.size() + 1));
       flights.insert(flights.begin() + place, {&beside, 1});
     }
-    const MachineOptions options{.in_place = random() % 2 == 0,
-                                 .buffer_sets = static_cast<uint32_t>(1 + random() % 2)};
-    const Status status = check_together(flights, options);
+    const Status status = check_together(flights, random_machine(random));
+    REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
+  }
+}
+
+TEST_CASE("uneven calls in flight, alike and beside even ones") {
+  for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = test::random_topology(random);
+    Draw draw(random, topology);
+    const Lowered uneven = draw.uneven(), other = draw.collective();
+    std::vector<Flight> flights = {{&uneven}, {random() % 2 == 0 ? &uneven : &other}};
+    if (random() % 2 == 0) std::swap(flights[0], flights[1]);
+    const Status status = check_together(flights, random_machine(random));
     REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
   }
 }

@@ -68,4 +68,20 @@ inline verify::Options random_options(std::mt19937_64& random) {
   return options;
 }
 
+/// The collectives whose blocks may be of different lengths.
+inline constexpr Collective kUneven[] = {Collective::AllGather, Collective::ReduceScatter,
+                                         Collective::Gather, Collective::Scatter,
+                                         Collective::AllToAll};
+
+/// Makes a call of one of those uneven: some blocks of nothing, others of a few slices or of one.
+inline void draw_lengths(std::mt19937_64& random, const plan::Spec& spec,
+                         const topology::Topology& topology, verify::Options& options) {
+  const auto n = static_cast<size_t>(topology.n_ranks());
+  const uint64_t slice = options.slice_bytes / size_of(options.type);
+  const uint64_t lengths[] = {0, random() % (slice + 1), random() % (4 * slice),
+                              random() % (30 * slice)};
+  options.lengths.resize(spec.collective == Collective::AllToAll ? n * n : n);
+  for (uint64_t& length : options.lengths) length = lengths[random() % std::size(lengths)];
+}
+
 }  // namespace hetccl::test
