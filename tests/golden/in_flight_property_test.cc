@@ -16,6 +16,21 @@ constexpr uint64_t kCases = 100;
 constexpr uint64_t kCases = 4000;
 #endif
 
+/// All clusters on one host, so that they share windows.
+topology::Topology on_one_host(std::mt19937_64& random) {
+  std::vector<topology::RankInfo> infos = test::random_topology(random).infos();
+  for (topology::RankInfo& info : infos) {
+    info.label = info.host + info.label;
+    info.host = "one";
+    info.window_bytes = 16 << 20;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+topology::Topology any_topology(std::mt19937_64& random) {
+  return random() % 2 == 0 ? on_one_host(random) : test::random_topology(random);
+}
+
 /// What all calls of a communicator find alike.
 void share_windows(Options& options, const Options& first) {
   options.late_windows = first.late_windows;
@@ -82,7 +97,7 @@ TEST_CASE("different calls in flight") {
   for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
-    const topology::Topology topology = test::random_topology(random);
+    const topology::Topology topology = any_topology(random);
     Draw draw(random, topology);
     const Lowered first = draw.collective(), second = draw.collective(), beside = draw.message();
     std::vector<Flight> flights = {{&first}, {&second}};
@@ -101,11 +116,31 @@ TEST_CASE("uneven calls in flight, alike and beside even ones") {
   for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
-    const topology::Topology topology = test::random_topology(random);
+    const topology::Topology topology = any_topology(random);
     Draw draw(random, topology);
     const Lowered uneven = draw.uneven(), other = draw.collective();
     std::vector<Flight> flights = {{&uneven}, {random() % 2 == 0 ? &uneven : &other}};
     if (random() % 2 == 0) std::swap(flights[0], flights[1]);
+    const Status status = check_together(flights, random_machine(random));
+    REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
+  }
+}
+
+TEST_CASE("rings so small that senders wait for credit") {
+  for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = on_one_host(random);
+    const plan::Spec spec = test::random_spec(random, topology);
+    Options options = test::random_options(random);
+    draw_windows(random, options);
+    const bool may_be_uneven =
+        std::count(std::begin(test::kUneven), std::end(test::kUneven), spec.collective) > 0;
+    if (may_be_uneven && random() % 2 == 0) test::draw_lengths(random, spec, topology, options);
+    const std::vector<plan::RankPlan> plans = test::plan_all(spec, topology);
+    Lowered lowered = lower_all(spec, topology, plans, options).value();
+    shrink_rings(lowered, plans, options);
+    const std::vector<Flight> flights(2, {&lowered});
     const Status status = check_together(flights, random_machine(random));
     REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
   }
