@@ -1,5 +1,7 @@
 #include "verify/machine.h"
 
+#include <algorithm>
+
 #include "plan/call.h"
 #include "verify/machine_parts.h"
 
@@ -117,11 +119,29 @@ void Machine::try_to_retire(RankState& rank) {
       if (state.code == nullptr || state.executor != executor) continue;
       if (!state.retired) {
         if (!state.finished || state.outstanding > 0) break;
-        state.retired = true;
-        state.over.join(rank.clocks[rank.stream_thread(kUser, call)]);
+        retire(rank, call);
         if (before != nullptr) state.over.join(*before);
       }
       before = &state.over;
+    }
+  }
+}
+
+void Machine::retire(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  state.retired = true;
+  state.over = rank.clocks[rank.stream_thread(kUser, call)];
+  for (const uint32_t lane : state.lanes) {
+    for (const lower::QueueKind kind : {lower::QueueKind::Send, lower::QueueKind::Recv}) {
+      const bool sends = kind == lower::QueueKind::Send;
+      const LaneQueue& queue = sends ? rank.lanes[lane].sends : rank.lanes[lane].recvs;
+      // Its last message: messages start in order, and those of later calls may be over as well.
+      uint32_t n = queue.n_completed;
+      while (n > 0 && queue.posted[n - 1].call > call) --n;
+      if (n == 0) continue;
+      state.over.join(queue.posted[n - 1].start);
+      const ThreadId thread = rank.lane_thread(lane, kind);
+      state.over.set(thread, std::max(state.over.of(thread), n));
     }
   }
 }

@@ -145,7 +145,6 @@ void Machine::finish_message(RankState& rank, LaneQueue& queue, ThreadId thread)
   CallState& state = rank.calls[posted.call];
   queue.completed.join(posted.start);
   queue.completed.set(thread, ++rank.counts[thread]);
-  state.over.join(queue.completed);
   --state.outstanding;
   const Instruction& one = rank.code(posted.call, posted.issue.index);
   if (one.done == lower::kNoSync) return;

@@ -201,19 +201,16 @@ void Machine::map_buffers(RankState& rank, uint32_t call) {
   const Cells& cells = *calls_[call].cells;
   const lower::Code& code = *state.code;
   if (code.rotates) take_turn(rank, call);
-  state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, UINT32_MAX);
-  for (const lower::Message& message : code.messages) {
-    const uint32_t n_cells = cells.size(rank.rank, message.region);
-    for (uint32_t slot = 0; slot < code.n_slots; ++slot) {
-      state.staging.push_back(rank.memory.add(n_cells));
-    }
-  }
+  state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, kNone);
+  state.staging.assign(code.messages.size() * code.n_slots, kNone);
   const auto look = [&](const Operand& operand) {
-    if (operand.memory != lower::Memory::Scratch) return;
-    for (uint32_t slot = 0; slot < code.n_slots; ++slot) {
-      uint32_t& place = state.scratch[operand.region.block * size_t{code.n_slots} + slot];
-      if (place == UINT32_MAX) place = rank.memory.add(cells.size(rank.rank, operand.region));
-    }
+    const bool scratch = operand.memory == lower::Memory::Scratch;
+    if (!scratch && operand.memory != lower::Memory::Staging) return;
+    uint32_t* const places = scratch ? &state.scratch[operand.region.block * size_t{code.n_slots}]
+                                     : &state.staging[operand.message * size_t{code.n_slots}];
+    if (places[0] != kNone) return;
+    const uint32_t n_cells = cells.size(rank.rank, operand.region);
+    for (uint32_t slot = 0; slot < code.n_slots; ++slot) places[slot] = rank.memory.add(n_cells);
   };
   for (const Instruction& one : code.list) for_each_operand(one, look);
 }

@@ -91,6 +91,7 @@ class Machine {
   Status end_call(RankState& rank, uint32_t call);
   Status check_barrier(const RankState& rank, uint32_t call) const;
   void try_to_retire(RankState& rank);
+  void retire(RankState& rank, uint32_t call);
   [[nodiscard]] const Clock* sync_clock(const RankState& rank, uint32_t call,
                                         const lower::Instruction& wait, uint32_t slice) const;
   void signal(RankState& rank, uint32_t call, lower::SyncId sync, const Clock& clock);

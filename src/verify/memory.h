@@ -1,7 +1,6 @@
 // A rank's memory as the verifier sees it: cells that hold expressions, and who used them last.
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,7 +43,7 @@ class Cells {
   void cut(int rank, const plan::Region& region);
   [[nodiscard]] const std::vector<plan::Fraction>& cuts(int rank, const plan::Region& region) const;
   const Problem& problem_;
-  std::map<uint64_t, std::vector<plan::Fraction>> cuts_;  // by unit
+  std::vector<std::vector<plan::Fraction>> cuts_;  // by unit, as far as any is cut
 };
 
 class Memory {
