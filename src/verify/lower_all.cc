@@ -1,5 +1,6 @@
 // From a call to the Code of all ranks, and to the slices that a run of it must have.
 #include <algorithm>
+#include <optional>
 
 #include "lower/ring.h"
 #include "plan/call.h"
@@ -171,11 +172,13 @@ lower::Target target_of(const topology::Topology& topology, int rank, const Rank
   target.local_rank = topology.local_rank(rank);
   target.host_memory = info.host_access;
   target.kernels = info.kernels;
-  const bool knows_peers = !late_windows && info.window_bytes > 0;
-  const std::vector<int> at_init = knows_peers ? plan::peers(rank, topology) : std::vector<int>();
+  std::optional<std::vector<int>> at_init;  // found only where it matters: that takes a while
   for (const int peer : lower::peers_of(plan)) {
-    const bool shares = late_windows || std::binary_search(at_init.begin(), at_init.end(), peer);
-    const auto window = shares ? static_cast<size_t>(topology.window(rank, peer)) : 0;
+    auto window = static_cast<size_t>(topology.window(rank, peer));
+    if (window > 0 && !late_windows) {
+      if (!at_init) at_init = plan::peers(rank, topology);
+      if (!std::binary_search(at_init->begin(), at_init->end(), peer)) window = 0;
+    }
     target.lanes.push_back({peer, info.host_access, lower::Ring::bytes_of_window(window)});
   }
   return target;

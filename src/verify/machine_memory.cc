@@ -37,20 +37,14 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
 
 // A call of the library or a kernel orders nothing but its own elements.
 Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
-  struct Access {
-    uint32_t place;
-    Cells::Range range;
-    bool writes;
-    size_t element;
-  };
   const Instruction& one = rank.code(call, issue.index);
-  std::vector<Access> all;
+  accesses_.clear();
   bool clean = true;
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t element) {
     if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Ring) return;
     const Access now{place_of(rank, call, issue.slice, operand),
                      range_of(rank, call, issue.slice, operand), writes, element};
-    for (const Access& other : all) {
+    for (const Access& other : accesses_) {
       if (other.place != now.place || !(other.writes || writes)) continue;
       if (other.range.begin >= now.range.end || now.range.begin >= other.range.end) continue;
       const bool in_place = other.element == element && other.writes != writes &&
@@ -58,7 +52,7 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
                             other.range.end == now.range.end;
       clean = clean && in_place;
     }
-    all.push_back(now);
+    accesses_.push_back(now);
   });
   return clean ? Status() : wrong(rank, call, issue.index, "overwrites what it reads");
 }
@@ -68,7 +62,7 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
   const bool copies =
       one.op == Opcode::Copy || one.op == Opcode::CclBroadcast || one.op == Opcode::CclExchange;
   Status status;
-  std::vector<std::pair<uint32_t, Cells::Range>> read;
+  accesses_.clear();
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {
     if (!status.ok()) return;
     if (operand.memory == lower::Memory::Ring) {
@@ -86,11 +80,11 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
     if (!status.ok()) return;
     // A copy onto itself writes nothing.
     const auto onto_itself = [&](const auto& other) {
-      return other.first == place && other.second.begin == range.begin &&
-             other.second.end == range.end;
+      return other.place == place && other.range.begin == range.begin &&
+             other.range.end == range.end;
     };
-    if (writes && copies && std::any_of(read.begin(), read.end(), onto_itself)) return;
-    if (!writes) read.emplace_back(place, range);
+    if (writes && copies && std::any_of(accesses_.begin(), accesses_.end(), onto_itself)) return;
+    if (!writes) accesses_.push_back({.place = place, .range = range});
     const Use* before = writes ? rank.memory.write(place, range, clock, as)
                                : rank.memory.read(place, range, clock, as);
     if (before == nullptr) before = use_turn(rank, operand.memory, clock, as);

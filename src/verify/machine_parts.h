@@ -29,6 +29,13 @@ class Machine {
     bool is_barrier = false;
     std::vector<uint32_t> arrived{};  ///< by slice and group: ranks that have come
   };
+  /// A use of memory by the instruction that runs.
+  struct Access {
+    uint32_t place = 0;
+    Cells::Range range;
+    bool writes = false;
+    size_t element = 0;
+  };
   /// A call of a cluster's library, of which `place` tells where it evaluates.
   struct LibraryCall {
     const Matching::Group* group;
@@ -150,7 +157,8 @@ class Machine {
   uint32_t n_executors_ = 1;
   Expressions expressions_;
   std::vector<RankState> ranks_;
-  Status fault_;  // of values, the first; told unless something else is wrong
+  std::vector<Access> accesses_;  // kept, so that no use allocates memory
+  Status fault_;                  // of values, the first; told unless something else is wrong
 };
 
 }  // namespace hetccl::verify

@@ -74,8 +74,12 @@ inline constexpr Collective kUneven[] = {Collective::AllGather, Collective::Redu
                                          Collective::AllToAll};
 
 /// Makes a call of one of those uneven: some blocks of nothing, others of a few slices or of one.
+/// Leaves other calls even.
 inline void draw_lengths(std::mt19937_64& random, const plan::Spec& spec,
                          const topology::Topology& topology, verify::Options& options) {
+  if (std::find(std::begin(kUneven), std::end(kUneven), spec.collective) == std::end(kUneven)) {
+    return;
+  }
   const auto n = static_cast<size_t>(topology.n_ranks());
   const uint64_t slice = options.slice_bytes / size_of(options.type);
   const uint64_t lengths[] = {0, random() % (slice + 1), random() % (4 * slice),
