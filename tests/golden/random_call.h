@@ -73,8 +73,8 @@ inline constexpr Collective kUneven[] = {Collective::AllGather, Collective::Redu
                                          Collective::Gather, Collective::Scatter,
                                          Collective::AllToAll};
 
-/// Makes a call of one of those uneven: some blocks of nothing, others of a few slices or of one.
-/// Leaves other calls even.
+/// Makes a call of one of those uneven: some blocks of nothing, others of a few slices or of one;
+/// or all of one at most. Leaves other calls even.
 inline void draw_lengths(std::mt19937_64& random, const plan::Spec& spec,
                          const topology::Topology& topology, verify::Options& options) {
   if (std::find(std::begin(kUneven), std::end(kUneven), spec.collective) == std::end(kUneven)) {
@@ -82,8 +82,9 @@ inline void draw_lengths(std::mt19937_64& random, const plan::Spec& spec,
   }
   const auto n = static_cast<size_t>(topology.n_ranks());
   const uint64_t slice = options.slice_bytes / size_of(options.type);
-  const uint64_t lengths[] = {0, random() % (slice + 1), random() % (4 * slice),
-                              random() % (30 * slice)};
+  const uint64_t few = random() % 4 == 0 ? 1 : 4, many = few == 1 ? 1 : 30;
+  const uint64_t lengths[] = {0, random() % (slice + 1), random() % (few * slice + 1),
+                              random() % (many * slice + 1)};
   options.lengths.resize(spec.collective == Collective::AllToAll ? n * n : n);
   for (uint64_t& length : options.lengths) length = lengths[random() % std::size(lengths)];
 }
