@@ -1,5 +1,7 @@
 #include "verify/machine.h"
 
+#include <algorithm>
+
 #include "plan/call.h"
 #include "verify/machine_parts.h"
 
@@ -9,7 +11,7 @@ using lower::Instruction;
 using plan::Buffer;
 
 Status Machine::run() {
-  for (int rank = 0; rank < problem_.n_ranks(); ++rank) HETCCL_TRY(open(rank));
+  for (int rank = 0; rank < calls_[0].problem->n_ranks(); ++rank) HETCCL_TRY(open(rank));
   for (RankState& rank : ranks_) HETCCL_TRY(join_lanes(rank));
   for (bool moved = true; moved;) {
     moved = false;
@@ -20,7 +22,7 @@ Status Machine::run() {
   }
   for (RankState& rank : ranks_) HETCCL_TRY(check_end(rank));
   for (RankState& rank : ranks_) {
-    for (uint32_t call = 0; call < options_.calls; ++call) check_outputs(rank, call);
+    for (uint32_t call = 0; call < calls_.size(); ++call) check_outputs(rank, call);
   }
   return fault_;
 }
@@ -37,7 +39,7 @@ Result<bool> Machine::advance(RankState& rank) {
     for (const auto& [queue, kind] : {std::pair(&lane.sends, lower::QueueKind::Send),
                                       std::pair(&lane.recvs, lower::QueueKind::Recv),
                                       std::pair(&lane.reads, lower::QueueKind::Acknowledge)}) {
-      HETCCL_ASSIGN(const bool ran, run_lane(rank, i, *queue, lower::lane_queue(i, kind)));
+      HETCCL_ASSIGN(const bool ran, run_lane(rank, i, *queue, kind));
       moved |= ran;
     }
     HETCCL_ASSIGN(const bool completed, complete_messages(rank, i));
@@ -52,39 +54,37 @@ void Machine::begin_call(RankState& rank, uint32_t call) {
   const ThreadId thread = rank.stream_thread(kUser, call);
   rank.clocks[thread].set(thread, ++rank.counts[thread]);
   rank.by_events[thread].set(thread, rank.counts[thread]);
-  if (is_barrier_ && call == 0) {
-    rank.clocks[thread].set(kCallers + static_cast<uint32_t>(rank.rank), 1);
-  }
-  const Use as{thread, rank.counts[thread], kCaller};
+  if (calls_[call].is_barrier) rank.clocks[thread].set(caller_thread(call, rank.rank), 1);
+  const Use as{thread, rank.counts[thread], kCaller, call};
+  const CallState& state = rank.calls[call];
   const auto write = [&](const std::vector<uint32_t>& places, Buffer buffer, bool values) {
     for (size_t i = 0; i < places.size(); ++i) {
-      const auto block = static_cast<uint32_t>(i / problem_.n_slices);
-      const Cells::Range whole{0, cells_.size(rank.rank, {buffer, block})};
+      const auto block = static_cast<uint32_t>(i / state.n_slices);
+      const Cells::Range whole{0, calls_[call].cells->size(rank.rank, {buffer, block})};
       static_cast<void>(rank.memory.write(places[i], whole, rank.clocks[thread], as));
       if (!values) continue;
       const Value value{expressions_.input(rank.rank, block),
-                        tag(call, static_cast<uint32_t>(i % problem_.n_slices))};
+                        tag(call, static_cast<uint32_t>(i % state.n_slices))};
       for (Value& cell : rank.memory.values(places[i], whole)) cell = value;
     }
   };
-  const CallState& state = rank.calls[call];
+  const plan::Spec& spec = calls_[call].problem->spec;
   write(state.outputs, Buffer::Output, false);
-  write(state.inputs, Buffer::Input,
-        plan::sends(problem_.spec.collective, problem_.spec.root, rank.rank));
+  write(state.inputs, Buffer::Input, plan::sends(spec.collective, spec.root, rank.rank));
 }
 
 // The caller goes on to use the buffers.
 Status Machine::end_call(RankState& rank, uint32_t call) {
   const ThreadId thread = rank.stream_thread(kUser, call);
-  const Use as{thread, rank.counts[thread] + 1, kCaller};
+  const Use as{thread, rank.counts[thread] + 1, kCaller, call};
   const CallState& state = rank.calls[call];
   for (const auto* places : {&state.inputs, &state.outputs}) {
     const Buffer buffer = places == &state.inputs ? Buffer::Input : Buffer::Output;
     for (size_t i = 0; i < places->size(); ++i) {
-      const auto block = static_cast<uint32_t>(i / problem_.n_slices);
-      const Cells::Range whole{0, cells_.size(rank.rank, {buffer, block})};
+      const auto block = static_cast<uint32_t>(i / state.n_slices);
+      const Cells::Range whole{0, calls_[call].cells->size(rank.rank, {buffer, block})};
       const Use* before = rank.memory.write((*places)[i], whole, rank.clocks[thread], as);
-      if (before != nullptr) return conflict(rank, kCaller, *before);
+      if (before != nullptr) return conflict(rank, call, kCaller, *before);
       rank.clocks[thread].set(thread, as.count);
     }
   }
@@ -97,25 +97,51 @@ Status Machine::end_call(RankState& rank, uint32_t call) {
                  "no event keeps rank %d's caller from what stream %u still does after an abort",
                  rank.rank, stream);
   }
-  for (uint32_t other = 0; is_barrier_ && call == 0 && other < ranks_.size(); ++other) {
-    if (rank.clocks[thread].of(kCallers + other) > 0) continue;
-    return error(Code::InternalError, "rank %d may pass the barrier before rank %u has come",
+  return calls_[call].is_barrier ? check_barrier(rank, call) : Status();
+}
+
+Status Machine::check_barrier(const RankState& rank, uint32_t call) const {
+  const Clock& known = rank.clocks[rank.stream_thread(kUser, call)];
+  for (int other = 0; other < calls_[call].problem->n_ranks(); ++other) {
+    if (known.of(caller_thread(call, other)) > 0) continue;
+    return error(Code::InternalError, "rank %d may pass the barrier before rank %d has come",
                  rank.rank, other);
   }
   return {};
 }
 
+// Calls of an executor retire in their order.
 void Machine::try_to_retire(RankState& rank) {
-  for (uint32_t call = 0; call < options_.calls; ++call) {
-    CallState& state = rank.calls[call];
-    if (state.retired) continue;
-    if (!state.finished || state.outstanding > 0) return;
-    state.retired = true;
-    state.over = rank.clocks[rank.stream_thread(kUser, call)];
-    for (LaneState& lane : rank.lanes) {
-      // What has completed of later calls is no matter of this one, but known as well.
-      state.over.join(lane.sends.completed);
-      state.over.join(lane.recvs.completed);
+  for (uint32_t executor = 0; executor < n_executors_; ++executor) {
+    const Clock* before = nullptr;
+    for (uint32_t call = 0; call < calls_.size(); ++call) {
+      CallState& state = rank.calls[call];
+      if (state.code == nullptr || state.executor != executor) continue;
+      if (!state.retired) {
+        if (!state.finished || state.outstanding > 0) break;
+        retire(rank, call);
+        if (before != nullptr) state.over.join(*before);
+      }
+      before = &state.over;
+    }
+  }
+}
+
+void Machine::retire(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  state.retired = true;
+  state.over = rank.clocks[rank.stream_thread(kUser, call)];
+  for (const uint32_t lane : state.lanes) {
+    for (const lower::QueueKind kind : {lower::QueueKind::Send, lower::QueueKind::Recv}) {
+      const bool sends = kind == lower::QueueKind::Send;
+      const LaneQueue& queue = sends ? rank.lanes[lane].sends : rank.lanes[lane].recvs;
+      // Its last message: messages start in order, and those of later calls may be over as well.
+      uint32_t n = queue.n_completed;
+      while (n > 0 && queue.posted[n - 1].call > call) --n;
+      if (n == 0) continue;
+      state.over.join(queue.posted[n - 1].start);
+      const ThreadId thread = rank.lane_thread(lane, kind);
+      state.over.set(thread, std::max(state.over.of(thread), n));
     }
   }
 }
@@ -123,7 +149,7 @@ void Machine::try_to_retire(RankState& rank) {
 const Clock* Machine::sync_clock(const RankState& rank, uint32_t call, const Instruction& wait,
                                  uint32_t slice) const {
   const auto& counts = rank.calls[call].syncs[wait.sync];
-  const size_t count = rank.code->syncs[wait.sync].once ? 1 : slice - wait.back + 1;
+  const size_t count = rank.calls[call].code->syncs[wait.sync].once ? 1 : slice - wait.back + 1;
   return counts.size() >= count ? &counts[count - 1] : nullptr;
 }
 
@@ -133,14 +159,13 @@ void Machine::signal(RankState& rank, uint32_t call, lower::SyncId sync, const C
 
 const Clock* Machine::turn_clock(const RankState& rank, uint32_t call) const {
   static const Clock kNothing;
-  if (call < options_.buffer_sets) return &kNothing;
-  const CallState& before = rank.calls[call - options_.buffer_sets];
+  if (rank.calls[call].before == kNone) return &kNothing;
+  const CallState& before = rank.calls[rank.calls[call].before];
   return before.retired ? &before.over : nullptr;
 }
 
-Status run_machine(const Problem& problem, const Codes& codes, const Matching& matching,
-                   const MachineOptions& options) {
-  return Machine(problem, codes, matching, options).run();
+Status run_machine(std::span<const Launch> launches, const MachineOptions& options) {
+  return Machine(launches, options).run();
 }
 
 }  // namespace hetccl::verify

@@ -1,9 +1,10 @@
 // The machine on which the verifier runs the Code of all ranks, on expressions instead of numbers.
 //
-// It runs under the most that may hold an instruction up: all streams of a rank are one queue of
-// the hardware, in the order of the launches; a send completes only once its receive has been
-// posted; buffers are taken by turns. Every instruction only ever enables others, so if this run
-// comes to its end, all do; if it does not, that is a deadlock.
+// Calls are in flight at once, launched in one order by all ranks. It runs under the most that may
+// hold an instruction up: all streams of a rank, of all its executors, are one queue of the
+// hardware, in the order of the launches; a send completes only once its receive has been posted;
+// rings give credit as acknowledgements come; buffers are taken by turns. Every instruction only
+// ever enables others, so if this run comes to its end, all do; if it does not, that is a deadlock.
 //
 // What it knows to be ordered is the least that exec promises: a rank's own waits and signals, the
 // order of each stream, and that the messages of a lane complete in order. Two uses of memory, one
@@ -11,18 +12,27 @@
 // and the values of this one run stand for all.
 #pragma once
 
+#include <span>
+
 #include "verify/problem.h"
 
 namespace hetccl::verify {
 
+/// A call in flight. Several may share a problem and its Code.
+struct Launch {
+  const Problem* problem = nullptr;
+  const Codes* codes = nullptr;
+  const Matching* matching = nullptr;
+  /// Calls of one executor share lanes, rings, streams and the buffers that they take by turns.
+  uint32_t executor = 0;
+};
+
 struct MachineOptions {
   bool in_place = false;
-  uint32_t calls = 2;        ///< in flight at once, one after the other on each rank
-  uint32_t buffer_sets = 1;  ///< that they take by turns
+  uint32_t buffer_sets = 1;  ///< of each executor, which its calls take by turns
 };
 
 /// InternalError says which instruction of which rank is wrong, and how.
-Status run_machine(const Problem& problem, const Codes& codes, const Matching& matching,
-                   const MachineOptions& options);
+Status run_machine(std::span<const Launch> launches, const MachineOptions& options);
 
 }  // namespace hetccl::verify

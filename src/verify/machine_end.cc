@@ -11,12 +11,14 @@ using plan::Buffer;
 Status Machine::check_end(RankState& rank) {
   if (rank.next < rank.queue.size()) {
     const Enqueued& at = rank.queue[rank.next];
+    const CallState& call = rank.calls[at.call];
     return error(Code::InternalError, "deadlock: %s never completes in slice %u of %u",
-                 describe(*rank.code, rank.rank, at.issue.index).c_str(), at.issue.slice,
-                 problem_.n_slices);
+                 describe(*call.code, rank.rank, at.issue.index).c_str(), at.issue.slice,
+                 call.n_slices);
   }
   for (const CallState& call : rank.calls) {
-    if (!rank.code->direct && call.syncs[lower::kStarted].size() != 1) {
+    if (call.code == nullptr) continue;
+    if (!call.code->direct && call.syncs[lower::kStarted].size() != 1) {
       return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
     }
     // The next call takes the memory of its words.
@@ -27,79 +29,89 @@ Status Machine::check_end(RankState& rank) {
                    rank.rank);
     }
   }
-  for (LaneState& lane : rank.lanes) {
-    for (LaneQueue* queue : {&lane.sends, &lane.recvs, &lane.reads}) {
-      const bool open = queue->call < options_.calls ||
-                        (queue != &lane.reads && queue->n_completed < queue->posted.size());
-      if (open) {
-        return error(Code::InternalError,
-                     "deadlock: messages between ranks %d and %d never complete", rank.rank,
-                     lane.peer);
-      }
-    }
-    const char* fault = lane.ring == nullptr ? nullptr : lane.ring->check_end();
-    if (fault != nullptr) {
-      return error(Code::InternalError, "rank %d's ring to rank %d: the reader %s", rank.rank,
-                   lane.peer, fault);
-    }
-  }
+  for (const LaneState& lane : rank.lanes) HETCCL_TRY(check_lane_end(lane, rank.rank));
   return {};
 }
 
+Status Machine::check_lane_end(const LaneState& lane, int rank) const {
+  for (const LaneQueue* queue : {&lane.sends, &lane.recvs, &lane.reads}) {
+    const bool open = queue->call < calls_.size() ||
+                      (queue != &lane.reads && queue->n_completed < queue->posted.size());
+    if (open) {
+      return error(Code::InternalError, "deadlock: messages between ranks %d and %d never complete",
+                   rank, lane.peer);
+    }
+  }
+  const char* fault = lane.ring == nullptr ? nullptr : lane.ring->check_end();
+  if (fault == nullptr) return {};
+  return error(Code::InternalError, "rank %d's ring to rank %d: the reader %s", rank, lane.peer,
+               fault);
+}
+
 void Machine::check_outputs(RankState& rank, uint32_t call) {
-  const plan::Spec& spec = problem_.spec;
-  if (spec.collective == Collective::Barrier) return;
-  if (!plan::receives(spec.collective, spec.root, rank.rank)) return;
-  const auto& places = rank.calls[call].outputs;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto block = static_cast<uint32_t>(i / problem_.n_slices),
-               slice = static_cast<uint32_t>(i % problem_.n_slices);
-    const uint32_t n_cells = cells_.size(rank.rank, {Buffer::Output, block});
-    const auto cells = rank.memory.values(places[i], {0, n_cells});
+  const Problem& problem = *calls_[call].problem;
+  const CallState& state = rank.calls[call];
+  if (state.code == nullptr || calls_[call].is_barrier || !problem.receives(rank.rank)) return;
+  for (size_t i = 0; i < state.outputs.size(); ++i) {
+    const auto block = static_cast<uint32_t>(i / state.n_slices),
+               slice = static_cast<uint32_t>(i % state.n_slices);
+    if (!problem.exists(rank.rank, {Buffer::Output, block}, slice)) continue;
+    const uint32_t n_cells = calls_[call].cells->size(rank.rank, {Buffer::Output, block});
+    const auto cells = rank.memory.values(state.outputs[i], {0, n_cells});
     for (size_t cell = 0; cell < cells.size(); ++cell) {
-      const char* fault = fault_of(rank.rank, block, cells[cell].node);
+      const char* fault = fault_of(problem, rank.rank, block, cells[cell].node);
       if (fault == nullptr && cells[cell].slice != tag(call, slice)) fault = "is another slice's";
       if (fault == nullptr) continue;
       return note(error(Code::InternalError, "rank %d, output block %u, cell %zu of %zu %s%s",
                         rank.rank, block, cell, cells.size(), fault, where()));
     }
-    if (spec.collective != Collective::AllReduce || rank.rank == 0) continue;
-    RankState& first = ranks_[0];
-    const auto theirs = first.memory.values(first.calls[call].outputs[i], {0, n_cells});
-    if (!std::equal(cells.begin(), cells.end(), theirs.begin())) {
-      return note(error(Code::InternalError,
-                        "ranks 0 and %d evaluate different expressions: their bits may differ",
-                        rank.rank));
-    }
+    if (problem.spec.collective == Collective::AllReduce) compare_outputs(rank, call, i);
   }
 }
 
-const char* Machine::fault_of(int rank, uint32_t block, NodeId node) {
-  const plan::Spec& spec = problem_.spec;
+void Machine::compare_outputs(RankState& rank, uint32_t call, size_t place) {
+  RankState& first = ranks_[0];
+  const Cells::Range whole{0, calls_[call].cells->size(rank.rank, {Buffer::Output, 0})};
+  const auto cells = rank.memory.values(rank.calls[call].outputs[place], whole);
+  const auto theirs = first.memory.values(first.calls[call].outputs[place], whole);
+  if (std::equal(cells.begin(), cells.end(), theirs.begin())) return;
+  note(error(Code::InternalError,
+             "ranks 0 and %d evaluate different expressions: their bits may differ", rank.rank));
+}
+
+const char* Machine::fault_of(const Problem& problem, int rank, uint32_t block, NodeId node) {
+  const plan::Spec& spec = problem.spec;
+  const auto own = static_cast<uint32_t>(rank);
+  const auto is_input = [&](int of, uint32_t its_block) {
+    return node == expressions_.input(of, its_block);
+  };
   if (node == Expressions::kUndefined) return "was never written";
-  if (spec.collective == Collective::AllGather) {
-    return node == expressions_.input(static_cast<int>(block), 0) ? nullptr
-                                                                  : "is not that rank's input";
+  switch (spec.collective) {
+    case Collective::AllGather:
+      return is_input(static_cast<int>(block), 0) ? nullptr : "is not that rank's input";
+    case Collective::Gather:
+      return is_input(static_cast<int>(block), 0) ? nullptr : "is not what that rank has for it";
+    case Collective::AllToAll:
+      return is_input(static_cast<int>(block), own) ? nullptr : "is not what that rank has for it";
+    case Collective::Scatter:
+      return is_input(spec.root, own) ? nullptr : "is not what the root has for it";
+    case Collective::Broadcast:
+      return is_input(spec.root, 0) ? nullptr : "is not the root's input";
+    case Collective::PointToPoint:
+      return is_input(spec.root, 0) ? nullptr : "is not what the sender has";
+    default:
+      return fault_of_sum(problem, rank, node);
   }
-  if (spec.collective == Collective::Gather || spec.collective == Collective::AllToAll) {
-    const bool one = spec.collective == Collective::Gather;
-    const NodeId wanted =
-        expressions_.input(static_cast<int>(block), one ? 0 : static_cast<uint32_t>(rank));
-    return node == wanted ? nullptr : "is not what that rank has for it";
-  }
-  if (spec.collective == Collective::Scatter) {
-    const NodeId wanted = expressions_.input(spec.root, static_cast<uint32_t>(rank));
-    return node == wanted ? nullptr : "is not what the root has for it";
-  }
-  if (spec.collective == Collective::Broadcast) {
-    return node == expressions_.input(spec.root, 0) ? nullptr : "is not the root's input";
-  }
+}
+
+const char* Machine::fault_of_sum(const Problem& problem, int rank, NodeId node) {
+  const plan::Spec& spec = problem.spec;
   const bool scatters = spec.collective == Collective::ReduceScatter;
   if (!expressions_.is_complete(node, scatters ? static_cast<uint32_t>(rank) : 0)) {
     return "lacks a rank's contribution";
   }
   // One rank's average is its input.
-  if (problem_.n_ranks() > 1 && expressions_.is_average(node) != spec.average) {
+  if (problem.n_ranks() > 1 && expressions_.is_average(node) != spec.average) {
     return spec.average ? "was not averaged" : "was averaged";
   }
   if (expressions_.is_scaled(node) == spec.scale) return nullptr;
@@ -107,18 +119,21 @@ const char* Machine::fault_of(int rank, uint32_t block, NodeId node) {
                     : "was multiplied by the ranks' factors";
 }
 
-Status Machine::conflict(const RankState& rank, uint32_t index, const Use& before) const {
-  const auto name = [&](uint32_t one) {
-    return one == kCaller ? format("rank %d's caller", rank.rank)
-                          : describe(*rank.code, rank.rank, one);
+Status Machine::conflict(const RankState& rank, uint32_t call, uint32_t index,
+                         const Use& before) const {
+  const auto name = [&](uint32_t of, uint32_t one) {
+    const std::string who = one == kCaller ? format("rank %d's caller", rank.rank)
+                                           : describe(*rank.calls[of].code, rank.rank, one);
+    return calls_.size() > 2 || before.call != call ? who + format(" of call %u", of) : who;
   };
   return error(Code::InternalError, "nothing orders %s and %s, which share memory%s",
-               name(before.index).c_str(), name(index).c_str(), where());
+               name(before.call, before.index).c_str(), name(call, index).c_str(), where());
 }
 
-Status Machine::wrong(const RankState& rank, uint32_t index, const char* what) const {
-  return error(Code::InternalError, "%s %s%s", describe(*rank.code, rank.rank, index).c_str(), what,
-               where());
+Status Machine::wrong(const RankState& rank, uint32_t call, uint32_t index,
+                      const char* what) const {
+  return error(Code::InternalError, "%s %s%s",
+               describe(*rank.calls[call].code, rank.rank, index).c_str(), what, where());
 }
 
 }  // namespace hetccl::verify

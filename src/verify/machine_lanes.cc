@@ -9,21 +9,32 @@ using lower::Instruction;
 using lower::Issue;
 using lower::Opcode;
 
-Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueId id) {
+namespace {
+
+const std::vector<uint32_t>& list_of(const lower::Lane& lane, lower::QueueKind kind) {
+  return kind == lower::QueueKind::Send   ? lane.sends
+         : kind == lower::QueueKind::Recv ? lane.recvs
+                                          : lane.acknowledgements;
+}
+
+}  // namespace
+
+Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue,
+                               lower::QueueKind kind) {
   bool moved = false;
-  while (queue.call < options_.calls) {
-    const lower::Lane& lists = rank.code->lanes[lane];
-    const lower::QueueKind kind = lower::kind_of(id);
-    const auto& list = kind == lower::QueueKind::Send   ? lists.sends
-                       : kind == lower::QueueKind::Recv ? lists.recvs
-                                                        : lists.acknowledgements;
-    const Issue issue = queue.walk.at(*rank.code, list, problem_.n_slices);
+  while (queue.call < calls_.size()) {
+    const uint32_t number = rank.lanes[lane].numbers[queue.call];
+    const CallState& state = rank.calls[queue.call];
+    const Issue issue =
+        number == kNone
+            ? Issue{0, lower::kEnd}
+            : queue.walk.at(*state.code, list_of(state.code->lanes[number], kind), state.n_slices);
     if (issue.index == lower::kEnd) {
       ++queue.call;
       queue.walk = {};
       continue;
     }
-    HETCCL_ASSIGN(const Step step, start(rank, lane, queue, id, issue));
+    HETCCL_ASSIGN(const Step step, start(rank, lane, queue, kind, issue));
     if (step == Step::Blocked) break;
     queue.walk.advance();
     moved = true;
@@ -31,9 +42,9 @@ Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue, l
   return moved;
 }
 
-Result<Step> Machine::start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueId id,
+Result<Step> Machine::start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind,
                             Issue issue) {
-  const Instruction& one = rank.code->list[issue.index];
+  const Instruction& one = rank.code(queue.call, issue.index);
   if (one.op == Opcode::Wait || one.op == Opcode::Acquire) {
     if (one.op == Opcode::Wait && issue.slice < one.back) return Step::Done;
     const Clock* known = one.op == Opcode::Wait ? sync_clock(rank, queue.call, one, issue.slice)
@@ -42,27 +53,28 @@ Result<Step> Machine::start(RankState& rank, size_t lane, LaneQueue& queue, lowe
     queue.clock.join(*known);
     return Step::Done;
   }
+  if (!travels(rank, queue.call, one.message, issue.slice)) return Step::Done;
   if (one.op != Opcode::Acknowledge) {
-    HETCCL_TRY(post(rank, queue, id, issue));
+    HETCCL_TRY(post(rank, queue, rank.lane_thread(lane, kind), issue));
     return Step::Done;
   }
-  RankState& sender = ranks_[static_cast<size_t>(rank.lanes[lane].peer)];
-  const char* fault = sender.lanes[rank.lanes[lane].at_peer].ring->acknowledge(
-      ring_message(rank, queue.call, issue.slice, one.message), queue.clock);
-  if (fault != nullptr) return wrong(rank, issue.index, fault);
+  const char* fault =
+      ring_of(rank, queue.call, one.message)
+          .acknowledge(ring_message(rank, queue.call, issue.slice, one.message), queue.clock);
+  if (fault != nullptr) return wrong(rank, queue.call, issue.index, fault);
   return Step::Done;
 }
 
-Status Machine::post(RankState& rank, LaneQueue& queue, lower::QueueId id, Issue issue) {
-  const Instruction& one = rank.code->list[issue.index];
+Status Machine::post(RankState& rank, LaneQueue& queue, ThreadId thread, Issue issue) {
+  const Instruction& one = rank.code(queue.call, issue.index);
   const auto number = static_cast<uint32_t>(queue.posted.size() + 1);
-  const Use as{rank.lane_thread(id), number, issue.index};
+  const Use as{thread, number, issue.index, queue.call};
   Posted posted{queue.call, issue, queue.clock};
   if (one.op == Opcode::SendHeader) {
     const char* fault =
-        ring_of(rank, one.message)
+        ring_of(rank, queue.call, one.message)
             .send(ring_message(rank, queue.call, issue.slice, one.message), queue.clock);
-    if (fault != nullptr) return wrong(rank, issue.index, fault);
+    if (fault != nullptr) return wrong(rank, queue.call, issue.index, fault);
   } else if (one.op != Opcode::RecvHeader) {
     HETCCL_TRY(use(rank, queue.call, issue, queue.clock, as));
   }
@@ -91,33 +103,57 @@ Result<bool> Machine::complete_messages(RankState& rank, size_t lane) {
   return moved;
 }
 
+// The transport compares what both ends say of a message.
+Status Machine::check_ends(const RankState& sender, const Posted& sent, const RankState& receiver,
+                           const Posted& received) const {
+  const uint16_t number = sender.code(sent.call, sent.issue.index).message;
+  const auto& other_end = calls_[sent.call].matching->other_end[static_cast<size_t>(sender.rank)];
+  const bool same = sent.call == received.call && sent.issue.slice == received.issue.slice &&
+                    other_end[number] == receiver.code(received.call, received.issue.index).message;
+  if (same) return {};
+  return error(
+      Code::InternalError, "%s in slice %u meets %s in slice %u",
+      describe(*sender.calls[sent.call].code, sender.rank, sent.issue.index).c_str(),
+      sent.issue.slice,
+      describe(*receiver.calls[received.call].code, receiver.rank, received.issue.index).c_str(),
+      received.issue.slice);
+}
+
 Status Machine::complete(RankState& sender, size_t lane, RankState& receiver, size_t at_peer) {
   LaneQueue &out = sender.lanes[lane].sends, &in = receiver.lanes[at_peer].recvs;
   const Posted &sent = out.posted[out.n_completed], &received = in.posted[in.n_completed];
-  const Instruction& recv = receiver.code->list[received.issue.index];
-  if (is_barrier_) in.completed.join_from(sent.start, kCallers);
+  HETCCL_TRY(check_ends(sender, sent, receiver, received));
+  const Instruction& recv = receiver.code(received.call, received.issue.index);
+  const ThreadId to = receiver.lane_thread(at_peer, lower::QueueKind::Recv);
+  if (calls_[sent.call].is_barrier) in.completed.join_from(sent.start, kCallers);
   if (recv.op == Opcode::Recv) {
     store(receiver, received.call, received.issue.slice, recv.dst, sent.values);
   } else {
-    const Use as{receiver.lane_thread(recv.queue), in.n_completed + 1, received.issue.index};
-    const Instruction& send = sender.code->list[sent.issue.index];
+    const Use as{to, in.n_completed + 1, received.issue.index, received.call};
+    const uint16_t number = sender.code(sent.call, sent.issue.index).message;
     const char* fault = sender.lanes[lane].ring->receive(
-        ring_message(sender, sent.call, sent.issue.slice, send.message), as);
-    if (fault != nullptr) return wrong(receiver, received.issue.index, fault);
+        ring_message(sender, sent.call, sent.issue.slice, number), as);
+    if (fault != nullptr) return wrong(receiver, received.call, received.issue.index, fault);
   }
-  finish_message(sender, out, lower::lane_queue(lane, lower::QueueKind::Send));
-  finish_message(receiver, in, lower::lane_queue(at_peer, lower::QueueKind::Recv));
+  finish_message(sender, out, sender.lane_thread(lane, lower::QueueKind::Send));
+  finish_message(receiver, in, to);
   return {};
 }
 
-void Machine::finish_message(RankState& rank, LaneQueue& queue, lower::QueueId id) {
+void Machine::finish_message(RankState& rank, LaneQueue& queue, ThreadId thread) {
   const Posted& posted = queue.posted[queue.n_completed++];
-  const ThreadId thread = rank.lane_thread(id);
+  CallState& state = rank.calls[posted.call];
   queue.completed.join(posted.start);
   queue.completed.set(thread, ++rank.counts[thread]);
-  --rank.calls[posted.call].outstanding;
-  const lower::SyncId done = rank.code->list[posted.issue.index].done;
-  if (done != lower::kNoSync) signal(rank, posted.call, done, queue.completed);
+  --state.outstanding;
+  const Instruction& one = rank.code(posted.call, posted.issue.index);
+  if (one.done == lower::kNoSync) return;
+  // The last one stands for later slices too.
+  const uint32_t k = posted.issue.slice;
+  const uint32_t count = travels(rank, posted.call, one.message, k + 1) ? k + 1 : state.n_slices;
+  while (state.syncs[one.done].size() < count) {
+    signal(rank, posted.call, one.done, queue.completed);
+  }
 }
 
 }  // namespace hetccl::verify

@@ -9,17 +9,23 @@ using lower::Instruction;
 using lower::Issue;
 using lower::Opcode;
 using lower::Operand;
-using plan::Region;
+
+Cells::Range Machine::range_of(const RankState& rank, uint32_t call, uint32_t slice,
+                               const Operand& operand) const {
+  if (operand.memory == lower::Memory::Identity) return {0, 1};
+  if (!calls_[call].problem->exists(rank.rank, operand.region, slice)) return {0, 0};
+  return calls_[call].cells->range(rank.rank, operand.region);
+}
 
 uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
                            const Operand& operand) const {
   const CallState& state = rank.calls[call];
-  const uint32_t slots = rank.code->n_slots;
+  const uint32_t slots = state.code->n_slots;
   switch (operand.memory) {
     case lower::Memory::Input:
-      return state.inputs[operand.region.block * size_t{problem_.n_slices} + slice];
+      return state.inputs[operand.region.block * size_t{state.n_slices} + slice];
     case lower::Memory::Output:
-      return state.outputs[operand.region.block * size_t{problem_.n_slices} + slice];
+      return state.outputs[operand.region.block * size_t{state.n_slices} + slice];
     case lower::Memory::Scratch:
       return state
           .scratch[(operand.region.block - operand.region.run) * size_t{slots} + slice % slots];
@@ -32,20 +38,14 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
 
 // A call of the library or a kernel orders nothing but its own elements.
 Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
-  struct Access {
-    uint32_t place;
-    Cells::Range range;
-    bool writes;
-    size_t element;
-  };
-  const Instruction& one = rank.code->list[issue.index];
-  std::vector<Access> all;
+  const Instruction& one = rank.code(call, issue.index);
+  accesses_.clear();
   bool clean = true;
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t element) {
     if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Ring) return;
     const Access now{place_of(rank, call, issue.slice, operand),
-                     cells_.range(rank.rank, operand.region), writes, element};
-    for (const Access& other : all) {
+                     range_of(rank, call, issue.slice, operand), writes, element};
+    for (const Access& other : accesses_) {
       if (other.place != now.place || !(other.writes || writes)) continue;
       if (other.range.begin >= now.range.end || now.range.begin >= other.range.end) continue;
       const bool in_place = other.element == element && other.writes != writes &&
@@ -53,100 +53,106 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
                             other.range.end == now.range.end;
       clean = clean && in_place;
     }
-    all.push_back(now);
+    accesses_.push_back(now);
   });
-  return clean ? Status() : wrong(rank, issue.index, "overwrites what it reads");
+  return clean ? Status() : wrong(rank, call, issue.index, "overwrites what it reads");
 }
 
 // Who uses a block of a run uses all of it: in a shorter slice its blocks lie elsewhere, so what is
 // ordered with a block's own uses may still meet another block's of another slice.
-Cells::Range Machine::used_range(const RankState& rank, const Operand& operand,
-                                 uint32_t place) const {
-  const bool one_cell = operand.memory == lower::Memory::Identity;
-  const Cells::Range range =
-      one_cell ? Cells::Range{0, 1} : cells_.range(rank.rank, operand.region);
+Cells::Range Machine::used_range(const RankState& rank, uint32_t call, const Operand& operand,
+                                 uint32_t place, Cells::Range range) const {
   if (operand.memory != lower::Memory::Scratch) return range;
   const Cells::Range whole = rank.memory.whole(place);
-  return whole.end > cells_.size(rank.rank, operand.region) ? whole : range;
+  return whole.end > calls_[call].cells->size(rank.rank, operand.region) ? whole : range;
 }
 
 Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& clock, Use as) {
-  const Instruction& one = rank.code->list[issue.index];
+  const Instruction& one = rank.code(call, issue.index);
   const bool copies =
       one.op == Opcode::Copy || one.op == Opcode::CclBroadcast || one.op == Opcode::CclExchange;
   Status status;
-  std::vector<std::pair<uint32_t, Cells::Range>> read;
+  accesses_.clear();
   for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {
     if (!status.ok()) return;
     if (operand.memory == lower::Memory::Ring) {
       status = use_ring(rank, call, issue, operand, writes, clock, as);
       return;
     }
+    const Cells::Range range = range_of(rank, call, issue.slice, operand);
+    if (range.begin == range.end) return;
     const uint32_t place = place_of(rank, call, issue.slice, operand);
     const bool identity = operand.memory == lower::Memory::Identity;
-    const Cells::Range range =
-        identity ? Cells::Range{0, 1} : cells_.range(rank.rank, operand.region);
     if (identity && !writes && rank.memory.values(place, range)[0] == Value{}) {
-      note(wrong(rank, issue.index, "reads an identity that nobody has written"));
+      note(wrong(rank, call, issue.index, "reads an identity that nobody has written"));
     }
     status = check_abort(rank, call, issue, operand, range);
     if (!status.ok()) return;
     // A copy onto itself writes nothing.
     const auto onto_itself = [&](const auto& other) {
-      return other.first == place && other.second.begin == range.begin &&
-             other.second.end == range.end;
+      return other.place == place && other.range.begin == range.begin &&
+             other.range.end == range.end;
     };
-    if (writes && copies && std::any_of(read.begin(), read.end(), onto_itself)) return;
-    if (!writes) read.emplace_back(place, range);
-    const Cells::Range used = used_range(rank, operand, place);
+    if (writes && copies && std::any_of(accesses_.begin(), accesses_.end(), onto_itself)) return;
+    if (!writes) accesses_.push_back({.place = place, .range = range});
+    const Cells::Range used = used_range(rank, call, operand, place, range);
     const Use* before = writes ? rank.memory.write(place, used, clock, as)
                                : rank.memory.read(place, used, clock, as);
-    if (before != nullptr) status = conflict(rank, issue.index, *before);
+    if (before == nullptr) before = use_turn(rank, operand.memory, clock, as);
+    if (before != nullptr) status = conflict(rank, call, issue.index, *before);
   });
   return status;
+}
+
+// Null, or the use of another call that had the same buffers.
+const Use* Machine::use_turn(RankState& rank, lower::Memory memory, const Clock& clock, Use as) {
+  const bool shared = memory == lower::Memory::Scratch || memory == lower::Memory::Staging;
+  const uint32_t set = rank.calls[as.call].set;
+  return shared && set != kNone ? rank.sets[set].add(clock, as) : nullptr;
 }
 
 // After an abort, which releases all words at once, no stream may touch the caller's memory before
 // the caller's stream has come to the call.
 Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
                             const Operand& operand, Cells::Range range) const {
-  const Instruction& one = rank.code->list[issue.index];
+  const Instruction& one = rank.code(call, issue.index);
   const bool callers =
       operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
   if (!callers || !lower::is_stream(one.queue) || range.begin == range.end) return {};
   const Clock& known = rank.by_events[rank.stream_thread(one.queue, call)];
   if (known.of(rank.stream_thread(kUser, call)) > 0) return {};
-  return wrong(rank, issue.index, "may touch the caller's memory too early after an abort");
+  return wrong(rank, call, issue.index, "may touch the caller's memory too early after an abort");
 }
 
 // What is read there is checked where it is loaded, what is written where it is stored.
 Status Machine::use_ring(RankState& rank, uint32_t call, Issue issue, const Operand& operand,
                          bool writes, const Clock& clock, Use as) {
+  if (!travels(rank, call, operand.message, issue.slice)) return {};
   const RingMessage message = ring_message(rank, call, issue.slice, operand.message);
-  RingCheck& ring = ring_of(rank, operand.message);
+  RingCheck& ring = ring_of(rank, call, operand.message);
   if (!(ring_place(rank, call, issue.slice, operand.message) == message)) {
-    return wrong(rank, issue.index, "has no place in the ring, or another slice took its slot");
+    return wrong(rank, call, issue.index,
+                 "has no place in the ring, or another slice took its slot");
   }
   const char* fault = writes ? ring.write(message, clock, as) : ring.read(message, clock, as);
-  return fault == nullptr ? Status() : wrong(rank, issue.index, fault);
+  return fault == nullptr ? Status() : wrong(rank, call, issue.index, fault);
 }
 
 RingMessage& Machine::ring_place(RankState& rank, uint32_t call, uint32_t slice, uint16_t message) {
-  const uint32_t slots = rank.code->n_slots;
+  const uint32_t slots = rank.calls[call].code->n_slots;
   return rank.calls[call].ring_places[message * size_t{slots} + slice % slots];
 }
 
 RingMessage Machine::ring_message(const RankState& rank, uint32_t call, uint32_t slice,
                                   uint16_t message) const {
-  const uint32_t number = rank.code->messages[message].sends
-                              ? message
-                              : matching_.other_end[static_cast<size_t>(rank.rank)][message];
+  const auto& other_end = calls_[call].matching->other_end[static_cast<size_t>(rank.rank)];
+  const uint32_t number = rank.message(call, message).sends ? message : other_end[message];
   return {tag(call, slice), static_cast<uint16_t>(number)};
 }
 
-RingCheck& Machine::ring_of(RankState& rank, uint16_t message) {
-  LaneState& lane = rank.lanes[rank.code->messages[message].lane];
-  return rank.code->messages[message].sends
+RingCheck& Machine::ring_of(RankState& rank, uint32_t call, uint16_t message) {
+  LaneState& lane = rank.lane_of(call, message);
+  return rank.message(call, message).sends
              ? *lane.ring
              : *ranks_[static_cast<size_t>(lane.peer)].lanes[lane.at_peer].ring;
 }
@@ -154,17 +160,18 @@ RingCheck& Machine::ring_of(RankState& rank, uint16_t message) {
 Result<std::vector<Value>> Machine::load(RankState& rank, uint32_t call, Issue issue,
                                          const Operand& operand, bool scale) {
   std::vector<Value> values;
+  const Cells::Range range = range_of(rank, call, issue.slice, operand);
+  if (range.begin == range.end) return values;
   if (operand.memory == lower::Memory::Ring) {
-    values = ring_of(rank, operand.message)
+    values = ring_of(rank, call, operand.message)
                  .values(ring_message(rank, call, issue.slice, operand.message));
   } else {
-    const auto cells = rank.memory.values(place_of(rank, call, issue.slice, operand),
-                                          cells_.range(rank.rank, operand.region));
+    const auto cells = rank.memory.values(place_of(rank, call, issue.slice, operand), range);
     values.assign(cells.begin(), cells.end());
   }
   for (Value& value : values) {
     if (value.node == Expressions::kUndefined) {
-      note(wrong(rank, issue.index, "reads memory that nobody has written"));
+      note(wrong(rank, call, issue.index, "reads memory that nobody has written"));
     } else if (scale) {
       value.node = expressions_.scaled(rank.rank, value.node);
     }
@@ -174,13 +181,14 @@ Result<std::vector<Value>> Machine::load(RankState& rank, uint32_t call, Issue i
 
 void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operand& operand,
                     const std::vector<Value>& values) {
+  const Cells::Range range = range_of(rank, call, slice, operand);
+  if (range.begin == range.end && values.empty()) return;
   if (operand.memory == lower::Memory::Ring) {
-    ring_of(rank, operand.message).values(ring_message(rank, call, slice, operand.message)) =
+    ring_of(rank, call, operand.message).values(ring_message(rank, call, slice, operand.message)) =
         values;
     return;
   }
-  const auto cells = rank.memory.values(place_of(rank, call, slice, operand),
-                                        cells_.range(rank.rank, operand.region));
+  const auto cells = rank.memory.values(place_of(rank, call, slice, operand), range);
   if (cells.size() != values.size()) {
     note(error(Code::InternalError, "rank %d stores a part of another length", rank.rank));
     return;
@@ -189,10 +197,10 @@ void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operan
 }
 
 // `operands[i]` is the i-th source's cells.
-std::vector<Value> Machine::reduced(RankState& rank, Issue issue, uint32_t place,
-                                    const std::vector<std::vector<Value>>& operands,
-                                    uint32_t slice) {
-  const bool average = rank.code->list[issue.index].average;
+std::vector<Value> Machine::reduced(RankState& rank, uint32_t call, Issue issue, uint32_t place,
+                                    const std::vector<std::vector<Value>>& operands) {
+  const uint32_t slice = tag(call, issue.slice);
+  const bool average = rank.code(call, issue.index).average;
   std::vector<Value> result(operands[0].size());
   std::vector<NodeId> column(operands.size()), last;
   for (size_t cell = 0; cell < result.size(); ++cell) {
@@ -202,7 +210,7 @@ std::vector<Value> Machine::reduced(RankState& rank, Issue issue, uint32_t place
       column[i] = whole ? operands[i][cell].node : Expressions::kUndefined;
     }
     if (std::find(column.begin(), column.end(), Expressions::kUndefined) != column.end()) {
-      note(wrong(rank, issue.index, "adds parts of different slices"));
+      note(wrong(rank, call, issue.index, "adds parts of different slices"));
       continue;
     }
     // Neighbouring cells mostly hold the same.
@@ -214,19 +222,9 @@ std::vector<Value> Machine::reduced(RankState& rank, Issue issue, uint32_t place
     }
   }
   if (!expressions_.fault().empty()) {
-    note(wrong(rank, issue.index, expressions_.fault().c_str()));
+    note(wrong(rank, call, issue.index, expressions_.fault().c_str()));
   }
   return result;
-}
-
-size_t Machine::bytes_of(const Region& region, uint32_t slice) const {
-  const uint64_t whole = problem_.geometries[0].slice_elements;
-  const uint64_t real = problem_.geometries[0].n_slices;
-  const uint64_t last = problem_.shape.count - std::min(problem_.shape.count, (real - 1) * whole);
-  const uint64_t length = slice + 1 == problem_.n_slices ? std::min(last, whole) : whole;
-  const uint64_t grain = plan::grain_of(problem_.shape.type);
-  return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
-         region.blocks * size_of(problem_.shape.type);
 }
 
 }  // namespace hetccl::verify

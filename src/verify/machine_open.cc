@@ -13,31 +13,82 @@ using lower::Operand;
 using plan::Buffer;
 using plan::Region;
 
+Machine::Machine(std::span<const Launch> launches, const MachineOptions& options)
+    : options_(options),
+      expressions_(launches[0].problem->n_ranks()),
+      ranks_(launches[0].codes->size()) {
+  uint32_t tags = 0, places = 1;
+  for (const Launch& launch : launches) {
+    InFlight call{launch};
+    for (const InFlight& other : calls_) {
+      if (other.codes == call.codes) call.cells = other.cells;
+    }
+    if (call.cells == nullptr) {
+      cells_.push_back(std::make_unique<Cells>(*call.problem, *call.codes));
+      call.cells = cells_.back().get();
+    }
+    const uint32_t n_slices = call.problem->most_slices();
+    call.first_tag = tags;
+    call.first_place = places;
+    call.arrived.resize(n_slices * call.matching->groups.size());
+    call.is_barrier = call.problem->spec.collective == Collective::Barrier;
+    tags += n_slices;
+    places += static_cast<uint32_t>(call.arrived.size());
+    n_executors_ = std::max(n_executors_, call.executor + 1);
+    calls_.push_back(std::move(call));
+  }
+}
+
 Status Machine::open(int number) {
   RankState& rank = ranks_[static_cast<size_t>(number)];
-  rank.code = &codes_[static_cast<size_t>(number)];
   rank.rank = number;
-  rank.local_rank = problem_.topology.local_rank(number);
-  rank.calls.resize(options_.calls);
-  rank.clocks.resize(lower::kStreams + options_.calls);
+  rank.local_rank = calls_[0].problem->topology.local_rank(number);
+  rank.n_executors = n_executors_;
+  rank.sets.resize(size_t{n_executors_} * options_.buffer_sets);
+  rank.calls.resize(calls_.size());
+  rank.clocks.resize(size_t{lower::kStreams} * n_executors_ + calls_.size());
   rank.by_events.resize(rank.clocks.size());
-  rank.counts.resize(lower::kStreams + options_.calls + 3 * rank.code->lanes.size());
-  for (const lower::Lane& lane : rank.code->lanes) {
-    LaneState state;
-    state.peer = lane.peer;
-    rank.lanes.push_back(std::move(state));
+  for (uint32_t call = 0; call < calls_.size(); ++call) {
+    if (!calls_[call].problem->launches(number)) continue;
+    open_call(rank, call);
+    HETCCL_TRY(check_scratch(rank, call));
+    enqueue(rank, call);
   }
-  HETCCL_TRY(check_scratch(rank));
-  for (uint32_t call = 0; call < options_.calls; ++call) add_call(rank, call);
+  rank.counts.resize(rank.clocks.size() + 3 * rank.lanes.size());
   return {};
 }
 
+void Machine::open_call(RankState& rank, uint32_t call) {
+  const auto number = static_cast<size_t>(rank.rank);
+  const Problem& problem = *calls_[call].problem;
+  CallState& state = rank.calls[call];
+  state.code = &(*calls_[call].codes)[number];
+  state.executor = calls_[call].executor;
+  state.n_slices = problem.n_slices[number];
+  state.syncs.resize(state.code->syncs.size());
+  state.events.resize(state.code->syncs.size());
+  state.identity = rank.memory.add(1);
+  state.ring_places.assign(state.code->messages.size() * state.code->n_slots, {UINT32_MAX, 0});
+  state.runs.resize(rank.clocks.size());
+  state.words.resize(rank.clocks.size());
+  for (const lower::Message& message : state.code->messages) {
+    const uint32_t own = std::max(1U, problem.slices_of(rank.rank, message.region));
+    state.travels.push_back(state.code->fixed_slices ? own : state.n_slices);
+    state.outstanding += state.travels.back();
+  }
+  open_lanes(rank, call);
+  map_caller(rank, call);
+  map_buffers(rank, call);
+}
+
 // Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
-Status Machine::check_scratch(const RankState& rank) const {
+Status Machine::check_scratch(const RankState& rank, uint32_t call) const {
+  if (call > 0 && calls_[call].codes == calls_[call - 1].codes) return {};
   std::map<uint32_t, std::pair<uint32_t, uint32_t>> places;
-  for (uint32_t i = 0; i < rank.code->list.size(); ++i) {
+  const std::vector<Instruction>& list = rank.calls[call].code->list;
+  for (uint32_t i = 0; i < list.size(); ++i) {
     bool fits = true;
-    for_each_effect(rank.code->list[i], rank.local_rank, [&](const Operand& operand, bool, size_t) {
+    for_each_effect(list[i], rank.local_rank, [&](const Operand& operand, bool, size_t) {
       if (operand.memory != lower::Memory::Scratch) return;
       const Region& region = operand.region;
       for (uint32_t b = 0; b < region.blocks; ++b) {
@@ -46,69 +97,95 @@ Status Machine::check_scratch(const RankState& rank) const {
         fits = fits && known->second == place && region.run <= region.block;
       }
     });
-    if (!fits) return wrong(rank, i, "keeps parts of several blocks in one");
+    if (!fits) return wrong(rank, call, i, "keeps parts of several blocks in one");
   }
   return {};
 }
 
+void Machine::open_lanes(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  for (uint32_t number = 0; number < state.code->lanes.size(); ++number) {
+    const int peer = state.code->lanes[number].peer;
+    auto known = std::find_if(rank.lanes.begin(), rank.lanes.end(), [&](const LaneState& lane) {
+      return lane.executor == state.executor && lane.peer == peer;
+    });
+    if (known == rank.lanes.end()) {
+      LaneState lane;
+      lane.executor = state.executor;
+      lane.peer = peer;
+      lane.numbers.resize(calls_.size(), kNone);
+      rank.lanes.push_back(std::move(lane));
+      known = rank.lanes.end() - 1;
+    }
+    known->numbers[call] = number;
+    state.lanes.push_back(static_cast<uint32_t>(known - rank.lanes.begin()));
+  }
+}
+
 Status Machine::join_lanes(RankState& rank) {
-  for (size_t i = 0; i < rank.lanes.size(); ++i) {
-    LaneState& lane = rank.lanes[i];
+  for (LaneState& lane : rank.lanes) {
     const auto& theirs = ranks_[static_cast<size_t>(lane.peer)].lanes;
-    const auto back = std::find_if(theirs.begin(), theirs.end(),
-                                   [&](const LaneState& other) { return other.peer == rank.rank; });
+    const auto back = std::find_if(theirs.begin(), theirs.end(), [&](const LaneState& other) {
+      return other.executor == lane.executor && other.peer == rank.rank;
+    });
     if (back == theirs.end()) {
       return error(Code::InternalError, "rank %d has a lane to rank %d, which has none to it",
                    rank.rank, lane.peer);
     }
     lane.at_peer = static_cast<size_t>(back - theirs.begin());
-    const auto& targets = problem_.targets[static_cast<size_t>(rank.rank)].lanes;
-    if (targets[i].ring_bytes > 0) lane.ring = std::make_unique<RingCheck>(targets[i].ring_bytes);
+  }
+  for (uint32_t call = 0; call < calls_.size(); ++call) HETCCL_TRY(make_rings(rank, call));
+  return {};
+}
+
+// All calls of an executor find the same window.
+Status Machine::make_rings(RankState& rank, uint32_t call) {
+  const CallState& state = rank.calls[call];
+  const auto& targets = calls_[call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
+  for (size_t i = 0; i < state.lanes.size(); ++i) {
+    LaneState& lane = rank.lanes[state.lanes[i]];
+    const size_t bytes = targets[i].ring_bytes;
+    if (lane.ring == nullptr && bytes > 0) lane.ring = std::make_unique<RingCheck>(bytes);
+    if ((lane.ring == nullptr ? 0 : lane.ring->bytes()) == bytes) continue;
+    return error(Code::InternalError, "rank %d's calls find different windows to rank %d",
+                 rank.rank, lane.peer);
   }
   return {};
 }
 
-void Machine::add_call(RankState& rank, uint32_t call) {
-  CallState& state = rank.calls[call];
-  state.syncs.resize(rank.code->syncs.size());
-  state.events.resize(rank.code->syncs.size());
-  state.identity = rank.memory.add(1);
-  state.ring_places.assign(rank.code->messages.size() * rank.code->n_slots, {UINT32_MAX, 0});
-  state.runs.resize(rank.clocks.size());
-  state.words.resize(rank.clocks.size());
-  state.outstanding = rank.code->messages.size() * problem_.n_slices;
-  map_caller(rank, state);
-  map_buffers(rank, state, call);
+void Machine::enqueue(RankState& rank, uint32_t call) {
+  const CallState& state = rank.calls[call];
   rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
-  static_cast<void>(for_each_issue(*rank.code, problem_.n_slices, [&](Issue issue) -> Status {
-    if (lower::is_stream(rank.code->list[issue.index].queue)) rank.queue.push_back({call, issue});
+  static_cast<void>(for_each_issue(*state.code, state.n_slices, [&](Issue issue) -> Status {
+    if (lower::is_stream(state.code->list[issue.index].queue)) rank.queue.push_back({call, issue});
     return {};
   }));
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
 // In place, the smaller buffer is a block of the other (hetccl.h).
-void Machine::map_caller(RankState& rank, CallState& state) {
-  const auto n = static_cast<uint32_t>(problem_.n_ranks());
-  const Collective collective = problem_.spec.collective;
+void Machine::map_caller(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  const Problem& problem = *calls_[call].problem;
+  const auto n = static_cast<uint32_t>(problem.n_ranks());
+  const Collective collective = problem.spec.collective;
   const auto own = static_cast<uint32_t>(rank.rank);
-  const bool is_root = rank.rank == problem_.spec.root;
+  const bool is_root = rank.rank == problem.spec.root;
   // Neither can an all-to-all be in place, nor is a rank that takes part with one buffer alone.
   const bool in_place = options_.in_place && collective != Collective::AllToAll &&
-                        plan::receives(collective, problem_.spec.root, rank.rank) &&
+                        problem.receives(rank.rank) &&
                         (collective != Collective::Scatter || is_root);
   const bool gathers =
       collective == Collective::AllGather || (collective == Collective::Gather && is_root);
   const bool scatters =
       collective == Collective::ReduceScatter || (collective == Collective::Scatter && is_root);
+  const uint32_t slices = state.n_slices;
   const auto add = [&](Buffer buffer, uint32_t blocks, std::vector<uint32_t>& places) {
     for (uint32_t block = 0; block < blocks; ++block) {
-      for (uint32_t k = 0; k < problem_.n_slices; ++k) {
-        places.push_back(rank.memory.add(cells_.size(rank.rank, {buffer, block})));
-      }
+      const uint32_t n_cells = calls_[call].cells->size(rank.rank, {buffer, block});
+      for (uint32_t k = 0; k < slices; ++k) places.push_back(rank.memory.add(n_cells));
     }
   };
-  const uint32_t slices = problem_.n_slices;
   const uint32_t inputs = plan::send_blocks(collective, n),
                  outputs = plan::recv_blocks(collective, n);
   if (!in_place || !gathers) add(Buffer::Input, inputs, state.inputs);
@@ -124,33 +201,39 @@ void Machine::map_caller(RankState& rank, CallState& state) {
   }
 }
 
-void Machine::map_buffers(RankState& rank, CallState& state, uint32_t call) {
-  const lower::Code& code = *rank.code;
-  if (code.rotates && call >= options_.buffer_sets) {
-    state.scratch = rank.calls[call - options_.buffer_sets].scratch;
-    state.staging = rank.calls[call - options_.buffer_sets].staging;
-    return;
-  }
-  state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, UINT32_MAX);
-  for (const lower::Message& message : code.messages) {
-    for (uint32_t slot = 0; slot < code.n_slots; ++slot) {
-      const uint32_t blocks = message.region.run + message.region.blocks;
-      state.staging.push_back(rank.memory.add(blocks * cells_.size(rank.rank, message.region)));
-    }
-  }
-  // A run is one place.
-  std::map<uint32_t, uint32_t> cells;  // by its first block
+void Machine::map_buffers(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  const lower::Code& code = *state.code;
+  if (code.rotates) take_turn(rank, call);
+  state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, kNone);
+  state.staging.assign(code.messages.size() * code.n_slots, kNone);
+  // A run is one place, by its first block.
+  std::map<uint32_t*, uint32_t> n_cells;
   const auto look = [&](const Operand& operand) {
-    if (operand.memory != lower::Memory::Scratch) return;
+    const bool scratch = operand.memory == lower::Memory::Scratch;
+    if (!scratch && operand.memory != lower::Memory::Staging) return;
     const Region& region = operand.region;
-    uint32_t& n = cells[region.block - region.run];
-    n = std::max(n, (region.run + region.blocks) * cells_.size(rank.rank, region));
+    auto& places = scratch ? state.scratch : state.staging;
+    const size_t first = scratch ? region.block - region.run : operand.message;
+    uint32_t& n = n_cells[&places[first * code.n_slots]];
+    n = std::max(n, (region.run + region.blocks) * calls_[call].cells->size(rank.rank, region));
   };
   for (const Instruction& one : code.list) for_each_operand(one, look);
-  for (const auto& [first, n] : cells) {
-    for (uint32_t slot = 0; slot < code.n_slots; ++slot)
-      state.scratch[first * size_t{code.n_slots} + slot] = rank.memory.add(n);
+  for (const auto& [places, n] : n_cells) {
+    for (uint32_t slot = 0; slot < code.n_slots; ++slot) places[slot] = rank.memory.add(n);
   }
+}
+
+void Machine::take_turn(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  std::vector<uint32_t> earlier;
+  for (uint32_t other = 0; other < call; ++other) {
+    const CallState& had = rank.calls[other];
+    if (had.set != kNone && had.executor == state.executor) earlier.push_back(other);
+  }
+  const uint32_t sets = options_.buffer_sets;
+  state.set = state.executor * sets + static_cast<uint32_t>(earlier.size()) % sets;
+  if (earlier.size() >= sets) state.before = earlier[earlier.size() - sets];
 }
 
 }  // namespace hetccl::verify

@@ -1,6 +1,7 @@
 // The machine's parts. See machine.h.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "verify/machine.h"
@@ -16,21 +17,25 @@ enum class Step : uint8_t { Blocked, Done };
 
 class Machine {
  public:
-  Machine(const Problem& problem, const Codes& codes, const Matching& matching,
-          const MachineOptions& options)
-      : problem_(problem),
-        codes_(codes),
-        matching_(matching),
-        options_(options),
-        cells_(problem, codes),
-        expressions_(problem.n_ranks()),
-        ranks_(codes.size()),
-        arrived_(size_t{options.calls} * problem.n_slices * matching.groups.size()),
-        is_barrier_(problem.spec.collective == Collective::Barrier) {}
+  Machine(std::span<const Launch> launches, const MachineOptions& options);
 
   Status run();
 
  private:
+  struct InFlight : Launch {
+    const Cells* cells = nullptr;
+    uint32_t first_tag = 0;    ///< its slices among those of all calls
+    uint32_t first_place = 0;  ///< where its library calls evaluate
+    bool is_barrier = false;
+    std::vector<uint32_t> arrived{};  ///< by slice and group: ranks that have come
+  };
+  /// A use of memory by the instruction that runs.
+  struct Access {
+    uint32_t place = 0;
+    Cells::Range range;
+    bool writes = false;
+    size_t element = 0;
+  };
   /// A call of a cluster's library, of which `place` tells where it evaluates.
   struct LibraryCall {
     const Matching::Group* group;
@@ -39,11 +44,15 @@ class Machine {
 
   // machine_open.cc
   Status open(int number);
-  Status check_scratch(const RankState& rank) const;
+  void open_call(RankState& rank, uint32_t call);
+  Status check_scratch(const RankState& rank, uint32_t call) const;
+  void open_lanes(RankState& rank, uint32_t call);
   Status join_lanes(RankState& rank);
-  void add_call(RankState& rank, uint32_t call);
-  void map_caller(RankState& rank, CallState& state);
-  void map_buffers(RankState& rank, CallState& state, uint32_t call);
+  Status make_rings(RankState& rank, uint32_t call);
+  void map_caller(RankState& rank, uint32_t call);
+  void map_buffers(RankState& rank, uint32_t call);
+  void take_turn(RankState& rank, uint32_t call);
+  void enqueue(RankState& rank, uint32_t call);
 
   // machine_streams.cc
   Result<bool> advance(RankState& rank);
@@ -51,6 +60,12 @@ class Machine {
   Result<Step> run_stream(RankState& rank, const Enqueued& at);
   void finish_instruction(RankState& rank, uint32_t call, const lower::Instruction& one,
                           ThreadId thread);
+  Step wait(RankState& rank, const Enqueued& at);
+  Result<Step> reserve(RankState& rank, const Enqueued& at);
+  void locate(RankState& rank, const Enqueued& at);
+  Status compute(RankState& rank, const Enqueued& at);
+
+  // machine_library.cc
   Result<Step> call_library(RankState& rank, const Enqueued& at);
   Status run_library(uint32_t group, uint32_t call, uint32_t slice);
   RankState& member(const LibraryCall& at, size_t local);
@@ -59,24 +74,31 @@ class Machine {
                                      const lower::Operand& operand);
   Status enter_library(const LibraryCall& at);
   Status all_reduce(const LibraryCall& at);
-  uint32_t slices_of(const LibraryCall& at);
+  uint32_t slices_of(const LibraryCall& at, size_t local);
   Status exchange(const LibraryCall& at);
   Status exchange_slice(const LibraryCall& at);
   Result<std::vector<Value>> result_of_shard(const LibraryCall& at, size_t shard);
-  Status compute(RankState& rank, const Enqueued& at);
-  Result<Step> reserve(RankState& rank, const Enqueued& at);
-  Result<bool> run_lane(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueId id);
-  Result<Step> start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueId id,
+
+  // machine_lanes.cc
+  Result<bool> run_lane(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind);
+  Result<Step> start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind,
                      lower::Issue issue);
-  Status post(RankState& rank, LaneQueue& queue, lower::QueueId id, lower::Issue issue);
+  Status post(RankState& rank, LaneQueue& queue, ThreadId thread, lower::Issue issue);
   Result<bool> complete_messages(RankState& rank, size_t lane);
+  [[nodiscard]] Status check_ends(const RankState& sender, const Posted& sent,
+                                  const RankState& receiver, const Posted& received) const;
   Status complete(RankState& sender, size_t lane, RankState& receiver, size_t at_peer);
-  void finish_message(RankState& rank, LaneQueue& queue, lower::QueueId id);
-  void begin_call(RankState& rank, uint32_t call);
-  Status end_call(RankState& rank, uint32_t call);
-  void try_to_retire(RankState& rank);
+  void finish_message(RankState& rank, LaneQueue& queue, ThreadId thread);
 
   // machine.cc
+  [[nodiscard]] ThreadId caller_thread(uint32_t call, int rank) const {
+    return kCallers + call * static_cast<uint32_t>(ranks_.size()) + static_cast<uint32_t>(rank);
+  }
+  void begin_call(RankState& rank, uint32_t call);
+  Status end_call(RankState& rank, uint32_t call);
+  Status check_barrier(const RankState& rank, uint32_t call) const;
+  void try_to_retire(RankState& rank);
+  void retire(RankState& rank, uint32_t call);
   [[nodiscard]] const Clock* sync_clock(const RankState& rank, uint32_t call,
                                         const lower::Instruction& wait, uint32_t slice) const;
   void signal(RankState& rank, uint32_t call, lower::SyncId sync, const Clock& clock);
@@ -84,13 +106,23 @@ class Machine {
 
   // machine_memory.cc
   [[nodiscard]] uint32_t tag(uint32_t call, uint32_t slice) const {
-    return call * problem_.n_slices + slice;
+    return calls_[call].first_tag + slice;
   }
+  /// Whether a message travels in slice `k`, rather than having ended before.
+  [[nodiscard]] static bool travels(const RankState& rank, uint32_t call, uint16_t message,
+                                    uint32_t k) {
+    return k < rank.calls[call].travels[message];
+  }
+  /// The cells of a region; none where the block has ended before that slice.
+  [[nodiscard]] Cells::Range range_of(const RankState& rank, uint32_t call, uint32_t slice,
+                                      const lower::Operand& operand) const;
   [[nodiscard]] uint32_t place_of(const RankState& rank, uint32_t call, uint32_t slice,
                                   const lower::Operand& operand) const;
-  [[nodiscard]] Cells::Range used_range(const RankState& rank, const lower::Operand& operand,
-                                        uint32_t place) const;
+  [[nodiscard]] Cells::Range used_range(const RankState& rank, uint32_t call,
+                                        const lower::Operand& operand, uint32_t place,
+                                        Cells::Range range) const;
   Status use(RankState& rank, uint32_t call, lower::Issue issue, const Clock& clock, Use use);
+  const Use* use_turn(RankState& rank, lower::Memory memory, const Clock& clock, Use as);
   Status use_ring(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                   bool writes, const Clock& clock, Use use);
   [[nodiscard]] Status check_abort(const RankState& rank, uint32_t call, lower::Issue issue,
@@ -104,32 +136,32 @@ class Machine {
   RingMessage& ring_place(RankState& rank, uint32_t call, uint32_t slice, uint16_t message);
   [[nodiscard]] RingMessage ring_message(const RankState& rank, uint32_t call, uint32_t slice,
                                          uint16_t message) const;
-  RingCheck& ring_of(RankState& rank, uint16_t message);
-  std::vector<Value> reduced(RankState& rank, lower::Issue issue, uint32_t place,
-                             const std::vector<std::vector<Value>>& operands, uint32_t slice);
-  [[nodiscard]] size_t bytes_of(const plan::Region& region, uint32_t slice) const;
+  RingCheck& ring_of(RankState& rank, uint32_t call, uint16_t message);
+  std::vector<Value> reduced(RankState& rank, uint32_t call, lower::Issue issue, uint32_t place,
+                             const std::vector<std::vector<Value>>& operands);
 
   // machine_end.cc
   Status check_end(RankState& rank);
   void check_outputs(RankState& rank, uint32_t call);
-  [[nodiscard]] const char* fault_of(int rank, uint32_t block, NodeId node);
-  Status conflict(const RankState& rank, uint32_t index, const Use& before) const;
-  Status wrong(const RankState& rank, uint32_t index, const char* what) const;
+  Status check_lane_end(const LaneState& lane, int rank) const;
+  void compare_outputs(RankState& rank, uint32_t call, size_t place);
+  [[nodiscard]] const char* fault_of(const Problem& problem, int rank, uint32_t block, NodeId node);
+  [[nodiscard]] const char* fault_of_sum(const Problem& problem, int rank, NodeId node);
+  Status conflict(const RankState& rank, uint32_t call, uint32_t index, const Use& before) const;
+  Status wrong(const RankState& rank, uint32_t call, uint32_t index, const char* what) const;
   void note(Status fault) {
     if (fault_.ok()) fault_ = std::move(fault);
   }
   [[nodiscard]] const char* where() const { return options_.in_place ? " in place" : ""; }
 
-  const Problem& problem_;
-  const Codes& codes_;
-  const Matching& matching_;
   const MachineOptions options_;
-  Cells cells_;
+  std::vector<std::unique_ptr<Cells>> cells_;  // one for each problem
+  std::vector<InFlight> calls_;
+  uint32_t n_executors_ = 1;
   Expressions expressions_;
   std::vector<RankState> ranks_;
-  std::vector<uint32_t> arrived_;  // by call, slice and group
-  const bool is_barrier_;
-  Status fault_;  // of values, the first; told unless something else is wrong
+  std::vector<Access> accesses_;  // kept, so that no use allocates memory
+  Status fault_;                  // of values, the first; told unless something else is wrong
 };
 
 }  // namespace hetccl::verify

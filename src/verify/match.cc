@@ -204,29 +204,6 @@ Result<Matching> match(const Problem& problem, const Codes& codes) {
   return Matcher(problem, codes).run();
 }
 
-uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {
-  if (plan::is_pairwise(spec.collective) && !spec.uneven) return 0;  // all are alike
-  const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
-  const bool input = region.buffer != plan::Buffer::Output;
-  const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;
-  switch (spec.collective) {
-    case Collective::ReduceScatter:
-    case Collective::Scatter:
-      return input ? block : own;
-    case Collective::AllGather:
-    case Collective::Gather:
-      return input ? own : block;
-    case Collective::AllToAll:
-      return input ? own * n + block : block * n + own;
-    default:
-      return 0;
-  }
-}
-
-bool same_part(const plan::Region& a, const plan::Region& b) {
-  return a.begin == b.begin && a.end == b.end && a.blocks == b.blocks;
-}
-
 std::string describe(const Code& code, int rank, uint32_t index) {
   const Instruction& one = code.list[index];
   const std::string head = format("rank %d, step %u", rank, unsigned{one.step});

@@ -10,28 +10,34 @@ Cells::Cells(const Problem& problem, const Codes& codes) : problem_(problem) {
       for_each_operand(one, [&](const lower::Operand& operand) { cut(rank, operand.region); });
     }
   }
-  for (auto& [unit, cuts] : cuts_) {
+  for (auto& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   }
 }
 
 void Cells::cut(int rank, const plan::Region& region) {
-  auto& cuts = cuts_[unit_of(problem_.spec, problem_.n_ranks(), rank, region)];
+  const bool begins = region.begin.num != 0, ends = region.end.num != region.end.den;
+  if (!begins && !ends) return;
+  const uint64_t unit = unit_of(problem_.spec, problem_.n_ranks(), rank, region);
+  if (cuts_.size() <= unit) cuts_.resize(unit + 1);
+  auto& cuts = cuts_[unit];
   if (cuts.empty()) cuts = {{0, 1}, {1, 1}};
-  if (region.begin.num != 0) cuts.push_back(region.begin);
-  if (region.end.num != region.end.den) cuts.push_back(region.end);
+  if (begins) cuts.push_back(region.begin);
+  if (ends) cuts.push_back(region.end);
 }
 
 const std::vector<plan::Fraction>& Cells::cuts(int rank, const plan::Region& region) const {
   static const std::vector<plan::Fraction> kWhole = {{0, 1}, {1, 1}};
-  const auto found = cuts_.find(unit_of(problem_.spec, problem_.n_ranks(), rank, region));
-  return found == cuts_.end() ? kWhole : found->second;
+  const uint64_t unit = unit_of(problem_.spec, problem_.n_ranks(), rank, region);
+  return unit >= cuts_.size() || cuts_[unit].empty() ? kWhole : cuts_[unit];
 }
 
 Cells::Range Cells::range(int rank, const plan::Region& region) const {
   const auto& all = cuts(rank, region);
   const auto index = [&](plan::Fraction f) {
+    if (f.num == 0) return uint32_t{0};
+    if (f.num == f.den) return static_cast<uint32_t>(all.size() - 1);
     return static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), f) - all.begin());
   };
   const uint32_t block = static_cast<uint32_t>(all.size()) - 1;

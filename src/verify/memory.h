@@ -1,7 +1,6 @@
 // A rank's memory as the verifier sees it: cells that hold expressions, and who used them last.
 #pragma once
 
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@ struct Use {
   ThreadId thread = 0;
   uint32_t count = 0;
   uint32_t index = 0;  ///< the instruction, or kCaller
+  uint32_t call = 0;   ///< of those in flight
 };
 /// The caller's own use of buffers, before and after the call.
 inline constexpr uint32_t kCaller = UINT32_MAX;
@@ -44,7 +44,7 @@ class Cells {
   void cut(int rank, const plan::Region& region);
   [[nodiscard]] const std::vector<plan::Fraction>& cuts(int rank, const plan::Region& region) const;
   const Problem& problem_;
-  std::map<uint64_t, std::vector<plan::Fraction>> cuts_;  // by unit
+  std::vector<std::vector<plan::Fraction>> cuts_;  // by unit, as far as any is cut
 };
 
 class Memory {

@@ -101,7 +101,7 @@ TEST_CASE("uses of other cells, and of other places, are none of a use's busines
 TEST_CASE("slices are cut where some region of that block begins or ends, on any rank") {
   const topology::Topology topology = test::layout_topology("AB");
   const plan::Spec spec{Collective::AllGather};
-  const Problem problem{.spec = spec, .topology = topology, .shape = {}};
+  const Problem problem{.spec = spec, .topology = topology};
   Codes codes(2);
   const auto part = [](uint32_t block, plan::Fraction begin, plan::Fraction end) {
     return plan::Region{plan::Buffer::Output, block, begin, end};

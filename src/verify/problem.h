@@ -11,16 +11,34 @@
 
 namespace hetccl::verify {
 
-/// The call, as all ranks see it.
+/// One call, and how each rank cuts it. A run leaves out slices that would repeat others, so
+/// lengths and slices are those that run.
 struct Problem {
-  plan::Spec spec;
+  plan::Spec spec;  ///< PointToPoint: `root` sends
   const topology::Topology& topology;
-  lower::CallShape shape;
+  DataType type{};
+  int to = -1;                                ///< PointToPoint: the rank that receives
   std::vector<lower::Target> targets{};       ///< by rank
   std::vector<lower::Geometry> geometries{};  ///< by rank
-  uint32_t n_slices = 1;                      ///< slices to run; more would repeat these
+  std::vector<uint32_t> n_slices{};           ///< by rank
+  uint64_t length = 0;                        ///< of each block of an even call
+  std::vector<uint64_t> lengths{};  ///< of an uneven call's blocks, by unit (see `unit_of`)
 
   [[nodiscard]] int n_ranks() const { return topology.n_ranks(); }
+  [[nodiscard]] uint32_t most_slices() const;
+  /// A message's ends alone launch it.
+  [[nodiscard]] bool launches(int rank) const;
+  [[nodiscard]] bool receives(int rank) const;
+  /// The length of the block of which `region` is a part, in elements.
+  [[nodiscard]] uint64_t length_of(int rank, const plan::Region& region) const;
+  /// Slices of that block; 0 of an uneven call's block of nothing.
+  [[nodiscard]] uint32_t slices_of(int rank, const plan::Region& region) const;
+  /// Whether slice `k` of that block has elements. Slices of even calls count as having some.
+  [[nodiscard]] bool exists(int rank, const plan::Region& region, uint32_t k) const {
+    return lengths.empty() || k < slices_of(rank, region);
+  }
+  /// The length of `region` in slice `k`, in bytes.
+  [[nodiscard]] size_t bytes_of(int rank, const plan::Region& region, uint32_t k) const;
 };
 
 /// By rank.

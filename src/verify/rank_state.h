@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "verify/buffer_set.h"
 #include "verify/memory.h"
 #include "verify/ring_check.h"
 
@@ -17,9 +18,11 @@ struct Posted {
   std::vector<Value> values{};  ///< of a send with data
 };
 
+inline constexpr uint32_t kNone = UINT32_MAX;
+
 /// One direction of a lane.
 struct LaneQueue {
-  uint32_t call = 0;
+  uint32_t call = 0;  ///< of which it runs instructions
   lower::Walk walk{};
   Clock clock;      ///< of what starts next
   Clock completed;  ///< of what completed last
@@ -27,14 +30,24 @@ struct LaneQueue {
   uint32_t n_completed = 0;
 };
 
+/// A lane of one executor, over all its calls.
 struct LaneState {
+  uint32_t executor = 0;
   int peer = -1;
-  size_t at_peer = 0;  ///< this rank's lane there
+  size_t at_peer = 0;             ///< this rank's lane there
+  std::vector<uint32_t> numbers;  ///< by call: its number in the call's Code, or kNone
   LaneQueue sends, recvs, reads;
   std::unique_ptr<RingCheck> ring{};  ///< of what is sent
 };
 
 struct CallState {
+  const lower::Code* code = nullptr;  ///< null where the rank does not launch it
+  uint32_t executor = 0;
+  uint32_t n_slices = 0;
+  std::vector<uint32_t> lanes;             ///< by the Code's lane: the rank's
+  std::vector<uint32_t> travels;           ///< by message: the slices in which it travels
+  uint32_t set = kNone;                    ///< of the buffers that it works in, unless its own
+  uint32_t before = kNone;                 ///< the call that had that set before
   std::vector<std::vector<Clock>> syncs;   ///< by sync: the clock of each count
   std::vector<std::vector<Clock>> events;  ///< the same, as far as streams and events order
   std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
@@ -56,9 +69,10 @@ struct Enqueued {
 };
 
 struct RankState {
-  const lower::Code* code = nullptr;
   int rank = 0, local_rank = 0;
+  uint32_t n_executors = 1;
   Memory memory;
+  std::vector<BufferSet> sets;   ///< by executor and turn
   std::vector<Clock> clocks;     ///< by stream thread
   std::vector<Clock> by_events;  ///< the same, as far as streams and events order: after an abort
   std::vector<uint32_t> counts;  ///< completions, by thread
@@ -70,12 +84,25 @@ struct RankState {
   uint32_t needed = 0;   ///< credit, where `queue` stands at a reservation that was made
   bool reserved = false;
 
-  [[nodiscard]] ThreadId stream_thread(lower::QueueId queue_id, uint32_t call) const {
-    return queue_id == lower::stream_queue(lower::QueueKind::User) ? lower::kStreams + call
-                                                                   : queue_id;
+  [[nodiscard]] const lower::Instruction& code(uint32_t call, uint32_t index) const {
+    return calls[call].code->list[index];
   }
-  [[nodiscard]] ThreadId lane_thread(lower::QueueId queue_id) const {
-    return static_cast<ThreadId>(lower::kStreams + calls.size() + queue_id - lower::kStreams);
+  [[nodiscard]] const lower::Message& message(uint32_t call, uint16_t number) const {
+    return calls[call].code->messages[number];
+  }
+  /// The lane of a call's message.
+  [[nodiscard]] LaneState& lane_of(uint32_t call, uint16_t number) {
+    return lanes[calls[call].lanes[message(call, number).lane]];
+  }
+  /// Each call has a user's stream of its own; other streams are the executor's.
+  [[nodiscard]] ThreadId stream_thread(lower::QueueId queue_id, uint32_t call) const {
+    return queue_id == lower::stream_queue(lower::QueueKind::User)
+               ? lower::kStreams * n_executors + call
+               : lower::kStreams * calls[call].executor + queue_id;
+  }
+  [[nodiscard]] ThreadId lane_thread(size_t lane, lower::QueueKind kind) const {
+    return static_cast<ThreadId>(lower::kStreams * n_executors + calls.size() +
+                                 lower::lane_queue(lane, kind) - lower::kStreams);
   }
 };
 

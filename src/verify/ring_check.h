@@ -20,7 +20,8 @@ struct RingMessage {
 /// One direction of one window. A returned text names the broken rule; null means none.
 class RingCheck {
  public:
-  explicit RingCheck(size_t bytes) : ring_(bytes) {}
+  explicit RingCheck(size_t bytes) : bytes_(bytes), ring_(bytes) {}
+  [[nodiscard]] size_t bytes() const { return bytes_; }
 
   /// The writer takes the next place; it may go on once `credit` reaches what this returns.
   uint32_t reserve(RingMessage message, size_t bytes, Use use);
@@ -49,6 +50,7 @@ class RingCheck {
   };
   Entry* find(RingMessage message);
 
+  size_t bytes_;
   lower::Ring ring_;
   std::vector<Entry> entries_;  // in the order of their places
   std::vector<RingMessage> located_;

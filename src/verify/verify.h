@@ -5,14 +5,15 @@
 // It proves, by running all ranks on expressions (machine.h): no deadlock, even where all streams
 // of a rank are one queue of the hardware and a send completes only once its receive is posted,
 // credit of rings and turns of buffers included; no two uses of memory, one of them a write, that a
-// rank's own waits leave unordered, over two calls in flight; every contribution present exactly
-// once, the output complete, in place and out of place; and on all ranks of an all-reduce the same
-// expression, evaluated in the same place or by the same kernel (invariant 1). Regions are
-// fractions of slices, so this holds for every count that gives the same Code.
+// rank's own waits leave unordered, over several calls in flight, alike or not; every contribution
+// present exactly once, the output complete, in place and out of place; and on all ranks of an
+// all-reduce the same expression, evaluated in the same place or by the same kernel (invariant 1).
+// Regions are fractions of slices, so this holds for every count that gives the same Code.
 #pragma once
 
 #include <vector>
 
+#include "verify/machine.h"
 #include "verify/problem.h"
 
 namespace hetccl::verify {
@@ -24,6 +25,10 @@ struct Options {
   DataType type = DataType::Float32;
   uint64_t slice_bytes = 512;
   bool observed = false;  ///< as for a trace
+  /// Of an uneven call's blocks, by unit (see `unit_of`); of an even call none.
+  std::vector<uint64_t> lengths{};
+  bool late_windows = true;           ///< pairs that init does not connect share windows too
+  size_t most_ring_bytes = SIZE_MAX;  ///< of each ring, however large its window
 };
 
 struct Verified {
@@ -33,6 +38,7 @@ struct Verified {
   uint64_t instructions = 0;  ///< of all ranks' Code
 };
 
+/// Of an even call.
 [[nodiscard]] lower::CallShape shape_of(const Options& options);
 
 /// One call, lowered on all ranks.
@@ -41,16 +47,32 @@ struct Lowered {
   Codes codes;
 };
 
-/// `rank`'s device and lanes in a job of that topology. All ranks that may share a window do; in a
-/// job those do that are connected at init (plan::peers).
+/// `rank`'s device and lanes in a job of that topology. In a job those ranks share a window that
+/// may, and that are connected at init (plan::peers) unless `late_windows`.
 [[nodiscard]] lower::Target target_of(const topology::Topology& topology, int rank,
-                                      const plan::RankPlan& plan);
+                                      const plan::RankPlan& plan, bool late_windows = true);
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options);
+/// Lowers a message from one rank to another (plan::plan_message).
+Result<Lowered> lower_message(int from, int to, const topology::Topology& topology,
+                              const Options& options);
+/// Gives every ring of `lowered` the fewest bytes for which the call has the same Code, so that
+/// senders wait for credit. `plans` and `options` are those that it was lowered from.
+void shrink_rings(Lowered& lowered, const std::vector<plan::RankPlan>& plans,
+                  const Options& options);
+
 /// InternalError says which instruction of which rank is wrong, and how.
 Status check_code(const Problem& problem, const Codes& codes);
-/// `plans[r]` is rank r's: lowers and checks the Code of the call, and of one slice alone.
+
+/// A call among others in flight.
+struct Flight {
+  const Lowered* call = nullptr;
+  uint32_t executor = 0;  ///< as in Launch
+};
+/// Checks calls in flight at once, of one topology, in the order in which all ranks launch them.
+Status check_together(std::span<const Flight> flights, const MachineOptions& options);
+/// `plans[r]` is rank r's: lowers and checks the Code of an even call, and of one slice alone.
 /// InternalError says what is wrong with a plan or with Code.
 Result<Verified> verify(const plan::Spec& spec, const topology::Topology& topology,
                         const std::vector<plan::RankPlan>& plans, const Options& options = {});

@@ -3,20 +3,17 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <tuple>
 
-#include "golden/random_topology.h"
-#include "plan/call.h"
+#include "golden/random_call.h"
 #include "plan/crossing.h"
-#include "plan/planner.h"
-#include "verify/verify.h"
 
 namespace hetccl::plan {
 namespace {
 
+using test::plan_all;
 using verify::verify;
 using VerifyOptions = verify::Options;
 using verify::Verified;
@@ -27,50 +24,6 @@ constexpr uint64_t kCases = 1000;
 #else
 constexpr uint64_t kCases = 50'000;
 #endif
-
-uint64_t scale() {
-  const char* text = std::getenv("HETCCL_TEST_SCALE");
-  return text == nullptr ? 1 : static_cast<uint64_t>(std::max(1, std::atoi(text)));
-}
-
-std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topology) {
-  std::vector<RankPlan> plans;
-  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    Result<RankPlan> one = plan(rank, spec, topology);
-    REQUIRE_MESSAGE(one.ok(), one.status().message());
-    plans.push_back(std::move(one).value());
-  }
-  return plans;
-}
-
-Spec random_spec(std::mt19937_64& random, const topology::Topology& topology) {
-  Spec spec;
-  spec.collective =
-      static_cast<Collective>(random() % static_cast<uint64_t>(Collective::PointToPoint));
-  if (is_rooted(spec.collective)) {
-    spec.root = static_cast<int>(random() % static_cast<uint64_t>(topology.n_ranks()));
-  }
-  const uint64_t how = random() % 4;
-  spec.average = reduces(spec.collective) && how == 0;
-  spec.scale = reduces(spec.collective) && how == 1;
-  spec.uneven = is_pairwise(spec.collective) && how == 0;
-  const auto rows = find_algorithms(spec, topology);
-  if (random() % 2 == 0) spec.algorithm = rows[random() % rows.size()]->id;
-  return spec;
-}
-
-VerifyOptions random_options(std::mt19937_64& random) {
-  constexpr uint64_t kCounts[] = {0, 1, 7, 64, 1000, 4097, 1'000'003};
-  constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float32,
-                                 DataType::Float64};
-  VerifyOptions options;
-  options.depth = static_cast<uint32_t>(random() % 9);
-  options.count = kCounts[random() % std::size(kCounts)];
-  options.type = kTypes[random() % std::size(kTypes)];
-  options.slice_bytes = 64 * (1 + random() % 40);
-  options.observed = random() % 8 == 0;
-  return options;
-}
 
 // An exchange sends every cluster's part to every other, where owners would add them up between.
 uint64_t bytes_of(const Spec& spec, const std::vector<RankPlan>& plans,
@@ -185,13 +138,13 @@ void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
 }
 
 TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
-  const uint64_t n_cases = kCases * scale();
+  const uint64_t n_cases = kCases * test::scale();
   for (uint64_t seed = 0; seed < n_cases; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = test::random_topology(random);
-    const Spec spec = random_spec(random, topology);
-    const VerifyOptions options = random_options(random);
+    const Spec spec = test::random_spec(random, topology);
+    const VerifyOptions options = test::random_options(random);
     const std::vector<RankPlan> plans = plan_all(spec, topology);
     const Result<Verified> verified = verify(spec, topology, plans, options);
     REQUIRE_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(),

@@ -1,0 +1,95 @@
+// Different calls in flight: what is right in each alone, and wrong beside another.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "golden/random_call.h"
+
+namespace hetccl::verify {
+namespace {
+
+using lower::Opcode;
+
+constexpr Options kLong{.count = 200'000, .slice_bytes = 65'536};
+
+topology::Topology on_devices(const char* layout) {
+  std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+  for (topology::RankInfo& info : infos) info.host_access = false;
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+Lowered lower_call(Collective collective, const topology::Topology& topology) {
+  const plan::Spec spec{collective};
+  return lower_all(spec, topology, test::plan_all(spec, topology), kLong).value();
+}
+
+void remove(lower::Code& code, Opcode op, lower::QueueKind queue) {
+  const auto is_wanted = [&](const lower::Instruction& one) {
+    return one.op == op && one.queue == lower::stream_queue(queue);
+  };
+  const auto found = std::find_if(code.list.begin(), code.list.end(), is_wanted);
+  REQUIRE(found != code.list.end());
+  const auto index = static_cast<uint32_t>(found - code.list.begin());
+  code.list.erase(found);
+  code.body -= index < code.body ? 1 : 0;
+  code.epilogue -= index < code.epilogue ? 1 : 0;
+  lower::index_lanes(code);
+}
+
+std::string fault(const std::vector<Flight>& flights, const MachineOptions& options = {}) {
+  const Status status = check_together(flights, options);
+  return status.ok() ? "none" : status.message();
+}
+
+void check_fault(const std::string& message, const std::string& expected) {
+  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
+}
+
+}  // namespace
+
+TEST_CASE("a call that takes the buffers before another call has left them") {
+  const topology::Topology topology = on_devices("AAB");
+  const Lowered gather = lower_call(Collective::AllGather, topology);
+  Lowered reduce = lower_call(Collective::Reduce, topology);
+  CHECK(fault({{&gather}, {&reduce}}) == "none");
+  // Two such calls use them on the same streams in the same order.
+  remove(reduce.codes[1], Opcode::Acquire, lower::QueueKind::User);
+  CHECK(check_code(reduce.problem, reduce.codes).ok());
+  check_fault(fault({{&gather}, {&reduce}}),
+              "nothing orders rank 1, step 0 (copy) of call 0 and rank 1, step 0 (vendor call at "
+              "stage 0) of call 1, which share memory");
+  CHECK(fault({{&gather}, {&reduce}}, {.buffer_sets = 2}) == "none");
+  CHECK(fault({{&gather}, {&reduce, 1}}) == "none");  // buffers of another executor
+}
+
+TEST_CASE("a call that takes the buffers waits for those of its own set alone") {
+  const topology::Topology topology = on_devices("AAB");
+  const Lowered gather = lower_call(Collective::AllGather, topology),
+                reduce = lower_call(Collective::Reduce, topology);
+  CHECK(fault({{&gather}, {&reduce}, {&gather}, {&reduce}}, {.buffer_sets = 2}) == "none");
+}
+
+TEST_CASE("a message beside collectives, in a lane of its own") {
+  const topology::Topology topology = on_devices("AB");
+  const Lowered gather = lower_call(Collective::AllGather, topology);
+  const Lowered message = lower_message(0, 1, topology, kLong).value();
+  CHECK(fault({{&gather}, {&message, 1}}) == "none");
+  CHECK(fault({{&message, 1}, {&gather}, {&message, 1}}) == "none");
+  CHECK(message.codes[1].lanes.size() == 1);
+}
+
+TEST_CASE("ranks that are no end of a message do not launch it") {
+  const topology::Topology topology = on_devices("AABC");
+  const Lowered message = lower_message(2, 3, topology, kLong).value();
+  CHECK_FALSE(message.problem.launches(0));
+  CHECK(fault({{&message}, {&message}}) == "none");
+  const Lowered own = lower_message(1, 1, topology, kLong).value();
+  CHECK(fault({{&own, 1}, {&message, 1}}) == "none");
+  Lowered broken = message;
+  std::erase_if(broken.codes[3].list,
+                [](const lower::Instruction& one) { return one.op == Opcode::Copy; });
+  broken.codes[3].epilogue = broken.codes[3].epilogue - 1;
+  CHECK(fault({{&broken}}) != "none");
+}
+
+}  // namespace hetccl::verify

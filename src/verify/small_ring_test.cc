@@ -1,0 +1,120 @@
+// Rings in which few messages fit: senders wait for credit, and some would wait for ever.
+#include <doctest/doctest.h>
+
+#include "golden/random_call.h"
+
+namespace hetccl::verify {
+namespace {
+
+using lower::Ring;
+
+/// Clusters of one host: A on devices, the others' ranks share windows with those.
+topology::Topology on_one_host(const char* layout) {
+  std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+  for (topology::RankInfo& info : infos) {
+    info.label = info.host;
+    info.host_access = info.label != "A";
+    info.host = "one";
+    info.window_bytes = 16 << 20;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+const Options kLong{.depth = 6, .count = 100'000, .slice_bytes = 4096};
+
+std::string fault(const Lowered& lowered) {
+  const Status status = check_code(lowered.problem, lowered.codes);
+  return status.ok() ? "none" : status.message();
+}
+
+void check_fault(const std::string& message, const std::string& expected) {
+  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
+}
+
+void set_rings(Lowered& lowered, size_t bytes) {
+  for (lower::Target& target : lowered.problem.targets) {
+    for (lower::Reach& lane : target.lanes) lane.ring_bytes = bytes;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the smallest rings for the same Code") {
+  const topology::Topology topology = on_one_host("ABC");
+  for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter}) {
+    const plan::Spec spec{collective};
+    const auto plans = test::plan_all(spec, topology);
+    const Lowered large = lower_all(spec, topology, plans, kLong).value();
+    Lowered small = large;
+    shrink_rings(small, plans, kLong);
+    const size_t bytes = small.problem.targets[0].lanes[0].ring_bytes;
+    CHECK(bytes > 0);
+    CHECK(bytes < large.problem.targets[0].lanes[0].ring_bytes);
+    CHECK(fault(small) == "none");
+    Options options = kLong;
+    options.most_ring_bytes = bytes;
+    const Lowered same = lower_all(spec, topology, plans, options).value();
+    options.most_ring_bytes = bytes - Ring::kGrain;
+    const Lowered other = lower_all(spec, topology, plans, options).value();
+    CHECK(same.problem.geometries[0].lanes[0] == large.problem.geometries[0].lanes[0]);
+    CHECK(fault(other) == "none");
+  }
+}
+
+TEST_CASE("a reader in place that starts later than the ring keeps messages") {
+  const topology::Topology topology = on_one_host("AB");
+  const plan::Spec spec{Collective::ReduceScatter};
+  const auto plans = test::plan_all(spec, topology);
+  Lowered large = lower_all(spec, topology, plans, kLong).value();
+  CHECK(fault(large) == "none");
+  Options options = kLong;
+  options.most_ring_bytes = 4 * kLong.slice_bytes;
+  const Lowered small = lower_all(spec, topology, plans, options).value();
+  CHECK(fault(small) == "none");
+  // The large ring's Code, whose messages fit into the small one as well.
+  for (size_t rank : {0, 1}) {
+    CHECK(small.problem.geometries[rank].lanes[0].recv_in_ring);
+    CHECK(large.problem.geometries[rank].lanes[0].recv_in_ring);
+  }
+  set_rings(large, options.most_ring_bytes);
+  check_fault(fault(large), "deadlock: rank 0, step 0 (reserve) never completes in slice 2");
+}
+
+TEST_CASE("a ring too small for what its Code sends ahead") {
+  const topology::Topology topology = on_one_host("ABC");
+  const plan::Spec spec{Collective::ReduceScatter};
+  const auto plans = test::plan_all(spec, topology);
+  Lowered lowered = lower_all(spec, topology, plans, kLong).value();
+  shrink_rings(lowered, plans, kLong);
+  CHECK(fault(lowered) == "none");
+  set_rings(lowered, 2 * kLong.slice_bytes);
+  check_fault(fault(lowered), "(reserve) never completes");
+}
+
+TEST_CASE("pairs that init does not connect share no window") {
+  const topology::Topology topology = on_one_host("AABBB");
+  const auto lower_call = [&](Collective collective, bool late_windows) {
+    Options options = kLong;
+    options.late_windows = late_windows;
+    const plan::Spec spec{collective};
+    return lower_all(spec, topology, test::plan_all(spec, topology), options).value();
+  };
+  const auto n_rings = [](const Lowered& lowered) {
+    size_t n = 0;
+    for (const lower::Target& target : lowered.problem.targets) {
+      for (const lower::Reach& lane : target.lanes) n += lane.ring_bytes > 0 ? 1 : 0;
+    }
+    return n;
+  };
+  const Lowered with = lower_call(Collective::AllToAll, true);
+  const Lowered without = lower_call(Collective::AllToAll, false);
+  CHECK(n_rings(without) < n_rings(with));
+  CHECK(n_rings(lower_call(Collective::AllReduce, false)) ==
+        n_rings(lower_call(Collective::AllReduce, true)));
+  CHECK(fault(with) == "none");
+  CHECK(fault(without) == "none");
+  const Flight both[] = {{&with}, {&without}};
+  check_fault(check_together(both, {}).message(), "calls find different windows");
+}
+
+}  // namespace hetccl::verify

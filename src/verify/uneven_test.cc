@@ -1,0 +1,173 @@
+// Uneven calls: ranks cut them differently, and messages end with their own blocks.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "golden/random_call.h"
+#include "verify/mutate.h"
+
+namespace hetccl::verify {
+namespace {
+
+constexpr uint64_t kSlice = 128;  // elements
+
+/// All ranks on devices, so that messages are staged and slices fixed.
+topology::Topology on_devices(const char* layout, int64_t window = 0) {
+  std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+  for (topology::RankInfo& info : infos) {
+    info.host_access = false;
+    if (window == 0) continue;
+    info.label = info.host;  // clusters of one host
+    info.host = "one";
+    info.window_bytes = window;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+Options options_of(std::vector<uint64_t> lengths) {
+  Options options;
+  options.count = 12 * kSlice;
+  options.slice_bytes = 4 * kSlice;
+  options.lengths = std::move(lengths);
+  return options;
+}
+
+Lowered lower_call(const plan::Spec& spec, const topology::Topology& topology,
+                   std::vector<uint64_t> lengths) {
+  return lower_all(spec, topology, test::plan_all(spec, topology), options_of(std::move(lengths)))
+      .value();
+}
+
+std::string fault(const Lowered& lowered) {
+  const Status status = check_code(lowered.problem, lowered.codes);
+  return status.ok() ? "none" : status.message();
+}
+
+void check_fault(const std::string& message, const std::string& expected) {
+  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
+}
+
+/// Of "AAB": rank 2 has nothing for rank 0, and 3 slices for rank 1, which has 9 for it.
+const std::vector<uint64_t> kLengths = {5,   2 * kSlice,
+                                        1,  //
+                                        700, 0,          9 * kSlice - 1, 0, 2 * kSlice + 1, 77};
+constexpr plan::Spec kAllToAll{.collective = Collective::AllToAll, .uneven = true};
+
+}  // namespace
+
+TEST_CASE("ranks that know their own blocks alone run different numbers of slices") {
+  for (const int64_t window : {0, 4 << 20}) {
+    const topology::Topology topology = on_devices("AAB", window);
+    const Lowered lowered = lower_call(kAllToAll, topology, kLengths);
+    CHECK(lowered.codes[2].fixed_slices);
+    CHECK(lowered.problem.n_slices == std::vector<uint32_t>{6, 9, 9});
+    CHECK(fault(lowered) == "none");
+  }
+}
+
+TEST_CASE("a receiver that waits for slices which never travel") {
+  const topology::Topology topology = on_devices("AAB");
+  Lowered even = lower_call(kAllToAll, topology, {}),
+          uneven = lower_call(kAllToAll, topology, kLengths);
+  for (Lowered* const one : {&even, &uneven}) one->codes[2].fixed_slices = false;
+  CHECK(fault(even) == "none");
+  check_fault(fault(uneven),
+              "in slice 0 meets rank 2, step 4 (receive message 2 from rank 0) in slice 1");
+}
+
+TEST_CASE("a message of nothing that nobody receives") {
+  const topology::Topology topology = on_devices("AB");
+  const plan::Spec gather{.collective = Collective::Gather, .uneven = true};
+  Lowered lowered = lower_call(gather, topology, {3 * kSlice, 0});
+  CHECK(fault(lowered) == "none");
+  lowered.codes[0].lanes[0].recvs.clear();
+  check_fault(fault(lowered), "deadlock");
+}
+
+TEST_CASE("an exchange of blocks that is cut as each rank cuts its own") {
+  const topology::Topology topology = on_devices("AAB");
+  Lowered even = lower_call(kAllToAll, topology, {}),
+          uneven = lower_call(kAllToAll, topology, kLengths);
+  for (Lowered* const one : {&even, &uneven}) {
+    for (lower::Code& code : one->codes) {
+      for (lower::Instruction& instruction : code.list) instruction.whole = false;
+    }
+  }
+  CHECK(fault(even) == "none");
+  check_fault(fault(uneven), "deadlock");
+}
+
+TEST_CASE("slices that ranks would have to agree on") {
+  const topology::Topology topology = on_devices("AAB");
+  std::vector<plan::RankPlan> plans = test::plan_all(kAllToAll, topology);
+  for (plan::RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
+  CHECK(lower_all(kAllToAll, topology, plans, options_of({})).ok());
+  const auto uneven = lower_all(kAllToAll, topology, plans, options_of(kLengths));
+  REQUIRE_FALSE(uneven.ok());
+  check_fault(uneven.status().message(), "cuts the call into");
+}
+
+TEST_CASE("all ranks agree on the slices of blocks that all of them know") {
+  for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
+    const topology::Topology topology = on_devices("AABB");
+    const Lowered lowered =
+        lower_call({collective}, topology, {0, 4 * kSlice + 1, 30, 11 * kSlice});
+    const uint32_t n_slices = lowered.problem.n_slices[0];
+    CHECK(lowered.problem.n_slices == std::vector<uint32_t>(4, n_slices));
+    CHECK(n_slices > 5);
+    CHECK(fault(lowered) == "none");
+  }
+}
+
+TEST_CASE("slices that repeat others are left out, the ends of blocks are not") {
+  const topology::Topology topology = on_devices("AB");
+  const plan::Spec gather{Collective::AllGather};
+  // The pipeline is 3 deep: 6 slices show all there is to see.
+  const Lowered even = lower_call(gather, topology, {});
+  const uint32_t enough = std::max(even.codes[0].n_slots, even.codes[0].last_lag) + 2;
+  Options options = options_of({40 * kSlice + 1, 20 * kSlice + 7});
+  const Lowered lowered =
+      lower_all(gather, topology, test::plan_all(gather, topology), options).value();
+  CHECK(lowered.problem.n_slices[0] == 2 * enough);
+  CHECK(lowered.problem.lengths[0] == (2 * enough - 1) * kSlice + 1);
+  CHECK(lowered.problem.lengths[1] == (enough - 1) * kSlice + 7);
+  options.lengths.clear();
+  options.count = 40 * kSlice + 9;
+  const Lowered long_call =
+      lower_all(gather, topology, test::plan_all(gather, topology), options).value();
+  CHECK(long_call.problem.length == (enough - 1) * kSlice + 9);
+}
+
+TEST_CASE("a block of another length than its message") {
+  const topology::Topology topology = on_devices("AB");
+  Lowered lowered = lower_call(kAllToAll, topology, {1, 3 * kSlice, 2 * kSlice, 0});
+  CHECK(fault(lowered) == "none");
+  // Rank 1 takes the message for the block that it keeps.
+  for (lower::Message& message : lowered.codes[1].messages) {
+    if (!message.sends) message.region.block = 1;
+  }
+  CHECK(fault(lowered) != "none");
+}
+
+// Fewer than of even calls: what a wait orders in the last slices alone is nothing where its block
+// has ended before.
+TEST_CASE("mutants of calls whose blocks all have many slices are rejected") {
+  uint64_t made = 0, rejected = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = test::random_topology(random);
+    const plan::Spec spec{test::kUneven[random() % std::size(test::kUneven)]};
+    Options options = options_of({});
+    test::draw_lengths(random, spec, topology, options);
+    for (uint64_t& length : options.lengths) length += 20 * kSlice;
+    const Lowered lowered = lower_call(spec, topology, options.lengths);
+    REQUIRE(fault(lowered) == "none");
+    const MutationReport report = try_mutants(lowered.problem, lowered.codes, 10, seed);
+    made += report.made;
+    rejected += report.rejected;
+  }
+  CHECK(made > 300);
+  CHECK(static_cast<double>(rejected) >= 0.97 * static_cast<double>(made));
+}
+
+}  // namespace hetccl::verify

@@ -1,0 +1,135 @@
+// Different calls in flight at once, over random topologies: two collectives, even and uneven ones,
+// some with messages beside them. And calls in the smallest rings that they may have.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "golden/random_call.h"
+
+namespace hetccl::verify {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kCases = 50;
+#else
+constexpr uint64_t kCases = 2000;
+#endif
+
+/// All clusters on one host, so that they share windows.
+topology::Topology on_one_host(std::mt19937_64& random) {
+  std::vector<topology::RankInfo> infos = test::random_topology(random).infos();
+  for (topology::RankInfo& info : infos) {
+    info.label = info.host + info.label;
+    info.host = "one";
+    info.window_bytes = 16 << 20;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+topology::Topology any_topology(std::mt19937_64& random) {
+  return random() % 2 == 0 ? on_one_host(random) : test::random_topology(random);
+}
+
+/// What all calls of a communicator find alike.
+void share_windows(Options& options, const Options& first) {
+  options.late_windows = first.late_windows;
+  options.most_ring_bytes = first.most_ring_bytes;
+}
+
+/// Windows of any size, or so small that few messages fit.
+void draw_windows(std::mt19937_64& random, Options& options) {
+  options.late_windows = random() % 2 == 0;
+  if (random() % 2 == 0) options.most_ring_bytes = lower::Ring::kGrain * (random() % 64);
+}
+
+class Draw {
+ public:
+  Draw(std::mt19937_64& random, const topology::Topology& topology)
+      : random_(random), topology_(topology) {
+    draw_windows(random, windows_);
+  }
+
+  Lowered collective() {
+    const plan::Spec spec = test::random_spec(random_, topology_);
+    Options options = test::random_options(random_);
+    if (random_() % 2 == 0) test::draw_lengths(random_, spec, topology_, options);
+    share_windows(options, windows_);
+    return lower_all(spec, topology_, test::plan_all(spec, topology_), options).value();
+  }
+  Lowered message() {
+    Options options = test::random_options(random_);
+    share_windows(options, windows_);
+    const int from = test::random_rank(random_, topology_);
+    const int to = test::random_rank(random_, topology_);
+    return lower_message(from, to, topology_, options).value();
+  }
+
+ private:
+  std::mt19937_64& random_;
+  const topology::Topology& topology_;
+  Options windows_;
+};
+
+std::string describe(const std::vector<Flight>& flights) {
+  std::string text;
+  for (const Flight& flight : flights) {
+    const Problem& problem = flight.call->problem;
+    text += std::string(name_of(problem.spec.collective)) + " of rank " +
+            std::to_string(problem.spec.root) + " to " + std::to_string(problem.to) + ", ";
+  }
+  return text;
+}
+
+MachineOptions random_machine(std::mt19937_64& random) {
+  return {.in_place = random() % 2 == 0, .buffer_sets = static_cast<uint32_t>(1 + random() % 2)};
+}
+
+/// Two or three of two calls, and up to two messages beside them.
+std::vector<Flight> random_flights(std::mt19937_64& random, const Lowered& first,
+                                   const Lowered& second, const Lowered& message) {
+  std::vector<Flight> flights = {{&first}, {random() % 4 == 0 ? &first : &second}};
+  if (random() % 4 == 0) flights.push_back({&first});
+  for (uint64_t messages = random() % 3; messages > 0; --messages) {
+    // Anywhere, but in one place at both ends: their streams may be one queue of the hardware.
+    const auto place = static_cast<std::ptrdiff_t>(random() % (flights.size() + 1));
+    flights.insert(flights.begin() + place, {&message, 1});
+  }
+  return flights;
+}
+
+TEST_CASE("different calls in flight, even and uneven") {
+  for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = any_topology(random);
+    Draw draw(random, topology);
+    const Lowered first = draw.collective(), second = draw.collective(), message = draw.message();
+    for (int i = 0; i < 2; ++i) {
+      const std::vector<Flight> flights = random_flights(random, first, second, message);
+      const Status status = check_together(flights, random_machine(random));
+      REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
+    }
+  }
+}
+
+TEST_CASE("rings so small that senders wait for credit") {
+  for (uint64_t seed = 0; seed < kCases * test::scale(); ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = on_one_host(random);
+    const plan::Spec spec = test::random_spec(random, topology);
+    Options options = test::random_options(random);
+    draw_windows(random, options);
+    if (random() % 2 == 0) test::draw_lengths(random, spec, topology, options);
+    const std::vector<plan::RankPlan> plans = test::plan_all(spec, topology);
+    Lowered lowered = lower_all(spec, topology, plans, options).value();
+    shrink_rings(lowered, plans, options);
+    const std::vector<Flight> flights(2, {&lowered});
+    const Status status = check_together(flights, random_machine(random));
+    REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
+  }
+}
+
+}  // namespace
+}  // namespace hetccl::verify
