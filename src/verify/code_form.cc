@@ -17,11 +17,22 @@ lower::SyncId told_by(const Instruction& one) {
   return lower::is_stream(one.queue) ? lower::kNoSync : one.done;
 }
 
+bool is_in_scratch(const lower::Code& code, const lower::Operand& operand) {
+  if (operand.memory != lower::Memory::Scratch) return true;
+  const plan::Region& region = operand.region;
+  return region.run <= region.block && region.block + region.blocks <= code.scratch_blocks;
+}
+
 const char* fault_of(const lower::Code& code, const Instruction& one) {
   const OpcodeInfo& info = info_of(one.op);
   const bool on_stream = lower::is_stream(one.queue);
   if (info.unit == OpcodeInfo::Unit::Stream && !on_stream) return "is no work of a lane";
   if (info.unit == OpcodeInfo::Unit::Wire && on_stream) return "is no work of a stream";
+  bool in_scratch = true;
+  for_each_operand(one, [&](const lower::Operand& operand) {
+    in_scratch = in_scratch && is_in_scratch(code, operand);
+  });
+  if (!in_scratch) return "uses memory that it has not";
   const bool waits = one.op == Opcode::Wait;
   const lower::SyncId sync = waits ? one.sync : told_by(one);
   if (sync == lower::kNoSync) return waits ? "waits for nothing" : nullptr;
