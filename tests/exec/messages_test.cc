@@ -358,6 +358,19 @@ TEST_CASE("a receive that nobody sends to times out by name, and abort ends it")
   }
 }
 
+TEST_CASE("a send that waits for room in a window ends with an abort, at either end") {
+  for (const bool answers : {true, false}) {
+    CAPTURE(answers);
+    Ranks ranks(2, 13, true, false, 4096 + 2 * 4096);
+    ranks.connect_all();
+    const Round round = {{0, 1, 100'000, DataType::Int8, 0}};
+    CHECK(ranks[0].call(round, true, steady_clock().now() + kLimit).ok());
+    ranks[0].abort();
+    if (answers) ranks[1].abort();
+    CHECK(ranks[0].drained());
+  }
+}
+
 TEST_CASE("ends that disagree are an error") {
   Ranks ranks(2, 11, false);
   ranks.connect_all();
