@@ -402,7 +402,7 @@ void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataTy
 void reduce(const Reduction& r) {
   Factor factors[Reduction::kMaxSources];
   std::fill_n(factors, r.n_srcs, r.factor);
-  reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor, factors);
+  reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor, factors, r.caching);
 }
 
 }  // namespace hetccl

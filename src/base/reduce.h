@@ -35,6 +35,7 @@ struct Reduction {
   RedOp op{};
   uint32_t divisor = 1;
   Factor factor{};
+  Caching caching = Caching::Keep;  ///< of the result; of hosts alone
 };
 
 /// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the

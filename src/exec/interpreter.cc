@@ -1,10 +1,29 @@
 #include "exec/interpreter.h"
 
+#include <algorithm>
+
 namespace hetccl::exec {
 
 using lower::Instruction;
 using lower::Opcode;
 using lower::QueueKind;
+
+namespace {
+
+// The result of a longer call does not stay in the caches until its reader comes, whose memory the
+// caches would fetch only to have it overwritten.
+constexpr size_t kMuch = size_t{8} << 20U;
+
+// In place the caches have read it already.
+Caching caching_of(const Operation& op, const Instruction& code, const Reduction& reduction) {
+  const auto* end = reduction.srcs + reduction.n_srcs;
+  const bool much = op.call.signature.count * size_of(op.call.signature.type) >= kMuch;
+  const bool apart = std::find(reduction.srcs, end, reduction.dst) == end;
+  return much && apart && code.dst.memory == lower::Memory::Output ? Caching::Bypass
+                                                                   : Caching::Keep;
+}
+
+}  // namespace
 
 Reducer reducer_of(const Call& call, bool average, bool scale) {
   if (average) return {RedOp::Avg};
@@ -181,6 +200,7 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   for (const lower::Operand& src : code.srcs) {
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
   }
+  reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
   return kernels_ ? device_.reduce(stream, reduction)
                   : op.host_reductions.enqueue(stream, reduction);

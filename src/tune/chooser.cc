@@ -14,6 +14,7 @@ using plan::Spec;
 constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
 constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
+constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
 // On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
@@ -58,7 +59,8 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   const auto of = [&](uint64_t crossing) {
     return ceil_div(bytes, std::max(kMinSlice, crossing / blocks));
   };
-  uint64_t n = of(model_.in_memory() ? kShmCrossing : std::min(kMaxCrossing, in_time));
+  const uint64_t in_caches = load.adds && !model_.on_streams() ? kShmAdding : kShmCrossing;
+  uint64_t n = of(model_.in_memory() ? in_caches : std::min(kMaxCrossing, in_time));
   // More slices fill the pipeline faster, and cost more: where both together cost least.
   const auto best = [&](double slice_seconds) {
     const double wire = load.seconds_per_byte * static_cast<double>(bytes);

@@ -31,6 +31,21 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
   }
 }
 
+TEST_CASE("hosts that add in shared memory have slices that fit a core's own cache") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
+  for (auto& info : infos) {
+    info.host = "one";
+    info.label = std::to_string(info.rank);
+  }
+  const topology::Topology topology = topology::Topology::build(infos).value();
+  const auto slice = [&](Collective collective) {
+    return Chooser(topology, {}).choose({collective}, 4 << 20, DataType::Int8).choice.slice_bytes;
+  };
+  CHECK(slice(Collective::AllReduce) == 256 << 10);
+  CHECK(slice(Collective::Reduce) == 256 << 10);
+  CHECK(slice(Collective::Broadcast) == 1 << 20);
+}
+
 TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pipeline's filling") {
   std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
   for (auto& info : infos) {
@@ -58,7 +73,7 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   const auto fixed = [&] {
     return deterministic.choose({Collective::AllReduce}, 16 * mib, DataType::Int8).choice;
   };
-  CHECK(fixed().slice_bytes == mib);  // as of hosts
+  CHECK(fixed().slice_bytes == mib);  // as of hosts that add nothing
   // Messages fit into a quarter of the window.
   for (auto& info : infos) info.window_bytes = 5 * static_cast<int64_t>(mib);
   topology = topology::Topology::build(infos).value();

@@ -152,6 +152,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
 Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
   const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
   Load load{.hops = crossing.hops()};
+  load.adds = reduces(spec.collective);
   load.fixed_slices =
       plan::is_pairwise(spec.collective) && crossing.slicing != plan::Slicing::Agreed;
   if (clusters_.size() < 2) return load;

@@ -42,7 +42,7 @@ struct ReduceTask {
       factors[s] = whole.factor;
     }
     queue->reduce(queue->host_address(static_cast<std::byte*>(whole.dst) + done * element), srcs,
-                  whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors);
+                  whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors, whole.caching);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;
   }
