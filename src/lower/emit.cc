@@ -50,8 +50,7 @@ class Emitter {
     }
     code_.fixed_slices = graph_.plan.slicing == plan::Slicing::Fixed;
     code_.direct = is_direct(graph_.plan);
-    // A short call takes little, and waits for no other: it has its own buffers.
-    code_.rotates = !graph_.geometry.short_call && code_.scratch_blocks + code_.staged_blocks > 0;
+    code_.rotates = !graph_.geometry.own_buffers && code_.scratch_blocks + code_.staged_blocks > 0;
   }
 
   SyncId add_sync(bool event, bool once, NodeId id) {

@@ -16,6 +16,8 @@ using plan::StepKind;
 
 // Several calls of the driver take as long as a device copies that.
 constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
+// Hosts pay for each page of a buffer that is new, with many calls in flight a buffer each.
+constexpr size_t kMostOwnBytesOfHost = size_t{64} << 10U;
 
 uint64_t round_up(uint64_t value, uint64_t grain) {
   return (value + grain - 1) / grain * grain;
@@ -155,9 +157,12 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   geometry.lanes.resize(target.lanes.size());
   // What is one step anyway has nothing to overlap.
   geometry.short_call = plan.steps.size() <= 1 && target.lanes.empty() && geometry.n_slices == 1;
+  geometry.own_buffers = geometry.short_call;
   if (geometry.short_call) return geometry;
-  geometry.short_call =
-      geometry.n_slices == 1 && bytes_of_slice(plan, call, geometry) <= kMostBytesOfOneStream;
+  const size_t bytes = bytes_of_slice(plan, call, geometry);
+  geometry.short_call = geometry.n_slices == 1 && bytes <= kMostBytesOfOneStream;
+  geometry.own_buffers =
+      geometry.short_call && (!target.host_memory || bytes <= kMostOwnBytesOfHost);
   if (plan.slicing == Slicing::None && call.is_uneven()) return geometry;  // Code for each pattern
   route(geometry, target, loads_of(plan, target, call, geometry, slice),
         plan.slicing == Slicing::Agreed);

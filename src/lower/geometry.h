@@ -56,7 +56,8 @@ struct Geometry {
   uint32_t n_slices = 1;
   uint32_t n_slots = 1;
   uint32_t depth = 0;
-  bool short_call = false;  ///< one slice and few bytes: one stream runs it
+  bool short_call = false;   ///< one slice and few bytes: one stream runs it
+  bool own_buffers = false;  ///< it takes so little that it waits for no other call's
   std::vector<Lane> lanes;
 
   /// Whether slots of scratch and staging memory are used again.
@@ -64,7 +65,8 @@ struct Geometry {
   /// Whether the same Code serves both.
   [[nodiscard]] bool same_code(const Geometry& other) const {
     return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
-           reuses_slots() == other.reuses_slots() && lanes == other.lanes;
+           own_buffers == other.own_buffers && reuses_slots() == other.reuses_slots() &&
+           lanes == other.lanes;
   }
 };
 

@@ -58,7 +58,7 @@ bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
   if (message.send) return true;
   const Operand& dst = graph.code(message.post).dst;
   const bool empty = dst.region.begin == dst.region.end;
-  return !empty && (dst.memory != Memory::Scratch || !graph.geometry.short_call);
+  return !empty && (dst.memory != Memory::Scratch || !graph.geometry.own_buffers);
 }
 
 }  // namespace

@@ -57,14 +57,14 @@ inline plan::Spec random_spec(std::mt19937_64& random, const topology::Topology&
 }
 
 inline verify::Options random_options(std::mt19937_64& random) {
-  constexpr uint64_t kCounts[] = {0, 1, 7, 64, 1000, 4097, 1'000'003};
+  constexpr uint64_t kCounts[] = {0, 1, 7, 64, 1000, 4097, 40'000, 1'000'003};
   constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float32,
                                  DataType::Float64};
   verify::Options options;
   options.depth = static_cast<uint32_t>(random() % 9);
   options.count = kCounts[random() % std::size(kCounts)];
   options.type = kTypes[random() % std::size(kTypes)];
-  options.slice_bytes = 64 * (1 + random() % 40);
+  options.slice_bytes = random() % 8 == 0 ? 1 << 20 : 64 * (1 + random() % 40);
   options.observed = random() % 8 == 0;
   return options;
 }
