@@ -135,8 +135,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   static constexpr uint64_t kComplete = UINT64_MAX;  ///< the ticket of what has been done already
   enum class Phase { Opening, Ready, Finalizing, Closed };
-  /// A rank's place in a communicator to come.
-  struct Place {
+  /// A rank's seat in a communicator to come.
+  struct Seat {
     bootstrap::UniqueId id{};
     int rank = 0;
     int n_ranks = 0;  ///< 0: in none
@@ -169,8 +169,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void dump_failure();
   void write_trace();
   // split.cc
-  Result<Place> find_place(int color, int key, int64_t timeout_ms);
-  Status take(Result<Place> place);
+  Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
+  Status take(Result<Seat> seat);
   [[nodiscard]] const topology::Topology& topology() const { return introduction_->topology; }
 
   // One call: a collective or messages.

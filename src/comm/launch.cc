@@ -180,7 +180,7 @@ Result<device::Stream*> Communicator::stream_for(void* native) {
 }
 
 bool Communicator::is_small(const PlannedProgram& program, const Signature& signature) const {
-  return signature.collective == Collective::AllReduce && program.exec.is_direct() &&
+  return signature.collective == Collective::AllReduce && program.exec.is_one_library_call() &&
          signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
          executor_->idle();
 }
