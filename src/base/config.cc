@@ -10,7 +10,7 @@
 #include <optional>
 #include <variant>
 
-#include "base/crew.h"
+#include "base/cores.h"
 #include "base/log.h"
 #include "base/report_file.h"
 
@@ -127,7 +127,7 @@ constexpr std::array kRows = {
     Row{{"HETCCL_HOST_THREADS", "integer", "0",
          "threads that copy and reduce large messages of a rank of the host, the progress engine's "
          "included; 0: its part of three quarters of the cores that it may use, at most 8"},
-        IntegerRange{&Config::host_threads, 0, Crew::kMaxThreads}},
+        IntegerRange{&Config::host_threads, 0, kMaxHostThreads}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
          "milliseconds that all ranks have to join a communicator; in PyTorch the group's timeout "
          "holds where it is shorter"},

@@ -6,6 +6,9 @@
 
 namespace hetccl {
 
+/// The most threads that share one copy or reduction of host memory: HETCCL_HOST_THREADS.
+inline constexpr int kMaxHostThreads = 8;
+
 /// Those that its affinity allows, and no more than its control group's quota; 1 at least.
 int usable_cores();
 /// The part of one of `bound` processes that its affinity's cores are shared by, of `all` that its

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/crew.h"
 #include "base/log.h"
 #include "ccl/nccl/nccl_library.h"
 #include "device/gpu/gpu_device.h"
+#include "host/crew.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
 

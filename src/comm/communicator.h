@@ -1,15 +1,14 @@
 // One rank of one communicator: the only place where topology, plans, adaptors and the executor
 // come together.
+//
+// Its parts have one reason to change each: Verdict (why it failed), Channels (whom it is connected
+// to), Programs (which plan a call runs), UserStreams (where). What opens, launches, measures,
+// splits and diagnoses stays here, in a file each.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <variant>
@@ -18,15 +17,17 @@
 #include "base/cancel.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/arguments.h"
+#include "comm/channels.h"
 #include "comm/chores.h"
 #include "comm/introduction.h"
+#include "comm/programs.h"
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
+#include "comm/user_streams.h"
+#include "comm/verdict.h"
 #include "exec/executor.h"
 #include "exec/point_to_point.h"
-#include "plan/planner.h"
 #include "topology/topology.h"
-#include "tune/chooser.h"
 #include "tune/probes.h"
 
 namespace hetccl::comm {
@@ -132,15 +133,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] std::string dump();
 
  private:
-  /// How long the news of a failure may take that explains what is seen of it here.
-  static constexpr std::chrono::milliseconds kNewsTime{250};
-  /// How long a device has, after an abort, to end what it was given: no user's kernel, and no GPU
-  /// that is lost, may hold up the process for ever.
-  static constexpr std::chrono::seconds kLastWait{5};
   static constexpr uint64_t kComplete = UINT64_MAX;  ///< the ticket of what has been done already
   enum class Phase { Opening, Ready, Finalizing, Closed };
-  /// A rank's place in a communicator to come.
-  struct Place {
+  /// A rank's seat in a communicator to come.
+  struct Seat {
     bootstrap::UniqueId id{};
     int rank = 0;
     int n_ranks = 0;  ///< 0: in none
@@ -154,8 +150,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join(const bootstrap::UniqueId& id);
   Status exchange_cards();
   void share_cores();
-  Status connect_clusters();
-  [[nodiscard]] bool exchanges_by_devices(int peer) const;
   Status open_cluster();
   exec::ExecutorOptions executor_options();
   std::function<void()> on_published();
@@ -175,21 +169,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void dump_failure();
   void write_trace();
   // split.cc
-  Result<Place> find_place(int color, int key, int64_t timeout_ms);
-  Status take(Result<Place> place);
+  Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
+  Status take(Result<Seat> seat);
   [[nodiscard]] const topology::Topology& topology() const { return introduction_->topology; }
 
-  // A plan ready to run, and the least bytes that cross between clusters per byte of `count`.
-  struct Program {
-    exec::Program exec;
-    uint64_t least_bytes = 0;
-    bool reached = false;  ///< its peers are, or are being, connected
-  };
-  // How a collective is to run.
-  struct Planned {
-    Program* program = nullptr;
-    plan::Choice choice;
-  };
   // One call: a collective or messages.
   struct Work {
     const CollectiveArguments* collective = nullptr;
@@ -201,8 +184,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     TimePoint now, deadline;
   };
   // launch.cc
-  Result<Planned> planned_for(const Signature& signature, uint64_t block);
-  Result<Program*> program_for(const plan::Spec& spec);
+  Status check_any_source(std::span<const exec::Message> messages) const;
+  void reach(PlannedProgram& program);
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work, void* native_stream);
   Result<bool> is_captured(const Work& work, void* native_stream);
@@ -210,53 +193,30 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
-  [[nodiscard]] bool is_small(const Program& program, const Signature& signature) const;
+  [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
   Result<Ticket> enqueue_messages(std::span<const exec::Message> messages, void* native_stream,
                                   const Times& times);
   Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);
-  // connect.cc
-  void reach(Program& program);
-  Status meet(std::span<const exec::Message> messages);
-  Status meet(int peer);
-  /// Has `peer` left, or does news of that come in a moment?
-  [[nodiscard]] bool has_left_soon(int peer) const;
-  Status check_any_source(std::span<const exec::Message> messages) const;
-  void connect_later(std::vector<int> peers, bool for_messages);
-  Status connect(int peer, bool for_messages);
-  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
-                                                           const WaitLimit& limit);
-  void forget_visitors();
-  [[nodiscard]] uint64_t messages_number() const;
   // communicator.cc
   // Whether streams advance by themselves.
   [[nodiscard]] bool on_device() const {
     return (device_->capabilities() & device::kCooperative) == 0;
   }
   [[nodiscard]] bool is_idle() const { return executor_->idle() && messages_->idle(); }
-  [[nodiscard]] bool crosses(int peer) const {
-    return topology().cluster_of(rank()) != topology().cluster_of(peer);
-  }
-  Status await_verdict();
-  // Drives until `done()`, once the communicator has failed no longer than the last wait: whether
-  // it is done.
-  template <typename Done>
-  bool wait_for(Done done);
   bool wait_until_idle() {
-    return wait_for([this] { return is_idle(); });
+    return verdict_.drive_until([this] { return is_idle(); });
   }
   void dismantle(bool ended);
   Status drain();
   bool close();
   [[nodiscard]] Status check_ready();
-  void report(Code code, int rank, const std::string& reason);
+  // failure.cc
   void on_fault(const exec::Fault& fault);
   void report_own(int culprit, const Status& status);
-  void ask_why(Code code, int culprit, const exec::Stall& stall);
   void on_failure(const bootstrap::Failure& failure);
   void on_left(int rank, uint64_t called);
   [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;
-  // Fixes the cause of failure; false when there is one already.
-  bool settle(Status cause);
+  // Fails the communicator for that cause: ends everything in flight.
   void stop(Status status);
 
   Runtime& runtime_;
@@ -268,32 +228,24 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   TimePoint init_deadline_{};
   std::atomic<int64_t> timeout_ms_{0};
   RedOps red_ops_;
+  Verdict verdict_;
   device::Device* device_ = nullptr;
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
   std::vector<topology::Measurement> measured_;  // by all ranks
-  std::optional<tune::Chooser> chooser_;
   std::once_flag topology_text_made_;
   std::string topology_text_;
   std::unique_ptr<ccl::Communicator> ccl_;
-  // Made at init, and then where nobody drives.
-  std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
-  WindowBudget::Share window_share_;
-  std::map<int, std::unique_ptr<exec::Window>> windows_, message_windows_;  // of `channels_`
+  std::unique_ptr<Channels> channels_;
   std::unique_ptr<exec::Executor> executor_;
   exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
   std::unique_ptr<exec::PointToPoint> messages_;
 
-  // Guards launching: what follows, and the caller's side of both executors.
+  // Guards launching: what follows, the caller's side of both executors, and that of `channels_`.
   std::mutex launch_mutex_;
-  std::set<int> reached_, met_;   // ranks that are connected, or being so: for plans, for messages
-  std::list<Chores> connecting_;  // one for all that goes at once
-  std::unique_ptr<device::Stream> own_stream_;                     // for calls without a stream
-  std::map<void*, std::unique_ptr<device::Stream>> user_streams_;  // used lately
-  uint64_t destroyed_streams_ = 0;  // of the Runtime, when `user_streams_` was begun
-  std::map<plan::Spec, std::unique_ptr<Program>> programs_;
-  Signature last_signature_;  // of the last planned collective
-  Planned last_planned_;
+  std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
+  std::unique_ptr<UserStreams> user_streams_;
+  std::unique_ptr<Programs> programs_;
   uint64_t sequence_ = 0;
   Statistics statistics_;
 
@@ -302,21 +254,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<exec::Tracer> tracer_;  // null without HETCCL_TRACE
   exec::Departures departures_;
 
-  std::mutex failure_mutex_;
-  std::condition_variable verdict_;
-  Status failure_;              // the arbitrated cause
-  TimePoint last_wait_ends_{};  // not changed once `failed_`
-  std::atomic<bool> failed_{false};
-
   Chores chores_;  // the last: its thread uses all of the above
 };
-
-template <typename Done>
-bool Communicator::wait_for(Done done) {
-  auto& engine = runtime_.engine();
-  const auto failed = [&] { return failed_.load(std::memory_order_acquire); };
-  engine.wait([&] { return done() || failed(); }, TimePoint::max());
-  return done() || engine.wait(done, last_wait_ends_);
-}
 
 }  // namespace hetccl::comm

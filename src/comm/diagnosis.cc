@@ -84,10 +84,8 @@ std::string Communicator::dump() {
                {"rank", rank()},
                {"ranks", n_ranks()},
                {"written_us", wall.microseconds(steady_clock().now())}};
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (!failure_.ok()) json.set("failure", failure_.message());
-  }
+  const Status cause = verdict_.cause();
+  if (!cause.ok()) json.set("failure", cause.message());
   return json.dump(1);
 }
 

@@ -15,15 +15,6 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
-namespace {
-
-// Messages from rank to rank have a window of their own, so many times smaller than that of
-// collectives.
-constexpr size_t kWindowParts = 4;
-constexpr size_t kPage = 4096;
-
-}  // namespace
-
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
@@ -62,6 +53,7 @@ Communicator::Communicator(Runtime& runtime, CommunicatorOptions options,
       log_(runtime.log()),
       cancel_(std::move(cancel)),
       red_ops_(runtime.red_op_numbers()),
+      verdict_(runtime.engine(), log_, milliseconds(runtime.config().liveness_ms + 1000)),
       number_(runtime.count_communicator()) {
   if (!runtime.config().trace.empty()) tracer_ = std::make_unique<exec::Tracer>();
   const int64_t timeout =
@@ -99,17 +91,11 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
-  HETCCL_TRY(connect_clusters().with("connecting to other clusters"));
+  HETCCL_TRY(channels_->open([this] { return init_limit(); }).with("connecting to other clusters"));
   HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
   HETCCL_TRY(measure());  // nobody is through with it before all have come
-  runtime_.engine().exclusively([&] {
-    for (const auto& [peer, channel] : channels_) {
-      const auto window = windows_.find(peer);
-      executor_->connect({peer, channel.get(), crosses(peer),
-                          window != windows_.end() ? window->second.get() : nullptr});
-    }
-  });
+  runtime_.engine().exclusively([&] { channels_->attach(*executor_, *messages_); });
   return {};
 }
 
@@ -117,24 +103,17 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
 Status Communicator::close_unopened(Status cause) {
   if (cancel_->is_set()) cause = cancel_->reason();
   if (session_ != nullptr) {
-    if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError) {
-      // It may be how another rank's end looks from here, of which the coordinator is about to
-      // tell.
-      std::unique_lock lock(failure_mutex_);
-      verdict_.wait_for(lock, kNewsTime, [&] { return !failure_.ok(); });
+    // It may be how another rank's end looks from here, of which the coordinator is about to tell.
+    if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError)
+      verdict_.wait(Verdict::kNewsTime);
+    if (!verdict_.failed()) {
+      verdict_.report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
     }
-    if (!failed_.load())
-      report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
-    cause = await_verdict();  // which names its rank
-  } else if (rank() >= 0) {   // else it has no place yet, and the ranks of the split are named
+    cause = verdict_.await();  // which names its rank
+  } else if (rank() >= 0) {    // else it has no place yet, and the ranks of the split are named
     cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
   }
-  {
-    // What the ranks agreed on is this communicator's failure too.
-    std::lock_guard lock(failure_mutex_);
-    failure_ = cause;
-    failed_.store(true, std::memory_order_release);
-  }
+  verdict_.replace(cause);  // what the ranks agreed on is this communicator's failure too
   phase_.store(Phase::Closed, std::memory_order_release);
   return cause;
 }
@@ -152,6 +131,7 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   join.on_left = [this](int who, uint64_t called) { on_left(who, called); };
   join.position = [this](uint64_t sequence) { return position(sequence); };
   HETCCL_ASSIGN(session_, runtime_.service().join(id, std::move(join)));
+  verdict_.join(*session_);
   return {};
 }
 
@@ -164,19 +144,23 @@ Status Communicator::exchange_cards() {
   HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
                                  options_.cluster));
   mine.info.shared_memory = runtime_.shares_memory();
-  if (mine.info.shared_memory) window_share_ = runtime_.windows().take(*device_);
-  mine.info.window_bytes =
-      static_cast<int64_t>(window_share_.bytes() / (kWindowParts + 1) * kWindowParts);
+  WindowBudget::Share share;
+  if (mine.info.shared_memory) share = runtime_.windows().take(*device_);
+  mine.info.window_bytes = static_cast<int64_t>(Channels::window_bytes(share));
   for (const auto& listening : runtime_.listening()) {
     mine.addresses[listening.transport->name()] = listening.address;
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), init_left_ms()));
   auto read = runtime_.introductions().read(session_->communicator(), encoded);
   if (!read.ok()) {  // every rank finds the same, and the text names those whom it is about
-    report(read.status().code(), -1, read.status().message());
+    verdict_.report(read.status().code(), -1, read.status().message());
     return read.status();
   }
   introduction_ = std::move(*read);
+  channels_ =
+      std::make_unique<Channels>(Channels::Environment{runtime_, *session_, *introduction_,
+                                                       *device_, *cancel_, departures_, verdict_},
+                                 std::move(share));
   share_cores();
   return {};
 }
@@ -186,31 +170,6 @@ void Communicator::share_cores() {
   if (!mine.host_access) return;
   const auto [all, bound] = introduction_->sharers(rank());
   runtime_.share_cores(bound, all);
-}
-
-// A device whose memory is its own meets others of its host in memory that both reach: now, since
-// pinning may wait for the device.
-Status Communicator::connect_clusters() {
-  size_t kept = 0;
-  const OnNode near(numa_node_of(device_->bus_id()));  // what is shared with it
-  for (const int peer : plan::peers(rank(), topology())) {
-    const auto shared = static_cast<size_t>(topology().window(rank(), peer));
-    const size_t messages = exchanges_by_devices(peer) ? shared / kWindowParts / kPage * kPage : 0;
-    HETCCL_ASSIGN(
-        channels_[peer],
-        make_channel({session_->communicator(), rank(), peer, shared + messages}, init_limit()));
-    reached_.insert(peer);
-    const auto window = channels_[peer]->window();
-    if (window.empty()) continue;
-    HETCCL_ASSIGN(windows_[peer],
-                  exec::Window::open(*device_, window.first(shared), rank() < peer));
-    kept += window.size();
-    if (messages == 0) continue;
-    HETCCL_ASSIGN(message_windows_[peer],
-                  exec::Window::open(*device_, window.subspan(shared), rank() < peer));
-  }
-  window_share_.keep(kept);
-  return {};
 }
 
 Status Communicator::open_cluster() {
@@ -236,13 +195,6 @@ Status Communicator::open_cluster() {
   std::memcpy(id.bytes, bytes.data(), bytes.size());
   HETCCL_ASSIGN(ccl_, library->init(id, n_local, local, &runtime_.engine().waker(), init_limit()));
   return {};
-}
-
-// A host may receive from any rank, so that it cannot say in advance where a message is to lie.
-bool Communicator::exchanges_by_devices(int peer) const {
-  const auto& infos = topology().infos();
-  return !infos[static_cast<size_t>(rank())].host_access &&
-         !infos[static_cast<size_t>(peer)].host_access;
 }
 
 // What every executor of this communicator has in common.
@@ -275,11 +227,12 @@ Status Communicator::open_executor() {
   options.tracer = tracer_.get();
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
-  options.windows = !windows_.empty();
+  options.windows = channels_->has_windows();
   if (on_device() && topology().clusters().size() == 1) {
     HETCCL_ASSIGN(options.settler, runtime_.settler());
   }
   HETCCL_ASSIGN(own_stream_, device_->create_stream());
+  user_streams_ = std::make_unique<UserStreams>(runtime_, *device_);
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });
   runtime_.engine().add(*executor_);
@@ -292,7 +245,7 @@ Status Communicator::open_messages() {
   options.device = device_;
   options.ccl = ccl_.get();
   options.topology = &topology();
-  options.communicator = messages_number();
+  options.communicator = Channels::messages_number(*session_);
   options.rank = rank();
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);

@@ -8,7 +8,6 @@ namespace hetccl::comm {
 using std::chrono::milliseconds;
 
 namespace {
-constexpr size_t kMaxUserStreams = 64;
 // More takes longer than what is saved by not asking the engine.
 constexpr uint64_t kAtOnceBytes = uint64_t{64} << 10U;
 }  // namespace
@@ -67,7 +66,7 @@ Status Communicator::complete(const Ticket& ticket) {
                              : exec::PointToPoint::done(std::get<1>(ticket));
   };
   // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
-  wait_for(done);
+  verdict_.drive_until(done);
   return failure();
 }
 
@@ -113,12 +112,12 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   }
   // The others may have called it, and wait for this rank.
   const Status status = ticket.status().with("launching " + work.text());
-  if (!failed_.load()) report_own(rank(), status);
-  Status verdict = await_verdict();
+  if (!verdict_.failed()) report_own(rank(), status);
+  Status cause = verdict_.await();
   // What was enqueued before it failed may still use the caller's memory.
-  stop(verdict);
+  stop(cause);
   wait_until_idle();
-  return verdict;
+  return cause;
 }
 
 // Who calls on a device's stream leaves all else to the engine.
@@ -140,8 +139,9 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   const CollectiveArguments& arguments = *work.collective;
   const Signature& signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  HETCCL_ASSIGN(const Planned planned, planned_for(signature, block));
-  const auto [program, choice] = planned;
+  HETCCL_ASSIGN(const Programs::Chosen chosen, programs_->choose(signature, block));
+  const auto [program, choice] = chosen;
+  reach(*program);
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
   statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
@@ -168,8 +168,19 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   return Ticket(number);
 }
 
-bool Communicator::is_small(const Program& program, const Signature& signature) const {
-  return signature.collective == Collective::AllReduce && program.exec.is_direct() &&
+void Communicator::reach(PlannedProgram& program) {
+  if (program.reached) return;
+  channels_->reach(program.exec.peers());
+  program.reached = true;
+}
+
+Result<device::Stream*> Communicator::stream_for(void* native) {
+  if (waits(native)) return own_stream_.get();
+  return user_streams_->find_or_wrap(native);
+}
+
+bool Communicator::is_small(const PlannedProgram& program, const Signature& signature) const {
+  return signature.collective == Collective::AllReduce && program.exec.is_one_library_call() &&
          signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
          executor_->idle();
 }
@@ -177,13 +188,13 @@ bool Communicator::is_small(const Program& program, const Signature& signature) 
 Result<Communicator::Ticket> Communicator::enqueue_messages(std::span<const exec::Message> messages,
                                                             void* native_stream,
                                                             const Times& times) {
-  HETCCL_TRY(meet(messages));
+  HETCCL_TRY(channels_->meet(messages));
   device::Stream* stream = nullptr;
   if (!waits(native_stream)) {
     HETCCL_ASSIGN(stream, stream_for(native_stream));
   }
   for (const exec::Message& message : messages) {
-    if (message.send && crosses(message.peer)) {
+    if (message.send && channels_->crosses(message.peer)) {
       statistics_.least_cross_bytes += message.count * size_of(message.type);
     }
   }
@@ -208,52 +219,6 @@ Status Communicator::wait_for_room(const Work& work, std::unique_lock<std::mutex
     }
   }
   return {};
-}
-
-// Most calls are like the one before.
-Result<Communicator::Planned> Communicator::planned_for(const Signature& signature,
-                                                        uint64_t block) {
-  if (last_planned_.program != nullptr && signature == last_signature_ && !signature.uneven) {
-    return last_planned_;
-  }
-  plan::Spec spec = plan::spec_of(signature);
-  const tune::Candidate chosen = chooser_->choose(spec, block, signature.type);
-  spec.algorithm = chosen.algorithm;
-  Planned planned{nullptr, chosen.choice};
-  HETCCL_ASSIGN(planned.program, program_for(spec));
-  if (!planned.program->reached) reach(*planned.program);
-  const Config& config = runtime_.config();
-  plan::Choice& choice = planned.choice;
-  if (config.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
-  if (config.depth > 0) choice.depth = static_cast<uint32_t>(config.depth);
-  last_signature_ = signature;
-  last_planned_ = planned;
-  return planned;
-}
-
-Result<Communicator::Program*> Communicator::program_for(const plan::Spec& spec) {
-  auto& program = programs_[spec];
-  if (program == nullptr) {
-    HETCCL_ASSIGN(auto plan, plan::plan(rank(), spec, topology()));
-    const uint64_t least = plan::least_bytes(spec, topology(), 1, DataType::Int8);
-    program = std::make_unique<Program>(Program{exec::Program(std::move(plan)), least});
-    ++statistics_.plans;
-  }
-  return program.get();
-}
-
-Result<device::Stream*> Communicator::stream_for(void* native) {
-  if (waits(native)) return own_stream_.get();
-  // Streams come and go, and so does what is kept of them.
-  const uint64_t destroyed = runtime_.destroyed_host_streams();
-  if (destroyed != destroyed_streams_ || user_streams_.size() >= kMaxUserStreams) {
-    user_streams_.clear();
-    destroyed_streams_ = destroyed;
-  }
-  const auto known = user_streams_.find(native);
-  if (known != user_streams_.end()) return known->second.get();
-  HETCCL_ASSIGN(auto stream, device_->wrap_stream(native));
-  return user_streams_.emplace(native, std::move(stream)).first->second.get();
 }
 
 }  // namespace hetccl::comm

@@ -40,7 +40,7 @@ Status Communicator::measure() {
     measured.insert(measured.end(), list.value().begin(), list.value().end());
   }
   measured_ = std::move(measured);
-  chooser_.emplace(topology(), measured_, runtime_.config().deterministic);
+  programs_ = std::make_unique<Programs>(rank(), topology(), measured_, runtime_.config());
   return {};
 }
 
@@ -49,7 +49,7 @@ Status Communicator::measure(const tune::LinkToMeasure& link,
   auto& engine = runtime_.engine();
   const bool first = rank() == link.rank_a;
   const int peer = first ? link.rank_b : link.rank_a;
-  transport::Channel& channel = *channels_.at(peer);
+  transport::Channel& channel = *channels_->opened().at(peer);
   exec::LinkProbe probe(channel, session_->communicator(), first, engine.clock());
   engine.add(probe);
   const bool in_time =
@@ -87,7 +87,9 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   exec::Program program(std::move(plan));
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
-    for (const auto& [peer, channel] : channels_) executor->connect({peer, channel.get(), true});
+    for (const auto& [peer, channel] : channels_->opened()) {
+      executor->connect({peer, channel.get(), true});
+    }
     measuring_ = executor.get();
   });
   engine.add(*executor);
@@ -95,7 +97,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   if (!time.ok()) {
     // What was enqueued still uses its memory.
     engine.exclusively([&] { executor->abort(); });
-    engine.wait([&] { return executor->idle(); }, engine.clock().now() + kLastWait);
+    engine.wait([&] { return executor->idle(); }, engine.clock().now() + Verdict::kLastWait);
   }
   engine.exclusively([&] { measuring_ = nullptr; });
   engine.remove(*executor);

@@ -12,9 +12,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/crew.h"
 #include "base/log.h"
-#include "base/task_queue.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
 #include "comm/adaptors.h"
@@ -23,6 +21,8 @@
 #include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/end_marks.h"
+#include "host/crew.h"
+#include "host/task_queue.h"
 #include "progress/engine.h"
 #include "transport/transport.h"
 

@@ -74,7 +74,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
   const bool waits = chosen.blocking;
   HETCCL_ASSIGN(auto child, make(runtime_, std::move(chosen)));
   const auto exchange = [this, color, key, child] {
-    return child->take(find_place(color, key, child->init_left_ms()));
+    return child->take(find_seat(color, key, child->init_left_ms()));
   };
   if (waits) {
     chores_.wait();  // exchanges of earlier splits come first, on every rank
@@ -86,7 +86,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
   return child;
 }
 
-Result<Communicator::Place> Communicator::find_place(int color, int key, int64_t timeout_ms) {
+Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t timeout_ms) {
   HETCCL_ASSIGN(const auto all, session_->all_gather(encode(Wish{color, key}), timeout_ms));
   HETCCL_ASSIGN(const std::vector<Wish> wishes, decode(all));
   const std::vector<int> members = members_of(wishes, color);
@@ -102,30 +102,30 @@ Result<Communicator::Place> Communicator::find_place(int color, int key, int64_t
     }
   }
   HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, timeout_ms));
-  if (color == kNoColor) return Place{};
+  if (color == kNoColor) return Seat{};
   HETCCL_TRY(failed);
   const Bytes& bytes = ids[static_cast<size_t>(members.front())];
-  Place place;
-  if (bytes.size() != place.id.size()) {
+  Seat seat;
+  if (bytes.size() != seat.id.size()) {
     return error(Code::RemoteError, "rank %d could not start the new communicator",
                  members.front());
   }
-  std::copy(bytes.begin(), bytes.end(), place.id.begin());
-  HETCCL_ASSIGN(place.id, bootstrap::reveal(place.id, *session_));
+  std::copy(bytes.begin(), bytes.end(), seat.id.begin());
+  HETCCL_ASSIGN(seat.id, bootstrap::reveal(seat.id, *session_));
   const auto self = std::find(members.begin(), members.end(), rank());
-  place.rank = static_cast<int>(self - members.begin());
-  place.n_ranks = static_cast<int>(members.size());
-  return place;
+  seat.rank = static_cast<int>(self - members.begin());
+  seat.n_ranks = static_cast<int>(members.size());
+  return seat;
 }
 
-// The new communicator's part: opens where its place is.
-Status Communicator::take(Result<Place> place) {
-  if (!place.ok()) return close_unopened(place.status().with("splitting"));
-  if (place->n_ranks == 0) return {};
-  rank_.store(place->rank, std::memory_order_relaxed);
-  n_ranks_.store(place->n_ranks, std::memory_order_relaxed);
-  if (options_.blocking) return open(place->id);
-  const Status posted = chores_.post([this, id = place->id] { static_cast<void>(open(id)); });
+// The new communicator's part: takes its seat and opens.
+Status Communicator::take(Result<Seat> seat) {
+  if (!seat.ok()) return close_unopened(seat.status().with("splitting"));
+  if (seat->n_ranks == 0) return {};
+  rank_.store(seat->rank, std::memory_order_relaxed);
+  n_ranks_.store(seat->n_ranks, std::memory_order_relaxed);
+  if (options_.blocking) return open(seat->id);
+  const Status posted = chores_.post([this, id = seat->id] { static_cast<void>(open(id)); });
   return posted.ok() ? posted : close_unopened(posted);
 }
 

@@ -83,7 +83,7 @@ void Executor::note_starts(TimePoint now) {
   noted_ = std::max(noted_, in_flight_.oldest());
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight_.at(noted_);
-    if (op.code->direct) continue;  // it is enqueued without a sign of its own
+    if (op.code->one_library_call) continue;  // it is enqueued without a sign of its own
     if (!op.started().reached(1)) return;
     options_.recorder->start(op.call.sequence, now);
   }

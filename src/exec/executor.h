@@ -32,7 +32,8 @@ struct ExecutorOptions {
   int local_rank = 0;            ///< in its cluster
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
-  /// Of the ends of direct calls on users' streams; null: each is told at once.
+  /// Of the ends, on users' streams, of calls that are one library call; null: each is told at
+  /// once.
   Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
   /// Some peers share windows with this rank.
@@ -65,8 +66,8 @@ class Executor : public progress::Driven {
   /// enqueued so far is an operation in flight that `abort` ends.
   Result<uint64_t> launch(Program& program, const plan::Choice& choice, const Call& call,
                           device::Stream& user);
-  /// Begins a direct all-reduce whose caller will wait, while `idle`: true where it is complete on
-  /// return, unknown to this executor; else `launch` it, as begun.
+  /// Begins an all-reduce that is one library call and whose caller will wait, while `idle`: true
+  /// where it is complete on return, unknown to this executor; else `launch` it, as begun.
   Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
   /// Has a stream that records a graph take up the `program` of one cluster, which then runs
   /// whenever the graph does, unknown to this executor.

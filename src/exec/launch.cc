@@ -55,7 +55,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   // Before anything is enqueued: that may block this thread until messages have moved, or until
   // an abort. Either this thread sees the abort, or the abort sees the operation.
   const uint64_t number = in_flight_.launch(op);
-  if (!op.code->direct && options_.on_published) options_.on_published();
+  if (!op.code->one_library_call && options_.on_published) options_.on_published();
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");
@@ -87,7 +87,8 @@ Status Executor::finish(Operation& op, device::Stream& user) {
 
 // How the engine learns of its end.
 void Executor::choose_end(Operation& op) {
-  if (op.code->direct && marks_ != nullptr && !op.call.awaited && options_.tracer == nullptr) {
+  if (op.code->one_library_call && marks_ != nullptr && !op.call.awaited &&
+      options_.tracer == nullptr) {
     op.marks = marks_.get();
     op.mark = marks_->next();
     return;

@@ -5,7 +5,9 @@
 namespace hetccl::exec {
 
 Program::Program(plan::RankPlan plan)
-    : plan_(std::move(plan)), peers_(lower::peers_of(plan_)), direct_(lower::is_direct(plan_)) {}
+    : plan_(std::move(plan)),
+      peers_(lower::peers_of(plan_)),
+      one_library_call_(lower::is_one_library_call(plan_)) {}
 
 void Program::bind(lower::Target target) {
   target_ = std::move(target);

@@ -25,7 +25,7 @@ class Program {
   /// The ranks with whom messages are exchanged, ascending.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
   /// The vendor's own call, whole, goes straight onto the user's stream.
-  [[nodiscard]] bool is_direct() const { return direct_; }
+  [[nodiscard]] bool is_one_library_call() const { return one_library_call_; }
   [[nodiscard]] bool is_bound() const { return bound_; }
   /// Of all calls that follow.
   void bind(lower::Target target);
@@ -53,7 +53,7 @@ class Program {
 
   plan::RankPlan plan_;
   std::vector<int> peers_;
-  bool direct_ = false, bound_ = false;
+  bool one_library_call_ = false, bound_ = false;
   lower::Target target_;
   std::vector<std::unique_ptr<Kept>> kept_;
   std::vector<Recent> recent_;  // at most kRecent, of which the oldest gives way

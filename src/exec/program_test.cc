@@ -111,16 +111,16 @@ TEST_CASE("Code stays where it is while more kinds come") {
 
 TEST_CASE("a program knows its peers, and whether it is one call of the library") {
   CHECK(Program(sending_plan()).peers() == std::vector<int>{1});
-  CHECK(!Program(sending_plan()).is_direct());
+  CHECK(!Program(sending_plan()).is_one_library_call());
   CHECK(!Program(sending_plan()).is_bound());
   CHECK(bound(sending_plan()).is_bound());
-  RankPlan direct;
-  direct.slicing = plan::Slicing::None;
-  direct.steps.resize(1);
-  direct.steps[0].kind = StepKind::CclBarrier;
-  Program program = bound(direct);
-  CHECK(program.is_direct());
-  CHECK(program.lower_for(shape(0)).value().code->direct);
+  RankPlan plan;
+  plan.slicing = plan::Slicing::None;
+  plan.steps.resize(1);
+  plan.steps[0].kind = StepKind::CclBarrier;
+  Program program = bound(plan);
+  CHECK(program.is_one_library_call());
+  CHECK(program.lower_for(shape(0)).value().code->one_library_call);
 }
 
 TEST_CASE("a malformed plan is refused when it is to run") {

@@ -23,7 +23,7 @@ struct Record {
   uint64_t sent_bytes = 0;  ///< payload that this rank has sent to other clusters
   State state = State::Launched;
   TimePoint launched{};
-  TimePoint started{};    ///< the user's stream had reached it; not known of direct calls
+  TimePoint started{};    ///< the user's stream had reached it; unknown for one library call
   TimePoint completed{};  ///< or failed
 };
 

@@ -7,12 +7,12 @@ namespace hetccl::exec {
 
 Result<std::unique_ptr<Rotation>> Rotation::create(device::Device& device) {
   std::unique_ptr<Rotation> rotation(new Rotation(device));
-  auto& places = rotation->places_;
-  HETCCL_ASSIGN(void* flags, device.allocate_pinned(places.size() * sizeof(device::Flag)));
+  auto& sets = rotation->sets_;
+  HETCCL_ASSIGN(void* flags, device.allocate_pinned(sets.size() * sizeof(device::Flag)));
   rotation->flags_ = static_cast<std::byte*>(flags);
-  for (size_t i = 0; i < places.size(); ++i) {
-    places[i].buffers = std::make_unique<Buffers>(device);
-    places[i].left = new (rotation->flags_ + i * sizeof(device::Flag)) device::Flag;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    sets[i].buffers = std::make_unique<Buffers>(device);
+    sets[i].left = new (rotation->flags_ + i * sizeof(device::Flag)) device::Flag;
   }
   return rotation;
 }
@@ -23,11 +23,11 @@ Rotation::~Rotation() {
 
 Result<Rotation::Turn> Rotation::take(uint64_t number, uint64_t retired, size_t scratch_bytes,
                                       size_t staging_bytes) {
-  auto chosen = std::find_if(places_.begin(), places_.end(),
-                             [&](const Place& place) { return place.last <= retired; });
-  if (chosen == places_.end()) {
-    chosen = std::min_element(places_.begin(), places_.end(),
-                              [](const Place& a, const Place& b) { return a.last < b.last; });
+  auto chosen =
+      std::find_if(sets_.begin(), sets_.end(), [&](const Set& set) { return set.last <= retired; });
+  if (chosen == sets_.end()) {
+    chosen = std::min_element(sets_.begin(), sets_.end(),
+                              [](const Set& a, const Set& b) { return a.last < b.last; });
   }
   std::erase_if(outgrown_, [&](const Outgrown& old) { return old.last <= retired; });
   HETCCL_TRY(make_room(*chosen, retired, scratch_bytes, staging_bytes));
@@ -36,24 +36,23 @@ Result<Rotation::Turn> Rotation::take(uint64_t number, uint64_t retired, size_t 
   return turn;
 }
 
-Status Rotation::make_room(Place& place, uint64_t retired, size_t scratch_bytes,
-                           size_t staging_bytes) {
-  Buffers& buffers = *place.buffers;
+Status Rotation::make_room(Set& set, uint64_t retired, size_t scratch_bytes, size_t staging_bytes) {
+  Buffers& buffers = *set.buffers;
   const size_t scratch = buffers.scratch.bytes(), staging = buffers.staging.bytes();
   if (scratch_bytes <= scratch && staging_bytes <= staging) return {};
-  if (place.last <= retired) return buffers.reserve(scratch_bytes, staging_bytes);
+  if (set.last <= retired) return buffers.reserve(scratch_bytes, staging_bytes);
   auto larger = std::make_unique<Buffers>(device_);
   const auto grown = [](size_t bytes, size_t had) {
     return bytes <= had ? had : std::max(bytes, 2 * had);
   };
   HETCCL_TRY(larger->reserve(grown(scratch_bytes, scratch), grown(staging_bytes, staging)));
-  outgrown_.push_back({std::exchange(place.buffers, std::move(larger)), place.last});
+  outgrown_.push_back({std::exchange(set.buffers, std::move(larger)), set.last});
   return {};
 }
 
 void Rotation::release_waits() {
-  for (Place& place : places_) {
-    auto& word = place.left->word;
+  for (Set& set : sets_) {
+    auto& word = set.left->word;
     word.store(word.load(std::memory_order_relaxed) + device::kFlagAborted,
                std::memory_order_release);
   }

@@ -35,7 +35,7 @@ class Rotation {
   void release_waits();
 
  private:
-  struct Place {
+  struct Set {
     std::unique_ptr<Buffers> buffers;
     device::Flag* left = nullptr;
     uint32_t turns = 0;
@@ -48,11 +48,11 @@ class Rotation {
   };
 
   explicit Rotation(device::Device& device) : device_(device) {}
-  Status make_room(Place& place, uint64_t retired, size_t scratch_bytes, size_t staging_bytes);
+  Status make_room(Set& set, uint64_t retired, size_t scratch_bytes, size_t staging_bytes);
 
   device::Device& device_;
   std::byte* flags_ = nullptr;
-  std::array<Place, 2> places_;
+  std::array<Set, 2> sets_;
   std::vector<Outgrown> outgrown_;
 };
 

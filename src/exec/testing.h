@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/task_queue.h"
 #include "ccl/ccl.h"
 #include "device/device.h"
+#include "host/task_queue.h"
 
 namespace hetccl::exec::testing {
 

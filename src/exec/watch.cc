@@ -99,14 +99,14 @@ bool Watch::may_have_ended(uint64_t number, TimePoint now) {
 // Whether the user's stream has come to it, as far as this rank can tell.
 bool Watch::has_begun(uint64_t number) {
   Operation& op = in_flight_.at(number);
-  return op.code->direct || op.started().reached(1);
+  return op.code->one_library_call || op.started().reached(1);
 }
 
 // The first slice of which not all is done, as far as this rank can tell, and the first such step.
 std::string Watch::place_of(uint64_t number) {
   Operation& op = in_flight_.at(number);
   const lower::Code& code = *op.code;
-  if (code.direct) return "its cluster's library";
+  if (code.one_library_call) return "its cluster's library";
   if (!has_begun(number)) return "its stream has not come to it";
   std::optional<lower::Issue> first = wire_.first_incomplete(number);
   const auto order = [](lower::Issue one) { return std::pair(one.slice, one.index); };

@@ -53,8 +53,8 @@ void Wire::connect(const Peer& peer, const Carried& carried) {
     lane.alone = carried.alone;
     lane.window = peer.window;
     lane.sends.operations = carried.sent;
-    lane.recvs.operations = lane.reads.operations = carried.received;
-    for (Queue* queue : {&lane.sends, &lane.recvs, &lane.reads})
+    lane.recvs.operations = lane.acknowledgements.operations = carried.received;
+    for (Queue* queue : {&lane.sends, &lane.recvs, &lane.acknowledgements})
       queue->next = queue->complete = {queue->operations->end()};
     known = &lanes_.emplace_back(std::move(lane));
   }
@@ -208,11 +208,11 @@ void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) 
 void Wire::acknowledge_reads() {
   for (Lane& lane : lanes_) {
     if (lane.window == nullptr) continue;
-    Cursor& next = lane.reads.next;
+    Cursor& next = lane.acknowledgements.next;
     for (;; next.walk.advance()) {
-      const Issue issue = at(lane, lane.reads, next);
+      const Issue issue = at(lane, lane.acknowledgements, next);
       if (issue.index == kEnd) break;
-      Operation& op = lane.reads.operations->at(next.operation);
+      Operation& op = lane.acknowledgements.operations->at(next.operation);
       const Instruction& code = op.code->list[issue.index];
       if (code.op == Opcode::Acknowledge) {
         if (op.travels(code.message, issue.slice)) lane.window->count_read();

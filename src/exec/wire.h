@@ -98,7 +98,7 @@ class Wire {
     uint64_t operation = 0;
     lower::Walk walk{};
   };
-  enum class List : uint8_t { Sends, Recvs, Reads };
+  enum class List : uint8_t { Sends, Recvs, Acknowledgements };
   // One queue of a lane: walks the instructions of all operations in order.
   struct Queue {
     List list{};
@@ -115,7 +115,7 @@ class Wire {
     transport::Channel* channel = nullptr;
     Window* window = nullptr;
     bool released = false;  ///< its device's waits for credit, after an abort
-    Queue sends{List::Sends}, recvs{List::Recvs}, reads{List::Reads};
+    Queue sends{List::Sends}, recvs{List::Recvs}, acknowledgements{List::Acknowledgements};
   };
 
   [[nodiscard]] Lane* find(int peer);

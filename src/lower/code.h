@@ -215,12 +215,12 @@ struct Code {
   std::vector<Sync> syncs;
   std::vector<Message> messages;
   std::vector<Lane> lanes;
-  uint32_t n_slots = 1;         ///< of scratch and staging memory: slices in flight
-  uint32_t last_lag = 0;        ///< of the body
-  uint32_t scratch_blocks = 0;  ///< of each slot
-  uint32_t staged_blocks = 0;   ///< of each slot of staging memory
-  bool direct = false;   ///< one call of the cluster's library on the user's stream is all of it
-  bool rotates = false;  ///< works in buffers that calls take by turns; else in its own
+  uint32_t n_slots = 1;           ///< of scratch and staging memory: slices in flight
+  uint32_t last_lag = 0;          ///< of the body
+  uint32_t scratch_blocks = 0;    ///< of each slot
+  uint32_t staged_blocks = 0;     ///< of each slot of staging memory
+  bool one_library_call = false;  ///< on the user's stream, of the cluster's library: all of it
+  bool rotates = false;           ///< works in buffers that calls take by turns; else in its own
   /// Each message ends with its own block: in later slices it does not travel, and its syncs are
   /// signalled for these once it has ended. (One of nothing travels in the first slice.)
   bool fixed_slices = false;

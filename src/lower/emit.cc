@@ -49,7 +49,7 @@ class Emitter {
       code_.staged_blocks += message.route == Route::Staged ? region.blocks : 0;
     }
     code_.fixed_slices = graph_.plan.slicing == plan::Slicing::Fixed;
-    code_.direct = is_direct(graph_.plan);
+    code_.one_library_call = is_one_library_call(graph_.plan);
     code_.rotates = !graph_.geometry.own_buffers && code_.scratch_blocks + code_.staged_blocks > 0;
   }
 
@@ -97,7 +97,7 @@ class Emitter {
     if (told_[graph_.begin].event != kNoSync) {
       add(Opcode::Signal, kUser, told_[graph_.begin].event);
     }
-    if (!code_.direct || graph_.target.observed) add(Opcode::Signal, kUser, kStarted);
+    if (!code_.one_library_call || graph_.target.observed) add(Opcode::Signal, kUser, kStarted);
     std::vector<bool> seen(size_t{kStreams} + 3 * code_.lanes.size());
     for (const NodeId id : body) {
       Node& node = graph_.nodes[id];

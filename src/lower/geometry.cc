@@ -138,7 +138,7 @@ std::vector<int> peers_of(const plan::RankPlan& plan) {
   return peers;
 }
 
-bool is_direct(const plan::RankPlan& plan) {
+bool is_one_library_call(const plan::RankPlan& plan) {
   if (plan.steps.size() != 1 || plan.slicing != Slicing::None) return false;
   const StepKind kind = plan.steps[0].kind;
   return !is_message(plan.steps[0]) && kind != StepKind::Reduce && kind != StepKind::Copy;

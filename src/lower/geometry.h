@@ -82,7 +82,7 @@ inline constexpr uint64_t kLeastFixedSlice = uint64_t{4} << 10U;
 [[nodiscard]] std::vector<int> peers_of(const plan::RankPlan& plan);
 /// Whether one call of the cluster's library on the user's stream is all of it. (A rank may have no
 /// other step in a plan over several clusters, too: a sliced plan is cut there as for other ranks.)
-[[nodiscard]] bool is_direct(const plan::RankPlan& plan);
+[[nodiscard]] bool is_one_library_call(const plan::RankPlan& plan);
 [[nodiscard]] Geometry geometry_of(const plan::RankPlan& plan, const Target& target,
                                    const CallShape& call);
 

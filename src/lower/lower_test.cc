@@ -193,7 +193,7 @@ TEST_CASE("a call takes a turn of buffers if it is long, and works in some") {
   CHECK(text_of(staged, 0, staged.body).find("acquire recv from rank 3") != std::string::npos);
 }
 
-TEST_CASE("a plan of one call of the library is direct: that call and nothing else") {
+TEST_CASE("a plan of one call of the library becomes that call and nothing else") {
   RankPlan plan;
   plan.slicing = plan::Slicing::None;
   plan.steps = {step(StepKind::CclAllReduce, 0, {})};
@@ -201,7 +201,7 @@ TEST_CASE("a plan of one call of the library is direct: that call and nothing el
   plan.steps[0].dst = {Buffer::Output, 0};
   Job job(plan);
   Code code = job.code();
-  CHECK(code.direct);
+  CHECK(code.one_library_call);
   CHECK(text_of(code, 0, end_of(code)) == "ccl_all_reduce user; finish user");
   // A trace wants to see where it begins and ends.
   job.target.observed = true;
@@ -211,10 +211,10 @@ TEST_CASE("a plan of one call of the library is direct: that call and nothing el
   // Cut into slices, it is one rank's part of a plan over several clusters.
   job.plan.slicing = plan::Slicing::Agreed;
   job.cut(kEightSlices);
-  CHECK_FALSE(job.code().direct);
+  CHECK_FALSE(job.code().one_library_call);
   job.plan.slicing = plan::Slicing::None;
   job.plan.steps[0].kind = StepKind::Copy;
-  CHECK_FALSE(job.code().direct);
+  CHECK_FALSE(job.code().one_library_call);
 }
 
 TEST_CASE("a trace sees the end of every step") {

@@ -36,9 +36,10 @@ Result<bool> Machine::advance(RankState& rank) {
   }
   for (size_t i = 0; i < rank.lanes.size(); ++i) {
     LaneState& lane = rank.lanes[i];
-    for (const auto& [queue, kind] : {std::pair(&lane.sends, lower::QueueKind::Send),
-                                      std::pair(&lane.recvs, lower::QueueKind::Recv),
-                                      std::pair(&lane.reads, lower::QueueKind::Acknowledge)}) {
+    for (const auto& [queue, kind] :
+         {std::pair(&lane.sends, lower::QueueKind::Send),
+          std::pair(&lane.recvs, lower::QueueKind::Recv),
+          std::pair(&lane.acknowledgements, lower::QueueKind::Acknowledge)}) {
       HETCCL_ASSIGN(const bool ran, run_lane(rank, i, *queue, kind));
       moved |= ran;
     }

@@ -18,7 +18,7 @@ Status Machine::check_end(RankState& rank) {
   }
   for (const CallState& call : rank.calls) {
     if (call.code == nullptr) continue;
-    if (!call.code->direct && call.syncs[lower::kStarted].size() != 1) {
+    if (!call.code->one_library_call && call.syncs[lower::kStarted].size() != 1) {
       return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
     }
     // The next call takes the memory of its words.
@@ -34,9 +34,9 @@ Status Machine::check_end(RankState& rank) {
 }
 
 Status Machine::check_lane_end(const LaneState& lane, int rank) const {
-  for (const LaneQueue* queue : {&lane.sends, &lane.recvs, &lane.reads}) {
-    const bool open = queue->call < calls_.size() ||
-                      (queue != &lane.reads && queue->n_completed < queue->posted.size());
+  for (const LaneQueue* queue : {&lane.sends, &lane.recvs, &lane.acknowledgements}) {
+    const bool open = queue->call < calls_.size() || (queue != &lane.acknowledgements &&
+                                                      queue->n_completed < queue->posted.size());
     if (open) {
       return error(Code::InternalError, "deadlock: messages between ranks %d and %d never complete",
                    rank, lane.peer);

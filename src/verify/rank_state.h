@@ -36,7 +36,7 @@ struct LaneState {
   int peer = -1;
   size_t at_peer = 0;             ///< this rank's lane there
   std::vector<uint32_t> numbers;  ///< by call: its number in the call's Code, or kNone
-  LaneQueue sends, recvs, reads;
+  LaneQueue sends, recvs, acknowledgements;
   std::unique_ptr<RingCheck> ring{};  ///< of what is sent
 };
 

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "ccl/ccl.h"
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/reference.h"
+#include "host/crew.h"
 
 namespace hetccl::contract {
 

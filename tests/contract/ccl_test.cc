@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/task_queue.h"
 #include "base/waker.h"
 #include "ccl/host/host_library.h"
 #include "contract/ccl_ranks.h"
 #include "device/host/host_device.h"
 #include "fake/reference.h"
+#include "host/task_queue.h"
 
 using namespace hetccl;
 using namespace hetccl::ccl;

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/reference.h"
 #include "gpu/gpu.h"
+#include "host/crew.h"
 
 using namespace hetccl;
 using namespace hetccl::device;

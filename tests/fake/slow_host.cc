@@ -3,8 +3,8 @@
 #include <random>
 
 #include "base/clock.h"
-#include "base/task_queue.h"
 #include "device/host/host_device.h"
+#include "host/task_queue.h"
 
 namespace hetccl::fake {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/crew.h"
 #include "ccl/host/rendezvous.h"
+#include "host/crew.h"
 
 namespace hetccl::ccl {
 

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "base/task_queue.h"
 #include "base/waker.h"
 #include "ccl/host/operation.h"
 #include "ccl/host/segment.h"
+#include "host/task_queue.h"
 
 namespace hetccl::ccl::host {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/task_queue.h"
+#include "host/task_queue.h"
 
 namespace hetccl::ccl::host {
 

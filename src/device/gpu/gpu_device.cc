@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/numa.h"
+#include "device/gpu/loaded_kernels.h"
 #include "device/gpu/pool.h"
-#include "device/gpu/program.h"
 #include "device/kernels/build.h"
 
 namespace hetccl::device {
@@ -114,7 +114,7 @@ class TableDevice : public GpuDevice {
       : options_(options), api_(*api), context_(std::move(api), options.index) {}
   ~TableDevice() override {
     const Current current = context_.current();
-    program_.reset();
+    loaded_.reset();
     memory_.reset();
     pinned_.reset();
   }
@@ -126,7 +126,7 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
-    return kDefaultStream | (program_ != nullptr ? kKernels : 0U);
+    return kDefaultStream | (loaded_ != nullptr ? kKernels : 0U);
   }
   [[nodiscard]] std::string vendor() const override { return api_.vendor; }
   [[nodiscard]] std::string model() const override { return model_; }
@@ -195,13 +195,13 @@ class TableDevice : public GpuDevice {
   Status wait_flag(Stream& stream, Flag& flag, uint32_t value) override {
     const Current current = context_.current();
     const int code = stream_words_ ? api_.wait_word(stream.native(), &flag.word, value)
-                                   : launch_flag(program_->wait_flag(), stream, flag, value);
+                                   : launch_flag(loaded_->wait_flag(), stream, flag, value);
     return check(api_, code, "waiting for a flag");
   }
   Status write_flag(Stream& stream, Flag& flag, uint32_t value) override {
     const Current current = context_.current();
     const int code = stream_words_ ? api_.write_word(stream.native(), &flag.word, value)
-                                   : launch_flag(program_->write_flag(), stream, flag, value);
+                                   : launch_flag(loaded_->write_flag(), stream, flag, value);
     return check(api_, code, "writing a flag");
   }
   Status copy(Stream& stream, void* dst, const void* src, size_t bytes) override {
@@ -210,7 +210,7 @@ class TableDevice : public GpuDevice {
     return check(api_, api_.copy(dst, src, bytes, stream.native()), "copying");
   }
   Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) override {
-    if (bytes > kKernelBytes || program_ == nullptr || !alike(dst, src)) {
+    if (bytes > kKernelBytes || loaded_ == nullptr || !alike(dst, src)) {
       return copy(stream, dst, src, bytes);
     }
     Reduction one{.dst = dst, .n_srcs = 1, .count = bytes, .type = DataType::Uint8};
@@ -242,7 +242,7 @@ class TableDevice : public GpuDevice {
   int numa_node_ = -1;
   unsigned max_blocks_ = 1;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
-  std::unique_ptr<gpu::Program> program_;
+  std::unique_ptr<gpu::LoadedKernels> loaded_;
   // Optional, so that they end in the device's context.
   std::optional<gpu::Pool> memory_{std::in_place, api_.allocate, api_.free};
   std::optional<gpu::Pool> pinned_{std::in_place,
@@ -259,7 +259,7 @@ Status TableDevice::open() {
   HETCCL_TRY(describe());
   HETCCL_TRY(load_kernels());
   HETCCL_TRY(try_stream_words());
-  if (!stream_words_ && program_ == nullptr) {
+  if (!stream_words_ && loaded_ == nullptr) {
     return error(Code::Unsupported,
                  "streams of %s cannot wait for flags, and there is no compiler for a kernel that "
                  "does",
@@ -296,8 +296,8 @@ Status TableDevice::load_kernels() {
     options_.log.warn("%s has no kernels: %s", model_.c_str(), images.status().message().c_str());
     return {};
   }
-  program_ = std::make_unique<gpu::Program>(api_);
-  return program_->load(images.value());
+  loaded_ = std::make_unique<gpu::LoadedKernels>(api_);
+  return loaded_->load(images.value());
 }
 
 // Drivers say wrongly of some devices that they cannot: asking is trying.
@@ -315,7 +315,7 @@ Status TableDevice::try_stream_words() {
 
 Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   HETCCL_TRY(validate(reduction));
-  if (program_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
+  if (loaded_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
   if (reduction.count == 0) return {};
   const Current current = context_.current();
   kernels::Arguments arguments = kernels::arguments_of(reduction);
@@ -323,7 +323,7 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   const size_t wanted = (reduction.count + per_block - 1) / per_block;
   const auto blocks = static_cast<unsigned>(std::min<size_t>(wanted, max_blocks_));
   std::array<void*, 1> pointers = {&arguments};
-  void* kernel = program_->reduction(reduction.type, reduction.op);
+  void* kernel = loaded_->reduction(reduction.type, reduction.op);
   return check(api_,
                api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
                "reducing");

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/crew.h"
 #include "device/host/stream_tasks.h"
+#include "host/crew.h"
 
 namespace hetccl::device {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/task_queue.h"
 #include "device/device.h"
+#include "host/task_queue.h"
 
 namespace hetccl::device {
 

@@ -21,14 +21,14 @@ std::string words_of(const Compiler& compiler, void* program) {
 }
 
 // Frees its program.
-class Program {
+class ProgramHandle {
  public:
-  explicit Program(const Compiler& compiler) : compiler_(compiler) {}
-  ~Program() {
+  explicit ProgramHandle(const Compiler& compiler) : compiler_(compiler) {}
+  ~ProgramHandle() {
     if (handle != nullptr) compiler_.destroy(&handle);
   }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ProgramHandle(const ProgramHandle&) = delete;
+  ProgramHandle& operator=(const ProgramHandle&) = delete;
   void* handle = nullptr;
 
  private:
@@ -39,7 +39,7 @@ class Program {
 
 Result<std::string> compile(const Compiler& compiler, std::string_view text,
                             const std::string& architecture, int part) {
-  Program program(compiler);
+  ProgramHandle program(compiler);
   const std::string whole(text);
   int code = compiler.create(&program.handle, whole.c_str(), "hetccl.cu");
   if (code != 0) return failure(compiler, code, "cannot begin");

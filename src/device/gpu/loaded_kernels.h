@@ -17,13 +17,13 @@ namespace hetccl::device::gpu {
 Status check(const Api& api, int code, const char* what);
 
 /// Immutable once loaded. All of it belongs to the context in which it was loaded.
-class Program {
+class LoadedKernels {
  public:
-  explicit Program(const Api& api) : api_(api) {}
+  explicit LoadedKernels(const Api& api) : api_(api) {}
   /// In the device's context.
-  ~Program();
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~LoadedKernels();
+  LoadedKernels(const LoadedKernels&) = delete;
+  LoadedKernels& operator=(const LoadedKernels&) = delete;
 
   /// All kernels, and all that their first launches would load.
   Status load(const kernels::Images& images);

@@ -1,10 +1,10 @@
-#include "base/task_queue.h"
+#include "host/task_queue.h"
 
 #include <atomic>
 #include <cstdint>
 
-#include "base/crew.h"
 #include "base/reduce.h"
+#include "host/crew.h"
 
 namespace hetccl {
 

@@ -1,4 +1,4 @@
-#include "base/crew.h"
+#include "host/crew.h"
 
 #include <doctest/doctest.h>
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/reduce.h"
+#include "fake/no_threads.h"
 
 namespace hetccl {
 namespace {
@@ -185,6 +186,16 @@ TEST_CASE("more parts than can be counted are done alone") {
   int done = 0;
   crew.share(70'000, [&](size_t) { ++done; });
   CHECK(done == 70'000);
+}
+
+TEST_CASE("a crew without threads copies alone") {
+  const fake::NoThreads none;
+  Crew crew(4);
+  const std::vector<std::byte> source(size_t{4} << 20U, std::byte{7});
+  std::vector<std::byte> target(source.size());
+  crew.copy(target.data(), source.data(), source.size());
+  CHECK(target == source);
+  CHECK(crew.threads() == 1);
 }
 
 }  // namespace hetccl

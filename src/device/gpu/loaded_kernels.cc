@@ -1,4 +1,4 @@
-#include "device/gpu/program.h"
+#include "device/gpu/loaded_kernels.h"
 
 namespace hetccl::device::gpu {
 
@@ -9,11 +9,11 @@ Status check(const Api& api, int code, const char* what) {
                code);
 }
 
-Program::~Program() {
+LoadedKernels::~LoadedKernels() {
   for (void* module : modules_) api_.unload_module(module);
 }
 
-Result<void*> Program::find(const kernels::Images& images, const std::string& name) const {
+Result<void*> LoadedKernels::find(const kernels::Images& images, const std::string& name) const {
   // An image is an object file, which has its symbols' names as text. To ask each module would be
   // errors, which tools for finding errors show.
   const std::string_view symbol(name.c_str(), name.size() + 1);
@@ -26,7 +26,7 @@ Result<void*> Program::find(const kernels::Images& images, const std::string& na
   return error(Code::InternalError, "no kernel is called %s", name.c_str());
 }
 
-Status Program::load(const kernels::Images& images) {
+Status LoadedKernels::load(const kernels::Images& images) {
   for (const auto& image : images) {
     void* module = nullptr;
     HETCCL_TRY(check(api_, api_.load_module(&module, image.data()), "loading kernels"));

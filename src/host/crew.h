@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/copy.h"
+#include "base/cores.h"
 #include "base/types.h"
 
 namespace hetccl {
@@ -20,7 +21,7 @@ namespace hetccl {
 /// first work worth sharing, and sleep where there is none.
 class Crew {
  public:
-  static constexpr int kMaxThreads = 8;
+  static constexpr int kMaxThreads = kMaxHostThreads;
 
   /// `threads` work at once, the caller included; 1 starts none.
   explicit Crew(int threads);

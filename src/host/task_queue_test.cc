@@ -1,4 +1,4 @@
-#include "base/task_queue.h"
+#include "host/task_queue.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "base/crew.h"
+#include "host/crew.h"
 
 #include <algorithm>
 #include <system_error>

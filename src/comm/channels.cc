@@ -1,0 +1,223 @@
+#include "comm/channels.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/numa.h"
+#include "plan/planner.h"
+
+namespace hetccl::comm {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// A channel for messages meets no channel of collectives.
+constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
+// The other end may be long in coming: deadlines are those of what waits for the channel.
+constexpr int64_t kPatienceMs = 100'000'000'000;
+constexpr milliseconds kLookTime{10};
+// Messages from rank to rank have a window of their own, so many times smaller than that of
+// collectives.
+constexpr size_t kWindowParts = 4;
+constexpr size_t kPage = 4096;
+
+}  // namespace
+
+uint64_t Channels::messages_number(const bootstrap::Session& session) {
+  return session.communicator() ^ kMessagesMark;
+}
+
+size_t Channels::window_bytes(const WindowBudget::Share& share) {
+  return share.bytes() / (kWindowParts + 1) * kWindowParts;
+}
+
+void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
+  for (const auto& listening : runtime.listening()) {
+    for (const uint64_t number : {session.communicator(), messages_number(session)}) {
+      listening.transport->forget(number, session.rank());
+    }
+  }
+}
+
+bool Channels::crosses(int peer) const {
+  return topology().cluster_of(rank_) != topology().cluster_of(peer);
+}
+
+// A host may receive from any rank, so that it cannot say in advance where a message is to lie.
+bool Channels::exchanges_by_devices(int peer) const {
+  const auto& infos = topology().infos();
+  return !infos[static_cast<size_t>(rank_)].host_access &&
+         !infos[static_cast<size_t>(peer)].host_access;
+}
+
+// A device whose memory is its own meets others of its host in memory that both reach: now, since
+// pinning may wait for the device.
+Status Channels::open(const std::function<WaitLimit()>& limit) {
+  size_t kept = 0;
+  const OnNode near(numa_node_of(environment_.device.bus_id()));  // what is shared with it
+  for (const int peer : plan::peers(rank_, topology())) {
+    const auto shared = static_cast<size_t>(topology().window(rank_, peer));
+    const size_t messages = exchanges_by_devices(peer) ? shared / kWindowParts / kPage * kPage : 0;
+    const transport::PeerId id{environment_.session.communicator(), rank_, peer, shared + messages};
+    HETCCL_ASSIGN(channels_[peer], make_channel(id, limit()));
+    reached_.insert(peer);
+    const size_t window = channels_[peer]->window().size();
+    if (window == 0) continue;
+    HETCCL_TRY(open_windows(peer, shared));
+    kept += window;
+  }
+  window_share_.keep(kept);
+  return {};
+}
+
+// What is left of the channel's window behind `for_collectives` bytes is for messages.
+Status Channels::open_windows(int peer, size_t for_collectives) {
+  const auto memory = channels_[peer]->window();
+  auto& device = environment_.device;
+  HETCCL_ASSIGN(windows_[peer],
+                exec::Window::open(device, memory.first(for_collectives), rank_ < peer));
+  if (memory.size() == for_collectives) return {};
+  HETCCL_ASSIGN(message_windows_[peer],
+                exec::Window::open(device, memory.subspan(for_collectives), rank_ < peer));
+  return {};
+}
+
+void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
+  executor_ = &executor;
+  messages_ = &messages;
+  for (const auto& [peer, channel] : channels_) {
+    const auto window = windows_.find(peer);
+    executor.connect({peer, channel.get(), crosses(peer),
+                      window != windows_.end() ? window->second.get() : nullptr});
+  }
+}
+
+Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
+                                                                   const WaitLimit& limit) {
+  const int peer = id.peer;
+  const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
+  const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
+  auto* transport = environment_.runtime.transport(end(rank_), end(peer), addresses);
+  if (transport == nullptr) {
+    return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
+                 rank_);
+  }
+  return transport->connect(id, addresses.at(transport->name()), environment_.session.secret(),
+                            limit);
+}
+
+// All ranks make the channels of one collective in ascending order: of all that wait, the two of
+// the lowest pair wait for each other.
+void Channels::reach(const std::vector<int>& peers) {
+  std::vector<int> missing;
+  for (const int peer : peers) {
+    if (reached_.insert(peer).second) missing.push_back(peer);
+  }
+  if (missing.empty()) return;
+  environment_.runtime.engine().exclusively([&] {
+    for (const int peer : missing) executor_->connect({peer, nullptr, crosses(peer)});
+  });
+  connect_later(std::move(missing), false);
+}
+
+// Ranks send and receive in no common order, so that no channel may wait for another to be made.
+Status Channels::meet(std::span<const exec::Message> messages) {
+  for (const exec::Message& message : messages) {
+    if (message.peer != exec::kAnyRank) {
+      HETCCL_TRY(meet(message.peer));
+      continue;
+    }
+    const int n_ranks = environment_.session.n_ranks();
+    for (int peer = 0; peer < n_ranks; ++peer) HETCCL_TRY(meet(peer));
+  }
+  return {};
+}
+
+Status Channels::meet(int peer) {
+  if (peer == rank_ || !met_.insert(peer).second) return {};
+  Status status;
+  const auto window = message_windows_.find(peer);
+  environment_.runtime.engine().exclusively([&] {
+    status =
+        messages_->meet(peer, window == message_windows_.end() ? nullptr : window->second.get());
+  });
+  HETCCL_TRY(std::move(status));
+  connect_later({peer}, true);
+  return {};
+}
+
+void Channels::connect_later(std::vector<int> peers, bool for_messages) {
+  auto chores = std::find_if(connecting_.begin(), connecting_.end(),
+                             [](Chores& some) { return some.idle(); });
+  if (chores == connecting_.end()) chores = connecting_.emplace(connecting_.end());
+  const Status posted = chores->post([this, peers = std::move(peers), for_messages] {
+    for (const int peer : peers) {
+      if (!try_connect(peer, for_messages)) return;
+    }
+  });
+  if (posted.ok()) return;
+  environment_.verdict.report(posted.code(), rank_,
+                              format("rank %d: %s", rank_, posted.message().c_str()));
+}
+
+// False where the communicator fails, which is known to all ranks then.
+bool Channels::try_connect(int peer, bool for_messages) {
+  Verdict& verdict = environment_.verdict;
+  const Status status = connect(peer, for_messages).with(format("connecting to rank %d", peer));
+  if (status.ok()) return true;
+  // Messages that want it say that it has left; a receive from any rank wants others, too.
+  if (for_messages && has_left_soon(peer)) return true;
+  // It may be how a failure looks from here of which all are about to be told.
+  if (!environment_.cancel.is_set()) verdict.wait(Verdict::kNewsTime);
+  if (environment_.cancel.is_set() || verdict.failed()) return false;
+  verdict.report(status.code(), peer, format("rank %d: %s", rank_, status.message().c_str()));
+  return false;
+}
+
+bool Channels::has_left_soon(int peer) const {
+  const exec::Departures& departures = environment_.departures;
+  for (auto waited = milliseconds(0); waited < Verdict::kNewsTime; waited += kLookTime) {
+    if (departures.has_left(peer)) return true;
+    if (environment_.cancel.is_set() || environment_.verdict.failed()) return false;
+    std::this_thread::sleep_for(kLookTime);
+  }
+  return departures.has_left(peer);
+}
+
+Status Channels::connect(int peer, bool for_messages) {
+  const uint64_t number =
+      for_messages ? messages_number(environment_.session) : environment_.session.communicator();
+  WaitLimit limit(kPatienceMs, &environment_.cancel);
+  limit.patient = true;
+  HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, limit));
+  auto& engine = environment_.runtime.engine();
+  engine.exclusively([&] {
+    auto& channel = (for_messages ? message_channels_ : channels_)[peer];
+    channel = std::move(made);
+    for_messages ? messages_->connect(peer, channel.get(), crosses(peer))
+                 : executor_->connect({peer, channel.get(), crosses(peer)});
+  });
+  engine.notify();
+  return {};
+}
+
+void Channels::stop() {
+  for (Chores& connecting : connecting_) connecting.wait();
+  connecting_.clear();
+}
+
+// Closing a window may call a driver, which waits for work that others drive; channels are driven
+// by them.
+void Channels::close() {
+  windows_.clear();
+  message_windows_.clear();
+  window_share_.keep(0);
+  environment_.runtime.engine().exclusively([&] {
+    channels_.clear();
+    message_channels_.clear();
+  });
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,110 @@
+// A communicator's channels to other ranks: those that plans need from the first are made at init,
+// the rest in the background when a call first needs them, which never blocks its caller.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/cancel.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/chores.h"
+#include "comm/introduction.h"
+#include "comm/runtime.h"
+#include "comm/verdict.h"
+#include "comm/window_budget.h"
+#include "exec/departures.h"
+#include "exec/executor.h"
+#include "exec/point_to_point.h"
+
+namespace hetccl::comm {
+
+/// `open`, `attach` and what reads channels by the thread that opens the communicator; `reach` and
+/// `meet` by the threads that launch, under its launch mutex; `stop` and `close` by the thread that
+/// destroys it. Threads of `connecting_` make channels meanwhile and hand them over where nobody
+/// drives (Engine::exclusively).
+class Channels {
+ public:
+  /// What the channels are made with; all of it outlives them.
+  struct Environment {
+    Runtime& runtime;
+    bootstrap::Session& session;
+    const Introduction& introduction;
+    device::Device& device;
+    const Cancel& cancel;  ///< ends what waits for the other end
+    const exec::Departures& departures;
+    Verdict& verdict;
+  };
+  /// How much of `share` all windows of collectives may take; messages have the rest.
+  static size_t window_bytes(const WindowBudget::Share& share);
+  /// Drops what others began to connect to this rank, which never did. At the end, also where the
+  /// ranks did not get as far as to make channels.
+  static void forget_visitors(Runtime& runtime, const bootstrap::Session& session);
+
+  /// Windows take no more than `share`.
+  Channels(const Environment& environment, WindowBudget::Share share)
+      : environment_(environment),
+        rank_(environment.session.rank()),
+        window_share_(std::move(share)) {}
+
+  /// Makes the channels, and their windows, that plans between clusters need; `limit()` is how long
+  /// the next one may take.
+  Status open(const std::function<WaitLimit()>& limit);
+  /// Those of `open`, by peer.
+  [[nodiscard]] const std::map<int, std::unique_ptr<transport::Channel>>& opened() const {
+    return channels_;
+  }
+  [[nodiscard]] bool has_windows() const { return !windows_.empty(); }
+  /// Hands the channels to those that use them, and later ones when they are made. Call where
+  /// nobody drives. Both outlive `stop`.
+  void attach(exec::Executor& executor, exec::PointToPoint& messages);
+
+  /// Connects to the peers of a program that have no channel yet.
+  void reach(const std::vector<int>& peers);
+  /// Connects to the other ends of messages.
+  Status meet(std::span<const exec::Message> messages);
+
+  /// The number of this communicator's messages: their channels meet none of its collectives'.
+  static uint64_t messages_number(const bootstrap::Session& session);
+  /// Whether that rank is in another cluster.
+  [[nodiscard]] bool crosses(int peer) const;
+
+  /// Returns once nothing connects any more, which `Environment::cancel` ends.
+  void stop();
+  /// Nothing uses the channels any more.
+  void close();
+
+ private:
+  [[nodiscard]] const topology::Topology& topology() const {
+    return environment_.introduction.topology;
+  }
+  [[nodiscard]] bool exchanges_by_devices(int peer) const;
+  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
+                                                           const WaitLimit& limit);
+  Status open_windows(int peer, size_t for_collectives);
+  Status meet(int peer);
+  void connect_later(std::vector<int> peers, bool for_messages);
+  bool try_connect(int peer, bool for_messages);
+  Status connect(int peer, bool for_messages);
+  /// Has `peer` left, or does news of that come in a moment?
+  [[nodiscard]] bool has_left_soon(int peer) const;
+
+  const Environment environment_;
+  const int rank_;
+  // Made by `open`, and then where nobody drives.
+  std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
+  WindowBudget::Share window_share_;
+  std::map<int, std::unique_ptr<exec::Window>> windows_, message_windows_;  // of `channels_`
+  exec::Executor* executor_ = nullptr;
+  exec::PointToPoint* messages_ = nullptr;
+
+  // Guarded by the communicator's launch mutex.
+  std::set<int> reached_, met_;   // ranks that are connected, or being so: for plans, for messages
+  std::list<Chores> connecting_;  // one for all that goes at once
+};
+
+}  // namespace hetccl::comm

@@ -1,0 +1,59 @@
+// The plans of a communicator's collectives, each made once and kept.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/config.h"
+#include "exec/interpreter.h"
+#include "plan/planner.h"
+#include "topology/topology.h"
+#include "tune/chooser.h"
+
+namespace hetccl::comm {
+
+/// A plan ready to run.
+struct PlannedProgram {
+  exec::Program exec;
+  uint64_t least_bytes = 0;  ///< that cross between clusters, per byte of the call's count
+  bool reached = false;      ///< its peers are, or are being, connected
+};
+
+/// By the threads that launch, under the communicator's launch mutex.
+class Programs {
+ public:
+  /// How one call is to run.
+  struct Chosen {
+    PlannedProgram* program = nullptr;
+    plan::Choice choice;
+  };
+
+  /// For `rank`. The topology and the configuration outlive it; `measured` by all ranks.
+  Programs(int rank, const topology::Topology& topology,
+           const std::vector<topology::Measurement>& measured, const Config& config)
+      : rank_(rank),
+        topology_(topology),
+        config_(config),
+        chooser_(topology, measured, config.deterministic) {}
+
+  /// The program for a call with blocks of `block` elements. It stays valid while this lives.
+  Result<Chosen> choose(const Signature& signature, uint64_t block);
+  /// How many plans were made.
+  [[nodiscard]] uint64_t made() const { return made_; }
+
+ private:
+  Result<PlannedProgram*> find_or_make(const plan::Spec& spec);
+
+  const int rank_;
+  const topology::Topology& topology_;
+  const Config& config_;
+  tune::Chooser chooser_;
+  std::map<plan::Spec, std::unique_ptr<PlannedProgram>> programs_;
+  uint64_t made_ = 0;
+  Signature last_signature_;  // of the last call
+  Chosen last_;
+};
+
+}  // namespace hetccl::comm
