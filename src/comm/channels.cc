@@ -23,6 +23,11 @@ constexpr milliseconds kLookTime{10};
 constexpr size_t kWindowParts = 4;
 constexpr size_t kPage = 4096;
 
+exec::Window* find_window(const std::map<int, std::unique_ptr<exec::Window>>& windows, int peer) {
+  const auto found = windows.find(peer);
+  return found == windows.end() ? nullptr : found->second.get();
+}
+
 }  // namespace
 
 uint64_t Channels::messages_number(const bootstrap::Session& session) {
@@ -72,7 +77,7 @@ Status Channels::open(const std::function<WaitLimit()>& limit) {
   return {};
 }
 
-// What is left of the channel's window behind `for_collectives` bytes is for messages.
+// Collectives have the first bytes of the channel's window, messages the rest.
 Status Channels::open_windows(int peer, size_t for_collectives) {
   const auto memory = channels_[peer]->window();
   auto& device = environment_.device;
@@ -88,9 +93,7 @@ void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
   executor_ = &executor;
   messages_ = &messages;
   for (const auto& [peer, channel] : channels_) {
-    const auto window = windows_.find(peer);
-    executor.connect({peer, channel.get(), crosses(peer),
-                      window != windows_.end() ? window->second.get() : nullptr});
+    executor.connect({peer, channel.get(), crosses(peer), find_window(windows_, peer)});
   }
 }
 
@@ -138,11 +141,8 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 Status Channels::meet(int peer) {
   if (peer == rank_ || !met_.insert(peer).second) return {};
   Status status;
-  const auto window = message_windows_.find(peer);
-  environment_.runtime.engine().exclusively([&] {
-    status =
-        messages_->meet(peer, window == message_windows_.end() ? nullptr : window->second.get());
-  });
+  environment_.runtime.engine().exclusively(
+      [&] { status = messages_->meet(peer, find_window(message_windows_, peer)); });
   HETCCL_TRY(std::move(status));
   connect_later({peer}, true);
   return {};

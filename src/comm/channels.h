@@ -29,7 +29,7 @@ namespace hetccl::comm {
 /// drives (Engine::exclusively).
 class Channels {
  public:
-  /// What the channels are made with; all of it outlives them.
+  /// Outlives the channels.
   struct Environment {
     Runtime& runtime;
     bootstrap::Session& session;

@@ -1,5 +1,5 @@
-// What a communicator does about failures: what this rank sees is reported, with what it knows of
-// the cause; what all ranks are told ends everything in flight.
+// Failures: a communicator reports those that it sees, and ends everything in flight once the ranks
+// agree on the cause.
 #include "comm/communicator.h"
 
 namespace hetccl::comm {
@@ -29,7 +29,7 @@ void Communicator::report_own(int culprit, const Status& status) {
 
 void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
-  // Who is still setting up waits for it in vain.
+  // A rank that is still setting up waits for it in vain.
   if (phase_.load(std::memory_order_acquire) != Phase::Opening) return;
   cancel_->set(
       error(Code::RemoteError, "rank %d left while the communicator was being set up", who));

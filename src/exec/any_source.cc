@@ -27,12 +27,12 @@ bool PointToPoint::match(Transit& any) {
   for (size_t k = 0; k < met_.size(); ++k) {
     const size_t at = (next_any_ + k) % met_.size();
     Lane& lane = *met_[at];
-    if (lane.send || lane.channel == nullptr || wire_.is_receiving(lane.peer)) continue;
+    if (lane.send || lane.channel == nullptr) continue;
     InFlight& others = lane.operations;
     const bool later =
         others.empty() || precedes(any, static_cast<Transit&>(others.at(others.oldest())));
     const auto incoming = later ? lane.channel->incoming() : std::nullopt;
-    if (!incoming || !takes(any.message, *incoming)) continue;
+    if (!incoming || !takes(any.message, *incoming) || wire_.is_receiving(lane.peer)) continue;
     any.message.peer = lane.peer;
     if (any.message.source != nullptr) *any.message.source = lane.peer;
     wire_.receive_first(lane.peer, any);

@@ -80,7 +80,7 @@ void Executor::observe(uint64_t before, TimePoint now) {
 
 void Executor::note_starts(TimePoint now) {
   const uint64_t end = in_flight_.end();
-  noted_ = std::max(noted_, in_flight_.oldest());
+  noted_ = std::max(noted_, in_flight_.oldest());  // what is retired is another's memory
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight_.at(noted_);
     if (op.code->one_library_call) continue;  // it is enqueued without a sign of its own
@@ -90,7 +90,6 @@ void Executor::note_starts(TimePoint now) {
 }
 
 void Executor::note_end(uint64_t number, TimePoint now) {
-  noted_ = std::max(noted_, number + 1);  // once retired it is another operation's memory
   const bool failed = aborted_ || faulted_;
   options_.recorder->end(in_flight_.at(number).call.sequence,
                          failed ? Record::State::Failed : Record::State::Completed, now);
@@ -120,12 +119,9 @@ void Executor::retire(TimePoint now) {
 
 // A rank that has aborted may have overwritten data that this rank's device has not read yet.
 bool Executor::is_abandoned() {
-  const int rank = wire_.abandoner();
-  if (rank < 0) return false;
-  if (!faulted_) {
-    fault({error(Code::RemoteError, "rank %d has given the communicator up", rank), rank, {}});
-  }
-  return true;
+  const std::optional<Fault> abandoned = wire_.find_abandoned();
+  if (abandoned && !faulted_) fault(*abandoned);
+  return abandoned.has_value();
 }
 
 void Executor::fault(Fault found) {

@@ -32,8 +32,7 @@ struct ExecutorOptions {
   int local_rank = 0;            ///< in its cluster
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
-  /// Of the ends, on users' streams, of calls that are one library call; null: each is told at
-  /// once.
+  /// Finds out when calls that are one library call have ended; null: each writes a flag.
   Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
   /// Some peers share windows with this rank.

@@ -52,30 +52,22 @@ Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
 }
 
 Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows) {
-  HETCCL_TRY(enqueue(op, user, windows, {Part::Section::Prologue}));
-  for (uint32_t time = 0; time < op.n_slices + op.code->last_lag; ++time) {
-    HETCCL_TRY(enqueue(op, user, windows, {Part::Section::Body, time}));
-  }
-  return enqueue(op, user, windows, {Part::Section::Epilogue});
+  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  Frame frame{op, windows};
+  return lower::for_each_issue(*op.code, op.n_slices,
+                               [&](lower::Issue issue) { return run_on_stream(frame, issue); });
 }
 
 Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
-                            Part part) {
+                            lower::Part part) {
   streams_[lower::stream_queue(QueueKind::User)] = &user;
-  const lower::Code& code = *op.code;
   Frame frame{op, windows};
-  const auto run_stream = [&](lower::Issue issue) {
-    return lower::is_stream(code.list[issue.index].queue) ? run(frame, issue) : Status();
-  };
-  if (part.section == Part::Section::Body) {
-    return lower::for_each_issue_at(code, op.n_slices, part.time, run_stream);
-  }
-  const bool first = part.section == Part::Section::Prologue;
-  const uint32_t end = first ? code.body : static_cast<uint32_t>(code.list.size());
-  for (uint32_t i = first ? 0 : code.epilogue; i < end; ++i) {
-    HETCCL_TRY(run_stream({first ? 0 : op.n_slices - 1, i}));
-  }
-  return {};
+  return lower::for_each_issue(*op.code, op.n_slices, part,
+                               [&](lower::Issue issue) { return run_on_stream(frame, issue); });
+}
+
+Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
+  return lower::is_stream(frame.op.code->list[issue.index].queue) ? run(frame, issue) : Status();
 }
 
 Status Interpreter::record(Operation& op, device::Stream& user) {

@@ -31,11 +31,8 @@ class Interpreter {
   /// the Code uses none. The caller runs what comes last, `Finish`.
   Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows);
   /// A part of that: with those of other operations between them, none holds up another.
-  struct Part {
-    enum class Section : uint8_t { Prologue, Body, Epilogue } section{};
-    uint32_t time = 0;  ///< of the body, in the static order
-  };
-  Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows, Part part);
+  Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
+                 lower::Part part);
   /// The same of the body alone, for a graph that records `user`.
   Status record(Operation& op, device::Stream& user);
   /// Has `user` wait for whatever the other streams were given.
@@ -51,6 +48,7 @@ class Interpreter {
 
   Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks);
   [[nodiscard]] device::Stream& stream_of(lower::QueueId queue) { return *streams_[queue]; }
+  Status run_on_stream(Frame& frame, lower::Issue issue);
   Status run(Frame& frame, lower::Issue issue);
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status signal(Operation& op, const lower::Instruction& code, uint32_t slice);

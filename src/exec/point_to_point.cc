@@ -173,12 +173,9 @@ bool PointToPoint::may_retire(Transit& transit) {
 
 // As Executor::is_abandoned.
 bool PointToPoint::is_abandoned() {
-  const int rank = wire_.abandoner();
-  if (rank < 0) return false;
-  if (!faulted_) {
-    fault({error(Code::RemoteError, "rank %d has given the communicator up", rank), rank, {}});
-  }
-  return true;
+  const std::optional<Fault> abandoned = wire_.find_abandoned();
+  if (abandoned && !faulted_) fault(*abandoned);
+  return abandoned.has_value();
 }
 
 bool PointToPoint::retire() {

@@ -147,7 +147,7 @@ class PointToPoint final : public progress::Driven {
     plan::Choice choice;
     Program program;
     std::unique_ptr<Interpreter> interpreter;
-    /// What is the user's to its Code; null where transports reach the device's memory.
+    /// Its Code's user stream; null where transports reach the device's memory.
     std::unique_ptr<device::Stream> stream;
     std::unique_ptr<Rotation> rotation;
     uint64_t launched = 0;             ///< by the launching thread
@@ -173,7 +173,7 @@ class PointToPoint final : public progress::Driven {
   Status enqueue_on_lanes();
   uint32_t set_times();
   Status enqueue_on_user(device::Stream* user);
-  Status enqueue(Transit& transit, Interpreter::Part part, device::Stream& stream);
+  Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
   Status fork(device::Stream* user);
   Status join(device::Stream* user);
   void give_up(device::Stream* user);

@@ -118,7 +118,7 @@ Status PointToPoint::enqueue(device::Stream* user) {
 // Of one lane one message after the other, as they travel; of all lanes one slice in turn, so that
 // on a single hardware queue too all get on.
 Status PointToPoint::enqueue_on_lanes() {
-  using Section = Interpreter::Part::Section;
+  using Section = lower::Part::Section;
   const uint32_t end = set_times();
   for (uint32_t time = 0; time < end; ++time) {
     for (Transit* one : launching_) {
@@ -151,7 +151,7 @@ uint32_t PointToPoint::set_times() {
 // Where transports reach the device's memory, only the user's stream is to wait; without one
 // nothing is.
 Status PointToPoint::enqueue_on_user(device::Stream* user) {
-  using Section = Interpreter::Part::Section;
+  using Section = lower::Part::Section;
   for (const Section section : {Section::Prologue, Section::Epilogue}) {
     for (Transit* one : launching_) {
       if (one->lane->stream != nullptr || user == nullptr) continue;
@@ -170,7 +170,7 @@ Status PointToPoint::enqueue_on_user(device::Stream* user) {
   return {};
 }
 
-Status PointToPoint::enqueue(Transit& transit, Interpreter::Part part, device::Stream& stream) {
+Status PointToPoint::enqueue(Transit& transit, lower::Part part, device::Stream& stream) {
   Lane& lane = *transit.lane;
   return lane.interpreter->enqueue(transit, stream, {&lane.window, 1}, part);
 }

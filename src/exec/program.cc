@@ -15,7 +15,7 @@ void Program::bind(lower::Target target) {
 }
 
 Result<Program::Lowered> Program::lower_for(const lower::CallShape& shape) {
-  const bool even = shape.input.counts.empty() && shape.output.counts.empty();
+  const bool even = !shape.is_uneven();
   const Kind kind{shape.type, shape.count, shape.choice};
   for (const Recent& recent : recent_) {
     if (even && recent.kind == kind) return recent.lowered;

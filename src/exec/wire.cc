@@ -236,11 +236,14 @@ void Wire::close() {
   }
 }
 
-int Wire::abandoner() const {
+std::optional<Fault> Wire::find_abandoned() const {
   for (const Lane& lane : lanes_) {
-    if (lane.window != nullptr && lane.window->abandoned()) return lane.peer;
+    if (lane.window == nullptr || !lane.window->abandoned()) continue;
+    return Fault{error(Code::RemoteError, "rank %d has given the communicator up", lane.peer),
+                 lane.peer,
+                 {}};
   }
-  return -1;
+  return {};
 }
 
 void Wire::abandon_windows() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ccl/ccl.h"
+#include "exec/fault.h"
 #include "exec/in_flight.h"
 #include "exec/recorder.h"
 #include "exec/tracer.h"
@@ -66,8 +67,8 @@ class Wire {
   void acknowledge_reads();
   void close();
 
-  /// A peer that has abandoned its window, so that its data cannot be trusted; or -1.
-  [[nodiscard]] int abandoner() const;
+  /// What to tell of a peer that has abandoned its window, so that its data cannot be trusted.
+  [[nodiscard]] std::optional<Fault> find_abandoned() const;
   void abandon_windows();
   /// After an abort, until all are released: ends the device's waits for credit. A released device
   /// may overwrite messages that the peer has not read, and the peer may pass them on; so a window

@@ -241,13 +241,27 @@ class Walk {
 };
 inline constexpr uint32_t kEnd = UINT32_MAX;
 
-/// Calls `visit(Issue)` for the body's instructions at one time of the static order, of which there
-/// are `n_slices + last_lag`; stops at the first error.
+/// A part of the order in which a launch enqueues instructions.
+struct Part {
+  enum class Section : uint8_t { Prologue, Body, Epilogue } section{};
+  uint32_t time = 0;  ///< of the body, in the static order: below `n_slices + last_lag`
+};
+
+/// Calls `visit(Issue)` for the instructions of a part; stops at the first error.
 template <typename Visit>
-Status for_each_issue_at(const Code& code, uint32_t n_slices, uint32_t time, Visit&& visit) {
-  for (uint32_t i = code.body; i < code.epilogue; ++i) {
-    const uint32_t lag = code.list[i].lag;
-    if (time >= lag && time - lag < n_slices) HETCCL_TRY(visit(Issue{time - lag, i}));
+Status for_each_issue(const Code& code, uint32_t n_slices, Part part, Visit&& visit) {
+  if (part.section == Part::Section::Body) {
+    for (uint32_t i = code.body; i < code.epilogue; ++i) {
+      const uint32_t lag = code.list[i].lag;
+      const bool runs = part.time >= lag && part.time - lag < n_slices;
+      if (runs) HETCCL_TRY(visit(Issue{part.time - lag, i}));
+    }
+    return {};
+  }
+  const bool first = part.section == Part::Section::Prologue;
+  const uint32_t end = first ? code.body : static_cast<uint32_t>(code.list.size());
+  for (uint32_t i = first ? 0 : code.epilogue; i < end; ++i) {
+    HETCCL_TRY(visit(Issue{first ? 0 : n_slices - 1, i}));
   }
   return {};
 }
@@ -256,14 +270,11 @@ Status for_each_issue_at(const Code& code, uint32_t n_slices, uint32_t time, Vis
 /// the first error.
 template <typename Visit>
 Status for_each_issue(const Code& code, uint32_t n_slices, Visit&& visit) {
-  for (uint32_t i = 0; i < code.body; ++i) HETCCL_TRY(visit(Issue{0, i}));
+  HETCCL_TRY(for_each_issue(code, n_slices, Part{Part::Section::Prologue}, visit));
   for (uint32_t time = 0; time < n_slices + code.last_lag; ++time) {
-    HETCCL_TRY(for_each_issue_at(code, n_slices, time, visit));
+    HETCCL_TRY(for_each_issue(code, n_slices, Part{Part::Section::Body, time}, visit));
   }
-  for (uint32_t i = code.epilogue; i < code.list.size(); ++i) {
-    HETCCL_TRY(visit(Issue{n_slices - 1, i}));
-  }
-  return {};
+  return for_each_issue(code, n_slices, Part{Part::Section::Epilogue}, visit);
 }
 
 /// Fills `lanes`' lists; after the list has changed.

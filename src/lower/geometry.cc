@@ -50,9 +50,11 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::Send || step.kind == StepKind::Recv;
 }
 
-// `lower` refuses others.
-bool is_sound(const Step& message) {
-  return message.kind == StepKind::Recv || !message.srcs.empty();
+// What a message carries; null for other steps, and for a send without a source, which `lower`
+// refuses.
+const Region* carried_by(const Step& step) {
+  if (step.kind == StepKind::Recv) return &step.dst;
+  return step.kind == StepKind::Send && !step.srcs.empty() ? &step.srcs[0] : nullptr;
 }
 
 uint64_t length_of_block(const Region& region, const CallShape& call) {
@@ -71,10 +73,10 @@ size_t bytes_of_part(const Region& region, uint64_t length, const CallShape& cal
 size_t bytes_of_slice(const plan::RankPlan& plan, const CallShape& call, const Geometry& geometry) {
   size_t moved = 0;
   for (const Step& step : plan.steps) {
-    if (!is_message(step) || !is_sound(step)) continue;
-    const Region& region = step.kind == StepKind::Send ? step.srcs[0] : step.dst;
-    const uint64_t length = std::min(geometry.slice_elements, length_of_block(region, call));
-    moved += bytes_of_part(region, length, call);
+    const Region* region = carried_by(step);
+    if (region == nullptr) continue;
+    const uint64_t length = std::min(geometry.slice_elements, length_of_block(*region, call));
+    moved += bytes_of_part(*region, length, call);
   }
   return std::max<size_t>(geometry.slice_elements * size_of(call.type), moved / 2);
 }
@@ -110,12 +112,12 @@ std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, con
   const size_t gained = shorter ? plan::grain_of(call.type) * size_of(call.type) : 0;
   const bool at_most = plan.slicing == Slicing::Fixed && call.is_uneven();
   for (const Step& step : plan.steps) {
-    if (!is_message(step) || !is_sound(step)) continue;
+    const Region* region = carried_by(step);
+    if (region == nullptr) continue;
     const bool send = step.kind == StepKind::Send;
-    const Region& region = send ? step.srcs[0] : step.dst;
-    const uint64_t length = at_most ? slice : std::min(slice, length_of_block(region, call));
+    const uint64_t length = at_most ? slice : std::min(slice, length_of_block(*region, call));
     Load& load = loads[target.lane_of(step.peer)];
-    (send ? load.sent : load.received) += Ring::room(bytes_of_part(region, length, call) + gained);
+    (send ? load.sent : load.received) += Ring::room(bytes_of_part(*region, length, call) + gained);
   }
   return loads;
 }

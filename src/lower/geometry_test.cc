@@ -23,6 +23,15 @@ Geometry cut(const RankPlan& plan, uint64_t count, uint64_t slice_bytes, uint32_
                      {.type = DataType::Float32, .count = count, .choice = {slice_bytes, depth}});
 }
 
+/// `exchange`, in fixed slices.
+RankPlan fixed_exchange() {
+  RankPlan plan = exchange();
+  plan.stages = 1;
+  for (Step& step : plan.steps) step.stage = 0;
+  plan.slicing = plan::Slicing::Fixed;
+  return plan;
+}
+
 }  // namespace
 
 TEST_CASE("a call is cut into slices of the chosen size, the last as long as what is left") {
@@ -215,10 +224,7 @@ TEST_CASE("the same Code serves calls that differ in length alone") {
 
 TEST_CASE(
     "fixed slices are as long on ranks that know other blocks, and staging memory is bounded") {
-  RankPlan plan = exchange();
-  plan.stages = 1;
-  for (Step& step : plan.steps) step.stage = 0;
-  plan.slicing = plan::Slicing::Fixed;
+  RankPlan plan = fixed_exchange();
   for (const uint32_t most : {1U, 126U, 2046U}) {
     plan.most_messages = most;
     uint64_t slice = 0;
@@ -237,10 +243,7 @@ TEST_CASE(
 
 TEST_CASE(
     "of uneven calls all messages whose slices fit go through rings, whatever their lengths") {
-  RankPlan plan = exchange();
-  plan.stages = 1;
-  for (Step& step : plan.steps) step.stage = 0;
-  plan.slicing = plan::Slicing::Fixed;
+  RankPlan plan = fixed_exchange();
   plan.most_messages = 2;
   const Job job(plan, kShared);
   const auto cut_uneven = [&](uint64_t count, uint64_t slice_bytes) {

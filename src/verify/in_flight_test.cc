@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "golden/random_call.h"
+#include "verify/testing.h"
 
 namespace hetccl::verify {
 namespace {
 
 using lower::Opcode;
+using testing::check_fault;
 
 constexpr Options kLong{.count = 200'000, .slice_bytes = 65'536};
 
@@ -39,10 +41,6 @@ void remove(lower::Code& code, Opcode op, lower::QueueKind queue) {
 std::string fault(const std::vector<Flight>& flights, const MachineOptions& options = {}) {
   const Status status = check_together(flights, options);
   return status.ok() ? "none" : status.message();
-}
-
-void check_fault(const std::string& message, const std::string& expected) {
-  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 #include <doctest/doctest.h>
 
 #include "golden/random_call.h"
+#include "verify/testing.h"
 
 namespace hetccl::verify {
 namespace {
 
 using lower::Ring;
+using testing::check_fault;
+using testing::fault;
 
 /// Clusters of one host: A on devices, the others' ranks share windows with those.
 topology::Topology on_one_host(const char* layout) {
@@ -21,15 +24,6 @@ topology::Topology on_one_host(const char* layout) {
 }
 
 const Options kLong{.depth = 6, .count = 100'000, .slice_bytes = 4096};
-
-std::string fault(const Lowered& lowered) {
-  const Status status = check_code(lowered.problem, lowered.codes);
-  return status.ok() ? "none" : status.message();
-}
-
-void check_fault(const std::string& message, const std::string& expected) {
-  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
-}
 
 void set_rings(Lowered& lowered, size_t bytes) {
   for (lower::Target& target : lowered.problem.targets) {

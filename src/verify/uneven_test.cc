@@ -5,9 +5,13 @@
 
 #include "golden/random_call.h"
 #include "verify/mutate.h"
+#include "verify/testing.h"
 
 namespace hetccl::verify {
 namespace {
+
+using testing::check_fault;
+using testing::fault;
 
 constexpr uint64_t kSlice = 128;  // elements
 
@@ -36,15 +40,6 @@ Lowered lower_call(const plan::Spec& spec, const topology::Topology& topology,
                    std::vector<uint64_t> lengths) {
   return lower_all(spec, topology, test::plan_all(spec, topology), options_of(std::move(lengths)))
       .value();
-}
-
-std::string fault(const Lowered& lowered) {
-  const Status status = check_code(lowered.problem, lowered.codes);
-  return status.ok() ? "none" : status.message();
-}
-
-void check_fault(const std::string& message, const std::string& expected) {
-  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
 }
 
 /// Of "AAB": rank 2 has nothing for rank 0, and 3 slices for rank 1, which has 9 for it.

@@ -8,6 +8,7 @@
 
 #include "golden/random_topology.h"
 #include "plan/planner.h"
+#include "verify/testing.h"
 
 namespace hetccl::verify {
 namespace {
@@ -19,6 +20,7 @@ using plan::ShardRegion;
 using plan::Spec;
 using plan::Step;
 using plan::StepKind;
+using testing::check_fault;
 
 using Plans = std::vector<RankPlan>;
 
@@ -42,10 +44,6 @@ std::string fault(const Spec& spec, const topology::Topology& topology, const Pl
   const Result<Verified> verified = verify(spec, topology, plans);
   if (!verified.ok()) CHECK(verified.status().code() == Code::InternalError);
   return verified.ok() ? "none" : verified.status().message();
-}
-
-void check_fault(const std::string& message, const std::string& expected) {
-  CHECK_MESSAGE(message.find(expected) != std::string::npos, message);
 }
 
 /// The `n`-th step of a kind.
