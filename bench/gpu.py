@@ -41,7 +41,14 @@ from gpu_contender import (
 )
 
 WORKER = Path(__file__).parent / "gpu_worker.py"
-COLLECTIVES = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "broadcast",
+    "all_to_all_single",
+    "send_recv",
+)
 SIZES = ("4K", "64K", "1M", "16M", "64M", "256M")
 WARM_UPS = 2
 LONGEST = 0.1  # seconds of calls in a row: there are fewer of what is slow
@@ -108,6 +115,11 @@ class Measuring(Contender):
     """A contender and what it measured."""
 
     cells: dict[Cell, list[Answer]] = field(default_factory=dict)
+
+    def offers(self, collective: str) -> bool:
+        """Whether it has that collective: Gloo sends no memory of GPUs."""
+        on_gpus = any(device != "cpu" for device in self.job.devices)
+        return not (self.job.role == "gloo" and collective == "send_recv" and on_gpus)
 
     def measure(self, cell: Cell, times: int, each: bool) -> Answer:
         """One measurement: the slowest rank's seconds, and all ranks' CPU."""
@@ -177,8 +189,9 @@ def measure_probe(probe: Measuring) -> Answer:
 def limits(labels: str, duplex: float) -> dict[str, float]:
     """GB/s of the buffer where each GPU carries its share of what must cross, `duplex` each way.
 
-    Of an all-reduce the whole buffer crosses both ways, of the other two each half's part, all of
-    it divided among a half's GPUs.
+    Of an all-reduce the whole buffer crosses both ways, of all-gather and reduce-scatter each
+    half's part, all of it divided among a half's GPUs. Of an all-to-all a GPU keeps the blocks of
+    its own half. Of messages from each to the next, one crosses each way.
     """
     few, many = sorted((labels.count("A"), labels.count("B")))
     part = duplex * len(labels) * few / many
@@ -186,6 +199,8 @@ def limits(labels: str, duplex: float) -> dict[str, float]:
         "all_reduce": duplex * few,
         "all_gather_into_tensor": part,
         "reduce_scatter_tensor": part,
+        "all_to_all_single": duplex * len(labels) / many,
+        "send_recv": duplex,
     }
 
 
@@ -247,7 +262,9 @@ class Measured:
                 "limit: all GPUs at once copy to and from pinned memory at "
                 f"{text(self.probed['copies'])} GB/s each way; so at most "
                 f"{text(self.limits['all_reduce'])} GB/s of an all-reduce, "
-                f"{text(self.limits['all_gather_into_tensor'])} of an all-gather or reduce-scatter"
+                f"{text(self.limits['all_gather_into_tensor'])} of an all-gather or "
+                f"reduce-scatter, {text(self.limits['all_to_all_single'])} of an all-to-all, "
+                f"{text(self.limits['send_recv'])} of messages"
             )
         elif self.probed:
             rates = [f"{n}: {text(self.probed[f'streams_{n}'])}" for n in STREAMS]
@@ -299,6 +316,7 @@ def measure_layout(layout: Layout, started: Sequence[Measuring], options: Any) -
         alive = [contender for contender in measured.contenders if not contender.failure]
         if not alive:
             break
+        alive = [contender for contender in alive if contender.offers(collective)]
         if time.monotonic() > deadline:
             print(f"{layout.title}: {options.timeout:.0f} s are over: rows from {collective} of "
                   f"{text_of(size)} on are missing")  # fmt: skip

@@ -56,7 +56,8 @@ def join_group(options: argparse.Namespace) -> torch.device:
 
 
 class Collectives:
-    """A rank of a backend. `bytes` is the larger buffer of a collective: the whole one."""
+    """A rank of a backend. `bytes` is the larger buffer of a collective: the whole one; of
+    "send_recv", by which every rank sends to the next one, a message."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = join_group(options)
@@ -64,6 +65,7 @@ class Collectives:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         # All sizes are views of these, so that no call is the first on its memory.
         self.whole = torch.zeros(options.bytes // 4, device=self.device)
+        self.other = torch.zeros(options.bytes // 4, device=self.device)
         self.share = torch.zeros(options.bytes // 4 // self.world, device=self.device)
         self.synchronize()
 
@@ -80,31 +82,48 @@ class Collectives:
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def buffers(self, size: int) -> tuple[Tensor, Tensor]:
-        """The whole buffer and a rank's share of it."""
+    def buffers(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The whole buffer, another one, and a rank's share of it."""
         share = size // 4 // self.world
-        return self.whole[: share * self.world], self.share[:share]
+        whole = slice(share * self.world)
+        return self.whole[whole], self.other[whole], self.share[:share]
+
+    def neighbours(self) -> tuple[int, int]:
+        """The ranks after and before this one."""
+        return (self.rank + 1) % self.world, (self.rank - 1) % self.world
 
     def call(self, collective: str, size: int) -> Callable[[], object]:
         """The collective, ready to be called often."""
-        whole, share = self.buffers(size)
+        whole, other, share = self.buffers(size)
         if collective == "all_gather_into_tensor":
             return lambda: dist.all_gather_into_tensor(whole, share)
         if collective == "reduce_scatter_tensor":
             return lambda: dist.reduce_scatter_tensor(share, whole)
         if collective == "broadcast":
             return lambda: dist.broadcast(whole, 0)
+        if collective == "all_to_all_single":
+            return lambda: dist.all_to_all_single(other, whole)
+        if collective == "send_recv":
+            return lambda: self.exchange(other, whole)
         return lambda: dist.all_reduce(whole)
+
+    def exchange(self, received: Tensor, sent: Tensor) -> None:
+        """Sends to the next rank, receives from the one before."""
+        after, before = self.neighbours()
+        pair = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
 
     def check(self, collective: str, bytes: int) -> Answer:
         """One call with values that float32 holds exactly, also their sums in any order."""
-        whole, share = self.buffers(bytes)
+        whole, other, share = self.buffers(bytes)
         parts = [slice(r * len(share), (r + 1) * len(share)) for r in range(self.world)]
         # Counted as integers: float32 cannot count to 2^26.
         pattern = torch.arange(len(whole), dtype=torch.int32, device=self.device)
         pattern = pattern.remainder_(1021).float()
         torch.add(pattern, self.rank, out=whole)
         share.fill_(-1)
+        other.fill_(-1)
         if collective == "all_gather_into_tensor":
             share.copy_(whole[parts[self.rank]])
             whole.fill_(-1)
@@ -116,6 +135,11 @@ class Collectives:
             right = all(torch.equal(whole[p], pattern[p] + r) for r, p in enumerate(parts))
         elif collective == "reduce_scatter_tensor":
             right = torch.equal(share, total[parts[self.rank]])
+        elif collective == "all_to_all_single":
+            mine = pattern[parts[self.rank]]
+            right = all(torch.equal(other[p], mine + r) for r, p in enumerate(parts))
+        elif collective == "send_recv":
+            right = torch.equal(other, pattern + self.neighbours()[1])
         else:
             right = torch.equal(whole, pattern)
         whole.zero_()  # sums of sums would end as infinities
@@ -172,6 +196,7 @@ class CApi(Collectives):
         "all_gather_into_tensor": "AllGather",
         "reduce_scatter_tensor": "ReduceScatter",
         "broadcast": "Broadcast",
+        "all_to_all_single": "AllToAll",
     }
     FLOAT32, SUM = 7, 0  # hetccl's numbers are NCCL's
 
@@ -187,20 +212,38 @@ class CApi(Collectives):
 
     def call(self, collective: str, size: int) -> Callable[[], object]:
         """As torch's, without torch."""
-        whole, share = self.buffers(size)
+        whole, other, share = self.buffers(size)
+        stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
+        if collective == "send_recv":
+            return self.exchange_call(other, whole, stream)
         mine, all_of_it = share.data_ptr(), whole.data_ptr()
         arguments = {
             "all_gather_into_tensor": (mine, all_of_it, len(share), self.FLOAT32),
             "reduce_scatter_tensor": (all_of_it, mine, len(share), self.FLOAT32, self.SUM),
             "broadcast": (all_of_it, all_of_it, len(whole), self.FLOAT32, 0),
             "all_reduce": (all_of_it, all_of_it, len(whole), self.FLOAT32, self.SUM),
+            "all_to_all_single": (all_of_it, other.data_ptr(), len(share), self.FLOAT32),
         }[collective]
-        stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
         function = self.function(self.FUNCTIONS[collective])
 
         def one() -> None:
             if code := function(*arguments, self.handle, stream):
                 raise RuntimeError(f"{collective} returns {code}")
+
+        return one
+
+    def exchange_call(
+        self, received: Tensor, sent: Tensor, stream: int | None
+    ) -> Callable[[], object]:
+        """Both messages in a group."""
+        after, before = self.neighbours()
+        begin, end, send, receive = map(self.function, ("GroupStart", "GroupEnd", "Send", "Recv"))
+        out = (sent.data_ptr(), len(sent), self.FLOAT32, after, self.handle, stream)
+        into = (received.data_ptr(), len(received), self.FLOAT32, before, self.handle, stream)
+
+        def one() -> None:
+            if code := begin() or send(*out) or receive(*into) or end():
+                raise RuntimeError(f"send_recv returns {code}")
 
         return one
 
@@ -257,10 +300,16 @@ class NcclCApi(CApi):
 
     def function(self, name: str) -> Callable[..., int]:
         """A collective, with the types of its arguments."""
-        found = getattr(self.library, f"nccl{name}")
-        pointer, number = ctypes.c_void_p, ctypes.c_int
-        last = [number] if name != "AllGather" else []
-        found.argtypes = [pointer, pointer, ctypes.c_size_t, number, *last, pointer, pointer]
+        own_name = name.replace("AllToAll", "AlltoAll")
+        found = getattr(self.library, f"nccl{own_name}")
+        pointer, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+        if name.startswith("Group"):
+            found.argtypes = []
+        elif name in ("Send", "Recv"):
+            found.argtypes = [pointer, count, number, number, pointer, pointer]
+        else:
+            last = [] if name in ("AllGather", "AllToAll") else [number]
+            found.argtypes = [pointer, pointer, count, number, *last, pointer, pointer]
         return cast(Callable[..., int], found)
 
     def end(self) -> Answer:

@@ -112,7 +112,7 @@ std::string HetcclBackend::topology() const {
   return json;
 }
 
-c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, milliseconds timeout,
+c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, milliseconds timeout,
                                                      bool blocking) {
   open(std::nullopt);
   auto watcher = watcher_of(operation);
@@ -126,14 +126,17 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::submit(Operation operation, millis
                                            communicator_, std::move(watcher), streams_);
   }
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
-  const std::lock_guard lock(coalescing_mutex_);
-  if (coalescing_) coalescing_->push_back(work);
+  const std::lock_guard lock(blocks_mutex_);
+  const auto block = blocks_.find(std::this_thread::get_id());
+  if (block != blocks_.end()) block->second.works.push_back(work);
   return work;
 }
 
 std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
   // Work of several routes holds up none of them.
-  if (!operation.members.empty()) return std::make_shared<Watcher>();
+  if (!operation.members.empty() || operation.route.kind == Route::Kind::Several) {
+    return std::make_shared<Watcher>();
+  }
   const std::lock_guard lock(watchers_mutex_);
   auto& watcher = watchers_[operation.route];
   if (watcher == nullptr) watcher = std::make_shared<Watcher>();
@@ -141,22 +144,27 @@ std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
 }
 
 void HetcclBackend::startCoalescing() {
-  std::optional<std::vector<c10::intrusive_ptr<HetcclWork>>> started(std::in_place);
-  const std::lock_guard lock(coalescing_mutex_);
-  coalescing_.swap(started);  // also after a block that an exception left without an end
+  const std::lock_guard lock(blocks_mutex_);
+  blocks_[std::this_thread::get_id()] = {};  // also after one that an exception left without an end
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
+  Block block;
+  {
+    const std::lock_guard lock(blocks_mutex_);
+    auto ended = blocks_.extract(std::this_thread::get_id());
+    TORCH_CHECK_VALUE(!ended.empty(), "hetccl: endCoalescing on rank ", rank_,
+                      " without startCoalescing");
+    block = std::move(ended.mapped());
+  }
+  if (!block.messages.empty()) {
+    block.works.push_back(submit(merge(std::move(block.messages)), milliseconds(0), false));
+    if (block.works.size() == 1) return block.works.front();
+  }
   Operation operation;
   operation.type = c10d::OpType::COALESCED;
   operation.title = "hetccl:coalesced";
-  {
-    const std::lock_guard lock(coalescing_mutex_);
-    TORCH_CHECK_VALUE(coalescing_.has_value(), "hetccl: endCoalescing on rank ", rank_,
-                      " without startCoalescing");
-    operation.members.swap(*coalescing_);
-    coalescing_.reset();
-  }
+  operation.members = std::move(block.works);
   for (const auto& member : operation.members) {
     const Tensors outputs = member->result();
     operation.outputs.insert(operation.outputs.end(), outputs.begin(), outputs.end());

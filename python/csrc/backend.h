@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // from 2.14 on, Backend needs it whole
 #include <vector>
@@ -112,7 +113,10 @@ class HetcclBackend final : public c10d::Backend {
   /// on, and no collective of it needs to be able to complete.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  /// Collectives called until endCoalescing start as ever; its Work is complete when they all are.
+  bool supportsCoalescing() const override { return true; }
+  /// Of the calling thread. What it calls until endCoalescing starts as ever, but for messages of a
+  /// rank on a GPU: they start there, all at once, and have no Work of their own. The Work of
+  /// endCoalescing is complete when all of it is.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -164,7 +168,8 @@ class HetcclBackend final : public c10d::Backend {
   c10::intrusive_ptr<HetcclBackend> split_communicator(c10d::DistributedBackendOptions& options,
                                                        const std::vector<int>& ranks);
 
-  WorkPtr submit(Operation operation, std::chrono::milliseconds timeout, bool blocking);
+  c10::intrusive_ptr<HetcclWork> submit(Operation operation, std::chrono::milliseconds timeout,
+                                        bool blocking);
   template <typename Options>
   WorkPtr submit(Operation operation, const Options& opts) {
     return submit(std::move(operation), opts.timeout, !opts.asyncOp);
@@ -172,6 +177,10 @@ class HetcclBackend final : public c10d::Backend {
   std::shared_ptr<Watcher> watcher_of(const Operation& operation);
   WorkPtr message(const char* name, Route::Kind kind, c10d::OpType type, Tensors& tensors, int peer,
                   int tag);
+  /// Messages that start in one call.
+  static Operation merge(std::vector<Operation> messages);
+  /// Keeps a message for endCoalescing. False where it is to start at once.
+  bool keep_message(Operation& operation);
   /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
@@ -221,8 +230,13 @@ class HetcclBackend final : public c10d::Backend {
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};
 
-  std::mutex coalescing_mutex_;
-  std::optional<std::vector<c10::intrusive_ptr<HetcclWork>>> coalescing_;  ///< since its start
+  /// What a thread has called since its startCoalescing.
+  struct Block {
+    std::vector<c10::intrusive_ptr<HetcclWork>> works;
+    std::vector<Operation> messages;  ///< yet to be started
+  };
+  std::mutex blocks_mutex_;
+  std::map<std::thread::id, Block> blocks_;
 };
 
 }  // namespace hetccl::torch_backend

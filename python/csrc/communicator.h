@@ -32,9 +32,10 @@ struct Failure {
 using Launch = std::function<hetcclResult_t(hetcclComm_t, hetcclStream_t)>;
 
 /// What keeps an order of its own: the collectives, and messages to or from one rank. A message
-/// that waits for its other end holds up nothing of another route.
+/// that waits for its other end holds up nothing of another route. Messages of several routes that
+/// start in one call keep the order of each.
 struct Route {
-  enum class Kind : uint8_t { Collectives, Send, Recv } kind = Kind::Collectives;
+  enum class Kind : uint8_t { Collectives, Send, Recv, Several } kind = Kind::Collectives;
   int peer = -1;
   auto operator<=>(const Route&) const = default;
 };

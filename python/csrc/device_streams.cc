@@ -179,6 +179,7 @@ DeviceStreams::DeviceStreams(c10::Device device)
 }
 
 c10::Stream DeviceStreams::of(const Route& route) {
+  if (route.kind == Route::Kind::Several) return another();
   const std::lock_guard lock(mutex_);
   const auto known = streams_.find(route);
   if (known != streams_.end()) return known->second;

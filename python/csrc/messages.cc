@@ -1,6 +1,7 @@
 // Send and receive.
 #include <c10/util/Exception.h>
 
+#include <iterator>
 #include <utility>
 
 #include "backend.h"
@@ -8,6 +9,58 @@
 #include "tensors.h"
 
 namespace hetccl::torch_backend {
+namespace {
+
+template <typename List>
+void append(List& to, List& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+hetcclResult_t launch_in_group(const std::vector<Launch>& launches, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  hetcclResult_t result = hetcclGroupStart();
+  if (result != hetcclSuccess) return result;
+  for (const Launch& launch : launches) {
+    if (result == hetcclSuccess) result = launch(comm, stream);
+  }
+  const hetcclResult_t ended = hetcclGroupEnd();
+  return result != hetcclSuccess ? result : ended;
+}
+
+}  // namespace
+
+Operation HetcclBackend::merge(std::vector<Operation> messages) {
+  if (messages.size() == 1) return std::move(messages.front());
+  Operation operation;
+  operation.type = c10d::OpType::COALESCED;
+  operation.title = "hetccl:messages";
+  operation.route = {Route::Kind::Several};
+  std::vector<Launch> launches;
+  for (Operation& message : messages) {
+    append(operation.inputs, message.inputs);
+    append(operation.outputs, message.outputs);
+    append(operation.staging, message.staging);
+    append(operation.copies, message.copies);
+    append(operation.host_copies, message.host_copies);
+    append(launches, message.launches);
+  }
+  operation.launches.push_back(
+      [launches = std::move(launches)](hetcclComm_t comm, hetcclStream_t stream) {
+        return launch_in_group(launches, comm, stream);
+      });
+  return operation;
+}
+
+// What one GPU sends and receives waits in its streams, and several of them may be one queue of the
+// hardware. So these start together; on the host no message waits for another anyway.
+bool HetcclBackend::keep_message(Operation& operation) {
+  if (streams_ == nullptr) return false;
+  const std::lock_guard lock(blocks_mutex_);
+  const auto block = blocks_.find(std::this_thread::get_id());
+  if (block == blocks_.end()) return false;
+  block->second.messages.push_back(std::move(operation));
+  return true;
+}
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::Kind kind,
                                                       c10d::OpType type, Tensors& tensors, int peer,
@@ -35,6 +88,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
         return sends ? hetcclSendTag(data, count, element, peer, tag, comm, stream)
                      : hetcclRecvTag(data, count, element, peer, tag, comm, stream);
       });
+  if (keep_message(operation)) return nullptr;
   return submit(std::move(operation), std::chrono::milliseconds(0), false);
 }
 

@@ -3,9 +3,9 @@
 namespace hetccl::comm {
 namespace {
 
-constexpr size_t kBudget = size_t{120} << 20U;  // of a device
-constexpr size_t kPart = 3;                     // of what is left is a communicator's
-constexpr size_t kLeast = size_t{1} << 20U;     // less is of no use
+constexpr size_t kBudget = size_t{96} << 20U;  // of a device
+constexpr size_t kPart = 3;                    // of what is left is a communicator's
+constexpr size_t kLeast = size_t{1} << 20U;    // less is of no use
 
 }  // namespace
 

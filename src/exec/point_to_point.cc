@@ -14,6 +14,8 @@ namespace {
 // Slices on their way in each direction. A rank that sends a message and then, in another call,
 // receives one of the same rank, which does the same, gets so far without its other end.
 constexpr plan::Choice kChoice{lower::kMostFixedSlice, 7};
+// Of a window's ring: a slice waits for what has been read, which the sender learns late.
+constexpr size_t kSlicesOfRing = 8;
 
 }  // namespace
 
@@ -64,8 +66,9 @@ Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bo
   lane->window = window;
   lane->choice = kChoice;
   const size_t ring = window == nullptr ? 0 : window->ring_bytes();
-  // Both ends see the same ring, of which a slice takes a part.
-  if (ring > 0) lane->choice.slice_bytes = std::min(kChoice.slice_bytes, ring / 4 / 64 * 64);
+  // Both ends see the same ring.
+  const size_t part = ring / kSlicesOfRing / lower::Ring::kGrain * lower::Ring::kGrain;
+  if (ring > 0) lane->choice.slice_bytes = std::min(kChoice.slice_bytes, part);
   lower::Target target;
   target.host_memory = host_memory_;
   target.kernels = (device.capabilities() & device::kKernels) != 0;

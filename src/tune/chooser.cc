@@ -77,7 +77,7 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
 
 uint64_t Chooser::fixed_slice() const {
   const uint64_t window = model_.window() / kOfWindow / 64 * 64;
-  return window == 0 ? lower::kMostFixedSlice : std::min(lower::kMostFixedSlice, window);
+  return window == 0 ? lower::kMostFixedSlice : std::min(kMaxCrossing, window);
 }
 
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {

@@ -10,7 +10,7 @@ namespace hetccl::comm {
 
 TEST_CASE("communicators share a device's budget: many have something, and it comes back") {
   const auto device = std::move(fake::FakeDevice::create()).value();
-  const size_t budget = size_t{120} << 20U;
+  const size_t budget = size_t{96} << 20U;
   WindowBudget windows;
   {
     std::vector<WindowBudget::Share> shares;

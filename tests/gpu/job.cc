@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "base/clock.h"
@@ -40,6 +41,7 @@ struct Job::Rank {
     return communicator->failure();
   }
   std::string run(const Case& test, const std::vector<std::vector<std::byte>>& inputs) const;
+  std::string run(const std::vector<Letter>& letters) const;
 };
 
 std::string Job::Rank::run(const Case& test,
@@ -76,6 +78,48 @@ std::string Job::Rank::run(const Case& test,
   if (!test.in_place) device->free(apart);
   if (!status.ok()) return format("rank %d: %s", number, status.message().c_str());
   return result == expected ? "" : format("rank %d: wrong values", number);
+}
+
+namespace {
+
+std::vector<int32_t> contents(const std::vector<Letter>& letters, size_t index) {
+  std::vector<int32_t> made(letters[index].count);
+  std::iota(made.begin(), made.end(), static_cast<int32_t>(index * 1'000'003));
+  return made;
+}
+
+}  // namespace
+
+std::string Job::Rank::run(const std::vector<Letter>& letters) const {
+  std::vector<exec::Message> messages;
+  std::vector<void*> memory;
+  std::vector<std::pair<void*, size_t>> received;  // and which letter's
+  for (size_t i = 0; i < letters.size(); ++i) {
+    const auto sent = contents(letters, i);
+    for (const bool send : {true, false}) {
+      if ((send ? letters[i].from : letters[i].to) != number) continue;
+      memory.push_back(device->allocate(std::max<size_t>(sent.size() * 4, 1)).value());
+      if (send) {
+        put(memory.back(), sent.data(), sent.size() * 4);
+      } else {
+        received.emplace_back(memory.back(), i);
+      }
+      messages.push_back({send, send ? letters[i].to : letters[i].from, memory.back(),
+                          DataType::Int32, sent.size()});
+    }
+  }
+  Status status = communicator->call(std::span<const exec::Message>(messages), native());
+  if (status.ok()) status = wait();
+  std::string wrong = status.ok() ? "" : format("rank %d: %s", number, status.message().c_str());
+  for (const auto& [data, index] : received) {
+    std::vector<int32_t> got(letters[index].count);
+    if (status.ok()) get(got.data(), data, got.size() * 4);
+    if (status.ok() && got != contents(letters, index)) {
+      wrong = format("rank %d: message %zu has wrong values", number, index);
+    }
+  }
+  for (void* one : memory) device->free(one);
+  return wrong;
 }
 
 Job::Job(std::vector<Place> places, const Config& config,
@@ -154,6 +198,12 @@ std::string Job::run(const Case& test) {
   std::string wrong;
   on_all([&](Rank& rank) { return rank.run(test, inputs); }, wrong);
   return wrong.empty() ? "" : test.text() + ": " + wrong;
+}
+
+std::string Job::run(const std::vector<Letter>& letters) {
+  std::string wrong;
+  on_all([&](Rank& rank) { return rank.run(letters); }, wrong);
+  return wrong;
 }
 
 }  // namespace hetccl::gpu_tests

@@ -16,6 +16,12 @@ struct Place {
   std::string device, label;
 };
 
+/// A message of int32 that all ranks know of.
+struct Letter {
+  int from, to;
+  uint64_t count;
+};
+
 class Job {
  public:
   /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
@@ -28,6 +34,8 @@ class Job {
   [[nodiscard]] int n() const { return static_cast<int>(ranks_.size()); }
   /// Runs `test` on all ranks, each in its device's memory; "" or what was wrong.
   std::string run(const fake::Case& test);
+  /// The same of messages, each rank's in one call.
+  std::string run(const std::vector<Letter>& letters);
   /// `body` on each rank's thread.
   void on_all(const std::function<void(int rank, comm::Communicator& communicator,
                                        device::Device& device, device::Stream& stream)>& body);

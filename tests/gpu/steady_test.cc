@@ -115,8 +115,9 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no driv
     {
       Job job(places(layout), config, api);
       const uint64_t opened = counts.by_hetccl;
-      for (const auto collective : {Collective::AllReduce, Collective::AllGather,
-                                    Collective::ReduceScatter, Collective::Broadcast}) {
+      for (const auto collective :
+           {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
+            Collective::Broadcast, Collective::AllToAll}) {
         for (const size_t elements : {size_t{1000}, size_t{1} << 20}) {
           check_steady(job, counts, collective, elements);
         }

@@ -118,25 +118,33 @@ def movements(where: Rank) -> None:
     assert taken.tolist() == [float(r) for r in range(where.size) for _ in range(sizes[r])]
 
 
+def batches(where: Rank, tensors: list[torch.Tensor]) -> None:
+    """Each to the next rank and from the one before; all are under way at once."""
+    after, before = (where.rank + 1) % where.size, (where.rank - 1) % where.size
+    taken = [torch.full_like(tensor, 99) for tensor in tensors]
+    works: list[dist.Work] = []
+    for tensor, got in zip(tensors, taken, strict=True):
+        pair = [dist.P2POp(dist.isend, tensor, after), dist.P2POp(dist.irecv, got, before)]
+        works += dist.batch_isend_irecv(pair)
+    for work in works:
+        work.wait()
+    for i, got in enumerate(taken):
+        assert (got == before + i).all()
+
+
 def messages(where: Rank) -> None:
     after, before = (where.rank + 1) % where.size, (where.rank - 1) % where.size
     if where.size < 2:
         return
-    for count in (1, 1000, 3_000_001):
+    for count in (1, 1000, 250_000):  # longer ones may wait for each other: docs/gpus.md
         tensor, got = where.full(where.rank, count), where.full(99, count)
         works = [dist.isend(tensor, after), dist.irecv(got, before)]
         for work in works:
             work.wait()
         assert (got == before).all()
-        got.fill_(99)
+    for count in (1, 1000, 3_000_001):
         where.pass_time()
-        pair = [
-            dist.P2POp(dist.isend, tensor, after),
-            dist.P2POp(dist.irecv, got, before),
-        ]
-        for work in dist.batch_isend_irecv(pair):
-            work.wait()
-        assert (got == before).all()
+        batches(where, [where.full(where.rank + i, count) for i in range(3)])
     if where.rank == 0 and where.on_gpu:
         with raises(NotImplementedError, "must name the rank that sends"):
             dist.recv(where.full(0, 10))
@@ -457,6 +465,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
         if name in ("two", "apart", "mixed"):
             made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
+        if name in ("two", "shared", "apart", "mixed"):
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
         if name == "two":  # whoever is left is inside NCCL then
             blocking = {"CUDA_LAUNCH_BLOCKING": "1"}
