@@ -54,7 +54,6 @@ Result<std::unique_ptr<PointToPoint>> PointToPoint::create(PointToPointOptions o
 
 Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send,
                                                                     Window* window) {
-  using enum lower::QueueKind;
   auto& device = *options_.device;
   const int self = options_.rank;
   // Where it may be any, another rank stands for all.
@@ -74,11 +73,7 @@ Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bo
   target.kernels = (device.capabilities() & device::kKernels) != 0;
   if (peer != self) target.lanes.push_back({other, host_memory_, ring});
   lane->program.bind(std::move(target));
-  // Copies to or from staging memory, or of messages from a rank to itself.
-  auto interpreter = peer == self   ? Interpreter::create(device, nullptr, 1, {Work})
-                     : host_memory_ ? Interpreter::create(device, nullptr, 1, {})
-                                    : Interpreter::create(device, nullptr, 1, {send ? Out : In});
-  HETCCL_ASSIGN(lane->interpreter, std::move(interpreter));
+  HETCCL_ASSIGN(lane->interpreter, Interpreter::create(device, nullptr, 1, {}));
   if (peer != self && host_memory_) return lane;
   HETCCL_ASSIGN(lane->stream, device.create_stream());
   HETCCL_ASSIGN(lane->rotation, Rotation::create(device));

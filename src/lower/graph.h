@@ -92,7 +92,8 @@ void read_in_place(Graph& graph);
 /// Zero-copy send: what is only sent is made in the ring, and the copy out of the device is elided.
 void make_in_ring(Graph& graph);
 /// Single-stream lowering: a short call has little to overlap, and most of its time is calls of the
-/// driver; one stream runs all of it, in the static order.
+/// driver; one step's slices have nothing to overlap with. The user's stream runs all of it, in the
+/// static order.
 void merge_streams(Graph& graph);
 /// Fork and join: streams and lanes begin once the user's stream has come to the call, and it goes
 /// on once they are done. Adds the first node and the last.

@@ -155,6 +155,20 @@ TEST_CASE("a short call is all on the user's stream, and waits for the wire alon
   }
 }
 
+TEST_CASE("what is one step is on the user's stream, and gives credit slice by slice") {
+  for (const StepKind kind : {StepKind::Send, StepKind::Recv}) {
+    RankPlan plan;
+    plan.steps = {message(kind, 0, {}, 3, {Buffer::Output, 0})};
+    const Code code = Job(plan, kShared).code();
+    CAPTURE(to_json(code));
+    CHECK(count_of(code, Opcode::Copy) == 1);
+    for (const Instruction& one : code.list) CHECK((!is_stream(one.queue) || one.queue == kUser));
+    for (const Sync& sync : code.syncs) CHECK_FALSE(sync.event);
+    if (kind == StepKind::Send) continue;
+    CHECK(waits_of(code, find(code, Opcode::Acknowledge, 0)) == "0f");
+  }
+}
+
 TEST_CASE("in a short call, one signal tells of all reads") {
   const Code code = Job(exchange(), kShared, kOneSlice).code();
   CHECK(waits_of(code, find(code, Opcode::Acknowledge, 2)) == "finish");

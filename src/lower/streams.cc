@@ -64,10 +64,11 @@ bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
 }  // namespace
 
 void merge_streams(Graph& graph) {
-  if (!graph.geometry.short_call) return;
+  if (!graph.geometry.short_call && graph.plan.steps.size() > 1) return;
   for (Node& node : graph.nodes) {
     if (is_stream(node.code.queue)) node.code.queue = kUser;
   }
+  if (!graph.geometry.short_call) return;
   // The end of the call tells of all reads: one signal instead of one for each message.
   for (const MessageNodes& message : graph.messages) {
     if (message.acknowledge != kNoNode) graph.nodes[message.acknowledge].deps.clear();
