@@ -117,7 +117,10 @@ class Measuring(Contender):
     cells: dict[Cell, list[Answer]] = field(default_factory=dict)
 
     def offers(self, collective: str) -> bool:
-        """Whether it has that collective: Gloo sends no memory of GPUs."""
+        """Whether it has that collective: messages need two ranks, and Gloo sends no memory of
+        GPUs."""
+        if collective == "send_recv" and len(self.job.devices) < 2:
+            return False
         on_gpus = any(device != "cpu" for device in self.job.devices)
         return not (self.job.role == "gloo" and collective == "send_recv" and on_gpus)
 
@@ -189,9 +192,9 @@ def measure_probe(probe: Measuring) -> Answer:
 def limits(labels: str, duplex: float) -> dict[str, float]:
     """GB/s of the buffer where each GPU carries its share of what must cross, `duplex` each way.
 
-    Of an all-reduce the whole buffer crosses both ways, of all-gather and reduce-scatter each
-    half's part, all of it divided among a half's GPUs. Of an all-to-all a GPU keeps the blocks of
-    its own half. Of messages from each to the next, one crosses each way.
+    An all-reduce sends the whole buffer both ways, an all-gather or reduce-scatter each half's
+    part, divided among a half's GPUs. In an all-to-all each GPU sends the blocks of the other half.
+    Where each rank sends a message to the next, one crosses each way.
     """
     few, many = sorted((labels.count("A"), labels.count("B")))
     part = duplex * len(labels) * few / many
@@ -317,6 +320,8 @@ def measure_layout(layout: Layout, started: Sequence[Measuring], options: Any) -
         if not alive:
             break
         alive = [contender for contender in alive if contender.offers(collective)]
+        if not alive:
+            continue
         if time.monotonic() > deadline:
             print(f"{layout.title}: {options.timeout:.0f} s are over: rows from {collective} of "
                   f"{text_of(size)} on are missing")  # fmt: skip

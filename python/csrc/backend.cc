@@ -143,28 +143,34 @@ std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
   return watcher;
 }
 
-void HetcclBackend::startCoalescing() {
+std::optional<HetcclBackend::Block> HetcclBackend::take_block() {
   const std::lock_guard lock(blocks_mutex_);
-  blocks_[std::this_thread::get_id()] = {};  // also after one that an exception left without an end
+  auto taken = blocks_.extract(std::this_thread::get_id());
+  if (taken.empty()) return std::nullopt;
+  return std::move(taken.mapped());
+}
+
+void HetcclBackend::startCoalescing() {
+  const auto unended = take_block();  // of a program that went on after an exception
+  TORCH_CHECK_VALUE(!unended || unended->messages.empty(), "hetccl: ", unended->messages.size(),
+                    " messages of a block on rank ", rank_,
+                    ", which an exception left without its end, were never started");
+  const std::lock_guard lock(blocks_mutex_);
+  blocks_[std::this_thread::get_id()] = {};
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
-  Block block;
-  {
-    const std::lock_guard lock(blocks_mutex_);
-    auto ended = blocks_.extract(std::this_thread::get_id());
-    TORCH_CHECK_VALUE(!ended.empty(), "hetccl: endCoalescing on rank ", rank_,
-                      " without startCoalescing");
-    block = std::move(ended.mapped());
-  }
-  if (!block.messages.empty()) {
-    block.works.push_back(submit(merge(std::move(block.messages)), milliseconds(0), false));
-    if (block.works.size() == 1) return block.works.front();
+  std::optional<Block> block = take_block();
+  TORCH_CHECK_VALUE(block.has_value(), "hetccl: endCoalescing on rank ", rank_,
+                    " without startCoalescing");
+  if (!block->messages.empty()) {
+    block->works.push_back(submit(merge(std::move(block->messages)), milliseconds(0), false));
+    if (block->works.size() == 1) return block->works.front();
   }
   Operation operation;
   operation.type = c10d::OpType::COALESCED;
   operation.title = "hetccl:coalesced";
-  operation.members = std::move(block.works);
+  operation.members = std::move(block->works);
   for (const auto& member : operation.members) {
     const Tensors outputs = member->result();
     operation.outputs.insert(operation.outputs.end(), outputs.begin(), outputs.end());

@@ -113,10 +113,11 @@ class HetcclBackend final : public c10d::Backend {
   /// on, and no collective of it needs to be able to complete.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  bool supportsCoalescing() const override { return true; }
-  /// Of the calling thread. What it calls until endCoalescing starts as ever, but for messages of a
-  /// rank on a GPU: they start there, all at once, and have no Work of their own. The Work of
-  /// endCoalescing is complete when all of it is.
+  /// Whether torch's batch_isend_irecv makes a block: on the host each message has a Work instead.
+  bool supportsCoalescing() const override { return !opened_ || streams_ != nullptr; }
+  /// Begins a block of the calling thread. Collectives start at once. On a GPU messages are kept,
+  /// and `send` and `recv` return null: endCoalescing starts them in one call. It returns one Work
+  /// for the block. A message that is refused ends the block, whose messages then never start.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -126,7 +127,7 @@ class HetcclBackend final : public c10d::Backend {
                         const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
   /// Messages meet in the order of the calls, and their tags must agree. No message waits for
-  /// another of another rank or direction.
+  /// another of another rank or direction, unless they are of one block.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   /// Of what the ranks send, in their order, the first with this tag; on ranks of the host. Its
@@ -175,8 +176,9 @@ class HetcclBackend final : public c10d::Backend {
     return submit(std::move(operation), opts.timeout, !opts.asyncOp);
   }
   std::shared_ptr<Watcher> watcher_of(const Operation& operation);
-  WorkPtr message(const char* name, Route::Kind kind, c10d::OpType type, Tensors& tensors, int peer,
-                  int tag);
+  WorkPtr message(const char* name, Route::Kind kind, Tensors& tensors, int peer, int tag);
+  Operation describe_message(const Where& where, Route::Kind kind, Tensors& tensors, int peer,
+                             int tag);
   /// Messages that start in one call.
   static Operation merge(std::vector<Operation> messages);
   /// Keeps a message for endCoalescing. False where it is to start at once.
@@ -235,6 +237,7 @@ class HetcclBackend final : public c10d::Backend {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
     std::vector<Operation> messages;  ///< yet to be started
   };
+  std::optional<Block> take_block();
   std::mutex blocks_mutex_;
   std::map<std::thread::id, Block> blocks_;
 };

@@ -179,11 +179,20 @@ DeviceStreams::DeviceStreams(c10::Device device)
 }
 
 c10::Stream DeviceStreams::of(const Route& route) {
-  if (route.kind == Route::Kind::Several) return another();
   const std::lock_guard lock(mutex_);
+  if (route.kind == Route::Kind::Several) return of_several();
   const auto known = streams_.find(route);
   if (known != streams_.end()) return known->second;
   return streams_.emplace(route, another()).first->second;
+}
+
+c10::Stream DeviceStreams::of_several() {
+  for (const c10::Stream& stream : several_) {
+    const auto last = last_.find(stream.id());
+    if (last == last_.end() || last->second->reached()) return stream;
+  }
+  if (several_.size() < kMostOfSeveral) several_.push_back(another());
+  return several_.back();
 }
 
 std::shared_ptr<const Mark> DeviceStreams::mark(const c10::Stream& stream) {

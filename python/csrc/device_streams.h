@@ -91,7 +91,7 @@ class DeviceStreams {
   [[nodiscard]] c10::Stream current() const { return impl_.getStream(device_); }
   /// Any other, which nobody waits for.
   [[nodiscard]] c10::Stream another() const { return impl_.getStreamFromGlobalPool(device_); }
-  /// The one of a route.
+  /// The one of a route; of several, one that is idle, unless many are in use.
   [[nodiscard]] c10::Stream of(const Route& route);
   /// Where `stream` is now; on its device.
   [[nodiscard]] std::shared_ptr<const Mark> mark(const c10::Stream& stream);
@@ -101,11 +101,15 @@ class DeviceStreams {
   [[nodiscard]] bool drain(std::chrono::milliseconds timeout);
 
  private:
+  static constexpr size_t kMostOfSeveral = 16;  ///< torch's pool has 32 streams
+  [[nodiscard]] c10::Stream of_several();
+
   const c10::Device device_;
   const c10::impl::VirtualGuardImpl impl_;
   const std::shared_ptr<Events> events_;
   std::mutex mutex_;
   std::map<Route, c10::Stream> streams_;
+  std::vector<c10::Stream> several_;
   std::map<c10::StreamId, std::shared_ptr<const Mark>> last_;
 };
 

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "backend.h"
@@ -51,8 +52,8 @@ Operation HetcclBackend::merge(std::vector<Operation> messages) {
   return operation;
 }
 
-// What one GPU sends and receives waits in its streams, and several of them may be one queue of the
-// hardware. So these start together; on the host no message waits for another anyway.
+// A GPU's streams share its queues of the hardware: there a send that waits for room would hold up
+// the receive behind it, if each were a call. On the host no message waits for another.
 bool HetcclBackend::keep_message(Operation& operation) {
   if (streams_ == nullptr) return false;
   const std::lock_guard lock(blocks_mutex_);
@@ -62,21 +63,20 @@ bool HetcclBackend::keep_message(Operation& operation) {
   return true;
 }
 
-c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::Kind kind,
-                                                      c10d::OpType type, Tensors& tensors, int peer,
-                                                      int tag) {
-  const Where where{name, rank_};
+Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, Tensors& tensors,
+                                          int peer, int tag) {
   check_one(where, tensors.size());
-  TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetccl: ", name, " on rank ", rank_, ": ", peer,
-                    " is not a rank of a group of ", size_);
-  TORCH_CHECK_VALUE(peer != rank_, "hetccl: ", name, " on rank ", rank_,
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetccl: ", where.operation, " on rank ", rank_,
+                    ": ", peer, " is not a rank of a group of ", size_);
+  TORCH_CHECK_VALUE(peer != rank_, "hetccl: ", where.operation, " on rank ", rank_,
                     ": a rank cannot exchange messages with itself: copy the tensor");
-  TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", name, " on rank ", rank_, ": tag ", tag, " is negative");
+  TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", where.operation, " on rank ", rank_, ": tag ", tag,
+                    " is negative");
   const bool sends = kind == Route::Kind::Send;
   Operation operation;
   const at::Tensor tensor = packed(where, operation, tensors.front(), sends ? Use::In : Use::Out);
   check_tensor(where, "tensor", tensor);
-  operation.type = type;
+  operation.type = sends ? c10d::OpType::SEND : c10d::OpType::RECV;
   operation.title = sends ? "hetccl:send" : "hetccl:recv";
   operation.inputs = operation.outputs = tensors;
   operation.route = {kind, peer};
@@ -88,16 +88,27 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
         return sends ? hetcclSendTag(data, count, element, peer, tag, comm, stream)
                      : hetcclRecvTag(data, count, element, peer, tag, comm, stream);
       });
-  if (keep_message(operation)) return nullptr;
-  return submit(std::move(operation), std::chrono::milliseconds(0), false);
+  return operation;
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::Kind kind,
+                                                      Tensors& tensors, int peer, int tag) {
+  try {
+    Operation operation = describe_message({name, rank_}, kind, tensors, peer, tag);
+    if (keep_message(operation)) return nullptr;
+    return submit(std::move(operation), std::chrono::milliseconds(0), false);
+  } catch (...) {
+    std::ignore = take_block();  // torch ends none that an exception leaves
+    throw;
+  }
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors& tensors, int destination, int tag) {
-  return message("send", Route::Kind::Send, c10d::OpType::SEND, tensors, destination, tag);
+  return message("send", Route::Kind::Send, tensors, destination, tag);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::recv(Tensors& tensors, int source, int tag) {
-  return message("recv", Route::Kind::Recv, c10d::OpType::RECV, tensors, source, tag);
+  return message("recv", Route::Kind::Recv, tensors, source, tag);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, int tag) {

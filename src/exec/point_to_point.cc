@@ -13,8 +13,8 @@ namespace {
 
 // Slices on their way in each direction. A rank that sends a message and then, in another call,
 // receives one of the same rank, which does the same, gets so far without its other end.
-constexpr plan::Choice kChoice{lower::kMostFixedSlice, 7};
-// Of a window's ring: a slice waits for what has been read, which the sender learns late.
+constexpr plan::Choice kChoice{lower::kFixedSlice, 7};
+// The sender learns late that a slice has been read: a window's ring holds so many.
 constexpr size_t kSlicesOfRing = 8;
 
 }  // namespace

@@ -75,7 +75,8 @@ inline constexpr uint32_t kMaxSlices = 64;
 /// Of staging memory that a call with fixed slices takes, whatever its length and ranks: as long as
 /// slices are no shorter than kLeastFixedSlice.
 inline constexpr uint64_t kMostStagingBytes = uint64_t{64} << 20U;
-inline constexpr uint64_t kMostFixedSlice = uint64_t{1} << 20U;
+/// Of such a slice, unless all messages go through memory that devices share.
+inline constexpr uint64_t kFixedSlice = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastFixedSlice = uint64_t{4} << 10U;
 
 /// The ranks with which `plan` exchanges messages, ascending.

@@ -229,7 +229,7 @@ TEST_CASE(
     plan.most_messages = most;
     uint64_t slice = 0;
     for (const uint64_t count : {uint64_t{1} << 19, uint64_t{1} << 24, uint64_t{1} << 40}) {
-      const Geometry geometry = cut(plan, count, kMostFixedSlice);
+      const Geometry geometry = cut(plan, count, kFixedSlice);
       if (slice == 0) slice = geometry.slice_elements;
       CHECK(geometry.slice_elements == slice);
       CHECK(geometry.n_slots == std::min(4U, geometry.n_slices));
@@ -238,7 +238,7 @@ TEST_CASE(
     }
   }
   // What is shorter than a slice takes no more than it is long.
-  CHECK(cut(plan, 100, kMostFixedSlice).slice_elements == 112);
+  CHECK(cut(plan, 100, kFixedSlice).slice_elements == 112);
 }
 
 TEST_CASE(

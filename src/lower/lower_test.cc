@@ -155,7 +155,7 @@ TEST_CASE("a short call is all on the user's stream, and waits for the wire alon
   }
 }
 
-TEST_CASE("what is one step is on the user's stream, and gives credit slice by slice") {
+TEST_CASE("the user's stream runs a plan of one step, which gives credit slice by slice") {
   for (const StepKind kind : {StepKind::Send, StepKind::Recv}) {
     RankPlan plan;
     plan.steps = {message(kind, 0, {}, 3, {Buffer::Output, 0})};

@@ -76,8 +76,8 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
 }
 
 uint64_t Chooser::fixed_slice() const {
-  const uint64_t window = model_.window() / kOfWindow / 64 * 64;
-  return window == 0 ? lower::kMostFixedSlice : std::min(kMaxCrossing, window);
+  if (model_.window() == 0 || !model_.in_memory()) return lower::kFixedSlice;
+  return std::min(kMaxCrossing, model_.window() / kOfWindow / 64 * 64);
 }
 
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {

@@ -69,6 +69,11 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   CHECK(slices(16 * mib) == 7);
   CHECK(slices(64 * mib) == 16);
   CHECK(slices(256 * mib) == 64);
+  const auto fixed_slice = [&] {
+    const Spec all_to_all{Collective::AllToAll};
+    return Chooser(topology, probed).choose(all_to_all, mib, DataType::Int8).choice.slice_bytes;
+  };
+  CHECK(fixed_slice() == 4 * mib);
   Chooser deterministic(topology, {}, true);
   const auto fixed = [&] {
     return deterministic.choose({Collective::AllReduce}, 16 * mib, DataType::Int8).choice;
@@ -78,6 +83,7 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   for (auto& info : infos) info.window_bytes = 5 * static_cast<int64_t>(mib);
   topology = topology::Topology::build(infos).value();
   CHECK(slices(16 * mib) == 16);
+  CHECK(fixed_slice() == mib);
 }
 
 TEST_CASE(
@@ -100,6 +106,9 @@ TEST_CASE(
   CHECK(slices(32 * mib, 40'000) == 14);
   CHECK(slices(256 * mib, 40'000) == 64);
   CHECK(slices(32 * mib, 1000) == 64);
+  const Candidate all_to_all =
+      Chooser(topology, {}).choose({Collective::AllToAll}, 32 * mib, DataType::Int8);
+  CHECK(all_to_all.choice.slice_bytes == mib);
 }
 
 TEST_CASE("over three clusters small messages take one hop, large ones the least of each link") {

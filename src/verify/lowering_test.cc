@@ -95,11 +95,10 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
     const Lowered lowered = lower_all(spec, topology, plans, options).value();
     rings += count_of(lowered.codes, Opcode::Reserve);
     in_place += count_of(lowered.codes, Opcode::Locate);
-    for (const lower::Code& code : lowered.codes) {
-      for (const lower::Instruction& one : code.list) {
-        const bool reads =
-            one.op == Opcode::Copy && lower::kind_of(one.queue) == lower::QueueKind::In;
-        in_place -= reads && one.srcs[0].memory == lower::Memory::Ring ? 1 : 0;
+    for (size_t rank = 0; rank < plans.size(); ++rank) {
+      for (const lower::Instruction& one : lowered.codes[rank].list) {
+        if (one.op != Opcode::Copy || one.srcs[0].memory != lower::Memory::Ring) continue;
+        in_place -= plans[rank].steps[one.step].kind == plan::StepKind::Recv ? 1 : 0;
       }
     }
   }

@@ -99,9 +99,9 @@ std::string Job::Rank::run(const std::vector<Letter>& letters) const {
     for (const bool send : {true, false}) {
       if ((send ? letters[i].from : letters[i].to) != number) continue;
       memory.push_back(device->allocate(std::max<size_t>(sent.size() * 4, 1)).value());
-      if (send) {
-        put(memory.back(), sent.data(), sent.size() * 4);
-      } else {
+      const std::vector<int32_t> nothing(sent.size(), -1);
+      put(memory.back(), send ? sent.data() : nothing.data(), sent.size() * 4);
+      if (!send) {
         received.emplace_back(memory.back(), i);
       }
       messages.push_back({send, send ? letters[i].to : letters[i].from, memory.back(),

@@ -166,7 +166,7 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
     const Range segment = operation.segment(piece.count(), r, n_ranks());
     if (r == rank_ || segment.count() == 0) continue;
     copies_.push_back({at(queue, shard.recv, (piece.begin + segment.begin) * element),
-                       segment_.slot(r, chunk) + segment.begin * element,
+                       slot(operation, r, chunk) + segment.begin * element,
                        segment.count() * element});
   }
   queue.copy(copies_, caching_of(operation));
@@ -179,13 +179,13 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
 // pieces of which this rank is the root.
 void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
   const Kind kind = operation.call.kind;
-  std::byte* slot = segment_.slot(rank_, contributed_);
+  std::byte* mine = slot(operation, rank_, contributed_);
   const size_t element = operation.element();
   copies_.clear();
   const auto copy = [&](size_t offset, const Shard& shard, Range range) {
     if (range.count() == 0) return;
     copies_.push_back(
-        {slot + offset, at(queue, shard.send, range.begin * element), range.count() * element});
+        {mine + offset, at(queue, shard.send, range.begin * element), range.count() * element});
     work += range.count() * element;
   };
   size_t offset = 0;
@@ -209,7 +209,7 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
 void Member::combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
                      const std::byte* own, size_t offset, size_t count, Caching caching) {
   for (int r = 0; r < n_ranks(); ++r)
-    sources_[static_cast<size_t>(r)] = r == rank_ ? own : segment_.slot(r, reduced_) + offset;
+    sources_[static_cast<size_t>(r)] = r == rank_ ? own : slot(operation, r, reduced_) + offset;
   queue.reduce(dst, sources_.data(), n_ranks(), count, operation.call.type, operation.call.op,
                static_cast<uint32_t>(n_ranks()), factors_.data(), caching);
 }
@@ -226,7 +226,8 @@ void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue
   combine(operation, queue, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
           mine.begin * element, mine.count(), Caching::Keep);  // it is read again below
   if (operation.two_stage)
-    queue.copy(segment_.slot(rank_, reduced_) + mine.begin * element, recv, mine.count() * element);
+    queue.copy(slot(operation, rank_, reduced_) + mine.begin * element, recv,
+               mine.count() * element);
   work += mine.count() * element * static_cast<size_t>(n_ranks());
 }
 
@@ -253,7 +254,7 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
   for (const Shard& shard : operation.shards) {
     const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
     size_t& offset = offsets_[static_cast<size_t>(shard.root)];
-    const std::byte* from = segment_.slot(shard.root, reduced_) + offset;
+    const std::byte* from = slot(operation, shard.root, reduced_) + offset;
     offset += operation.slot_bytes(piece);
     // The root may want no copy of what it sends.
     const bool wanted = (shard.receiver < 0 || shard.receiver == rank_) &&

@@ -75,6 +75,9 @@ class Member : public ShmSource {
   void combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
                const std::byte* own, size_t offset, size_t count, Caching caching);
 
+  [[nodiscard]] std::byte* slot(const Operation& operation, int rank, uint64_t chunk) const {
+    return segment_.slot(rank, chunk) + operation.place(chunk);
+  }
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
                                  uint64_t& known) const;
   [[nodiscard]] bool failed() const;

@@ -10,6 +10,8 @@ namespace {
 
 // Below this the second synchronisation costs more than reducing everything everywhere.
 constexpr size_t kOneStageBytes = size_t{32} << 10;
+// Fewer lines cost less where the others' caches hold them than where none does.
+constexpr size_t kLeastByTurns = size_t{2} << 10;
 // Room that rounding to cache lines and to whole elements takes per piece, at most.
 constexpr size_t kPieceOverhead = 128;
 
@@ -55,15 +57,17 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
 
   // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
   const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());
-  const size_t room = geometry.slot_bytes() - shards.size() * kPieceOverhead;
+  const size_t overhead = shards.size() * kPieceOverhead, most = geometry.slot_bytes() - overhead;
   const size_t bytes = total * size_of(type);
-  n_chunks =
-      std::max<uint64_t>(1, divide_up(kind == Kind::Broadcast ? most_at_one_root : bytes, room));
+  const size_t of_slots = kind == Kind::Broadcast ? most_at_one_root : bytes;
+  n_chunks = std::max<uint64_t>(1, divide_up(of_slots, most));
   two_stage = kind == Kind::AllReduce && ranks > 1 && bytes * (ranks - 1) > kOneStageBytes;
   if (kind == Kind::Reduce)  // its root reads the piece of every rank
     n_chunks = std::max(
         n_chunks, divide_up(most_at_one_root, TaskQueue::kPieceBytes *
                                                   static_cast<size_t>(geometry.threads) / ranks));
+  room = divide_up(divide_up(of_slots, n_chunks) + overhead, kPieceOverhead) * kPieceOverhead;
+  places = of_slots < kLeastByTurns ? 1 : std::max<uint64_t>(1, geometry.slot_bytes() / room);
 }
 
 void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType type,
@@ -71,6 +75,7 @@ void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType t
   shards.clear();
   factor = {};
   started = two_stage = false;
+  places = 1;
   exchange.prepare(transfers, type, geometry, rank);
   n_chunks = exchange.n_chunks();
   call = {.sequence = numbers.sequence,

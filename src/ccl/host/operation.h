@@ -37,6 +37,11 @@ struct Operation {
   /// slot, and reads the others'. Small ones are reduced by every rank from all contributions.
   bool two_stage = false;
 
+  /// A chunk takes one of so many places of its slot, of `room` bytes, by turns: what a rank writes
+  /// has left the others' caches since it last wrote there.
+  uint64_t places = 1;
+  size_t room = 0;
+
   bool started = false;      ///< by its task
   uint64_t first_chunk = 0;  ///< valid once started
 
@@ -51,6 +56,10 @@ struct Operation {
   void prepare_exchange(std::span<const Transfer> transfers, DataType type,
                         const CallNumbers& numbers, const Geometry& geometry, int rank);
 
+  /// Where in its slot a chunk begins.
+  [[nodiscard]] size_t place(uint64_t chunk) const {
+    return places == 1 ? 0 : chunk / kDepth % places * room;
+  }
   /// Behind its last chunk.
   [[nodiscard]] uint64_t end() const { return first_chunk + n_chunks; }
   /// Bytes of its results, of any rank; exchange: of this one.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
     const Operation operation = prepared(kind, shards, DataType::Float64, geometry);
     std::vector<size_t> next(shards.size(), 0);
     bool contiguous = true, fits = true;
+    const uint64_t first = random() % 1000;  // chunk of the operation
     for (uint64_t k = 0; k < operation.n_chunks; ++k) {
       std::vector<size_t> used(static_cast<size_t>(n), 0);
       for (size_t s = 0; s < shards.size(); ++s) {
@@ -47,12 +49,32 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
         used[kind == Kind::Broadcast ? static_cast<size_t>(shards[s].root) : 0] +=
             operation.slot_bytes(piece);
       }
-      for (size_t bytes : used) fits &= bytes <= geometry.slot_bytes();
+      const size_t place = operation.place(first + k);
+      for (size_t bytes : used) fits &= place + bytes <= geometry.slot_bytes();
     }
     CHECK(contiguous);
     CHECK(fits);
     for (size_t s = 0; s < shards.size(); ++s) contiguous &= next[s] == shards[s].count;
     CHECK(contiguous);
+  }
+}
+
+TEST_CASE("short chunks turn through their slots, so short ones that caches keep do not") {
+  const Geometry geometry{2};
+  for (const size_t bytes : {size_t{1024}, size_t{4096}, size_t{65'536}, geometry.slot_bytes()}) {
+    const Operation operation =
+        prepared(Kind::AllReduce, {{0, nullptr, nullptr, bytes}}, DataType::Int8, geometry);
+    std::set<size_t> begins;
+    for (uint64_t chunk = 0; chunk < 1000 * kDepth; chunk += kDepth) {
+      const size_t begin = operation.place(chunk);
+      CHECK((begins.empty() || begin == 0 || begin >= *begins.rbegin() + bytes ||
+             begins.contains(begin)));
+      CHECK(operation.place(chunk + kDepth - 1) == begin);  // each slot has had its turn
+      begins.insert(begin);
+    }
+    const bool turns = bytes > 1024 && bytes < geometry.slot_bytes();
+    CHECK((begins.size() > 1) == turns);
+    if (turns) CHECK(begins.size() * (bytes + 256) > geometry.slot_bytes() - bytes - 256);
   }
 }
 

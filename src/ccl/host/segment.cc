@@ -10,7 +10,9 @@ namespace hetccl::ccl::host {
 
 namespace {
 
-constexpr size_t kSlotBytes = size_t{256} << 10;  // for each thread
+constexpr size_t kBytesOfThread = size_t{256} << 10;
+// All slots of a rank are twice a core's cache of 1 MiB.
+constexpr size_t kLeastBytes = size_t{512} << 10;
 // A power of two is not cut into one piece more than there are slots, where these are whole.
 constexpr size_t kRounding = 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
@@ -80,9 +82,9 @@ bool agree(const Called& one, const Called& other) {
 
 size_t Geometry::slot_bytes() const {
   const size_t share = kMaxSegmentBytes / (static_cast<size_t>(n_ranks) * kDepth);
-  const size_t bytes =
-      std::min(kSlotBytes * static_cast<size_t>(threads), share / kRounding * kRounding);
-  return bytes + (bytes >= kSlotBytes ? kRounding : 0);
+  const size_t wanted = std::max(kLeastBytes, kBytesOfThread * static_cast<size_t>(threads));
+  const size_t bytes = std::min(wanted, share / kRounding * kRounding);
+  return bytes + (bytes >= kBytesOfThread ? kRounding : 0);
 }
 
 size_t Geometry::total_bytes() const {
