@@ -10,9 +10,9 @@
 
 namespace hetccl::transport::shm {
 
-/// Small enough for a core's own cache next to the user's data, large enough for both sides to work
-/// at once.
-inline constexpr size_t kRingBytes = 512 << 10;
+/// As much as a core's own cache: when the writer comes round, the reader's has given up what it has
+/// read. What another core's cache holds takes two to seven times as long to write.
+inline constexpr size_t kRingBytes = size_t{1} << 20U;
 inline constexpr size_t kMacBytes = 32;
 
 /// Counters only grow; their difference is what the ring holds. Both ends check it, because the
