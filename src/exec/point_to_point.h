@@ -170,10 +170,13 @@ class PointToPoint final : public progress::Driven {
   Status take_buffers(Transit& transit);
   Status publish(Group& group);
   Status enqueue(device::Stream* user);
-  Status enqueue_on_lanes();
+  Status enqueue_on_lanes(uint32_t end);
   uint32_t set_times();
   Status enqueue_on_user(device::Stream* user);
   Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
+  static bool is_first_of_stream(const Transit& transit) {
+    return transit.lane->stream != nullptr && transit.first_time == 0;
+  }
   Status fork(device::Stream* user);
   Status join(device::Stream* user);
   void give_up(device::Stream* user);

@@ -61,6 +61,7 @@ Status PointToPoint::prepare(const Message& message, const Message* other_end, c
   launching_.push_back(&transit);
   transit.message = message;
   transit.lane = &lane;
+  transit.first_time = 0;
   Call call = times;
   call.send = message.data;
   call.recv = other_end != nullptr ? other_end->data : message.data;
@@ -109,17 +110,17 @@ Status PointToPoint::publish(Group& group) {
 }
 
 Status PointToPoint::enqueue(device::Stream* user) {
+  const uint32_t end = set_times();
   HETCCL_TRY(fork(user));
-  HETCCL_TRY(enqueue_on_lanes());
+  HETCCL_TRY(enqueue_on_lanes(end));
   HETCCL_TRY(enqueue_on_user(user));
   return join(user);
 }
 
 // Of one lane one message after the other, as they travel; of all lanes one slice in turn, so that
 // on a single hardware queue too all get on.
-Status PointToPoint::enqueue_on_lanes() {
+Status PointToPoint::enqueue_on_lanes(uint32_t end) {
   using Section = lower::Part::Section;
-  const uint32_t end = set_times();
   for (uint32_t time = 0; time < end; ++time) {
     for (Transit* one : launching_) {
       const uint32_t slice = time - one->first_time;  // wraps around before it begins
@@ -179,9 +180,8 @@ Status PointToPoint::fork(device::Stream* user) {
   if (user == nullptr) return {};
   HETCCL_TRY(options_.device->record(*forked_, *user));
   for (Transit* one : launching_) {
-    if (one->lane->stream != nullptr) {
-      HETCCL_TRY(options_.device->wait(*one->lane->stream, *forked_));
-    }
+    if (!is_first_of_stream(*one)) continue;
+    HETCCL_TRY(options_.device->wait(*one->lane->stream, *forked_));
   }
   return {};
 }
@@ -189,7 +189,7 @@ Status PointToPoint::fork(device::Stream* user) {
 Status PointToPoint::join(device::Stream* user) {
   if (user == nullptr) return {};
   for (Transit* one : launching_) {
-    if (one->lane->stream == nullptr) continue;
+    if (!is_first_of_stream(*one)) continue;
     HETCCL_TRY(options_.device->record(*joined_, *one->lane->stream));
     HETCCL_TRY(options_.device->wait(*user, *joined_));
   }

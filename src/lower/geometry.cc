@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/divide.h"
 #include "lower/ring.h"
 #include "plan/schedule.h"
 
@@ -19,19 +20,11 @@ constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
 // Hosts pay for each page of a buffer that is new, with many calls in flight a buffer each.
 constexpr size_t kMostOwnBytesOfHost = size_t{64} << 10U;
 
-uint64_t round_up(uint64_t value, uint64_t grain) {
-  return (value + grain - 1) / grain * grain;
-}
-
-uint64_t ceil_div(uint64_t a, uint64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
-
 // Elements of one slice: the choice's, but no longer than the message, and so many that there are
 // at most kMaxSlices.
 uint64_t slice_length(const CallShape& call) {
   const uint64_t grain = plan::grain_of(call.type);
-  const uint64_t least = round_up((call.count + kMaxSlices - 1) / kMaxSlices, grain);
+  const uint64_t least = round_up(divide_up(call.count, kMaxSlices), grain);
   const uint64_t wanted =
       round_up(std::max<uint64_t>(call.choice.slice_bytes / size_of(call.type), 1), grain);
   return std::min(std::max(wanted, least), round_up(std::max<uint64_t>(call.count, 1), grain));
@@ -154,7 +147,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   Geometry geometry;
   geometry.depth = call.choice.depth;
   geometry.slice_elements = std::min(slice, std::max(round_up(whole, grain), whole));
-  geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, ceil_div(call.count, slice)));
+  geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(call.count, slice)));
   geometry.n_slots = plan::slots(plan, geometry.depth, geometry.n_slices);
   geometry.lanes.resize(target.lanes.size());
   // What is one step anyway has nothing to overlap.

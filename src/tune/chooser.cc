@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/divide.h"
 #include "lower/geometry.h"
 
 namespace hetccl::tune {
@@ -24,10 +25,6 @@ constexpr double kTcpEnqueueSeconds = 120e-6;
 constexpr double kStages = 4;
 constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
 constexpr uint64_t kOfHostWindow = 7;  // and than a sixth are in the way of the next slice
-
-uint64_t ceil_div(uint64_t a, uint64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
 
 /// a * b, or the largest number.
 uint64_t saturated(uint64_t a, uint64_t b) {
@@ -57,7 +54,7 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
   const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
   const auto of = [&](uint64_t crossing) {
-    return ceil_div(bytes, std::max(kMinSlice, crossing / blocks));
+    return divide_up(bytes, std::max(kMinSlice, crossing / blocks));
   };
   const uint64_t in_caches = load.adds && !model_.on_streams() ? kShmAdding : kShmCrossing;
   uint64_t n = of(model_.in_memory() ? in_caches : std::min(kMaxCrossing, in_time));
@@ -83,16 +80,16 @@ uint64_t Chooser::fixed_slice() const {
 Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   const Load& load = option.load;
   const uint64_t n_slices = load.fixed_slices
-                                ? std::max<uint64_t>(1, ceil_div(bytes, fixed_slice()))
+                                ? std::max<uint64_t>(1, divide_up(bytes, fixed_slice()))
                                 : slices(load, bytes);
   // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
-  const uint64_t slice = ceil_div(bytes, n_slices);
+  const uint64_t slice = divide_up(bytes, n_slices);
   Candidate candidate;
   candidate.algorithm = option.algorithm;
   candidate.hops = load.hops;
   candidate.choice.slice_bytes = load.fixed_slices
                                      ? fixed_slice()
-                                     : std::max<uint64_t>(64, saturated(ceil_div(slice, 64), 64));
+                                     : std::max<uint64_t>(64, saturated(divide_up(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
   // Hosts beside devices read a slice where it arrived, and must have done so by the next.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/divide.h"
 #include "lower/ring.h"
 #include "plan/call.h"
 #include "plan/message.h"
@@ -80,10 +81,9 @@ class Shortening {
   }
   /// The last slice of what is `length` long stays as it is.
   [[nodiscard]] uint64_t length(uint64_t length, uint64_t slice) const {
-    const uint64_t all = ceil_div(length, slice);
+    const uint64_t all = divide_up(length, slice);
     return length - (all - slices(all)) * slice;
   }
-  static uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
  private:
   std::vector<uint64_t> ends_;
@@ -100,7 +100,7 @@ void shorten(Lowered& lowered, const Options& options) {
   std::vector<uint64_t> ends;
   for (const lower::Geometry& own : problem.geometries) ends.push_back(own.n_slices);
   for (const uint64_t length : options.lengths) {
-    ends.push_back(Shortening::ceil_div(length, slice));
+    ends.push_back(divide_up(length, slice));
   }
   const Shortening shortening(std::move(ends), enough);
   for (const lower::Geometry& own : problem.geometries) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/divide.h"
+
 namespace hetccl::ccl::host {
 
 namespace {
@@ -12,10 +14,6 @@ constexpr size_t kLine = 64;
 constexpr int kMostAligned = 256;
 // FNV-1a, over 64-bit words.
 constexpr uint64_t kDigestBasis = 0xcbf29ce484222325ULL, kDigestPrime = 0x100000001b3ULL;
-
-uint64_t divide_up(size_t value, size_t unit) {
-  return (value + unit - 1) / unit;
-}
 
 // The digest of the stream from one rank to another. SplitMix64's finalizer, since sums of digests
 // are compared.
@@ -38,7 +36,7 @@ uint32_t Stream::digest() const {
 }
 
 size_t Exchange::table_bytes(int n_ranks) {
-  return divide_up(static_cast<size_t>(n_ranks) * sizeof(Parcel), kLine) * kLine;
+  return round_up(static_cast<size_t>(n_ranks) * sizeof(Parcel), kLine);
 }
 
 void Exchange::append(Stream& stream, const Transfer& transfer, size_t element) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/divide.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl::host {
@@ -18,10 +19,6 @@ constexpr size_t kPieceOverhead = 128;
 // FNV-1a over 64-bit words.
 uint64_t mix(uint64_t digest, uint64_t word) {
   return (digest ^ word) * 0x100000001b3ULL;
-}
-
-uint64_t divide_up(size_t value, size_t unit) {
-  return (value + unit - 1) / unit;
 }
 
 }  // namespace
@@ -66,7 +63,7 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
     n_chunks = std::max(
         n_chunks, divide_up(most_at_one_root, TaskQueue::kPieceBytes *
                                                   static_cast<size_t>(geometry.threads) / ranks));
-  room = divide_up(divide_up(of_slots, n_chunks) + overhead, kPieceOverhead) * kPieceOverhead;
+  room = round_up(divide_up(of_slots, n_chunks) + overhead, kPieceOverhead);
   places = of_slots < kLeastByTurns ? 1 : std::max<uint64_t>(1, geometry.slot_bytes() / room);
 }
 
@@ -96,7 +93,7 @@ Range Operation::piece(size_t count, uint64_t k) const {
 Range Operation::segment(size_t count, int rank, int n_ranks) const {
   const size_t line = 64 / element();
   const size_t ranks = static_cast<size_t>(n_ranks), r = static_cast<size_t>(rank);
-  const size_t each = (divide_up(count, ranks) + line - 1) / line * line;
+  const size_t each = round_up(divide_up(count, ranks), line);
   return {std::min(count, each * r), std::min(count, each * (r + 1))};
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/divide.h"
 #include "base/printable.h"
 
 namespace hetccl::ccl::host {
@@ -17,10 +18,6 @@ constexpr size_t kLeastBytes = size_t{512} << 10;
 constexpr size_t kRounding = 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 constexpr size_t kRecordBytes = 1024;
-
-constexpr size_t round_up(size_t value, size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // Pairs of lines are fetched together: a call's descriptor and a small message share one.
 size_t stride(const Geometry& geometry) {

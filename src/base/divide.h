@@ -1,0 +1,18 @@
+// Whole parts of lengths.
+#pragma once
+
+#include <cstdint>
+
+namespace hetccl {
+
+/// The least number of parts of `unit` that hold `value`.
+constexpr uint64_t divide_up(uint64_t value, uint64_t unit) {
+  return value / unit + (value % unit != 0 ? 1 : 0);
+}
+
+/// The least multiple of `unit` that is no less than `value`; wraps around beyond the largest.
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return divide_up(value, unit) * unit;
+}
+
+}  // namespace hetccl
