@@ -10,8 +10,8 @@
 
 namespace hetccl::transport::shm {
 
-/// As much as a core's own cache: when the writer comes round, the reader's has given up what it has
-/// read. What another core's cache holds takes two to seven times as long to write.
+/// As much as a core's own cache: when the writer comes round, the reader's has given up what it
+/// has read. What another core's cache holds takes two to seven times as long to write.
 inline constexpr size_t kRingBytes = size_t{1} << 20U;
 inline constexpr size_t kMacBytes = 32;
 
