@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -117,7 +118,7 @@ class HetcclBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return !opened_ || streams_ != nullptr; }
   /// Begins a block of the calling thread. Collectives start at once. On a GPU messages are kept,
   /// and `send` and `recv` return null: endCoalescing starts them in one call. It returns one Work
-  /// for the block. A message that is refused ends the block, whose messages then never start.
+  /// for the block; where a message was refused it throws that error, and starts none.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -183,6 +184,8 @@ class HetcclBackend final : public c10d::Backend {
   static Operation merge(std::vector<Operation> messages);
   /// Keeps a message for endCoalescing. False where it is to start at once.
   bool keep_message(Operation& operation);
+  /// The same of a message's error.
+  bool keep_refusal(const std::exception_ptr& refusal);
   /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
@@ -236,6 +239,7 @@ class HetcclBackend final : public c10d::Backend {
   struct Block {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
     std::vector<Operation> messages;  ///< yet to be started
+    std::exception_ptr refusal;       ///< of a message, the first; or null
   };
   std::optional<Block> take_block();
   std::mutex blocks_mutex_;

@@ -1,8 +1,8 @@
 // Send and receive.
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <iterator>
-#include <tuple>
 #include <utility>
 
 #include "backend.h"
@@ -63,6 +63,15 @@ bool HetcclBackend::keep_message(Operation& operation) {
   return true;
 }
 
+// Torch never ends a block that an exception leaves: its next collectives would only be noted.
+bool HetcclBackend::keep_refusal(const std::exception_ptr& refusal) {
+  const std::lock_guard lock(blocks_mutex_);
+  const auto block = blocks_.find(std::this_thread::get_id());
+  if (block == blocks_.end()) return false;
+  if (block->second.refusal == nullptr) block->second.refusal = refusal;
+  return true;
+}
+
 Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, Tensors& tensors,
                                           int peer, int tag) {
   check_one(where, tensors.size());
@@ -98,8 +107,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::K
     if (keep_message(operation)) return nullptr;
     return submit(std::move(operation), std::chrono::milliseconds(0), false);
   } catch (...) {
-    std::ignore = take_block();  // torch ends none that an exception leaves
-    throw;
+    if (!keep_refusal(std::current_exception())) throw;
+    return nullptr;
   }
 }
 
