@@ -85,11 +85,13 @@ void Exchange::prepare(std::span<const Transfer> transfers, DataType type, const
   // A piece is up to two grains longer than its share of the stream: one where the stream is cut,
   // one at its end.
   grain_ = n <= kMostAligned ? kLine : 1;
-  const size_t room = geometry.slot_bytes() - table_bytes(n) - receivers_.size() * 2 * grain_;
+  const size_t overhead = receivers_.size() * 2 * grain_;
+  const size_t room = geometry.slot_bytes() - table_bytes(n) - overhead;
   const size_t kept = to(rank).bytes();
   const size_t away = sent_count_ * size_of(type) - kept;
   n_chunks_ =
       std::max({uint64_t{1}, divide_up(away, room), divide_up(kept, geometry.slot_bytes())});
+  chunk_bytes_ = divide_up(away, n_chunks_) + overhead;
 }
 
 size_t Exchange::piece_bytes(const Stream& stream, uint64_t k) const {

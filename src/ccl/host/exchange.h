@@ -54,6 +54,8 @@ class Exchange {
   /// Chunks that carry this rank's pieces, at least 1. An exchange has as many chunks as the rank
   /// that needs the most.
   [[nodiscard]] uint64_t n_chunks() const { return n_chunks_; }
+  /// Bytes of this rank's slot that a chunk takes at most, behind the table.
+  [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
   /// A digest of each stream out, less one of each stream in: over all ranks they add up to 0 where
   /// every rank receives what the others send to it.
   [[nodiscard]] uint64_t balance() const { return balance_; }
@@ -106,7 +108,7 @@ class Exchange {
   std::vector<Stream> out_, in_;
   std::vector<int> receivers_, senders_;
   size_t grain_ = 1;  // pieces are cut and laid at its multiples
-  size_t sent_count_ = 0, received_bytes_ = 0;
+  size_t sent_count_ = 0, received_bytes_ = 0, chunk_bytes_ = 0;
   uint64_t n_chunks_ = 1, balance_ = 0;
 };
 

@@ -37,6 +37,7 @@ void check_chunks(Exchange& exchange, const Geometry& geometry) {
       offset = exchange.align(offset + bytes);
     }
     fits &= offset <= geometry.slot_bytes();
+    fits &= offset <= Exchange::table_bytes(geometry.n_ranks) + exchange.chunk_bytes();
   }
   CHECK(carried == expected);
   CHECK(fits);

@@ -24,7 +24,7 @@ void Member::send_chunk(Operation& operation, const TaskQueue& queue, size_t& wo
   std::byte* slot = segment_.slot(rank_, contributed_);
   Parcel* table = parcels(rank_, contributed_);
   for (int r = 0; k == 0 && r < n_ranks(); ++r) table[r] = {0, 0, exchange.to(r).digest()};
-  size_t offset = Exchange::table_bytes(n_ranks());
+  size_t offset = Exchange::table_bytes(n_ranks()) + operation.place(contributed_);
   copies_.clear();
   for (const int r : exchange.receivers()) {
     Stream& stream = exchange.to(r);

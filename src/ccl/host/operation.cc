@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kOneStageBytes = size_t{32} << 10;
 // Fewer lines cost less where the others' caches hold them than where none does.
 constexpr size_t kLeastByTurns = size_t{2} << 10;
+constexpr size_t kPairOfLines = 128;  // which are fetched together
 // Room that rounding to cache lines and to whole elements takes per piece, at most.
 constexpr size_t kPieceOverhead = 128;
 
@@ -63,8 +64,7 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
     n_chunks = std::max(
         n_chunks, divide_up(most_at_one_root, TaskQueue::kPieceBytes *
                                                   static_cast<size_t>(geometry.threads) / ranks));
-  room = round_up(divide_up(of_slots, n_chunks) + overhead, kPieceOverhead);
-  places = of_slots < kLeastByTurns ? 1 : std::max<uint64_t>(1, geometry.slot_bytes() / room);
+  take_turns(geometry.slot_bytes(), divide_up(of_slots, n_chunks) + overhead);
 }
 
 void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType type,
@@ -72,8 +72,9 @@ void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType t
   shards.clear();
   factor = {};
   started = two_stage = false;
-  places = 1;
   exchange.prepare(transfers, type, geometry, rank);
+  take_turns(geometry.slot_bytes() - Exchange::table_bytes(geometry.n_ranks),
+             exchange.chunk_bytes());
   n_chunks = exchange.n_chunks();
   call = {.sequence = numbers.sequence,
           .number = numbers.operation,
@@ -81,6 +82,11 @@ void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType t
           .n_shards = static_cast<uint32_t>(transfers.size()),
           .kind = Kind::Exchange,
           .type = type};
+}
+
+void Operation::take_turns(size_t slot_bytes, size_t chunk_bytes) {
+  room = round_up(std::max(chunk_bytes, kLeastByTurns), kPairOfLines);
+  places = chunk_bytes < kLeastByTurns ? 1 : std::max<uint64_t>(1, slot_bytes / room);
 }
 
 Range Operation::piece(size_t count, uint64_t k) const {

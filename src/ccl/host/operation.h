@@ -38,7 +38,7 @@ struct Operation {
   bool two_stage = false;
 
   /// A chunk takes one of so many places of its slot, of `room` bytes, by turns: what a rank writes
-  /// has left the others' caches since it last wrote there.
+  /// has left the others' caches since it last wrote there. Exchange: behind the slot's table.
   uint64_t places = 1;
   size_t room = 0;
 
@@ -60,6 +60,8 @@ struct Operation {
   [[nodiscard]] size_t place(uint64_t chunk) const {
     return places == 1 ? 0 : chunk / kDepth % places * room;
   }
+  /// Sets the two from the bytes of a slot, and what of it a chunk takes at most.
+  void take_turns(size_t slot_bytes, size_t chunk_bytes);
   /// Behind its last chunk.
   [[nodiscard]] uint64_t end() const { return first_chunk + n_chunks; }
   /// Bytes of its results, of any rank; exchange: of this one.
