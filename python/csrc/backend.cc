@@ -164,10 +164,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
   TORCH_CHECK_VALUE(block.has_value(), "hetccl: endCoalescing on rank ", rank_,
                     " without startCoalescing");
   if (block->refusal != nullptr) std::rethrow_exception(block->refusal);
-  if (!block->messages.empty()) {
-    block->works.push_back(submit(merge(std::move(block->messages)), milliseconds(0), false));
-    if (block->works.size() == 1) return block->works.front();
-  }
+  start_kept(*block);
+  if (block->works.size() == 1) return block->works.front();
   Operation operation;
   operation.type = c10d::OpType::COALESCED;
   operation.title = "hetccl:coalesced";

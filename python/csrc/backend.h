@@ -114,10 +114,9 @@ class HetcclBackend final : public c10d::Backend {
   /// on, and no collective of it needs to be able to complete.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  /// Whether torch's batch_isend_irecv makes a block: on the host each message has a Work instead.
-  bool supportsCoalescing() const override { return !opened_ || streams_ != nullptr; }
-  /// Begins a block of the calling thread. Collectives start at once. On a GPU messages are kept,
-  /// and `send` and `recv` return null: endCoalescing starts them in one call. It returns one Work
+  bool supportsCoalescing() const override { return true; }
+  /// Begins a block of the calling thread. Collectives start at once. Messages are kept, and `send`
+  /// and `recv` return null: endCoalescing starts them, on a GPU in one call. It returns one Work
   /// for the block; where a message was refused it throws that error, and starts none.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -178,6 +177,12 @@ class HetcclBackend final : public c10d::Backend {
   }
   std::shared_ptr<Watcher> watcher_of(const Operation& operation);
   WorkPtr message(const char* name, Route::Kind kind, Tensors& tensors, int peer, int tag);
+  /// What a thread has called since its startCoalescing.
+  struct Block {
+    std::vector<c10::intrusive_ptr<HetcclWork>> works;
+    std::vector<Operation> messages;  ///< yet to be started
+    std::exception_ptr refusal;       ///< of a message, the first; or null
+  };
   Operation describe_message(const Where& where, Route::Kind kind, Tensors& tensors, int peer,
                              int tag);
   /// Messages that start in one call.
@@ -186,6 +191,8 @@ class HetcclBackend final : public c10d::Backend {
   bool keep_message(Operation& operation);
   /// The same of a message's error.
   bool keep_refusal(const std::exception_ptr& refusal);
+  /// Starts the messages of a block that has ended.
+  void start_kept(Block& block);
   /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
@@ -235,12 +242,6 @@ class HetcclBackend final : public c10d::Backend {
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};
 
-  /// What a thread has called since its startCoalescing.
-  struct Block {
-    std::vector<c10::intrusive_ptr<HetcclWork>> works;
-    std::vector<Operation> messages;  ///< yet to be started
-    std::exception_ptr refusal;       ///< of a message, the first; or null
-  };
   std::optional<Block> take_block();
   std::mutex blocks_mutex_;
   std::map<std::thread::id, Block> blocks_;

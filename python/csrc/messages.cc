@@ -53,9 +53,19 @@ Operation HetcclBackend::merge(std::vector<Operation> messages) {
 }
 
 // A GPU's streams share its queues of the hardware: there a send that waits for room would hold up
-// the receive behind it, if each were a call. On the host no message waits for another.
+// the receive behind it, if each were a call. On the host each message has its route.
+void HetcclBackend::start_kept(Block& block) {
+  constexpr std::chrono::milliseconds kOfGroup(0);
+  if (streams_ != nullptr && !block.messages.empty()) {
+    block.works.push_back(submit(merge(std::move(block.messages)), kOfGroup, false));
+  } else {
+    for (Operation& message : block.messages) {
+      block.works.push_back(submit(std::move(message), kOfGroup, false));
+    }
+  }
+}
+
 bool HetcclBackend::keep_message(Operation& operation) {
-  if (streams_ == nullptr) return false;
   const std::lock_guard lock(blocks_mutex_);
   const auto block = blocks_.find(std::this_thread::get_id());
   if (block == blocks_.end()) return false;

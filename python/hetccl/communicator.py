@@ -31,12 +31,22 @@ def unique_id() -> bytes:
 
 @dataclass(frozen=True)
 class CommStats:
-    """Counters of one communicator on this rank, since init; see hetcclCommStats_t."""
+    """Counters of one communicator on this rank, since init; see hetcclCommStats_t.
+
+    `cross_bytes_sent` is what this rank sent between clusters, `least_cross_bytes` the least that
+    all ranks together could have sent.
+    """
 
     operations: int
     cross_bytes_sent: int
     least_cross_bytes: int
     plans: int
+
+
+def _checked_tag(tag: int) -> int:
+    if not 0 <= tag < 1 << 32:
+        raise ValueError(f"tag is {tag}: it must be from 0 to {(1 << 32) - 1}")
+    return tag
 
 
 class _Memory:
@@ -399,7 +409,7 @@ class Communicator:
         Messages from one rank to another arrive in the order of the calls.
         """
         source = _Memory(send, dtype, writable=False)
-        arguments = (source.address, source.count, source.dtype, peer, tag)
+        arguments = (source.address, source.count, source.dtype, peer, _checked_tag(tag))
         self._run("hetcclSendTag", arguments, stream, source)
 
     def recv(
@@ -412,7 +422,7 @@ class Communicator:
     ) -> None:
         """Receives what rank `peer` sends under the same `tag`."""
         target = _Memory(recv, dtype, writable=True)
-        arguments = (target.address, target.count, target.dtype, peer, tag)
+        arguments = (target.address, target.count, target.dtype, peer, _checked_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:

@@ -145,7 +145,7 @@ def uneven_batch(where: Rank) -> None:
             dist.P2POp(dist.irecv, turned, before),
         ]
     )
-    assert len(works) == (1 if where.on_gpu else 4)
+    assert len(works) == 1
     for work in works:
         work.wait()
     assert (got == before).all()
@@ -180,8 +180,7 @@ def messages(where: Rank) -> None:
         where.pass_time()
         batches(where, [where.full(where.rank + i, count) for i in range(3)])
     uneven_batch(where)
-    if where.all_on_gpus:
-        refused_batch(where)
+    refused_batch(where)
     if where.rank == 0 and where.on_gpu:
         with raises(NotImplementedError, "must name the rank that sends"):
             dist.recv(where.full(0, 10))

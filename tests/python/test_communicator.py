@@ -134,6 +134,9 @@ def messages(comm):
     assert total[0] == comm.size
     if comm.rank == 0:
         comm.send(b"words", 1, dtype="uint8", tag=7)
+        for tag in (-1, 1 << 32):  # which C would take for another one
+            with pytest.raises(ValueError, match=f"tag is {tag}: it must be from 0 to 4294967295"):
+                comm.send(b"words", 1, dtype="uint8", tag=tag)
     if comm.rank == 1:
         words = bytearray(5)
         comm.recv(words, 0, dtype="uint8", tag=7)

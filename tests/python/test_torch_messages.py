@@ -46,10 +46,26 @@ def batch(rank, size):
     operations += [
         dist.P2POp(dist.isend, letter(rank, peer, 100 + peer), peer) for peer in reversed(others)
     ]
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
+    (work,) = dist.batch_isend_irecv(operations)
+    work.wait()
     for peer in others:
         assert torch.equal(got[peer], letter(peer, rank, 100 + rank))
+
+
+def refused_batch(rank, size):
+    """None of its messages starts: half of a batch would meet later receives."""
+    to, source = (rank + 1) % size, (rank - 1) % size
+    stale = dist.P2POp(dist.isend, torch.full((5,), -1.0), to)
+    got = torch.empty(5)
+    with pytest.raises(ValueError, match="tag -1 is negative"):
+        dist.batch_isend_irecv([stale, dist.P2POp(dist.irecv, got, source, tag=-1)])
+    sent = dist.isend(letter(rank, to, 5), to)
+    dist.recv(got, source)
+    sent.wait()
+    assert torch.equal(got, letter(source, rank, 5))
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    assert torch.equal(total, torch.full((3,), float(size)))
 
 
 def beside_collectives(rank, size):
@@ -104,7 +120,15 @@ def subgroup(rank, size):
 
 
 def everything(rank, size):
-    for body in (pipeline_by_hand, ring_unbatched, batch, beside_collectives, futures, objects):
+    for body in (
+        pipeline_by_hand,
+        ring_unbatched,
+        batch,
+        refused_batch,
+        beside_collectives,
+        futures,
+        objects,
+    ):
         body(rank, size)
         dist.barrier()
     subgroup(rank, size)
