@@ -119,10 +119,10 @@ class Measuring(Contender):
     def offers(self, collective: str) -> bool:
         """Whether it has that collective: messages need two ranks, and Gloo sends no memory of
         GPUs."""
-        if collective == "send_recv" and len(self.job.devices) < 2:
-            return False
-        on_gpus = any(device != "cpu" for device in self.job.devices)
-        return not (self.job.role == "gloo" and collective == "send_recv" and on_gpus)
+        if collective != "send_recv":
+            return True
+        devices = self.job.devices
+        return len(devices) > 1 and (self.job.role != "gloo" or set(devices) == {"cpu"})
 
     def measure(self, cell: Cell, times: int, each: bool) -> Answer:
         """One measurement: the slowest rank's seconds, and all ranks' CPU."""

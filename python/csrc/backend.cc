@@ -127,8 +127,7 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, millis
   }
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
   const std::lock_guard lock(blocks_mutex_);
-  const auto block = blocks_.find(std::this_thread::get_id());
-  if (block != blocks_.end()) block->second.works.push_back(work);
+  if (Block* block = find_block_locked()) block->works.push_back(work);
   return work;
 }
 
@@ -141,6 +140,11 @@ std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
   auto& watcher = watchers_[operation.route];
   if (watcher == nullptr) watcher = std::make_shared<Watcher>();
   return watcher;
+}
+
+HetcclBackend::Block* HetcclBackend::find_block_locked() {
+  const auto block = blocks_.find(std::this_thread::get_id());
+  return block == blocks_.end() ? nullptr : &block->second;
 }
 
 std::optional<HetcclBackend::Block> HetcclBackend::take_block() {

@@ -177,12 +177,16 @@ class HetcclBackend final : public c10d::Backend {
   }
   std::shared_ptr<Watcher> watcher_of(const Operation& operation);
   WorkPtr message(const char* name, Route::Kind kind, Tensors& tensors, int peer, int tag);
-  /// What a thread has called since its startCoalescing.
+  /// The calls of one thread between startCoalescing and endCoalescing.
   struct Block {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
     std::vector<Operation> messages;  ///< yet to be started
     std::exception_ptr refusal;       ///< of a message, the first; or null
   };
+  /// The calling thread's; null where it has begun none.
+  Block* find_block_locked();
+  /// The same, which is over then.
+  std::optional<Block> take_block();
   Operation describe_message(const Where& where, Route::Kind kind, Tensors& tensors, int peer,
                              int tag);
   /// Messages that start in one call.
@@ -242,7 +246,6 @@ class HetcclBackend final : public c10d::Backend {
   std::atomic<int64_t> timeout_ms_;
   std::atomic<uint64_t> sequence_{0};
 
-  std::optional<Block> take_block();
   std::mutex blocks_mutex_;
   std::map<std::thread::id, Block> blocks_;
 };

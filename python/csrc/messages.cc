@@ -67,18 +67,18 @@ void HetcclBackend::start_kept(Block& block) {
 
 bool HetcclBackend::keep_message(Operation& operation) {
   const std::lock_guard lock(blocks_mutex_);
-  const auto block = blocks_.find(std::this_thread::get_id());
-  if (block == blocks_.end()) return false;
-  block->second.messages.push_back(std::move(operation));
+  Block* block = find_block_locked();
+  if (block == nullptr) return false;
+  block->messages.push_back(std::move(operation));
   return true;
 }
 
 // Torch never ends a block that an exception leaves: its next collectives would only be noted.
 bool HetcclBackend::keep_refusal(const std::exception_ptr& refusal) {
   const std::lock_guard lock(blocks_mutex_);
-  const auto block = blocks_.find(std::this_thread::get_id());
-  if (block == blocks_.end()) return false;
-  if (block->second.refusal == nullptr) block->second.refusal = refusal;
+  Block* block = find_block_locked();
+  if (block == nullptr) return false;
+  if (block->refusal == nullptr) block->refusal = refusal;
   return true;
 }
 

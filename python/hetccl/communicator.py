@@ -43,7 +43,7 @@ class CommStats:
     plans: int
 
 
-def _checked_tag(tag: int) -> int:
+def _check_tag(tag: int) -> int:
     if not 0 <= tag < 1 << 32:
         raise ValueError(f"tag is {tag}: it must be from 0 to {(1 << 32) - 1}")
     return tag
@@ -409,7 +409,7 @@ class Communicator:
         Messages from one rank to another arrive in the order of the calls.
         """
         source = _Memory(send, dtype, writable=False)
-        arguments = (source.address, source.count, source.dtype, peer, _checked_tag(tag))
+        arguments = (source.address, source.count, source.dtype, peer, _check_tag(tag))
         self._run("hetcclSendTag", arguments, stream, source)
 
     def recv(
@@ -422,7 +422,7 @@ class Communicator:
     ) -> None:
         """Receives what rank `peer` sends under the same `tag`."""
         target = _Memory(recv, dtype, writable=True)
-        arguments = (target.address, target.count, target.dtype, peer, _checked_tag(tag))
+        arguments = (target.address, target.count, target.dtype, peer, _check_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:

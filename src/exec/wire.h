@@ -67,7 +67,7 @@ class Wire {
   void acknowledge_reads();
   void close();
 
-  /// What to tell of a peer that has abandoned its window, so that its data cannot be trusted.
+  /// The fault of a peer that has abandoned its window, if one has: its data cannot be trusted.
   [[nodiscard]] std::optional<Fault> find_abandoned() const;
   void abandon_windows();
   /// After an abort, until all are released: ends the device's waits for credit. A released device

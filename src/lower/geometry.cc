@@ -43,8 +43,8 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::Send || step.kind == StepKind::Recv;
 }
 
-// What a message carries; null for other steps, and for a send without a source, which `lower`
-// refuses.
+// The region that a message carries. Null for other steps, and for a send without a source, which
+// `lower` refuses.
 const Region* carried_by(const Step& step) {
   if (step.kind == StepKind::Recv) return &step.dst;
   return step.kind == StepKind::Send && !step.srcs.empty() ? &step.srcs[0] : nullptr;

@@ -9,7 +9,7 @@
 
 namespace hetccl::verify::testing {
 
-/// What is wrong with a call's Code; "none".
+/// The verifier's message about a call's Code; "none" where it passes.
 inline std::string fault(const Lowered& lowered) {
   const Status status = check_code(lowered.problem, lowered.codes);
   return status.ok() ? "none" : status.message();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/divide.h"
-
 namespace hetccl::ccl::host {
 
 namespace {

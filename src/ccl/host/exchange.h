@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/divide.h"
 #include "ccl/ccl.h"
 #include "ccl/host/segment.h"
 
@@ -74,9 +75,7 @@ class Exchange {
   /// Bytes of `stream` in chunk `k`.
   [[nodiscard]] size_t piece_bytes(const Stream& stream, uint64_t k) const;
   /// Where a piece begins that has room from `offset` on.
-  [[nodiscard]] size_t align(size_t offset) const {
-    return (offset + grain_ - 1) / grain_ * grain_;
-  }
+  [[nodiscard]] size_t align(size_t offset) const { return round_up(offset, grain_); }
   /// Where the first piece begins in a slot, behind the table.
   [[nodiscard]] static size_t table_bytes(int n_ranks);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/divide.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl::host {
@@ -13,7 +12,6 @@ namespace {
 constexpr size_t kOneStageBytes = size_t{32} << 10;
 // Fewer lines cost less where the others' caches hold them than where none does.
 constexpr size_t kLeastByTurns = size_t{2} << 10;
-constexpr size_t kPairOfLines = 128;  // which are fetched together
 // Room that rounding to cache lines and to whole elements takes per piece, at most.
 constexpr size_t kPieceOverhead = 128;
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/divide.h"
 #include "ccl/ccl.h"
 #include "ccl/host/exchange.h"
 #include "ccl/host/segment.h"
@@ -75,7 +76,7 @@ struct Operation {
   [[nodiscard]] Range segment(size_t count, int rank, int n_ranks) const;
   /// Bytes that a piece takes in a slot.
   [[nodiscard]] size_t slot_bytes(const Range& range) const {
-    return (range.count() * element() + 63) / 64 * 64;
+    return round_up(range.count() * element(), 64);
   }
 };
 

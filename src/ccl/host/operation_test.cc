@@ -59,7 +59,7 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
   }
 }
 
-TEST_CASE("short chunks turn through their slots, so short ones that caches keep do not") {
+TEST_CASE("chunks turn through their slots, but for those so short that caches may keep them") {
   const Geometry geometry{2};
   for (const size_t bytes : {size_t{1024}, size_t{4096}, size_t{65'536}, geometry.slot_bytes()}) {
     const Operation operation =

@@ -19,9 +19,9 @@ constexpr size_t kRounding = 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 constexpr size_t kRecordBytes = 1024;
 
-// Pairs of lines are fetched together: a call's descriptor and a small message share one.
+// A call's descriptor and a small message share a pair of lines.
 size_t stride(const Geometry& geometry) {
-  return round_up(sizeof(CallDescriptor) + geometry.slot_bytes(), 128);
+  return round_up(sizeof(CallDescriptor) + geometry.slot_bytes(), kPairOfLines);
 }
 
 size_t slots_offset(int n_ranks) {

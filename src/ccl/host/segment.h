@@ -19,6 +19,7 @@ namespace hetccl::ccl::host {
 inline constexpr int kMaxRanks = 1024;
 /// Chunks that a rank may have in flight: its slots.
 inline constexpr uint64_t kDepth = 4;
+inline constexpr size_t kPairOfLines = 128;  ///< which are fetched together
 
 enum class Kind : uint8_t { AllReduce, Reduce, Broadcast, Barrier, Exchange };
 
