@@ -136,6 +136,11 @@ constexpr std::array kRows = {
          "folder of the GPU kernels that were compiled on this machine; empty: hetccl in "
          "$XDG_CACHE_HOME or ~/.cache"},
         Text{&Config::kernel_cache, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_LIBRARY_MESSAGES", "flag", "1",
+         "0 keeps messages between GPUs of one cluster on hetccl's own channels; 1: the vendor's "
+         "library carries them, once it has connected the two"},
+        Flag{&Config::library_messages},
+        Agreement::AllRanks},
     Row{{"HETCCL_LIVENESS_MS", "integer", "5000",
          "milliseconds of silence after which a rank counts as lost"},
         IntegerRange{&Config::liveness_ms, 100, kDayMs}},

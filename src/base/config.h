@@ -32,6 +32,7 @@ struct Config {
   int64_t depth = 0;              ///< HETCCL_DEPTH: slices in flight; 0 lets hetccl choose
   bool deterministic = false;     ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement
   bool encrypt = false;           ///< HETCCL_ENCRYPT: TLS on all TCP connections
+  bool library_messages = true;   ///< HETCCL_LIBRARY_MESSAGES: of GPUs of one cluster
   bool vendor_cleartext = false;  ///< HETCCL_ALLOW_VENDOR_CLEARTEXT: between hosts, though encrypt
   std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection
   std::string dump;               ///< HETCCL_DUMP: where a failure's last operations are written

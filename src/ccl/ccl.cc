@@ -49,9 +49,10 @@ Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType 
   return error(Code::Unsupported, "the cluster's library has no exchange of messages");
 }
 
-Status Communicator::send_and_receive(std::span<const Transfer> /*transfers*/, DataType /*type*/,
-                                      void* /*stream*/) {
-  return error(Code::Unsupported, "the cluster's library has no point-to-point messages");
+Result<std::unique_ptr<Communicator>> Library::init_pair(const UniqueId& /*id*/, int /*rank*/,
+                                                         Waker* /*waker*/,
+                                                         const WaitLimit& /*limit*/) {
+  return error(Code::Unsupported, "the cluster's library makes no communicators for pairs");
 }
 
 }  // namespace hetccl::ccl

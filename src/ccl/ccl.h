@@ -73,8 +73,8 @@ struct Disagreement {
   int rank = 0, other = 0;
 };
 
-/// One cluster's communicator. Enqueueing calls return at once; every rank issues the same calls in
-/// the same order, but for `send_and_receive`. Calls from one thread at a time. What goes wrong
+/// A cluster's communicator, or that of a pair of its ranks. Enqueueing calls return at once; every
+/// rank issues the same calls in the same order. Calls from one thread at a time. What goes wrong
 /// later shows in `async_error`.
 class Communicator {
  public:
@@ -101,17 +101,10 @@ class Communicator {
   /// of the matching call; both have the same count. No memory that the call writes overlaps other
   /// memory of the call, but that a message of a rank to itself may be received in place.
   ///
-  /// Collective: every rank of the cluster makes the call, at the same place among its calls and
-  /// with the same type; a rank without messages passes an empty list. For the all-to-all, gather
-  /// and scatter of a plan. Unsupported unless `Library::supports_exchange`.
+  /// Collective: every rank makes the call, at the same place among its calls and with the same
+  /// type; a rank without messages passes an empty list. Unsupported unless
+  /// `Library::supports_exchange`.
   virtual Status exchange(std::span<const Transfer> transfers, DataType type, void* stream);
-  /// As `exchange`, but point-to-point: only the ranks that a message concerns make the call, and
-  /// other ranks' calls go on. Not used yet: hetcclSend and hetcclRecv go through channels. The
-  /// library may run one rank's calls in the order in which they were made, as NCCL does: a message
-  /// whose peer comes late holds up this rank's later calls, collectives included. Two ranks
-  /// therefore order their messages and the collectives that both take part in alike, or use a
-  /// second communicator. Unsupported unless `Library::supports_point_to_point`.
-  virtual Status send_and_receive(std::span<const Transfer> transfers, DataType type, void* stream);
   /// No rank's stream passes before every rank's has come.
   virtual Status barrier(void* stream) = 0;
 
@@ -148,8 +141,8 @@ class Library {
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// Whether its communicators have `exchange`.
   [[nodiscard]] virtual bool supports_exchange() const { return false; }
-  /// Whether its communicators have `send_and_receive`, which is not used yet.
-  [[nodiscard]] virtual bool supports_point_to_point() const { return false; }
+  /// Whether it has `init_pair`.
+  [[nodiscard]] virtual bool makes_pairs() const { return false; }
   [[nodiscard]] virtual Reach reach() const = 0;
   /// Whether a broadcast's shard may name its receiver.
   [[nodiscard]] virtual bool sends() const { return true; }
@@ -161,6 +154,11 @@ class Library {
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                                      Waker* waker, const WaitLimit& limit) = 0;
+  /// As `init`, for two ranks of a cluster that only exchange messages, `rank` being 0 or 1. Takes
+  /// little of their devices: a rank may have many, all waiting at once. A library runs one
+  /// communicator's calls in order, so that a message that waits would hold up the next.
+  virtual Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank,
+                                                          Waker* waker, const WaitLimit& limit);
 };
 
 }  // namespace hetccl::ccl

@@ -15,6 +15,7 @@ namespace {
 
 // A channel for messages meets no channel of collectives.
 constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
+constexpr uint64_t kPairsMark = 0x7061697273;           // "pairs"
 // The other end may be long in coming: deadlines are those of what waits for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
 constexpr milliseconds kLookTime{10};
@@ -34,13 +35,18 @@ uint64_t Channels::messages_number(const bootstrap::Session& session) {
   return session.communicator() ^ kMessagesMark;
 }
 
+uint64_t Channels::pairs_number(const bootstrap::Session& session) {
+  return session.communicator() ^ kPairsMark;
+}
+
 size_t Channels::window_bytes(const WindowBudget::Share& share) {
   return share.bytes() / (kWindowParts + 1) * kWindowParts;
 }
 
 void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
   for (const auto& listening : runtime.listening()) {
-    for (const uint64_t number : {session.communicator(), messages_number(session)}) {
+    for (const uint64_t number :
+         {session.communicator(), messages_number(session), pairs_number(session)}) {
       listening.transport->forget(number, session.rank());
     }
   }
@@ -98,7 +104,7 @@ void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
 }
 
 Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
-                                                                   const WaitLimit& limit) {
+                                                                   const WaitLimit& limit) const {
   const int peer = id.peer;
   const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
   const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
@@ -149,10 +155,7 @@ Status Channels::meet(int peer) {
 }
 
 void Channels::connect_later(std::vector<int> peers, bool for_messages) {
-  auto chores = std::find_if(connecting_.begin(), connecting_.end(),
-                             [](Chores& some) { return some.idle(); });
-  if (chores == connecting_.end()) chores = connecting_.emplace(connecting_.end());
-  const Status posted = chores->post([this, peers = std::move(peers), for_messages] {
+  const Status posted = connecting_.post([this, peers = std::move(peers), for_messages] {
     for (const int peer : peers) {
       if (!try_connect(peer, for_messages)) return;
     }
@@ -204,8 +207,7 @@ Status Channels::connect(int peer, bool for_messages) {
 }
 
 void Channels::stop() {
-  for (Chores& connecting : connecting_) connecting.wait();
-  connecting_.clear();
+  connecting_.wait();
 }
 
 // Closing a window may call a driver, which waits for work that others drive; channels are driven

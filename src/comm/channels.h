@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -70,6 +69,11 @@ class Channels {
 
   /// The number of this communicator's messages: their channels meet none of its collectives'.
   static uint64_t messages_number(const bootstrap::Session& session);
+  /// The same of the channels through which pairs of ranks agree (comm/pairs.h).
+  static uint64_t pairs_number(const bootstrap::Session& session);
+  /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
+  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
+                                                           const WaitLimit& limit) const;
   /// Whether that rank is in another cluster.
   [[nodiscard]] bool crosses(int peer) const;
 
@@ -83,8 +87,6 @@ class Channels {
     return environment_.introduction.topology;
   }
   [[nodiscard]] bool exchanges_by_devices(int peer) const;
-  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
-                                                           const WaitLimit& limit);
   Status open_windows(int peer, size_t for_collectives);
   Status meet(int peer);
   void connect_later(std::vector<int> peers, bool for_messages);
@@ -103,8 +105,8 @@ class Channels {
   exec::PointToPoint* messages_ = nullptr;
 
   // Guarded by the communicator's launch mutex.
-  std::set<int> reached_, met_;   // ranks that are connected, or being so: for plans, for messages
-  std::list<Chores> connecting_;  // one for all that goes at once
+  std::set<int> reached_, met_;  // ranks that are connected, or being so: for plans, for messages
+  ChoresAtOnce connecting_;
 };
 
 }  // namespace hetccl::comm

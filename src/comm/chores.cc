@@ -1,5 +1,6 @@
 #include "comm/chores.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/thread.h"
@@ -48,6 +49,18 @@ void Chores::run() {
   }
   running_ = false;
   done_.notify_all();
+}
+
+Status ChoresAtOnce::post(std::function<void()> chore) {
+  auto free =
+      std::find_if(threads_.begin(), threads_.end(), [](Chores& some) { return some.idle(); });
+  if (free == threads_.end()) free = threads_.emplace(free);
+  return free->post(std::move(chore));
+}
+
+void ChoresAtOnce::wait() {
+  for (Chores& some : threads_) some.wait();
+  threads_.clear();
 }
 
 }  // namespace hetccl::comm

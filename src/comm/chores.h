@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <thread>
 
@@ -35,6 +36,18 @@ class Chores {
   std::deque<std::function<void()>> chores_;
   bool running_ = false;
   std::thread thread_;
+};
+
+/// Runs each chore at once, on a thread beside those of the others. `post` and `wait` by one thread
+/// at a time.
+class ChoresAtOnce {
+ public:
+  /// As Chores::post.
+  Status post(std::function<void()> chore);
+  void wait();
+
+ private:
+  std::list<Chores> threads_;
 };
 
 }  // namespace hetccl::comm

@@ -12,6 +12,7 @@ Communicator::~Communicator() {
   cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
   chores_.wait();
   if (channels_ != nullptr) channels_->stop();
+  if (pairs_ != nullptr) pairs_->stop();
   bool ended = true;
   if (executor_ != nullptr) {
     if (!is_idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
@@ -43,13 +44,14 @@ void Communicator::dismantle(bool ended) {
         "failed: its memory is kept until the process ends",
         static_cast<long long>(Verdict::kLastWait.count()));
     return keep_until_exit(std::tuple(std::move(executor), std::move(messages),
-                                      std::move(channels_), std::move(ccl_),
+                                      std::move(channels_), std::move(pairs_), std::move(ccl_),
                                       std::move(own_stream_)));
   }
   // Not where nobody drives: calls to drivers and libraries wait for work that others drive.
   executor.reset();
   messages.reset();
   if (channels_ != nullptr) channels_->close();
+  if (pairs_ != nullptr) pairs_->close();
   ccl_.reset();
 }
 

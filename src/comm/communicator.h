@@ -2,8 +2,9 @@
 // come together.
 //
 // Its parts have one reason to change each: Verdict (why it failed), Channels (whom it is connected
-// to), Programs (which plan a call runs), UserStreams (where). What opens, launches, measures,
-// splits and diagnoses stays here, in a file each.
+// to), Pairs (whose messages its cluster's library carries), Programs (which plan a call runs),
+// UserStreams (where). What opens, launches, measures, splits and diagnoses stays here, in a file
+// each.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include "comm/channels.h"
 #include "comm/chores.h"
 #include "comm/introduction.h"
+#include "comm/pairs.h"
 #include "comm/programs.h"
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
@@ -188,14 +190,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void reach(PlannedProgram& program);
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work, void* native_stream);
-  Result<bool> is_captured(const Work& work, void* native_stream);
+  Result<bool> is_captured(const Work& work, void* native_stream, TimePoint deadline);
   [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
   void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
   [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
-  Result<Ticket> enqueue_messages(std::span<const exec::Message> messages, void* native_stream,
-                                  const Times& times);
+  Status meet(std::span<const exec::Message> messages);
+  Result<Ticket> enqueue_messages(const Work& work, void* native_stream, const Times& times);
   Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);
   // communicator.cc
   // Whether streams advance by themselves.
@@ -240,6 +242,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<exec::Executor> executor_;
   exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
   std::unique_ptr<exec::PointToPoint> messages_;
+  std::unique_ptr<Pairs> pairs_;
 
   // Guards launching: what follows, the caller's side of both executors, and that of `channels_`.
   std::mutex launch_mutex_;

@@ -50,6 +50,7 @@ void Communicator::stop(Status status) {
   const std::string cause = status.message();
   if (!verdict_.settle(std::move(status))) return;
   cancel_->set(Status(code, cause));
+  if (pairs_ != nullptr) pairs_->give_up(Status(code, cause));
   dump_failure();
   // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   runtime_.engine().exclusively([&] {

@@ -76,15 +76,21 @@ Result<bool> Communicator::is_capturing(void* native_stream) {
 }
 
 // A call that a graph cannot hold is refused before any rank counts it: the graph would run it
-// later, or again, without the messages that the progress engine moves.
-Result<bool> Communicator::is_captured(const Work& work, void* native_stream) {
+// later, or again, without what the progress engine moves.
+Result<bool> Communicator::is_captured(const Work& work, void* native_stream, TimePoint deadline) {
   if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
-  if (work.collective != nullptr && is_device_work_alone(work.collective->signature)) return true;
-  return error(
-      Code::InvalidUsage,
-      "rank %d: %s: its stream records a graph, which can only hold calls of the library of one "
-      "cluster: no messages, and no collectives that need messages; call it outside the graph",
-      rank(), work.text().c_str());
+  Status status;
+  if (work.collective == nullptr) {
+    status = meet(work.messages);
+    if (status.ok()) status = messages_->check_captured(work.messages, deadline);
+  } else if (!is_device_work_alone(work.collective->signature)) {
+    status = error(Code::InvalidUsage, "not all ranks are in one cluster with such a library");
+  }
+  if (status.ok()) return true;
+  return status.with(
+      format("rank %d: %s: its stream records a graph, which can only hold what the library of one "
+             "cluster does; call it outside the graph",
+             rank(), work.text().c_str()));
 }
 
 bool Communicator::is_device_work_alone(const Signature& signature) const {
@@ -103,7 +109,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(work, lock, times.deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream));
+  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream, times.deadline));
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {
@@ -131,7 +137,7 @@ Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* nativ
                                                    const Times& times) {
   ++statistics_.operations;
   return work.collective != nullptr ? enqueue_collective(work, native_stream, times)
-                                    : enqueue_messages(work.messages, native_stream, times);
+                                    : enqueue_messages(work, native_stream, times);
 }
 
 Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, void* native_stream,
@@ -185,13 +191,23 @@ bool Communicator::is_small(const PlannedProgram& program, const Signature& sign
          executor_->idle();
 }
 
-Result<Communicator::Ticket> Communicator::enqueue_messages(std::span<const exec::Message> messages,
-                                                            void* native_stream,
-                                                            const Times& times) {
+Status Communicator::meet(std::span<const exec::Message> messages) {
   HETCCL_TRY(channels_->meet(messages));
+  pairs_->meet(messages);
+  return {};
+}
+
+Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, void* native_stream,
+                                                            const Times& times) {
+  HETCCL_TRY(meet(work.messages));
+  const auto messages = work.messages;
   device::Stream* stream = nullptr;
   if (!waits(native_stream)) {
     HETCCL_ASSIGN(stream, stream_for(native_stream));
+  }
+  if (work.captured) {
+    HETCCL_TRY(messages_->capture(messages, *stream));
+    return Ticket(kComplete);
   }
   for (const exec::Message& message : messages) {
     if (message.send && channels_->crosses(message.peer)) {

@@ -73,12 +73,14 @@ Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
 Status Interpreter::record(Operation& op, device::Stream& user) {
   streams_[lower::stream_queue(QueueKind::User)] = &user;
   Frame frame{op, {}};
-  for (uint32_t i = op.code->body; i < op.code->epilogue; ++i) {
+  return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {
     // The graph outlives the operation, so it must not touch the operation's words.
-    const Opcode opcode = op.code->list[i].op;
-    if (opcode != Opcode::Signal && opcode != Opcode::Wait) HETCCL_TRY(run(frame, {0, i}));
-  }
-  return {};
+    const Opcode opcode = op.code->list[issue.index].op;
+    const bool records = op.code->in_body(issue.index) &&
+                         lower::is_stream(op.code->list[issue.index].queue) &&
+                         opcode != Opcode::Signal && opcode != Opcode::Wait;
+    return records ? run(frame, issue) : Status();
+  });
 }
 
 Status Interpreter::join(device::Stream& user) {

@@ -166,7 +166,8 @@ bool PointToPoint::may_retire(Transit& transit) {
   if (!transit.is_finished()) return false;
   if (aborted_) return true;
   // Until the abort that is to come, messages may still be under way.
-  return transit.ended() && !transit.given_up.load(std::memory_order_acquire) && !is_abandoned();
+  return transit.ended() && !transit.given_up.load(std::memory_order_acquire) && !is_abandoned() &&
+         (!transit.by_library || check_library(*transit.lane));
 }
 
 // As Executor::is_abandoned.
@@ -219,6 +220,9 @@ void PointToPoint::check(TimePoint now) {
   if (!any_.empty() && !check_senders(now)) return;
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
+  for (Lane* lane : met_) {
+    if (!lane->operations.empty() && !check_library(*lane)) return;
+  }
   bool in_time = true;
   for_each_in_flight([&](Transit& transit) {
     if (in_time && now >= transit.call.deadline) in_time = check_deadline(transit);
@@ -234,7 +238,7 @@ bool PointToPoint::is_gone(Lane& lane, TimePoint now) const {
 
 bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
   auto& first = static_cast<Transit&>(lane.operations.at(lane.operations.oldest()));
-  if (first.outstanding == 0) return true;
+  if (!awaits_peer(first)) return true;
   const bool broken = lane.channel != nullptr && !lane.channel->status().ok();
   const bool gone = is_gone(lane, now);
   if (!gone && !broken) return true;
@@ -250,7 +254,7 @@ bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
 }
 
 bool PointToPoint::check_deadline(Transit& transit) {
-  if (transit.outstanding == 0) return true;
+  if (!awaits_peer(transit)) return true;
   const auto given =
       std::chrono::round<std::chrono::milliseconds>(transit.call.deadline - transit.call.launched);
   const Message& message = transit.message;
@@ -274,11 +278,11 @@ std::vector<PendingMessage> PointToPoint::pending() {
   admit();
   std::vector<PendingMessage> all;
   for_each_in_flight([&](Transit& transit) {
-    if (transit.outstanding == 0) return;
+    if (!awaits_peer(transit)) return;
     const uint32_t slices = transit.n_slices;
-    all.push_back({transit.message, transit.call.sequence, slices,
-                   slices - static_cast<uint32_t>(transit.outstanding), transit.call.launched,
-                   transit.started().reached(1)});
+    const uint32_t left = transit.by_library ? 1 : static_cast<uint32_t>(transit.outstanding);
+    all.push_back({transit.message, transit.call.sequence, slices, slices - left,
+                   transit.call.launched, transit.started().reached(1)});
   });
   return all;
 }
@@ -288,13 +292,14 @@ void PointToPoint::abort() {
   admit();
   aborted_ = true;
   wire_.close();
+  abort_libraries();
   wire_.abandon_windows();
   release_streams();
 }
 
 // As Executor::release_streams.
 void PointToPoint::release_streams() {
-  if (options_.ccl != nullptr && !options_.ccl->abort_has_begun()) return;
+  if (!aborts_have_begun()) return;
   released_ = true;
   for_each_in_flight([](Transit& transit) { transit.release_waits(); });
   for (Lane* lane : met_) {

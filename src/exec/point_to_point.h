@@ -1,7 +1,8 @@
-// Messages from one rank to another, beside the collectives. Each is a plan of one step, lowered
-// and run as they are; but no order is common to all ranks. Each direction between two ranks has an
-// order of its own, that of the calls; and its own channel, streams and buffers, so that a message
-// that waits for its other end holds up nothing else. All messages of one call go at the same time.
+// Messages from one rank to another, beside the collectives. Each is a small plan, lowered and run
+// as they are; but no order is common to all ranks. Each direction between two ranks has an order
+// of its own, that of the calls; and its own channel, streams and buffers, so that a message that
+// waits for its other end holds up nothing else. All messages of one call go at the same time.
+// Between two ranks of a cluster its library may carry them (exec/route.h).
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "exec/in_flight.h"
 #include "exec/interpreter.h"
 #include "exec/pool.h"
+#include "exec/route.h"
 #include "exec/wire.h"
 #include "progress/engine.h"
 #include "topology/topology.h"
@@ -95,12 +97,26 @@ class PointToPoint final : public progress::Driven {
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
+  /// Has `pair`, a communicator of this rank and `peer`, carry what this rank sends to `peer`, or
+  /// else receives from it, once their `route` says so. Prepared for by `meet`; where nobody
+  /// drives.
+  Status use_library(int peer, bool send, ccl::Communicator& pair);
+  /// Of that direction. Where nobody drives; lives as long as this.
+  [[nodiscard]] Route& route(int peer, bool send) {
+    return lane_of({.send = send, .peer = peer}).route;
+  }
+
   /// A receive from any rank, which takes a device whose memory transports reach, meets those that
   /// `meet` has prepared for, and takes the first message of its tag that no earlier receive takes.
   /// Starts `messages` once `user` has come to this point, and holds `user` up until it may use
   /// their memory. Null: they start at once. Call only while not `full`.
   Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
                         device::Stream* user);
+  /// Whether a graph can hold `messages`: InvalidUsage where the library does not carry one. Waits
+  /// until that is known of each, by `deadline`.
+  Status check_captured(std::span<const Message> messages, TimePoint deadline);
+  /// Has a graph that `user` records hold `messages`, after that check.
+  Status capture(std::span<const Message> messages, device::Stream& user);
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
   [[nodiscard]] static bool done(const Ticket& ticket);
   [[nodiscard]] bool idle() const { return !active(); }
@@ -129,6 +145,7 @@ class PointToPoint final : public progress::Driven {
     Message message;
     Lane* lane = nullptr;
     Group* group = nullptr;
+    bool by_library = false;
     uint32_t first_time = 0;  ///< when its first slice comes, among those of its call
     uint64_t order = 0;       ///< among all; the engine's
   };
@@ -136,6 +153,14 @@ class PointToPoint final : public progress::Driven {
   struct Group {
     std::atomic<uint64_t> use{0};   ///< grows when it has ended
     std::atomic<uint32_t> left{0};  ///< messages that have not
+  };
+  // What it takes for the library to carry a lane's messages.
+  struct Library {
+    explicit Library(plan::RankPlan plan) : program(std::move(plan)) {}
+    ccl::Communicator* pair = nullptr;
+    Program program;
+    std::unique_ptr<Interpreter> interpreter;
+    std::unique_ptr<device::Stream> recorded;  ///< for graphs, beside what is in flight
   };
   // One direction between this rank and another; messages from a rank to itself have one, too, and
   // so have receives from any rank until they know from which.
@@ -150,8 +175,9 @@ class PointToPoint final : public progress::Driven {
     /// Its Code's user stream; null where transports reach the device's memory.
     std::unique_ptr<device::Stream> stream;
     std::unique_ptr<Rotation> rotation;
-    uint64_t launched = 0;             ///< by the launching thread
-    uint32_t next_time = 0;            ///< the same: behind the slices of the call being launched
+    Route route;
+    std::unique_ptr<Library> library;  ///< null where it carries none
+    uint32_t next_time = 0;  ///< the launching thread's: behind the slices of the call it launches
     std::atomic<uint64_t> retired{0};  ///< of these
     InFlight operations{8};            ///< the rest by the engine alone
     uint64_t begun = 0;                ///< receives
@@ -165,8 +191,14 @@ class PointToPoint final : public progress::Driven {
   Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window);
 
   // point_to_point_launch.cc
+  /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to
+  /// this rank itself comes once, with its other end.
+  template <typename Visit>
+  Status for_each(std::span<const Message> messages, Visit&& visit) const;
   Status prepare(std::span<const Message> messages, const Call& times);
   Status prepare(const Message& message, const Message* other_end, const Call& times);
+  Status lower(Transit& transit, const Call& call);
+  Status record(const Message& message, const Message* other_end, device::Stream& stream);
   Status take_buffers(Transit& transit);
   Status publish(Group& group);
   Status enqueue(device::Stream* user);
@@ -174,12 +206,26 @@ class PointToPoint final : public progress::Driven {
   uint32_t set_times();
   Status enqueue_on_user(device::Stream* user);
   Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
+  static Interpreter& interpreter_of(const Transit& transit) {
+    const Lane& lane = *transit.lane;
+    return transit.by_library ? *lane.library->interpreter : *lane.interpreter;
+  }
   static bool is_first_of_stream(const Transit& transit) {
     return transit.lane->stream != nullptr && transit.first_time == 0;
   }
   Status fork(device::Stream* user);
   Status join(device::Stream* user);
   void give_up(device::Stream* user);
+
+  // by_library.cc
+  /// Whether `transit` cannot end without its other end.
+  static bool awaits_peer(Transit& transit) {
+    return transit.outstanding > 0 || (transit.by_library && !transit.is_finished());
+  }
+  /// False, and a fault, where the library of a message under way has failed.
+  bool check_library(Lane& lane);
+  void abort_libraries();
+  [[nodiscard]] bool aborts_have_begun() const;
 
   // any_source.cc
   static bool precedes(const Transit& one, const Transit& other) { return one.order < other.order; }

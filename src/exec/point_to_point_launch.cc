@@ -17,6 +17,17 @@ const Message* other_end_of(std::span<const Message> messages, const Message& se
                         [&](const Message& one) { return same_lane(one, false) && number-- == 0; });
 }
 
+// `other_end`: of a message of a rank to itself, else null.
+Call call_of(const Message& message, const Message* other_end) {
+  Call call;
+  call.send = message.data;
+  call.recv = other_end != nullptr ? other_end->data : message.data;
+  call.signature = {
+      .collective = Collective::PointToPoint, .type = message.type, .count = message.count};
+  call.tag = message.tag;
+  return call;
+}
+
 }  // namespace
 
 Result<PointToPoint::Ticket> PointToPoint::launch(std::span<const Message> messages, TimePoint now,
@@ -41,47 +52,60 @@ Result<PointToPoint::Ticket> PointToPoint::launch(std::span<const Message> messa
 }
 
 // What is sent comes first: it waits for no other rank, so it completes on a single hardware queue.
-Status PointToPoint::prepare(std::span<const Message> messages, const Call& times) {
-  launching_.clear();
+template <typename Visit>
+Status PointToPoint::for_each(std::span<const Message> messages, Visit&& visit) const {
   for (const bool send : {true, false}) {
     for (const Message& message : messages) {
       if (message.send != send) continue;
       const bool own = message.peer == options_.rank;
       if (own && !send) continue;
-      const Message* other_end = own ? other_end_of(messages, message) : nullptr;
-      HETCCL_TRY(prepare(message, other_end, times));
+      HETCCL_TRY(visit(message, own ? other_end_of(messages, message) : nullptr));
     }
   }
   return {};
 }
 
+Status PointToPoint::prepare(std::span<const Message> messages, const Call& times) {
+  launching_.clear();
+  return for_each(messages, [&](const Message& message, const Message* other_end) {
+    return prepare(message, other_end, times);
+  });
+}
+
 Status PointToPoint::prepare(const Message& message, const Message* other_end, const Call& times) {
   Lane& lane = lane_of(message);
+  const auto give_up = [this] { return aborted_.load(); };
+  HETCCL_ASSIGN(const Route::Place place, lane.route.take(times.deadline, give_up));
   Transit& transit = transits_.take(*options_.device);
   launching_.push_back(&transit);
   transit.message = message;
   transit.lane = &lane;
+  transit.by_library = place.by_library;
   transit.first_time = 0;
-  Call call = times;
-  call.send = message.data;
-  call.recv = other_end != nullptr ? other_end->data : message.data;
-  call.signature = {
-      .collective = Collective::PointToPoint, .type = message.type, .count = message.count};
-  call.tag = message.tag;
-  HETCCL_ASSIGN(const Program::Lowered lowered,
-                lane.program.lower_for(
-                    {.type = message.type, .count = message.count, .choice = lane.choice}));
+  Call call = call_of(message, other_end);
+  call.launched = times.launched;
+  call.deadline = times.deadline;
+  call.sequence = place.number;
+  return lower(transit, call);
+}
+
+Status PointToPoint::lower(Transit& transit, const Call& call) {
+  Lane& lane = *transit.lane;
+  Program& program = transit.by_library ? lane.library->program : lane.program;
+  const Message& message = transit.message;
+  HETCCL_ASSIGN(
+      const Program::Lowered lowered,
+      program.lower_for({.type = message.type, .count = message.count, .choice = lane.choice}));
   return transit.prepare(lowered, call);
 }
 
 Status PointToPoint::take_buffers(Transit& transit) {
-  Lane& lane = *transit.lane;
-  const uint64_t number = lane.launched++;
-  transit.call.sequence = number;
   if (!transit.code->rotates) return transit.use_own_buffers();
-  HETCCL_ASSIGN(const auto turn,
-                lane.rotation->take(number, lane.retired.load(std::memory_order_acquire),
-                                    transit.scratch_bytes(), transit.staging_bytes()));
+  Lane& lane = *transit.lane;
+  HETCCL_ASSIGN(
+      const auto turn,
+      lane.rotation->take(transit.call.sequence, lane.retired.load(std::memory_order_acquire),
+                          transit.scratch_bytes(), transit.staging_bytes()));
   transit.use(turn);
   return {};
 }
@@ -172,8 +196,7 @@ Status PointToPoint::enqueue_on_user(device::Stream* user) {
 }
 
 Status PointToPoint::enqueue(Transit& transit, lower::Part part, device::Stream& stream) {
-  Lane& lane = *transit.lane;
-  return lane.interpreter->enqueue(transit, stream, {&lane.window, 1}, part);
+  return interpreter_of(transit).enqueue(transit, stream, {&transit.lane->window, 1}, part);
 }
 
 Status PointToPoint::fork(device::Stream* user) {
@@ -196,6 +219,41 @@ Status PointToPoint::join(device::Stream* user) {
   return {};
 }
 
+// On streams of their own: those of the lanes may be in use for what no graph records.
+Status PointToPoint::capture(std::span<const Message> messages, device::Stream& user) {
+  std::vector<device::Stream*> streams;
+  for (const Message& message : messages) {
+    if (message.peer == options_.rank) continue;
+    device::Stream* const stream = lane_of(message).library->recorded.get();
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end())
+      streams.push_back(stream);
+  }
+  HETCCL_TRY(options_.device->record(*forked_, user));
+  for (device::Stream* stream : streams) HETCCL_TRY(options_.device->wait(*stream, *forked_));
+  HETCCL_TRY(for_each(messages, [&](const Message& message, const Message* other_end) {
+    return record(message, other_end,
+                  other_end != nullptr ? user : *lane_of(message).library->recorded);
+  }));
+  for (device::Stream* stream : streams) {
+    HETCCL_TRY(options_.device->record(*joined_, *stream));
+    HETCCL_TRY(options_.device->wait(user, *joined_));
+  }
+  return {};
+}
+
+Status PointToPoint::record(const Message& message, const Message* other_end,
+                            device::Stream& stream) {
+  Transit& transit = transits_.take(*options_.device);
+  transit.message = message;
+  transit.lane = &lane_of(message);
+  transit.by_library = other_end == nullptr;
+  Status status = lower(transit, call_of(message, other_end));
+  if (status.ok()) status = transit.use_own_buffers();
+  if (status.ok()) status = interpreter_of(transit).record(transit, stream);
+  transits_.give_back(transit);
+  return status;
+}
+
 // The work enqueued so far goes on until the abort that follows.
 void PointToPoint::give_up(device::Stream* user) {
   static_cast<void>(join(user));  // of two failures the first is told
@@ -203,7 +261,7 @@ void PointToPoint::give_up(device::Stream* user) {
     one->given_up.store(true, std::memory_order_release);
     Lane& lane = *one->lane;
     device::Stream* const last = lane.stream != nullptr ? lane.stream.get() : user;
-    const bool drains = last != nullptr && lane.interpreter->join(*last).ok() &&
+    const bool drains = last != nullptr && interpreter_of(*one).join(*last).ok() &&
                         options_.device->write_flag(*last, one->finished(), 1).ok();
     if (!drains) one->finished().word.store(1, std::memory_order_release);
   }

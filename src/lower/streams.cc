@@ -34,6 +34,16 @@ bool copies_from_staging(const Graph& graph, NodeId id) {
          code.dst.memory == Memory::Scratch;
 }
 
+// Steps for which streams do something: a message of nothing is its header alone.
+size_t steps_of_streams(const plan::RankPlan& plan) {
+  return static_cast<size_t>(
+      std::count_if(plan.steps.begin(), plan.steps.end(), [](const plan::Step& step) {
+        const plan::Region& region = step.srcs.empty() ? step.dst : step.srcs[0];
+        const bool message = step.kind == plan::StepKind::Send || step.kind == plan::StepKind::Recv;
+        return !message || !(region.begin == region.end);
+      }));
+}
+
 struct QueueUse {
   NodeId first = kNoNode;  ///< of a slice
   NodeId last = kNoNode;
@@ -64,7 +74,7 @@ bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
 }  // namespace
 
 void merge_streams(Graph& graph) {
-  if (!graph.geometry.short_call && graph.plan.steps.size() > 1) return;
+  if (!graph.geometry.short_call && steps_of_streams(graph.plan) > 1) return;
   for (Node& node : graph.nodes) {
     if (is_stream(node.code.queue)) node.code.queue = kUser;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "golden/random_call.h"
+#include "verify/mutate.h"
 #include "verify/testing.h"
 
 namespace hetccl::verify {
@@ -74,6 +75,26 @@ TEST_CASE("a message beside collectives, in a lane of its own") {
   CHECK(fault({{&gather}, {&message, 1}}) == "none");
   CHECK(fault({{&message, 1}, {&gather}, {&message, 1}}) == "none");
   CHECK(message.codes[1].lanes.size() == 1);
+}
+
+TEST_CASE("a message that the library of a pair carries") {
+  const topology::Topology topology = on_devices("AA");
+  const Lowered by_library = lower_message(0, 1, topology, kLong, true).value(),
+                back = lower_message(1, 0, topology, kLong, true).value(),
+                by_channel = lower_message(0, 1, topology, kLong).value();
+  for (const Lowered* one : {&by_library, &back}) {
+    CHECK(testing::fault(*one) == "none");
+    // What survives orders no data: the header travels once the sender's stream has come to the
+    // message, and the receiver's goes on once the header has been checked.
+    const MutationReport report = try_mutants(one->problem, one->codes, 1000, 1);
+    CHECK(report.made == 5);
+    REQUIRE(report.survivors.size() == 2);
+    for (const std::string& survivor : report.survivors)
+      CHECK_MESSAGE(survivor.find("(wait, ") != std::string::npos, survivor);
+  }
+  CHECK(fault({{&by_channel, 1}, {&by_library, 1}, {&back, 2}, {&by_library, 1}}) == "none");
+  const Lowered gather = lower_call(Collective::AllGather, topology);
+  CHECK(fault({{&gather}, {&by_library, 1}, {&gather}}) == "none");
 }
 
 TEST_CASE("ranks that are no end of a message do not launch it") {

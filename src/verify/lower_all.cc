@@ -190,10 +190,11 @@ Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topo
 }
 
 Result<Lowered> lower_message(int from, int to, const topology::Topology& topology,
-                              const Options& options) {
+                              const Options& options, bool by_library) {
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    plans.push_back(plan::plan_message(rank, from, to, topology));
+    plans.push_back(by_library ? plan::plan_message_by_library(rank, from, to)
+                               : plan::plan_message(rank, from, to, topology));
   }
   const plan::Spec spec{Collective::PointToPoint, from};
   return lower_problem({.spec = spec, .topology = topology, .type = options.type, .to = to}, plans,

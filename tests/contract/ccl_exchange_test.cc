@@ -361,10 +361,6 @@ TEST_CASE("exchange: bad arguments are refused at the call") {
 TEST_CASE("a library refuses what it says that it does not support") {
   const auto library = make_host_library();
   CHECK(library->supports_exchange());
-  CHECK_FALSE(library->supports_point_to_point());
-  run_ranks(1, false, [](Rank& self) {
-    need(
-        self.comm->send_and_receive({}, DataType::Uint8, self.native()).code() == Code::Unsupported,
-        "accepted");
-  });
+  CHECK_FALSE(library->makes_pairs());
+  CHECK(library->init_pair({}, 0, nullptr, 50).status().code() == Code::Unsupported);
 }

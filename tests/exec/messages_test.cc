@@ -2,11 +2,15 @@
 // network. HETCCL_TEST_SEED replays one seed, HETCCL_TEST_SCALE multiplies their number.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
+#include "ccl/host/host_library.h"
 #include "exec/job.h"
 #include "exec/point_to_point.h"
 
@@ -90,6 +94,26 @@ class Rank {
     return {};
   }
 
+  /// Has communicators of this rank and `peer` carry messages from `ids[0]`'s side, the lower
+  /// rank's, and to it, once both ends agree.
+  Status use_libraries(int peer, const std::array<ccl::UniqueId, 2>& ids) {
+    for (const size_t direction : {size_t{0}, size_t{1}}) {
+      HETCCL_ASSIGN(auto pair, library_->init(ids[direction], 2, rank_ < peer ? 0 : 1,
+                                              &engine_->waker(), 10'000));
+      const bool send = (direction == 0) == (rank_ < peer);
+      Status status;
+      engine_->exclusively([&] { status = messages_->use_library(peer, send, *pair); });
+      HETCCL_TRY(std::move(status));
+      pairs_.push_back(std::move(pair));
+    }
+    return {};
+  }
+  exec::Route& route(int peer, bool send) {
+    exec::Route* route = nullptr;
+    engine_->exclusively([&] { route = &messages_->route(peer, send); });
+    return *route;
+  }
+
   Status call(const Round& round, bool streamed, TimePoint deadline) {
     std::vector<Message> messages;
     for (const Letter& letter : round) {
@@ -150,6 +174,8 @@ class Rank {
   std::unique_ptr<progress::Engine> engine_;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
   std::map<int, std::unique_ptr<exec::Window>> windows_;
+  std::unique_ptr<ccl::Library> library_ = ccl::make_host_library();
+  std::vector<std::unique_ptr<ccl::Communicator>> pairs_;
   std::unique_ptr<PointToPoint> messages_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::pair<void*, Letter>> received_;
@@ -188,6 +214,38 @@ struct Ranks {
       }
     });
   }
+  // Every pair, on a thread of each rank.
+  void use_libraries() {
+    const auto library = ccl::make_host_library();
+    std::map<std::pair<int, int>, std::array<ccl::UniqueId, 2>> ids;
+    for (int high = 0; high < n(); ++high) {
+      for (int low = 0; low < high; ++low) {
+        ids[{low, high}] = {library->unique_id(2).value(), library->unique_id(2).value()};
+      }
+    }
+    exec::on_all_ranks(n(), [&](int rank) {
+      for (int peer = 0; peer < n(); ++peer) {
+        if (peer == rank) continue;
+        const Status status = (*this)[rank].use_libraries(peer, ids.at(std::minmax({rank, peer})));
+        if (!status.ok()) FAIL_CHECK("rank " << rank << ", " << peer << ": " << status.message());
+      }
+    });
+  }
+  // As two ranks agree on it in a job.
+  void agree(int from, int to) {
+    exec::Route &sender = (*this)[from].route(to, true), &receiver = (*this)[to].route(from, false);
+    const uint64_t sent = sender.propose();
+    const uint64_t first = std::max(sent, receiver.propose());
+    sender.settle(first);
+    receiver.settle(first);
+  }
+  void agree_all() {
+    for (int from = 0; from < n(); ++from) {
+      for (int to = 0; to < n(); ++to) {
+        if (from != to) agree(from, to);
+      }
+    }
+  }
   [[nodiscard]] int n() const { return static_cast<int>(all.size()); }
   Rank& operator[](int rank) { return *all[static_cast<size_t>(rank)]; }
 
@@ -222,6 +280,12 @@ std::string random_job(uint64_t seed, bool fake_device) {
   ranks.connect_all();
   const auto rounds = random_rounds(random, n);
   const bool streamed = random() % 2 == 0;
+  // From some message on, which the seed does not decide.
+  const bool by_library = fake_device && !one_queue && random() % 2 == 0;
+  if (by_library) ranks.use_libraries();
+  std::thread agreeing([&] {
+    if (by_library) ranks.agree_all();
+  });
   std::mutex mutex;
   std::string wrong;
   exec::on_all_ranks(n, [&](int r) {
@@ -236,6 +300,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
     std::lock_guard lock(mutex);
     if (!mine.empty()) wrong = format("rank %d: %s", r, mine.c_str());
   });
+  agreeing.join();
   return wrong;
 }
 
@@ -382,5 +447,87 @@ TEST_CASE("ends that disagree are an error") {
   for (int r = 0; r < 2; ++r) {
     ranks[r].abort();
     CHECK(ranks[r].drained());
+  }
+}
+
+TEST_CASE("messages go by the library from the number on which both ends have agreed") {
+  Ranks ranks(2, 15, true);
+  ranks.connect_all();
+  ranks.use_libraries();
+  const auto deadline = steady_clock().now() + kLimit;
+  const auto letter = [](uint64_t number) {
+    return Round{{0, 1, 1000 + number, DataType::Int8, number}};
+  };
+  // The sender is three calls ahead, and waits in its fourth until it knows how that one goes.
+  for (uint64_t number = 0; number < 3; ++number) {
+    CHECK(ranks[0].call(letter(number), false, deadline).ok());
+  }
+  CHECK(ranks[1].call(letter(0), false, deadline).ok());
+  CHECK(ranks[0].route(1, true).propose() == 3);
+  std::thread ahead([&] {
+    for (uint64_t number = 3; number < 5; ++number)
+      CHECK(ranks[0].call(letter(number), true, deadline).ok());
+  });
+  CHECK(ranks[1].route(0, false).propose() == 1);
+  for (int r = 0; r < 2; ++r) ranks[r].route(1 - r, r == 0).settle(3);
+  ahead.join();
+  for (uint64_t number = 1; number < 5; ++number)
+    CHECK(ranks[1].call(letter(number), true, deadline).ok());
+  for (int r = 0; r < 2; ++r) {
+    CHECK(ranks[r].done());
+    CHECK(ranks[r].drained());
+  }
+  CHECK(ranks[1].differences() == "");
+  CHECK(ranks[0].bytes_sent() == 1000 + 1001 + 1002);  // the rest did not go through the channel
+}
+
+TEST_CASE("by the library, too, a message without its other end times out by name") {
+  for (const bool sends : {true, false}) {
+    Ranks ranks(2, 17, true);
+    ranks.connect_all();
+    ranks.use_libraries();
+    ranks.agree_all();
+    const Round round = {{sends ? 0 : 1, sends ? 1 : 0, 10, DataType::Float32, 0}};
+    CHECK(ranks[0].call(round, true, steady_clock().now() + std::chrono::milliseconds(50)).ok());
+    const Status fault = ranks[0].wait_for_fault();
+    CHECK(fault.code() == Code::Timeout);
+    CHECK(fault.message().find(sends ? "rank 1 has not received it" : "rank 1 has not sent it") !=
+          std::string::npos);
+    ranks[0].abort();
+    CHECK(ranks[0].drained());
+  }
+}
+
+TEST_CASE("by the library, too, ends that disagree are an error") {
+  Ranks ranks(2, 19, true);
+  ranks.connect_all();
+  ranks.use_libraries();
+  ranks.agree_all();
+  const auto deadline = steady_clock().now() + kLimit;
+  CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, true, deadline).ok());
+  CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, true, deadline).ok());
+  const Status fault = ranks[1].wait_for_fault();
+  CHECK(fault.code() == Code::InvalidUsage);
+  for (int r = 0; r < 2; ++r) {
+    ranks[r].abort();
+    CHECK(ranks[r].drained());
+  }
+}
+
+TEST_CASE("who waits for the ends to agree is let go by an abort, and at its deadline") {
+  for (const bool aborts : {true, false}) {
+    Ranks ranks(2, 21, true);
+    ranks.connect_all();
+    ranks.use_libraries();
+    CHECK(ranks[0].route(1, true).propose() == 0);
+    const auto limit = aborts ? kLimit : std::chrono::milliseconds(50);
+    std::thread waiting([&] {
+      const Status status =
+          ranks[0].call({{0, 1, 10, DataType::Int8, 0}}, true, steady_clock().now() + limit);
+      CHECK(status.code() == (aborts ? Code::Aborted : Code::Timeout));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (aborts) ranks[0].abort();
+    waiting.join();
   }
 }

@@ -1,7 +1,9 @@
 // What a piece of a test writes to stderr, the log above all.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <functional>
@@ -9,19 +11,39 @@
 
 namespace hetccl::fake {
 
+/// While it lives stderr goes into memory.
+class CapturedStderr {
+ public:
+  CapturedStderr() : memory_(memfd_create("stderr", MFD_CLOEXEC)), saved_(dup(STDERR_FILENO)) {
+    fcntl(memory_, F_SETFL, O_APPEND);  // several threads write
+    dup2(memory_, STDERR_FILENO);
+  }
+  ~CapturedStderr() {
+    dup2(saved_, STDERR_FILENO);
+    close(saved_);
+    close(memory_);
+  }
+  CapturedStderr(const CapturedStderr&) = delete;
+  CapturedStderr& operator=(const CapturedStderr&) = delete;
+  /// What has come so far.
+  [[nodiscard]] std::string text() const {
+    struct stat status{};
+    fstat(memory_, &status);
+    std::string text(static_cast<size_t>(status.st_size), '\0');
+    const ssize_t length = pread(memory_, text.data(), text.size(), 0);
+    text.resize(length > 0 ? static_cast<size_t>(length) : 0);
+    return text;
+  }
+
+ private:
+  const int memory_, saved_;
+};
+
 /// Runs `body` with stderr going into memory, and returns what came.
 inline std::string stderr_of(const std::function<void()>& body) {
-  const int memory = memfd_create("stderr", MFD_CLOEXEC);
-  const int saved = dup(STDERR_FILENO);
-  dup2(memory, STDERR_FILENO);
+  const CapturedStderr captured;
   body();
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  std::string text(static_cast<size_t>(lseek(memory, 0, SEEK_END)), '\0');
-  const ssize_t length = pread(memory, text.data(), text.size(), 0);
-  close(memory);
-  text.resize(length > 0 ? static_cast<size_t>(length) : 0);
-  return text;
+  return captured.text();
 }
 
 }  // namespace hetccl::fake

@@ -24,6 +24,7 @@ class FakeNccl {
   int async_outcome = ccl::nccl::kSuccess;
   int send_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
+  int max_blocks = 0;               ///< that the last init with a config asked for
   std::function<void()> on_abort;   ///< once calls do not wait any more
   std::atomic<bool> blocks{false};  ///< all-reduces wait for an abort, as for lost ranks
 
@@ -45,6 +46,11 @@ class FakeNccl {
       const int outcome = on_init();
       if (outcome == ccl::nccl::kSuccess) *comm = this;
       return outcome;
+    };
+    api->init_with = [this, init = api->init](void** comm, int n_ranks, ccl::UniqueId id, int rank,
+                                              const ccl::nccl::CommConfig* config) {
+      max_blocks = config->max_ctas;
+      return init(comm, n_ranks, id, rank);
     };
     api->destroy = [this](void*) { return note("destroy"); };
     api->abort = [this](void*) {

@@ -35,10 +35,6 @@ class LateAbort final : public ccl::Communicator {
   Status exchange(std::span<const ccl::Transfer> transfers, DataType type, void* stream) override {
     return real_->exchange(transfers, type, stream);
   }
-  Status send_and_receive(std::span<const ccl::Transfer> transfers, DataType type,
-                          void* stream) override {
-    return real_->send_and_receive(transfers, type, stream);
-  }
   Status barrier(void* stream) override { return real_->barrier(stream); }
   [[nodiscard]] Status async_error() const override {
     return asked_ ? error(Code::Aborted, "the cluster's communicator was aborted")

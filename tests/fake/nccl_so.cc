@@ -30,6 +30,7 @@ CALL(ncclRecv)
 #endif
 #ifndef FAKE_NCCL_LACKS_OPTIONAL
 CALL(ncclGetLastError)
+CALL(ncclCommInitRankConfig)
 CALL(ncclRedOpCreatePreMulSum)
 CALL(ncclRedOpDestroy)
 #endif

@@ -1,7 +1,8 @@
-// The host's library as if it were a vendor's: it may join fake devices of several "hosts", and
-// lack a type.
+// The host's library as if it were a vendor's: it may join fake devices of several "hosts", lack a
+// type, and makes communicators for pairs.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,9 +23,7 @@ class VendorLibrary : public ccl::Library {
     return type != lacks_ && real_->supports(type, op);
   }
   [[nodiscard]] bool supports_exchange() const override { return real_->supports_exchange(); }
-  [[nodiscard]] bool supports_point_to_point() const override {
-    return real_->supports_point_to_point();
-  }
+  [[nodiscard]] bool makes_pairs() const override { return true; }
   [[nodiscard]] ccl::Reach reach() const override { return reach_; }
   Result<ccl::UniqueId> unique_id(int n_ranks) override { return real_->unique_id(n_ranks); }
   void forget(const ccl::UniqueId& id) override { real_->forget(id); }
@@ -32,6 +31,18 @@ class VendorLibrary : public ccl::Library {
                                                   Waker* waker, const WaitLimit& limit) override {
     return real_->init(id, n_ranks, rank, waker, limit);
   }
+  Result<std::unique_ptr<ccl::Communicator>> init_pair(const ccl::UniqueId& id, int rank,
+                                                       Waker* waker,
+                                                       const WaitLimit& limit) override {
+    pairs_asked_for.fetch_add(1);
+    if (rank == pairs_refused_to)
+      return error(Code::SystemError, "fake: there is no memory for a pair");
+    return real_->init(id, 2, rank, waker, limit);
+  }
+  /// By all libraries of this process.
+  static inline std::atomic<int> pairs_asked_for{0};
+  /// The rank of a pair that gets no communicator.
+  static inline std::atomic<int> pairs_refused_to{-1};
 
  private:
   const std::unique_ptr<ccl::Library> real_;

@@ -188,8 +188,7 @@ struct Message {
 };
 
 // This rank's part of `messages`, in one call; its receives come first in the list.
-void check_messages(Rank& self, const std::vector<Message>& messages, DataType type,
-                    bool point_to_point) {
+void check_messages(Rank& self, const std::vector<Message>& messages, DataType type) {
   std::vector<Transfer> transfers;
   std::vector<std::pair<const std::byte*, Bytes>> results;
   for (const bool send : {false, true}) {
@@ -201,10 +200,7 @@ void check_messages(Rank& self, const std::vector<Message>& messages, DataType t
       if (!send) results.emplace_back(data, content);
     }
   }
-  void* stream = self.stream->native();
-  need(point_to_point ? self.comm->send_and_receive(transfers, type, stream)
-                      : self.comm->exchange(transfers, type, stream),
-       "messages");
+  need(self.comm->exchange(transfers, type, self.stream->native()), "messages");
   self.finish();
   for (const auto& [data, content] : results)
     need(self.fetch(data, content.size()) == content, "a message is wrong");
@@ -270,28 +266,12 @@ TEST_CASE("exchange: all-to-all, gather, scatter, repeated messages, in types th
             scatter.push_back({0, from, largest + static_cast<size_t>(from), ++number});
           }
           for (const auto& messages : {all, gather, scatter, std::vector<Message>{}})
-            check_messages(self, messages, type, false);
+            check_messages(self, messages, type);
         }
       }
     });
     if (!ran) return;
   }
-}
-
-TEST_CASE("messages between two ranks, while the others go on with their own") {
-  if (count() < 4) {
-    MESSAGE("SKIPPED: it takes four GPUs");
-    return;
-  }
-  run_ranks(4, [](Rank& self) {
-    const int even = self.rank & ~1, odd = self.rank | 1;
-    const uint64_t calls = even == 0 ? 5 : 2;
-    for (uint64_t call = 1; call <= calls; ++call)
-      check_messages(self, {{even, odd, 1000 * call, call}, {odd, even, 7, call + 50}},
-                     DataType::Float32, true);
-    need(self.comm->barrier(self.stream->native()), "barrier");
-    self.finish();
-  });
 }
 
 TEST_CASE("abort ends a collective that a rank never calls") {

@@ -8,6 +8,7 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.optional(api.last_error, "ncclGetLastError");
   symbols.find(api.unique_id, "ncclGetUniqueId");
   symbols.find(api.init, "ncclCommInitRank");
+  symbols.optional(api.init_with, "ncclCommInitRankConfig");
   symbols.find(api.destroy, "ncclCommDestroy");
   symbols.find(api.abort, "ncclCommAbort");
   symbols.find(api.async_error, "ncclCommGetAsyncError");

@@ -1,8 +1,8 @@
 // NCCL's C ABI as a table. RCCL has the same calls and values under another soname. Every call
-// exists since NCCL 2.18, and none takes a structure that has grown since; what another library may
-// do without is null where it is missing.
+// exists since NCCL 2.18; what another library may do without is null where it is missing.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -31,6 +31,20 @@ inline bool has_type(int version, DataType type) {
   return type < DataType::Float8E4m3 || (is_fp8(type) && version >= kFp8Version);
 }
 
+/// ncclConfig_t as of NCCL 2.18. It only grows at its end, and newer libraries read `size` bytes.
+struct CommConfig {
+  static constexpr int kUnset = INT_MIN;
+  size_t size = sizeof(CommConfig);
+  unsigned magic = 0xcafebeef;
+  unsigned version = kOldestVersion;
+  int blocking = kUnset;
+  int cga_cluster_size = kUnset;
+  int min_ctas = kUnset, max_ctas = kUnset;  ///< blocks of its kernels
+  const char* net_name = nullptr;
+  int split_share = kUnset;
+};
+static_assert(sizeof(CommConfig) == 48);
+
 /// Calls return an Outcome. Types and built-in operators are DataType's and RedOp's values.
 struct Api {
   std::string name;     ///< "nccl"
@@ -42,6 +56,8 @@ struct Api {
 
   std::function<int(UniqueId*)> unique_id;
   std::function<int(void** comm, int n_ranks, UniqueId id, int rank)> init;
+  /// Null: there are no communicators for pairs.
+  std::function<int(void** comm, int n_ranks, UniqueId id, int rank, const CommConfig*)> init_with;
   std::function<int(void* comm)> destroy, abort;
   std::function<int(void* comm, int* outcome)> async_error;
   std::function<int()> group_start, group_end;

@@ -58,14 +58,16 @@ Handle::~Handle() {
 }
 
 // The word first: allocating may wait for a device where other ranks' calls wait for this one.
-Status Handle::open(const UniqueId& id, int n_ranks, int rank) {
+Status Handle::open(const UniqueId& id, int n_ranks, int rank, const CommConfig* config) {
   HETCCL_ASSIGN(word_, workspace_->allocate(1));
   void* comm = nullptr;
-  const int outcome = api_->init(&comm, n_ranks, id, rank);
+  const char* const call = config == nullptr ? "ncclCommInitRank" : "ncclCommInitRankConfig";
+  const int outcome = config == nullptr ? api_->init(&comm, n_ranks, id, rank)
+                                        : api_->init_with(&comm, n_ranks, id, rank, config);
   comm_.store(comm, std::memory_order_release);
-  if (comm != nullptr) return check(outcome, "ncclCommInitRank");
-  HETCCL_TRY(explain(*api_, outcome, "ncclCommInitRank", nullptr));
-  return error(Code::InternalError, "ncclCommInitRank made nothing");
+  if (comm != nullptr) return check(outcome, call);
+  HETCCL_TRY(explain(*api_, outcome, call, nullptr));
+  return error(Code::InternalError, "%s made nothing", call);
 }
 
 // A call may wait inside NCCL for its kernel (CUDA_LAUNCH_BLOCKING=1, or a full queue), which waits

@@ -34,8 +34,8 @@ class Handle {
   std::shared_mutex& mutex() { return mutex_; }
   /// For the length of a call; Aborted where it has ended or is about to.
   Result<std::shared_lock<std::shared_mutex>> enter();
-  /// Collective; blocks until all ranks have come.
-  Status open(const UniqueId& id, int n_ranks, int rank);
+  /// Collective; blocks until all ranks have come. `config` may be null.
+  Status open(const UniqueId& id, int n_ranks, int rank, const CommConfig* config);
   /// A byte of the device for barriers; with the mutex held.
   [[nodiscard]] void* word() const { return word_; }
   /// `explain`. Waits for what the call goes on with in the background.
@@ -75,10 +75,6 @@ class NcclCommunicator : public Communicator {
                 void* stream) override;
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override;
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override;
-  Status send_and_receive(std::span<const Transfer> transfers, DataType type,
-                          void* stream) override {
-    return exchange(transfers, type, stream);
-  }
   Status barrier(void* stream) override;
   [[nodiscard]] Status async_error() const override;
   void abort() override;

@@ -113,10 +113,7 @@ TEST_CASE("an exchange is one group of sends and receives, in the list's order")
                           "send +32 1 7 1",
                           "}"};
   CHECK(rig.library->supports_exchange());
-  CHECK(rig.library->supports_point_to_point());
   CHECK(rig.comm->exchange(transfers, kFloat, nullptr).ok());
-  CHECK(rig.nccl.take() == expected);
-  CHECK(rig.comm->send_and_receive(transfers, kFloat, nullptr).ok());
   CHECK(rig.nccl.take() == expected);
   CHECK(rig.comm->exchange(std::span(transfers).first(1), DataType::Int16, nullptr).ok());
   CHECK(rig.nccl.take() == Calls{"group {", "send +0 6 1 2", "}"});
@@ -166,6 +163,19 @@ TEST_CASE("init connects every pair of ranks, in all sizes") {
     if (call.starts_with("send ")) calls.push_back(call.substr(call.find(' ', 5)));
   CHECK(calls == Calls{" 1 7 0", " 1 7 1", " 1 7 2", " 21845 7 0", " 21845 7 1", " 21845 7 2",
                        " 1398101 7 0", " 1398101 7 1", " 1398101 7 2"});
+}
+
+TEST_CASE("a communicator for a pair takes few blocks, and runs messages alone at first") {
+  Rig rig;
+  rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
+  CHECK(rig.library->makes_pairs());
+  CHECK(rig.library->init_pair({}, 2, nullptr, 5000).status().code() == Code::InvalidArgument);
+  REQUIRE(rig.library->init_pair({}, 1, nullptr, 5000).ok());
+  CHECK(rig.nccl.max_blocks == 4);
+  const Calls calls = rig.nccl.take();
+  CHECK(std::count_if(calls.begin(), calls.end(),
+                      [](const std::string& call) { return call.starts_with("all_"); }) == 0);
+  CHECK(std::count(calls.begin(), calls.end(), "group {") == 3);
 }
 
 TEST_CASE("what only moves may be of any type; what adds may not") {

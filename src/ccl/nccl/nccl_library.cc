@@ -19,6 +19,9 @@ using namespace nccl;
 
 // How often a caller that waits looks at its Cancel.
 constexpr auto kGlance = std::chrono::milliseconds(5);
+// Of NCCL's kernels that move a pair's messages: they wait on the device for the other end, and all
+// that wait at once must have room there, beside those of collectives.
+constexpr int kBlocksOfPair = 4;
 
 // One init: its thread and its caller, either of which may be gone first.
 class Attempt {
@@ -85,7 +88,7 @@ class NcclLibrary : public Library {
   }
   // `load_nccl` refuses a library without ncclSend and ncclRecv, which broadcasts need, too.
   [[nodiscard]] bool supports_exchange() const override { return true; }
-  [[nodiscard]] bool supports_point_to_point() const override { return true; }
+  [[nodiscard]] bool makes_pairs() const override { return static_cast<bool>(api_->init_with); }
   [[nodiscard]] Reach reach() const override { return kNcclReach; }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {
@@ -96,30 +99,50 @@ class NcclLibrary : public Library {
 
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                              Waker* /*waker*/, const WaitLimit& limit) override {
-    if (rank < 0 || rank >= n_ranks)
-      return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", rank, n_ranks);
+    return attempt({id, n_ranks, rank}, limit);
+  }
+
+  Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, Waker* /*waker*/,
+                                                  const WaitLimit& limit) override {
+    if (!makes_pairs())
+      return error(Code::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
+    return attempt({id, 2, rank, true}, limit);
+  }
+
+ private:
+  struct Seat {
+    UniqueId id;
+    int n_ranks = 0, rank = 0;
+    bool pair = false;  // for messages alone
+  };
+
+  Result<std::unique_ptr<Communicator>> attempt(const Seat& seat, const WaitLimit& limit) {
+    if (seat.rank < 0 || seat.rank >= seat.n_ranks)
+      return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
+                   seat.n_ranks);
     auto attempt = std::make_shared<Attempt>();
     // NCCL's own threads, of which each communicator has some, take their name from this one.
-    HETCCL_ASSIGN(auto thread, start_thread("nccl", [attempt, api = api_, workspace = workspace_,
-                                                     id, n_ranks, rank] {
-                    attempt->finish(connect(api, workspace, id, n_ranks, rank, *attempt));
+    HETCCL_ASSIGN(auto thread,
+                  start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
+                    attempt->finish(connect(api, workspace, seat, *attempt));
                   }));
     thread.detach();
     return attempt->wait(limit);
   }
 
- private:
   static Result<std::unique_ptr<Communicator>> connect(const std::shared_ptr<const Api>& api,
                                                        const std::shared_ptr<Workspace>& workspace,
-                                                       const UniqueId& id, int n_ranks, int rank,
-                                                       Attempt& attempt) {
+                                                       const Seat& seat, Attempt& attempt) {
     workspace->make_current();
-    WarmUp warm_up(*workspace);
-    HETCCL_TRY(warm_up.reserve(n_ranks));
+    WarmUp warm_up(*workspace, seat.pair ? WarmUp::Calls::Messages : WarmUp::Calls::All);
+    HETCCL_TRY(warm_up.reserve(seat.n_ranks));
     auto handle = std::make_shared<Handle>(api, workspace);
-    HETCCL_TRY(handle->open(id, n_ranks, rank));
-    auto communicator = std::make_unique<NcclCommunicator>(std::move(handle), n_ranks, rank);
-    HETCCL_TRY(warm_up.run(*communicator, n_ranks, [&] { return attempt.abandoned(); })
+    CommConfig few_blocks;
+    few_blocks.max_ctas = kBlocksOfPair;
+    HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, seat.pair ? &few_blocks : nullptr));
+    auto communicator =
+        std::make_unique<NcclCommunicator>(std::move(handle), seat.n_ranks, seat.rank);
+    HETCCL_TRY(warm_up.run(*communicator, seat.n_ranks, [&] { return attempt.abandoned(); })
                    .with("NCCL's first calls"));
     return std::unique_ptr<Communicator>(std::move(communicator));
   }

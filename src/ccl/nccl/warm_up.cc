@@ -53,7 +53,8 @@ Status WarmUp::enqueue(NcclCommunicator& communicator, int n_ranks,
   for (const size_t bytes : kSizes) {
     if (give_up()) return nobody_waits();
     const size_t count = bytes / kElement / static_cast<size_t>(n_ranks);
-    HETCCL_TRY(enqueue_size(communicator, n_ranks, std::max(count, size_t{1})));
+    if (calls_ == Calls::All)
+      HETCCL_TRY(enqueue_size(communicator, n_ranks, std::max(count, size_t{1})));
     HETCCL_TRY(enqueue_pairs(communicator, n_ranks, std::max(count, size_t{1})));
   }
   return {};

@@ -7,10 +7,12 @@
 
 namespace hetccl::ccl::nccl {
 
-/// Runs every call that plans use, in the sizes for which NCCL has other algorithms.
+/// Runs every call that plans use, or messages alone, in the sizes for which NCCL has other
+/// algorithms.
 class WarmUp {
  public:
-  explicit WarmUp(Workspace& workspace) : workspace_(workspace) {}
+  enum class Calls : uint8_t { All, Messages };
+  WarmUp(Workspace& workspace, Calls calls) : workspace_(workspace), calls_(calls) {}
   ~WarmUp();
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
@@ -28,6 +30,7 @@ class WarmUp {
   Status enqueue_pairs(NcclCommunicator& communicator, int n_ranks, size_t count);
 
   Workspace& workspace_;
+  const Calls calls_;
   void* stream_ = nullptr;
   std::byte* memory_ = nullptr;
   size_t half_ = 0;  // inputs, then as much for results

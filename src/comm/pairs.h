@@ -1,0 +1,85 @@
+// Pairs of ranks of one cluster whose messages its library carries. Each direction takes a
+// communicator of its own, which both ends make in the background when they have met; channels
+// carry messages until then, and where there can be none.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "base/cancel.h"
+#include "ccl/ccl.h"
+#include "comm/channels.h"
+#include "comm/chores.h"
+#include "exec/point_to_point.h"
+
+namespace hetccl::comm {
+
+class Talk;
+
+/// `meet` by the threads that launch, under the communicator's launch mutex; `stop` and `close` by
+/// the thread that destroys it. Threads of `opening_` make communicators meanwhile and hand them
+/// over where nobody drives (Engine::exclusively).
+class Pairs {
+ public:
+  /// Outlives the pairs.
+  struct Environment {
+    Runtime& runtime;
+    bootstrap::Session& session;
+    const topology::Topology& topology;
+    device::Device& device;
+    ccl::Library& library;
+    const Channels& channels;
+    Verdict& verdict;
+    const Log& log;
+    exec::PointToPoint& messages;
+  };
+  static Result<std::unique_ptr<Pairs>> create(const Environment& environment);
+
+  /// Opens pairs with the other ends of messages, which have met (Channels::meet).
+  void meet(std::span<const exec::Message> messages);
+  /// The communicator has failed: nobody waits for a pair any more. Thread-safe.
+  void give_up(const Status& why) { cancel_->set(why); }
+  /// Returns once nothing opens any more.
+  void stop();
+  /// Nothing uses the pairs any more.
+  void close();
+
+ private:
+  // Of the lower rank's messages, and of the higher one's.
+  using Ids = std::array<ccl::UniqueId, 2>;
+  using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
+
+  Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel);
+  [[nodiscard]] bool may_open(int peer) const;
+  void meet(int peer);
+  void settle(int peer, uint64_t first_sent, uint64_t first_received);
+  void open(int peer);
+  Status try_open(int peer, bool room);
+  Status negotiate(int peer, Talk& talk, bool room);
+  bool begin_talk();
+  void end_talk();
+  bool has_ended();
+  Result<Communicators> init(int peer, const Ids& ids);
+  Status agree(int peer, Talk& talk, Result<Communicators> made);
+  Status use(int peer, Communicators made);
+
+  const Environment environment_;
+  const int rank_;
+  const std::unique_ptr<Cancel> cancel_;
+  std::set<int> met_;  // guarded by the communicator's launch mutex
+  std::atomic<int> taken_{0};
+  std::mutex mutex_;  // guards what follows
+  int talks_ = 0;
+  bool stops_ = false;
+  std::list<std::unique_ptr<ccl::Communicator>> communicators_;
+  ChoresAtOnce opening_;  // the last: its threads use all of the above
+};
+
+}  // namespace hetccl::comm

@@ -1,0 +1,65 @@
+// Messages between two ranks of a cluster that its library carries, in communicators of these two.
+#include <utility>
+
+#include "exec/point_to_point.h"
+#include "plan/message.h"
+
+namespace hetccl::exec {
+
+Status PointToPoint::use_library(int peer, bool send, ccl::Communicator& pair) {
+  auto& device = *options_.device;
+  const int self = options_.rank;
+  Lane& lane = lane_of({.send = send, .peer = peer});
+  auto library = std::make_unique<Library>(
+      plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
+  library->pair = &pair;
+  lower::Target target;
+  target.local_rank = self < peer ? 0 : 1;
+  target.kernels = (device.capabilities() & device::kKernels) != 0;
+  target.lanes.push_back({peer, false, 0});
+  library->program.bind(std::move(target));
+  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
+  HETCCL_ASSIGN(library->recorded, device.create_stream());
+  lane.library = std::move(library);
+  if (aborted_) pair.abort();
+  return {};
+}
+
+bool PointToPoint::check_library(Lane& lane) {
+  if (lane.library == nullptr) return true;
+  const Status status = lane.library->pair->async_error();
+  if (status.ok() || faulted_) return status.ok();
+  fault({status.with(format("messages with rank %d", lane.peer)), lane.peer, {}});
+  return false;
+}
+
+void PointToPoint::abort_libraries() {
+  for (Lane* lane : met_) {
+    if (lane->library != nullptr) lane->library->pair->abort();
+  }
+}
+
+bool PointToPoint::aborts_have_begun() const {
+  bool all = options_.ccl == nullptr || options_.ccl->abort_has_begun();
+  for (const Lane* lane : met_) {
+    all &= lane->library == nullptr || lane->library->pair->abort_has_begun();
+  }
+  return all;
+}
+
+Status PointToPoint::check_captured(std::span<const Message> messages, TimePoint deadline) {
+  const auto give_up = [this] { return aborted_.load(); };
+  for (const Message& message : messages) {
+    if (message.peer == options_.rank) continue;
+    Route& route = lane_of(message).route;
+    HETCCL_ASSIGN(const bool by_library, route.wait_until_settled(deadline, give_up));
+    if (by_library) continue;
+    return error(Code::InvalidUsage,
+                 "a channel carries messages with rank %d, not the library of a cluster that both "
+                 "are in",
+                 message.peer);
+  }
+  return {};
+}
+
+}  // namespace hetccl::exec
