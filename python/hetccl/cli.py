@@ -118,10 +118,10 @@ app.command()(plan)
 
 def _collective(name: str) -> str:
     """As a choice of typer's would, which breaks the names in the help."""
-    from hetccl.bench.measure import OPERATIONS
+    from hetccl.bench.operations import CASES
 
-    if name not in OPERATIONS:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(OPERATIONS)}")
+    if name not in CASES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(CASES)}")
     return name
 
 
@@ -213,14 +213,15 @@ def bench(
 
     Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
     """
-    from hetccl.bench import launch, measure
+    from hetccl.bench import launch
+    from hetccl.bench.options import Options
 
     if not 1 <= min_bytes <= max_bytes or step_bytes < 1:
         raise typer.BadParameter(
             f"from {min_bytes} (-b) to {max_bytes} (-e) bytes there is nothing to measure: give "
             "both -b and -e"
         )
-    measured = measure.Options(
+    measured = Options(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
         warmups=warmups, check=bool(check), blocking=bool(blocking), predict=predict,

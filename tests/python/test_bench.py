@@ -9,6 +9,8 @@ import time
 import pytest
 
 from hetccl.bench import launch, measure, table
+from hetccl.bench.operations import CASES
+from hetccl.bench.options import Options
 from hetccl.bench.rendezvous import RendezvousError, exchange, launched
 
 BENCH = [sys.executable, "-m", "hetccl", "bench"]
@@ -21,7 +23,7 @@ def bench(*arguments, status=0):
     return done.stdout
 
 
-@pytest.mark.parametrize("operation", measure.OPERATIONS)
+@pytest.mark.parametrize("operation", CASES)
 @pytest.mark.parametrize("layout", [(), ("--clusters", 2), ("--clusters", 2, "--interleave")])
 def test_values_are_right_in_every_layout(operation, layout):
     sizes = ("-b", 4, "-e", "1M", "-f", 32, "-n", 2)
@@ -82,12 +84,13 @@ def test_a_rooted_reduction_shows_its_root():
 
 SABOTAGED = """
 import os, sys
-from hetccl.bench import launch, measure
+from hetccl.bench import launch, operations
+from hetccl.bench.options import Options
 def expected(case):
     {sabotage}
     return bytes(len(case.recv))
-measure._Case.expected = expected
-sys.exit(launch.run_forked(launch.Job(measure.Options(min_bytes=1024, max_bytes=1024)), 3))
+operations.AllReduce.expected = expected
+sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), 3))
 """
 
 
@@ -175,7 +178,7 @@ def test_launchers_are_recognised():
 
 def test_sizes_grow_as_nccl_tests():
     def sizes(**options):
-        return list(measure.Options(**options).sizes())
+        return list(Options(**options).sizes())
 
     assert sizes(min_bytes=8, max_bytes=64, factor=2) == [8, 16, 32, 64]
     assert sizes(min_bytes=10, max_bytes=40, step_bytes=15) == [10, 25, 40]
@@ -183,11 +186,11 @@ def test_sizes_grow_as_nccl_tests():
 
 
 def test_bus_bandwidth_factors():
-    assert measure.bus_factor("all_reduce", 4) == 1.5
-    assert measure.bus_factor("all_gather", 4) == 0.75
-    assert measure.bus_factor("reduce_scatter", 4) == 0.75
-    assert measure.bus_factor("broadcast", 4) == 1
-    assert measure.bus_factor("reduce", 4) == 1
+    assert CASES["all_reduce"].bus_factor(4) == 1.5
+    assert CASES["all_gather"].bus_factor(4) == 0.75
+    assert CASES["reduce_scatter"].bus_factor(4) == 0.75
+    assert CASES["broadcast"].bus_factor(4) == 1
+    assert CASES["reduce"].bus_factor(4) == 1
 
 
 def test_cluster_labels():
@@ -199,4 +202,4 @@ def test_cluster_labels():
 def test_long_times_keep_the_columns():
     timing = measure.Timing(seconds=12.3456789, algbw=0.01, busbw=0.01, wrong=None)
     row = measure.Row(1 << 40, 1 << 38, timing, timing)
-    assert "N/A" in table.line(measure.Options(), row)
+    assert "N/A" in table.line(Options(), row)

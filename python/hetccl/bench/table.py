@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hetccl.bench.measure import REDUCING, ROOTED, Options, Report, Row, Timing
+from hetccl.bench.measure import Report, Row, Timing
+from hetccl.bench.operations import CASES
+from hetccl.bench.options import Options
 
 _NCCL_TYPES = {
     "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
@@ -43,8 +45,9 @@ def _columns(timing: Timing) -> str:
 
 def line(options: Options, row: Row) -> str:
     """One row."""
-    redop = options.redop if options.operation in REDUCING else "none"
-    root = options.root if options.operation in ROOTED else -1
+    case = CASES[options.operation]
+    redop = options.redop if case.reduces else "none"
+    root = options.root if case.has_root else -1
     dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
     left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
     predicted = ""
