@@ -37,7 +37,7 @@ class Row:
     size: int
     count: int
     out_of_place: Timing
-    in_place: Timing
+    in_place: Timing | None  # None: the operation has no such form
     # Of one call by itself, in seconds: as the cost model says, and the slowest rank's median.
     predicted: float | None = None
     alone: float | None = None
@@ -52,19 +52,22 @@ class Report:
     clusters: int
     rows: list[Row] = field(default_factory=list)
     cross_bytes: int = 0  # sent between clusters by all ranks, everything included
-    least_cross_bytes: int = 0
+    least_cross_bytes: int = 0  # 0: in one cluster, and of messages, which have one way to go
+
+    @property
+    def timings(self) -> list[Timing]:
+        """Those of all rows, in and out of place."""
+        return [t for row in self.rows for t in (row.out_of_place, row.in_place) if t is not None]
 
     @property
     def wrong(self) -> int:
         """Elements that were wrong, in all."""
-        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
-        return sum(timing.wrong or 0 for timing in timings)
+        return sum(timing.wrong or 0 for timing in self.timings)
 
     @property
     def mean_busbw(self) -> float:
         """As nccl-tests': over all rows, in and out of place."""
-        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
-        return sum(timing.busbw for timing in timings) / max(1, len(timings))
+        return sum(timing.busbw for timing in self.timings) / max(1, len(self.timings))
 
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -144,22 +147,25 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
     topology = comm.topology()
     graph = json.dumps(topology)
     report = Report(options, comm.size, len(topology.get("clusters", [])))
+    kind = CASES[options.operation]
     stream = None if options.blocking else Stream()
     try:
         for size in options.sizes():
-            timings = []
-            for in_place in (False, True):
-                case = CASES[options.operation](comm, options, size, in_place)
-                timings.append(_measure(case, stream))
+            case = kind(comm, options, size, in_place=False)
+            out_of_place, in_place = _measure(case, stream), None
+            if kind.has_in_place:
+                case = kind(comm, options, size, in_place=True)
+                in_place = _measure(case, stream)
             predicted = alone = None
             if options.predict:
                 predicted, alone = predict(graph, case), _measure_alone(case)
-            row = Row(case.size, case.count, timings[0], timings[1], predicted, alone)
+            row = Row(case.size, case.count, out_of_place, in_place, predicted, alone)
             report.rows.append(row)
             on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))
-        report.least_cross_bytes = stats.least_cross_bytes
+        if kind.has_plan:  # of messages, each rank's least counts its own alone
+            report.least_cross_bytes = stats.least_cross_bytes
     finally:
         if stream:
             stream.close()

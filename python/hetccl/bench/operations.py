@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+from hetccl._groups import group
 from hetccl._lib import DataType
 from hetccl.bench.options import Options
 from hetccl.bench.pattern import Pattern
@@ -24,6 +25,8 @@ class Case(ABC):
     in_blocks: ClassVar[bool] = False
     reduces: ClassVar[bool] = False
     has_root: ClassVar[bool] = False
+    has_in_place: ClassVar[bool] = True
+    has_plan: ClassVar[bool] = True  # a cost to predict
 
     def __init__(self, comm: Communicator, options: Options, size: int, in_place: bool) -> None:
         self.comm = comm
@@ -43,7 +46,7 @@ class Case(ABC):
 
     @abstractmethod
     def buffers(self) -> tuple[Any, Any]:
-        """What this rank sends and receives, in bytes."""
+        """What this rank sends and receives, in bytes; empty where it does not."""
 
     @abstractmethod
     def expected(self) -> bytes:
@@ -170,10 +173,93 @@ class ReduceScatter(_InBlocks):
         self.comm.reduce_scatter(self.send, self.recv, options.redop, options.dtype, stream)
 
 
+class Gather(_InBlocks):
+    """`Communicator.gather`."""
+
+    has_root = True
+
+    def buffers(self) -> tuple[Any, Any]:
+        """A block, and on the root all of them."""
+        if self.comm.rank != self.options.root:
+            return bytearray(self.count * self.dtype.bytes), bytearray()
+        recv, send = self.whole_and_block()
+        return send, recv
+
+    def expected(self) -> bytes:
+        """All ranks' blocks on the root, nothing elsewhere."""
+        if self.comm.rank != self.options.root:
+            return b""
+        return b"".join(self.pattern.sent(r, self.count) for r in range(self.comm.size))
+
+    def call(self, stream: Stream | None) -> None:
+        """Makes the call once."""
+        options = self.options
+        self.comm.gather(self.send, self.recv, options.root, options.dtype, stream)
+
+
+class Scatter(_InBlocks):
+    """`Communicator.scatter`."""
+
+    has_root = True
+
+    def buffers(self) -> tuple[Any, Any]:
+        """All blocks on the root, and one of them."""
+        if self.comm.rank != self.options.root:
+            return bytearray(), bytearray(self.count * self.dtype.bytes)
+        return self.whole_and_block()
+
+    def expected(self) -> bytes:
+        """The root's block for this rank."""
+        return self.pattern.sent(self.options.root, self.count, self.comm.rank * self.count)
+
+    def call(self, stream: Stream | None) -> None:
+        """Makes the call once."""
+        options = self.options
+        self.comm.scatter(self.send, self.recv, options.root, options.dtype, stream)
+
+
+class AllToAll(_InBlocks):
+    """`Communicator.all_to_all`."""
+
+    has_in_place = False
+    buffers = Case.whole
+
+    def expected(self) -> bytes:
+        """Every rank's block for this one."""
+        first = self.comm.rank * self.count
+        return b"".join(self.pattern.sent(r, self.count, first) for r in range(self.comm.size))
+
+    def call(self, stream: Stream | None) -> None:
+        """Makes the call once."""
+        self.comm.all_to_all(self.send, self.recv, self.options.dtype, stream)
+
+
+class SendRecv(Case):
+    """Each rank sends to the next one and receives from the one before, in one group."""
+
+    has_in_place = has_plan = False
+    buffers = Case.whole
+
+    def expected(self) -> bytes:
+        """What the rank before has sent."""
+        return self.pattern.sent((self.comm.rank - 1) % self.comm.size, self.count)
+
+    def call(self, stream: Stream | None) -> None:
+        """Makes both calls once."""
+        comm, dtype = self.comm, self.options.dtype
+        with group():
+            comm.send(self.send, (comm.rank + 1) % comm.size, dtype, stream)
+            comm.recv(self.recv, (comm.rank - 1) % comm.size, dtype, stream)
+
+
 CASES: dict[str, type[Case]] = {
     "all_reduce": AllReduce,
     "all_gather": AllGather,
     "reduce_scatter": ReduceScatter,
     "broadcast": Broadcast,
     "reduce": Reduce,
+    "all_to_all": AllToAll,
+    "gather": Gather,
+    "scatter": Scatter,
+    "send_recv": SendRecv,
 }

@@ -36,7 +36,9 @@ def header(options: Options, ranks: int, labels: list[str]) -> str:
     )
 
 
-def _columns(timing: Timing) -> str:
+def _columns(timing: Timing | None) -> str:
+    if timing is None:
+        return f"{'N/A':>7}  {'N/A':>6}  {'N/A':>6} {'N/A':>6}"
     microseconds = timing.seconds * 1e6
     digits = 0 if microseconds >= 10000 else 1 if microseconds >= 100 else 2
     wrong = "N/A" if timing.wrong is None else timing.wrong
@@ -62,9 +64,8 @@ def footer(report: Report) -> str:
         f"# Out of bounds values : {report.wrong} {'FAILED' if report.wrong else 'OK'}",
         f"# Avg bus bandwidth    : {report.mean_busbw:.6g}",
     ]
-    if report.least_cross_bytes:
-        ratio = report.cross_bytes / report.least_cross_bytes
-        lines.append(
-            f"# Between clusters     : {report.cross_bytes} bytes, {ratio:.3f} of the least"
-        )
+    if report.cross_bytes:
+        least = report.least_cross_bytes
+        ratio = f", {report.cross_bytes / least:.3f} of the least" if least else ""
+        lines.append(f"# Between clusters     : {report.cross_bytes} bytes{ratio}")
     return "\n".join(lines)
