@@ -52,8 +52,12 @@ void HetcclBackend::join(c10::Device device) {
   Failure failure{};
   auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout, failure);
   forget_unique_id(*store_, rank_);
-  TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: cannot join process group '",
-                   group_, "' from ", device.is_cpu() ? "host memory" : device.str(), ": ",
+  const std::string place = c10::str("process group '", group_, "' from ",
+                                     device.is_cpu() ? "host memory" : device.str());
+  // A setting of this rank that is wrong comes first: it is no fault of the network.
+  TORCH_CHECK_WITH(DistBackendError, failure.result != hetcclInvalidArgument,
+                   "hetccl: ", failure.text, " (this rank cannot join ", place, ")");
+  TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: cannot join ", place, ": ",
                    failure.text, " [", hetcclGetErrorString(failure.result), "]");
   const std::string_view id_bytes(id.internal, sizeof(id.internal));
   adopt(std::move(joined), device, std::hash<std::string_view>{}(id_bytes));

@@ -153,8 +153,9 @@ hetcclUniqueId publish(c10d::Store& store, const std::string& group) {
   value.assign(failure.text.begin(), failure.text.end());
   value.insert(value.begin(), kFailed);
   store.set(kKey, value);
-  TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank 0 of process group '", group,
-                   "' could not make a unique id: ", failure.text);
+  // The reason first, here and below: it may be a setting, and no fault of the network.
+  TORCH_CHECK_WITH(DistBackendError, false, "hetccl: ", failure.text, " (rank 0 of process group '",
+                   group, "' could not make a unique id)");
 }
 
 std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& group,
@@ -217,14 +218,14 @@ hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& 
     std::memcpy(id.internal, value.data() + 1, sizeof(id.internal));
     return id;
   }
-  std::string reason =
-      value.size() > 1 ? std::string(value.begin() + 1, value.end()) : "the value is malformed";
+  std::string reason = value.size() > 1 ? std::string(value.begin() + 1, value.end())
+                                        : "the value in the store is malformed";
   // It comes from another process: no control characters, which a terminal acts on, and no flood.
   reason.resize(std::min(reason.size(), kMostReasonBytes));
   std::replace_if(
       reason.begin(), reason.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank 0 of process group '", group,
-                   "' published no usable unique id: ", reason);
+  TORCH_CHECK_WITH(DistBackendError, false, "hetccl: ", reason, " (rank 0 of process group '",
+                   group, "' published no usable unique id)");
 }
 
 void forget_unique_id(c10d::Store& store, int rank) noexcept {

@@ -118,10 +118,10 @@ app.command()(plan)
 
 def _collective(name: str) -> str:
     """As a choice of typer's would, which breaks the names in the help."""
-    from hetccl.bench.measure import OPERATIONS
+    from hetccl.bench.operations import CASES
 
-    if name not in OPERATIONS:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(OPERATIONS)}")
+    if name not in CASES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(CASES)}")
     return name
 
 
@@ -130,7 +130,8 @@ Collective = Annotated[
     typer.Argument(
         metavar="COLLECTIVE",
         callback=_collective,
-        help="all_reduce, all_gather, reduce_scatter, broadcast or reduce.",
+        help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, gather, "
+        "scatter, or send_recv: to the next rank, from the one before.",
     ),
 ]
 Ranks = Annotated[
@@ -167,7 +168,9 @@ Op = Annotated[RedOpName, typer.Option("-o", "--op", help="Reduction.")]
 Datatype = Annotated[
     TypeName, typer.Option("-d", "--datatype", metavar="TYPE", help="float32, bfloat16, int8, ...")
 ]
-Root = Annotated[int, typer.Option("-r", "--root", min=0, help="Of a broadcast or reduce.")]
+Root = Annotated[
+    int, typer.Option("-r", "--root", min=0, help="Of a broadcast, reduce, gather or scatter.")
+]
 Check = Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Verify values.")]
 Blocking = Annotated[
     int, typer.Option("-z", "--blocking", min=0, max=1, help="Wait for each collective.")
@@ -209,18 +212,22 @@ def bench(
     predict: Predict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not the table.")] = False,
 ) -> None:
-    """Measure a collective with nccl-tests' flags and columns.
+    """Measure a collective, or messages, with nccl-tests' flags and columns.
 
     Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
     """
-    from hetccl.bench import launch, measure
+    from hetccl.bench import launch
+    from hetccl.bench.operations import CASES
+    from hetccl.bench.options import Options
 
     if not 1 <= min_bytes <= max_bytes or step_bytes < 1:
         raise typer.BadParameter(
             f"from {min_bytes} (-b) to {max_bytes} (-e) bytes there is nothing to measure: give "
             "both -b and -e"
         )
-    measured = measure.Options(
+    if predict and not CASES[operation].has_plan:
+        raise typer.BadParameter(f"--predict: {operation} is no collective, and has no prediction")
+    measured = Options(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
         warmups=warmups, check=bool(check), blocking=bool(blocking), predict=predict,

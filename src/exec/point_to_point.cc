@@ -259,9 +259,9 @@ bool PointToPoint::check_deadline(Transit& transit) {
       std::chrono::round<std::chrono::milliseconds>(transit.call.deadline - transit.call.launched);
   const Message& message = transit.message;
   const std::string why = !transit.started().reached(1) ? "the stream has not come to it"
-                          : message.peer == kAnyRank ? "no rank has sent it"
-                                                     : format("rank %d has not %s it", message.peer,
-                                                              message.send ? "received" : "sent");
+                          : message.peer == kAnyRank    ? "no rank has sent it"
+                          : message.send ? format("rank %d has not received it", message.peer)
+                                         : format("rank %d has not sent it", message.peer);
   fault({error(Code::Timeout, "%s timed out after %lld ms: %s", describe(message).c_str(),
                static_cast<long long>(given.count()), why.c_str()),
          std::max(message.peer, -1),

@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from hetccl.bench import launch, measure, table
+from hetccl.bench.operations import CASES
+from hetccl.bench.options import Options
 from hetccl.bench.rendezvous import RendezvousError, exchange, launched
 
 BENCH = [sys.executable, "-m", "hetccl", "bench"]
@@ -21,16 +24,72 @@ def bench(*arguments, status=0):
     return done.stdout
 
 
-@pytest.mark.parametrize("operation", measure.OPERATIONS)
+@pytest.mark.parametrize("operation", CASES)
 @pytest.mark.parametrize("layout", [(), ("--clusters", 2), ("--clusters", 2, "--interleave")])
 def test_values_are_right_in_every_layout(operation, layout):
     sizes = ("-b", 4, "-e", "1M", "-f", 32, "-n", 2)
     report = json.loads(bench(operation, "--ranks", 4, *layout, *sizes, "--json"))
     assert report["wrong"] == 0
     assert report["clusters"] == (2 if layout else 1)
-    assert [row["in_place"]["wrong"] for row in report["rows"]] == [0] * len(report["rows"])
+    for row in report["rows"]:
+        assert row["out_of_place"]["wrong"] == 0
+        assert (row["in_place"] or {}).get("wrong") == (
+            0 if CASES[operation].has_in_place else None
+        )
     assert [row["size"] for row in report["rows"]][1:] == [128, 4096, 1 << 17]
-    assert (report["least_cross_bytes"] > 0) == bool(layout)
+    assert (report["cross_bytes"] > 0) == bool(layout)
+    assert (report["least_cross_bytes"] > 0) == (bool(layout) and operation != "send_recv")
+
+
+def moved(operation, sent, root):
+    """What each rank must have received of what all have `sent`."""
+    size, whole = len(sent), b"".join(sent)
+    blocks = [
+        [mine[len(mine) * r // size : len(mine) * (r + 1) // size] for r in range(size)]
+        for mine in sent
+    ]
+    return {
+        "all_to_all": lambda rank: b"".join(blocks[r][rank] for r in range(size)),
+        "gather": lambda rank: whole if rank == root else b"",
+        "scatter": lambda rank: blocks[root][rank],
+        "send_recv": lambda rank: sent[(rank + size - 1) % size],
+        "all_gather": lambda _: whole,
+        "broadcast": lambda _: sent[root],
+    }[operation]
+
+
+@pytest.mark.parametrize(
+    ("operation", "in_place"),
+    [
+        (operation, in_place)
+        for operation in (
+            "all_to_all", "gather", "scatter", "send_recv", "all_gather", "broadcast",
+        )
+        for in_place in (False, True)[: 1 + CASES[operation].has_in_place]
+    ],
+)  # fmt: skip
+def test_what_moves_is_expected_where_it_belongs(operation, in_place):
+    case, options = CASES[operation], Options(root=1, dtype="int32")
+    cases = [case(SimpleNamespace(rank=r, size=3), options, 1200, in_place) for r in range(3)]
+    for one in cases:
+        one.fill()
+    received = moved(operation, [bytes(one.send) for one in cases], root=1)
+    for rank, one in enumerate(cases):
+        assert one.expected() == received(rank)
+        assert len(one.recv) == len(received(rank))
+    if operation not in ("all_gather", "broadcast"):  # a block of another rank's is found
+        assert len({one.expected() for one in cases}) > 1
+
+
+def test_operations_without_an_in_place_form_show_none():
+    lines = bench("all_to_all", "--ranks", 3, "-b", "3K", "-e", "3K", "-n", 1).splitlines()
+    row = next(line.split() for line in lines if not line.startswith("#"))
+    assert row[:5] == ["3072", "256", "float", "none", "-1"]
+    assert row[8:] == ["0", *["N/A"] * 4]
+
+
+def test_messages_have_no_prediction():
+    bench("send_recv", "--predict", "-b", 8, "-e", 8, status=2)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +141,13 @@ def test_a_rooted_reduction_shows_its_root():
 
 SABOTAGED = """
 import os, sys
-from hetccl.bench import launch, measure
+from hetccl.bench import launch, operations
+from hetccl.bench.options import Options
 def expected(case):
     {sabotage}
     return bytes(len(case.recv))
-measure._Case.expected = expected
-sys.exit(launch.run_forked(launch.Job(measure.Options(min_bytes=1024, max_bytes=1024)), 3))
+operations.AllReduce.expected = expected
+sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), 3))
 """
 
 
@@ -175,7 +235,7 @@ def test_launchers_are_recognised():
 
 def test_sizes_grow_as_nccl_tests():
     def sizes(**options):
-        return list(measure.Options(**options).sizes())
+        return list(Options(**options).sizes())
 
     assert sizes(min_bytes=8, max_bytes=64, factor=2) == [8, 16, 32, 64]
     assert sizes(min_bytes=10, max_bytes=40, step_bytes=15) == [10, 25, 40]
@@ -183,11 +243,15 @@ def test_sizes_grow_as_nccl_tests():
 
 
 def test_bus_bandwidth_factors():
-    assert measure.bus_factor("all_reduce", 4) == 1.5
-    assert measure.bus_factor("all_gather", 4) == 0.75
-    assert measure.bus_factor("reduce_scatter", 4) == 0.75
-    assert measure.bus_factor("broadcast", 4) == 1
-    assert measure.bus_factor("reduce", 4) == 1
+    assert CASES["all_reduce"].bus_factor(4) == 1.5
+    assert CASES["all_gather"].bus_factor(4) == 0.75
+    assert CASES["reduce_scatter"].bus_factor(4) == 0.75
+    assert CASES["broadcast"].bus_factor(4) == 1
+    assert CASES["reduce"].bus_factor(4) == 1
+    assert CASES["all_to_all"].bus_factor(4) == 0.75
+    assert CASES["gather"].bus_factor(4) == 0.75
+    assert CASES["scatter"].bus_factor(4) == 0.75
+    assert CASES["send_recv"].bus_factor(4) == 1
 
 
 def test_cluster_labels():
@@ -199,4 +263,4 @@ def test_cluster_labels():
 def test_long_times_keep_the_columns():
     timing = measure.Timing(seconds=12.3456789, algbw=0.01, busbw=0.01, wrong=None)
     row = measure.Row(1 << 40, 1 << 38, timing, timing)
-    assert "N/A" in table.line(measure.Options(), row)
+    assert "N/A" in table.line(Options(), row)

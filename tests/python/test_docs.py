@@ -142,6 +142,23 @@ def test_troubleshooting_quotes_what_the_code_says():
         assert any(all(part in text for part in fragments) for text in texts), error
 
 
+def test_the_example_without_torch_runs_as_it_stands(tmp_path):
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (example,) = (block for block in blocks if "hetccl.unique_id()" in block)
+    path = tmp_path / "pair.py"
+    path.write_text(example, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # lines of two processes stay whole
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "rank 0 has [2.0, 4.0, 6.0] and received 1",
+        "rank 1 has [2.0, 4.0, 6.0] and received 0",
+    ]
+
+
 def test_pictures_are_what_hetccl_draws():
     done = subprocess.run(
         [sys.executable, ROOT / "tools/pictures", "--check"],

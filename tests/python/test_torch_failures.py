@@ -116,6 +116,30 @@ def test_an_error_of_joining_names_each_rank_once(tmp_path):
         )
 
 
+# By which ranks have the wrong value: what ranks say. Rank 1 fails too where rank 0 has no id.
+MISSET = {
+    (0,): (
+        " (rank 0 of process group '0' could not make a unique id)",
+        " (rank 0 of process group '0' published no usable unique id)",
+    ),
+    (1,): (None, " (this rank cannot join process group '0' from host memory)"),
+}
+
+
+@pytest.mark.parametrize("wrong", MISSET)
+def test_a_wrong_setting_is_what_the_error_begins_with(wrong, tmp_path):
+    ranks = []
+    for rank in range(2):
+        argv = [sys.executable, "-c", JOIN, str(tmp_path / "store"), str(rank)]
+        setting = {"HETCCL_SHM": "no"} if rank in wrong else {}
+        env = {**os.environ, **setting, "HETCCL_INIT_TIMEOUT_MS": "3000"}
+        ranks.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True))
+    texts = [rank.communicate(timeout=60)[0] for rank in ranks]
+    for text, ends in zip(texts, MISSET[wrong], strict=True):
+        if ends is not None:
+            assert text.splitlines()[0] == f"hetccl: HETCCL_SHM=no: takes 0 or 1{ends}"
+
+
 CALLS = {
     "count": lambda rank: dist.all_reduce(torch.ones(100 + rank)),
     "type": lambda rank: dist.all_reduce(

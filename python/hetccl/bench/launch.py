@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hetccl._lib import HetcclError
 from hetccl.bench import measure, table
+from hetccl.bench.options import Options
 from hetccl.bench.rendezvous import RendezvousError, exchange, launched
 from hetccl.communicator import Communicator
 
@@ -23,7 +24,7 @@ _GRACE = 10.0  # seconds in which the other ranks of a failed one may say what t
 class Job:
     """Where and how a benchmark runs."""
 
-    options: measure.Options
+    options: Options
     clusters: int = 1  # to split the ranks into, besides what the machine makes of them
     interleave: bool = False  # ABAB instead of AABB
     rendezvous: Path | None = None

@@ -6,45 +6,18 @@ import json
 import statistics
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hetccl._lib import DataType, RedOp, plan
-from hetccl.bench.pattern import Pattern, wrong_elements
+from hetccl._lib import RedOp, plan
+from hetccl.bench.operations import CASES, Case
+from hetccl.bench.options import Options
+from hetccl.bench.pattern import wrong_elements
 from hetccl.communicator import Communicator, Stream
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-ROOTED = ("broadcast", "reduce")
 _LONG = 32 << 10  # bytes: takes time on a link
 _BURST = 1 << 20  # bytes: more than token buckets let pass at once
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to measure; the defaults are nccl-tests'."""
-
-    operation: str = "all_reduce"
-    min_bytes: int = 32 << 20
-    max_bytes: int = 32 << 20
-    step_bytes: int = 1 << 20
-    factor: int = 0  # 0: grow by step_bytes
-    redop: str = "sum"
-    dtype: str = "float32"
-    root: int = 0
-    iterations: int = 20
-    warmups: int = 1
-    check: bool = True
-    blocking: bool = False
-    predict: bool = False  # what the cost model says, too
-
-    def sizes(self) -> Iterator[int]:
-        """The sizes to measure, in bytes, ascending."""
-        size = self.min_bytes
-        while size <= self.max_bytes:
-            yield size
-            size = max(size * self.factor, size + 1) if self.factor > 1 else size + self.step_bytes
 
 
 @dataclass(frozen=True)
@@ -64,7 +37,7 @@ class Row:
     size: int
     count: int
     out_of_place: Timing
-    in_place: Timing
+    in_place: Timing | None  # None: the operation has no such form
     # Of one call by itself, in seconds: as the cost model says, and the slowest rank's median.
     predicted: float | None = None
     alone: float | None = None
@@ -79,88 +52,26 @@ class Report:
     clusters: int
     rows: list[Row] = field(default_factory=list)
     cross_bytes: int = 0  # sent between clusters by all ranks, everything included
-    least_cross_bytes: int = 0
+    least_cross_bytes: int = 0  # 0: in one cluster, and of messages, which have one way to go
+
+    @property
+    def timings(self) -> list[Timing]:
+        """Those of all rows, in and out of place."""
+        return [t for row in self.rows for t in (row.out_of_place, row.in_place) if t is not None]
 
     @property
     def wrong(self) -> int:
         """Elements that were wrong, in all."""
-        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
-        return sum(timing.wrong or 0 for timing in timings)
+        return sum(timing.wrong or 0 for timing in self.timings)
 
     @property
     def mean_busbw(self) -> float:
         """As nccl-tests': over all rows, in and out of place."""
-        timings = [t for row in self.rows for t in (row.out_of_place, row.in_place)]
-        return sum(timing.busbw for timing in timings) / max(1, len(timings))
+        return sum(timing.busbw for timing in self.timings) / max(1, len(self.timings))
 
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
         return {**asdict(self), "wrong": self.wrong, "mean_busbw": self.mean_busbw}
-
-
-def bus_factor(operation: str, n_ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (PERFORMANCE.md there)."""
-    if operation == "all_reduce":
-        return 2 * (n_ranks - 1) / n_ranks
-    if operation in ("all_gather", "reduce_scatter"):
-        return (n_ranks - 1) / n_ranks
-    return 1.0
-
-
-class _Case:
-    """The buffers of one size, in or out of place, and the call on them."""
-
-    def __init__(self, comm: Communicator, options: Options, size: int, in_place: bool) -> None:
-        self.comm = comm
-        self.options = options
-        self.dtype = DataType[options.dtype]
-        self.pattern = Pattern(self.dtype, options.redop, comm.size)
-        shared = options.operation in ("all_gather", "reduce_scatter")
-        self.count = size // self.dtype.bytes // (comm.size if shared else 1)
-        self.size = self.count * self.dtype.bytes * (comm.size if shared else 1)
-        part = self.count * self.dtype.bytes
-        mine = slice(comm.rank * part, (comm.rank + 1) * part)
-        whole = bytearray(self.size)
-        self.send: Any = whole
-        self.recv: Any = whole
-        if options.operation == "all_gather":
-            self.send = memoryview(whole)[mine] if in_place else bytearray(part)
-        elif options.operation == "reduce_scatter":
-            self.recv = memoryview(whole)[mine] if in_place else bytearray(part)
-        elif not in_place:
-            self.recv = bytearray(self.size)
-
-    def fill(self) -> None:
-        """Puts the pattern into what this rank sends."""
-        count = len(self.send) // self.dtype.bytes
-        self.send[:] = self.pattern.sent(self.comm.rank, count)
-
-    def expected(self) -> bytes:
-        """What this rank must have received."""
-        if self.options.operation == "all_gather":
-            return b"".join(self.pattern.sent(r, self.count) for r in range(self.comm.size))
-        if self.options.operation == "broadcast":
-            return self.pattern.sent(self.options.root, self.count)
-        if self.options.operation == "reduce" and self.comm.rank != self.options.root:
-            in_place = self.recv is self.send  # only the root's buffer changes
-            return self.pattern.sent(self.comm.rank, self.count) if in_place else bytes(self.size)
-        first = self.comm.rank * self.count if self.options.operation == "reduce_scatter" else 0
-        return self.pattern.result(first, self.count)
-
-    def call(self, stream: Stream | None) -> None:
-        """One collective."""
-        comm, dtype = self.comm, self.options.dtype
-        if self.options.operation == "all_reduce":
-            comm.all_reduce(self.send, self.recv, self.options.redop, dtype, stream)
-        elif self.options.operation == "reduce_scatter":
-            comm.reduce_scatter(self.send, self.recv, self.options.redop, dtype, stream)
-        elif self.options.operation == "all_gather":
-            comm.all_gather(self.send, self.recv, dtype, stream)
-        elif self.options.operation == "broadcast":
-            comm.broadcast(self.send, self.recv, self.options.root, dtype, stream)
-        else:
-            root = self.options.root
-            comm.reduce(self.send, self.recv, self.options.redop, root, dtype, stream)
 
 
 def _agree(comm: Communicator, value: float, op: str) -> float:
@@ -169,7 +80,7 @@ def _agree(comm: Communicator, value: float, op: str) -> float:
     return shared[0]
 
 
-def _measure(case: _Case, stream: Stream | None) -> Timing:
+def _measure(case: Case, stream: Stream | None) -> Timing:
     comm, options = case.comm, case.options
 
     def run(times: int) -> None:
@@ -194,10 +105,10 @@ def _measure(case: _Case, stream: Stream | None) -> Timing:
         wrong = int(_agree(comm, mine, "sum"))
     seconds = _agree(comm, mean, "max")
     algbw = case.size / seconds / 1e9
-    return Timing(seconds, algbw, algbw * bus_factor(options.operation, comm.size), wrong)
+    return Timing(seconds, algbw, algbw * case.bus_factor(comm.size), wrong)
 
 
-def _measure_alone(case: _Case) -> float:
+def _measure_alone(case: Case) -> float:
     """Seconds of a call that no other follows: of each the slowest rank's, and of these the median.
 
     Calls by themselves, so that none hides behind another; a median, since few are made. Long ones
@@ -219,10 +130,10 @@ def _measure_alone(case: _Case) -> float:
     return statistics.median(times)
 
 
-def predict(graph: str, case: _Case) -> float:
+def predict(graph: str, case: Case) -> float:
     """What the cost model says of a call, in seconds."""
     options = case.options
-    redop = RedOp[options.redop] if options.operation in REDUCING else RedOp.sum
+    redop = RedOp[options.redop] if case.reduces else RedOp.sum
     text = plan(
         graph, options.operation, count=case.count, dtype=case.dtype, op=redop, root=options.root,
         rank=0,
@@ -236,22 +147,25 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
     topology = comm.topology()
     graph = json.dumps(topology)
     report = Report(options, comm.size, len(topology.get("clusters", [])))
+    kind = CASES[options.operation]
     stream = None if options.blocking else Stream()
     try:
         for size in options.sizes():
-            timings = []
-            for in_place in (False, True):
-                case = _Case(comm, options, size, in_place)
-                timings.append(_measure(case, stream))
+            case = kind(comm, options, size, in_place=False)
+            out_of_place, in_place = _measure(case, stream), None
+            if kind.has_in_place:
+                case = kind(comm, options, size, in_place=True)
+                in_place = _measure(case, stream)
             predicted = alone = None
             if options.predict:
                 predicted, alone = predict(graph, case), _measure_alone(case)
-            row = Row(case.size, case.count, timings[0], timings[1], predicted, alone)
+            row = Row(case.size, case.count, out_of_place, in_place, predicted, alone)
             report.rows.append(row)
             on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))
-        report.least_cross_bytes = stats.least_cross_bytes
+        if kind.has_plan:  # of messages, each rank's least counts its own alone
+            report.least_cross_bytes = stats.least_cross_bytes
     finally:
         if stream:
             stream.close()

@@ -58,9 +58,9 @@ class Pattern:
             return sum(values) // self.n_ranks  # none is negative: this truncates towards zero
         return _REDUCE[self.op](values)
 
-    def sent(self, rank: int, count: int) -> bytes:
-        """`rank`'s buffer of `count` elements."""
-        return self._tile(lambda position: self.value(rank, position), 0, count)
+    def sent(self, rank: int, count: int, first: int = 0) -> bytes:
+        """Elements `first` to `first + count` of `rank`'s buffer."""
+        return self._tile(lambda position: self.value(rank, position), first, count)
 
     def result(self, first: int, count: int) -> bytes:
         """The reduction of elements `first` to `first + count`."""

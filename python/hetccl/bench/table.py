@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hetccl.bench.measure import REDUCING, ROOTED, Options, Report, Row, Timing
+from hetccl.bench.measure import Report, Row, Timing
+from hetccl.bench.operations import CASES
+from hetccl.bench.options import Options
 
 _NCCL_TYPES = {
     "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
@@ -34,7 +36,9 @@ def header(options: Options, ranks: int, labels: list[str]) -> str:
     )
 
 
-def _columns(timing: Timing) -> str:
+def _columns(timing: Timing | None) -> str:
+    if timing is None:
+        return f"{'N/A':>7}  {'N/A':>6}  {'N/A':>6} {'N/A':>6}"
     microseconds = timing.seconds * 1e6
     digits = 0 if microseconds >= 10000 else 1 if microseconds >= 100 else 2
     wrong = "N/A" if timing.wrong is None else timing.wrong
@@ -43,8 +47,9 @@ def _columns(timing: Timing) -> str:
 
 def line(options: Options, row: Row) -> str:
     """One row."""
-    redop = options.redop if options.operation in REDUCING else "none"
-    root = options.root if options.operation in ROOTED else -1
+    case = CASES[options.operation]
+    redop = options.redop if case.reduces else "none"
+    root = options.root if case.has_root else -1
     dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
     left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
     predicted = ""
@@ -59,9 +64,8 @@ def footer(report: Report) -> str:
         f"# Out of bounds values : {report.wrong} {'FAILED' if report.wrong else 'OK'}",
         f"# Avg bus bandwidth    : {report.mean_busbw:.6g}",
     ]
-    if report.least_cross_bytes:
-        ratio = report.cross_bytes / report.least_cross_bytes
-        lines.append(
-            f"# Between clusters     : {report.cross_bytes} bytes, {ratio:.3f} of the least"
-        )
+    if report.cross_bytes:
+        least = report.least_cross_bytes
+        ratio = f", {report.cross_bytes / least:.3f} of the least" if least else ""
+        lines.append(f"# Between clusters     : {report.cross_bytes} bytes{ratio}")
     return "\n".join(lines)

@@ -1,0 +1,32 @@
+"""What a benchmark measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure; the defaults are nccl-tests'."""
+
+    operation: str = "all_reduce"
+    min_bytes: int = 32 << 20
+    max_bytes: int = 32 << 20
+    step_bytes: int = 1 << 20
+    factor: int = 0  # 0: grow by step_bytes
+    redop: str = "sum"
+    dtype: str = "float32"
+    root: int = 0
+    iterations: int = 20
+    warmups: int = 1
+    check: bool = True
+    blocking: bool = False
+    predict: bool = False  # what the cost model says, too
+
+    def sizes(self) -> Iterator[int]:
+        """The sizes to measure, in bytes, ascending."""
+        size = self.min_bytes
+        while size <= self.max_bytes:
+            yield size
+            size = max(size * self.factor, size + 1) if self.factor > 1 else size + self.step_bytes
