@@ -181,16 +181,15 @@ Status Pairs::agree(int peer, Talk& talk, Result<Communicators> made) {
 }
 
 Status Pairs::use(int peer, Communicators made) {
-  Status status;
-  environment_.runtime.engine().exclusively([&] {
-    for (size_t i = 0; i < made.size() && status.ok(); ++i) {
-      const bool send = (i == 0) == (rank_ < peer);
-      status = environment_.messages.use_library(peer, send, *made[i]);
-    }
-  });
-  const std::lock_guard lock(mutex_);
-  for (auto& one : made) communicators_.push_back(std::move(one));
-  return status;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const bool send = (i == 0) == (rank_ < peer);
+    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *made[i]));
+    environment_.runtime.engine().exclusively(
+        [&] { environment_.messages.use_library(peer, send, std::move(library)); });
+    const std::lock_guard lock(mutex_);
+    communicators_.push_back(std::move(made[i]));
+  }
+  return {};
 }
 
 void Pairs::stop() {

@@ -6,10 +6,10 @@
 
 namespace hetccl::exec {
 
-Status PointToPoint::use_library(int peer, bool send, ccl::Communicator& pair) {
+Result<std::unique_ptr<PointToPoint::Library>> PointToPoint::make_library(
+    int peer, bool send, ccl::Communicator& pair) const {
   auto& device = *options_.device;
   const int self = options_.rank;
-  Lane& lane = lane_of({.send = send, .peer = peer});
   auto library = std::make_unique<Library>(
       plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
   library->pair = &pair;
@@ -20,9 +20,17 @@ Status PointToPoint::use_library(int peer, bool send, ccl::Communicator& pair) {
   library->program.bind(std::move(target));
   HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
   HETCCL_ASSIGN(library->recorded, device.create_stream());
-  lane.library = std::move(library);
-  if (aborted_) pair.abort();
-  return {};
+  return library;
+}
+
+void PointToPoint::use_library(int peer, bool send, std::unique_ptr<Library> library) {
+  if (aborted_) library->pair->abort();
+  lane_of({.send = send, .peer = peer}).library = std::move(library);
+}
+
+Interpreter& PointToPoint::interpreter_of(const Transit& transit) {
+  const Lane& lane = *transit.lane;
+  return transit.by_library ? *lane.library->interpreter : *lane.interpreter;
 }
 
 bool PointToPoint::check_library(Lane& lane) {

@@ -97,10 +97,12 @@ class PointToPoint final : public progress::Driven {
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
-  /// Has `pair`, a communicator of this rank and `peer`, carry what this rank sends to `peer`, or
-  /// else receives from it, once their `route` says so. Prepared for by `meet`; where nobody
-  /// drives.
-  Status use_library(int peer, bool send, ccl::Communicator& pair);
+  struct Library;
+  /// For `pair`, a communicator of this rank and `peer`, to carry what this rank sends to `peer`,
+  /// or else receives from it. Thread-safe; asks the device.
+  Result<std::unique_ptr<Library>> make_library(int peer, bool send, ccl::Communicator& pair) const;
+  /// Has it do so once their `route` says so. Prepared for by `meet`; where nobody drives.
+  void use_library(int peer, bool send, std::unique_ptr<Library> library);
   /// Of that direction. Where nobody drives; lives as long as this.
   [[nodiscard]] Route& route(int peer, bool send) {
     return lane_of({.send = send, .peer = peer}).route;
@@ -154,14 +156,6 @@ class PointToPoint final : public progress::Driven {
     std::atomic<uint64_t> use{0};   ///< grows when it has ended
     std::atomic<uint32_t> left{0};  ///< messages that have not
   };
-  // What it takes for the library to carry a lane's messages.
-  struct Library {
-    explicit Library(plan::RankPlan plan) : program(std::move(plan)) {}
-    ccl::Communicator* pair = nullptr;
-    Program program;
-    std::unique_ptr<Interpreter> interpreter;
-    std::unique_ptr<device::Stream> recorded;  ///< for graphs, beside what is in flight
-  };
   // One direction between this rank and another; messages from a rank to itself have one, too, and
   // so have receives from any rank until they know from which.
   struct Lane {
@@ -206,10 +200,7 @@ class PointToPoint final : public progress::Driven {
   uint32_t set_times();
   Status enqueue_on_user(device::Stream* user);
   Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
-  static Interpreter& interpreter_of(const Transit& transit) {
-    const Lane& lane = *transit.lane;
-    return transit.by_library ? *lane.library->interpreter : *lane.interpreter;
-  }
+  static Interpreter& interpreter_of(const Transit& transit);
   static bool is_first_of_stream(const Transit& transit) {
     return transit.lane->stream != nullptr && transit.first_time == 0;
   }
@@ -276,6 +267,15 @@ class PointToPoint final : public progress::Driven {
   bool faulted_ = false;
   bool released_ = false;  ///< after an abort: the streams' waits
   std::atomic<bool> aborted_{false};
+};
+
+/// What it takes for the library to carry a lane's messages.
+struct PointToPoint::Library {
+  explicit Library(plan::RankPlan plan) : program(std::move(plan)) {}
+  ccl::Communicator* pair = nullptr;
+  Program program;
+  std::unique_ptr<Interpreter> interpreter;
+  std::unique_ptr<device::Stream> recorded;  ///< for graphs, beside what is in flight
 };
 
 }  // namespace hetccl::exec

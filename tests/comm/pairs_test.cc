@@ -2,7 +2,8 @@
 // has connected the two.
 #include <doctest/doctest.h>
 
-#include <cstring>
+#include <atomic>
+#include <optional>
 #include <thread>
 
 #include "comm/ranks.h"
@@ -89,12 +90,17 @@ std::string log_of(const std::vector<Config>& configs, const std::string& what, 
     {
       Neighbour neighbour(rank, device, *made);
       // As many on each rank: rank 0 says when it is enough.
+      std::optional<fake::FakeCalls> settled;
       for (int number = 0; number < last; ++number) {
+        if (last - number == 15) settled = device.calls();
         if (rank == 0 && last == kMost && count(captured.text(), what) >= times) last = number + 30;
         if (rank == 0) round = number + 1;
         CHECK(wait_until([&] { return round > number; }));
         CHECK(neighbour.exchange(static_cast<uint8_t>(number)));
       }
+      REQUIRE(settled.has_value());
+      CHECK(device.calls().makes == settled->makes);
+      CHECK(device.calls().by_hetccl == settled->by_hetccl);
     }
     CHECK(made->finish().ok());
   });

@@ -101,9 +101,8 @@ class Rank {
       HETCCL_ASSIGN(auto pair, library_->init(ids[direction], 2, rank_ < peer ? 0 : 1,
                                               &engine_->waker(), 10'000));
       const bool send = (direction == 0) == (rank_ < peer);
-      Status status;
-      engine_->exclusively([&] { status = messages_->use_library(peer, send, *pair); });
-      HETCCL_TRY(std::move(status));
+      HETCCL_ASSIGN(auto library, messages_->make_library(peer, send, *pair));
+      engine_->exclusively([&] { messages_->use_library(peer, send, std::move(library)); });
       pairs_.push_back(std::move(pair));
     }
     return {};
