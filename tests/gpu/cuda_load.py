@@ -169,7 +169,7 @@ def pinned_bytes() -> int:
     """Of the host's memory, that this process has pinned: its GPUs' own, and with others."""
     from hetccl import _lib
 
-    channel = 1100 << 10  # of the same memory, for the channel itself
+    channel = (2 << 20) + (76 << 10)  # of the same memory, for the channel itself
     spans = [
         line.split()[0].split("-")
         for line in Path("/proc/self/maps").read_text().splitlines()

@@ -20,6 +20,7 @@ from cuda_exits import leave, leave_missed, leave_spinning
 from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
+from cuda_pairs import PAIRS, lose_partner, mismatched
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -531,6 +532,15 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         if "cpu" not in devices:
             made[f"{name}-mesh-training"] = lambda: on_mesh(TRAINING_ON_MESHES)
 
+    def add_pairs(name: str, devices: list[str], labels: str = "") -> None:
+        def on_pairs(bodies: list[Callable[[Rank], None]], lost: tuple[int, ...] = ()) -> list[str]:
+            return run(bodies, devices, labels, bind=True, lost=lost, timeout=120 * SCALE)
+
+        made[f"{name}-all"] = lambda: on_pairs(COLLECTIVES)
+        made[f"{name}-messages"] = lambda: on_pairs(PAIRS)
+        made[f"{name}-mismatched"] = lambda: on_pairs([*PAIRS[:1], mismatched])
+        made[f"{name}-lost-partner"] = lambda: on_pairs([lose_partner], (len(devices) - 1,))
+
     gpus = [f"cuda:{i}" for i in range(count)]
     if count > 0:
         add("one", gpus[:1])
@@ -538,6 +548,8 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         add("mixed", ["cuda:0", "cpu", "cpu"])
         add_meshes("apart-on-one", ["cuda:0"] * 4, "abcd")
         add_meshes("pairs-on-one", ["cuda:0"] * 4, "aabb")
+        add_pairs("pairs-on-one", ["cuda:0"] * 4, "aabb")
+        add_pairs("pair-on-one", ["cuda:0"] * 2)
         add_meshes("one-cluster-on-one", ["cuda:0"] * 4)
         add_meshes("mixed-on-one", ["cuda:0", "cuda:0", "cpu", "cpu"], "abcc")
     if count > 1:
@@ -547,6 +559,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
     if count > 3:
         add("four", gpus[:4], bind=True)
         add_meshes("four", gpus[:4])
+        add_pairs("four", gpus[:4])
         add("two-clusters", gpus[:4], "aabb")
         add("crossed", gpus[:4], "abab")
     return made
