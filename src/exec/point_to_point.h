@@ -197,6 +197,8 @@ class PointToPoint final : public progress::Driven {
   Status publish(Group& group);
   Status enqueue(device::Stream* user);
   Status enqueue_on_lanes(uint32_t end);
+  Status enqueue_by_library();
+  Status enqueue_end(Transit& transit);
   uint32_t set_times();
   Status enqueue_on_user(device::Stream* user);
   Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
@@ -256,6 +258,7 @@ class PointToPoint final : public progress::Driven {
   Pool<Transit> transits_;
   Pool<Group> groups_;
   std::vector<Transit*> launching_;   ///< of the call that is being launched: first what is sent
+  std::vector<Transit*> by_library_;  ///< of these, in an order that all ranks share
   std::mutex mutex_;                  ///< guards what follows
   std::vector<Transit*> launched_;    ///< that the engine has not seen
   std::atomic<size_t> in_flight_{0};  ///< calls

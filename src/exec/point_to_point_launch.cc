@@ -1,5 +1,7 @@
 // The caller's side of messages between two ranks: enqueues all device work of a call at once.
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 
 #include "exec/point_to_point.h"
 
@@ -148,16 +150,43 @@ Status PointToPoint::enqueue_on_lanes(uint32_t end) {
   for (uint32_t time = 0; time < end; ++time) {
     for (Transit* one : launching_) {
       const uint32_t slice = time - one->first_time;  // wraps around before it begins
-      if (one->lane->stream == nullptr || slice >= one->n_slices) continue;
+      if (one->lane->stream == nullptr || one->by_library || slice >= one->n_slices) continue;
       device::Stream& stream = *one->lane->stream;
       if (slice == 0) HETCCL_TRY(enqueue(*one, {Section::Prologue}, stream));
       HETCCL_TRY(enqueue(*one, {Section::Body, slice}, stream));
-      if (slice + 1 < one->n_slices) continue;
-      HETCCL_TRY(enqueue(*one, {Section::Epilogue}, stream));
-      HETCCL_TRY(options_.device->write_flag(stream, one->finished(), 1));
+      if (slice + 1 == one->n_slices) HETCCL_TRY(enqueue_end(*one));
     }
   }
+  return enqueue_by_library();
+}
+
+// On a single hardware queue, or where a launch returns only once it is done, a message holds up
+// those behind it until its other end has come to it. So all ranks take the pairs, and the two ways
+// of a pair, in one order; and what follows a message comes after all of them.
+Status PointToPoint::enqueue_by_library() {
+  using Section = lower::Part::Section;
+  by_library_.clear();
+  std::copy_if(launching_.begin(), launching_.end(), std::back_inserter(by_library_),
+               [](const Transit* one) { return one->by_library; });
+  const auto place = [self = options_.rank](const Transit* one) {
+    const int peer = one->lane->peer;
+    return std::tuple(std::min(self, peer), std::max(self, peer),
+                      one->lane->send == (self < peer) ? 0 : 1);
+  };
+  std::stable_sort(by_library_.begin(), by_library_.end(),
+                   [&](const Transit* a, const Transit* b) { return place(a) < place(b); });
+  for (Transit* one : by_library_) {
+    HETCCL_TRY(enqueue(*one, {Section::Prologue}, *one->lane->stream));
+    HETCCL_TRY(enqueue(*one, {Section::Body}, *one->lane->stream));
+  }
+  for (Transit* one : by_library_) HETCCL_TRY(enqueue_end(*one));
   return {};
+}
+
+Status PointToPoint::enqueue_end(Transit& transit) {
+  device::Stream& stream = *transit.lane->stream;
+  HETCCL_TRY(enqueue(transit, {lower::Part::Section::Epilogue}, stream));
+  return options_.device->write_flag(stream, transit.finished(), 1);
 }
 
 uint32_t PointToPoint::set_times() {

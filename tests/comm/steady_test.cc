@@ -53,7 +53,7 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
       configs[r].cluster = test.apart && r > 0 ? "B" : "A";
       configs[r].transport_shm = test.shm;
       configs[r].slice_bytes = size_t{64} << 10;
-      configs[r].library_messages = false;  // pairs_test.cc shows it of these, once they are open
+      configs[r].library_messages = false;  // made at any time
     }
     fake::FakeOptions options;
     options.max_delay_us = 5;

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -20,7 +20,7 @@ from cuda_exits import leave, leave_missed, leave_spinning
 from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
-from cuda_pairs import PAIRS, lose_partner, mismatched
+from cuda_pairs import PAIRS, UNDER_SETTINGS, lose_partner, mismatched
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -470,7 +470,12 @@ DRIVER_SETTINGS = (
 )
 
 
-def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
+def under_settings(
+    devices: list[str],
+    labels: str,
+    bind: bool,
+    bodies: Sequence[Callable[[Rank], None]] = (*COLLECTIVES, delayed, briefly_disturbed),
+) -> list[str]:
     """All collectives, and many at odd moments, under each of the driver's settings that change
     when a launch returns."""
     failures: list[str] = []
@@ -478,8 +483,9 @@ def under_settings(devices: list[str], labels: str, bind: bool) -> list[str]:
         print(f"   {setting}", flush=True)
         env = dict([setting.split("=")])
         # Other threads' launches would block, too, with the interpreter's lock held.
-        shorter = [delayed] if "CUDA_LAUNCH_BLOCKING" in env else [delayed, briefly_disturbed]
-        found = run(COLLECTIVES + shorter, devices, labels, bind, env=env)
+        blocks = "CUDA_LAUNCH_BLOCKING" in env
+        chosen = [body for body in bodies if not (blocks and body is briefly_disturbed)]
+        found = run(chosen, devices, labels, bind, env=env)
         failures += [f"{setting}: {failure}" for failure in found]
     return failures
 
@@ -538,6 +544,8 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
 
         made[f"{name}-all"] = lambda: on_pairs(COLLECTIVES)
         made[f"{name}-messages"] = lambda: on_pairs(PAIRS)
+        if len(devices) < 3:
+            made[f"{name}-settings"] = lambda: under_settings(devices, labels, True, UNDER_SETTINGS)
         made[f"{name}-mismatched"] = lambda: on_pairs([*PAIRS[:1], mismatched])
         made[f"{name}-lost-partner"] = lambda: on_pairs([lose_partner], (len(devices) - 1,))
 
