@@ -36,6 +36,7 @@ struct Counting {
     api->release_context = real->release_context;
     api->get_context = real->get_context;
     api->current_device = real->current_device;
+    api->stand_apart = real->stand_apart;
     count("set_context", api->set_context, real->set_context);
     count("allocate", api->allocate, real->allocate);
     count("free", api->free, real->free);

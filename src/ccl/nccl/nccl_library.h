@@ -15,7 +15,8 @@ namespace hetccl::ccl {
 class Workspace {
  public:
   virtual ~Workspace() = default;
-  /// Makes the GPU the calling thread's, for good.
+  /// Makes the GPU the calling thread's, for good, and what the thread calls breaks no graph that
+  /// others record: for threads of this adaptor's own.
   virtual void make_current() = 0;
   virtual Result<void*> allocate(size_t bytes) = 0;
   virtual void free(void* memory) = 0;

@@ -31,6 +31,8 @@ struct Api {
   std::function<int(void** context)> get_context;  ///< null: the thread has none
   std::function<int(void* context)> set_context;
   std::function<int(int* device)> current_device;  ///< of the thread's context
+  /// Whatever the calling thread calls from now on breaks no graph that others record.
+  std::function<int()> stand_apart;
 
   std::function<int(void** memory, size_t bytes)> allocate;
   std::function<int(void* memory)> free;

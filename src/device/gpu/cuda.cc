@@ -142,6 +142,10 @@ void set_apart(const Driver& driver, std::function<int(Arguments...)>& call) {
 }
 
 void set_apart_from_graphs(const Driver& driver, Api& api) {
+  api.stand_apart = [exchange = driver.exchange_capture_mode] {
+    int mode = kCaptureModeRelaxed;
+    return exchange(&mode);
+  };
   const auto all = [&](auto&... calls) { (set_apart(driver, calls), ...); };
   all(api.allocate, api.free, api.allocate_pinned, api.free_pinned, api.pin, api.unpin,
       api.create_stream, api.destroy_stream, api.create_event, api.destroy_event, api.load_module,

@@ -122,7 +122,10 @@ class TableDevice : public GpuDevice {
   TableDevice& operator=(const TableDevice&) = delete;
 
   Status open();
-  void make_current() override { context_.make_current(); }
+  void make_current() override {
+    context_.make_current();
+    api_.stand_apart();
+  }
   [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {

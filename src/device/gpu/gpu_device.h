@@ -21,7 +21,8 @@ struct GpuOptions {
 
 class GpuDevice : public Device {
  public:
-  /// Makes the device the calling thread's, for good: for threads of hetccl's own.
+  /// Makes the device the calling thread's, for good, and what the thread calls breaks no graph
+  /// that others record: for threads of hetccl's own.
   virtual void make_current() = 0;
   /// Of the host's memory, that it has taken for itself.
   [[nodiscard]] virtual size_t pinned_bytes() const = 0;
