@@ -145,11 +145,12 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 }
 
 Status Channels::meet(int peer) {
-  if (peer == rank_ || !met_.insert(peer).second) return {};
+  if (peer == rank_ || met_.contains(peer)) return {};
   Status status;
   environment_.runtime.engine().exclusively(
       [&] { status = messages_->meet(peer, find_window(message_windows_, peer)); });
   HETCCL_TRY(std::move(status));
+  met_.insert(peer);
   connect_later({peer}, true);
   return {};
 }

@@ -74,6 +74,8 @@ class Channels {
   /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
   Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
                                                            const WaitLimit& limit) const;
+  /// Has `peer` left, or does news of that come in a moment? Thread-safe; blocks for that.
+  [[nodiscard]] bool has_left_soon(int peer) const;
   /// Whether that rank is in another cluster.
   [[nodiscard]] bool crosses(int peer) const;
 
@@ -92,9 +94,6 @@ class Channels {
   void connect_later(std::vector<int> peers, bool for_messages);
   bool try_connect(int peer, bool for_messages);
   Status connect(int peer, bool for_messages);
-  /// Has `peer` left, or does news of that come in a moment?
-  [[nodiscard]] bool has_left_soon(int peer) const;
-
   const Environment environment_;
   const int rank_;
   // Made by `open`, and then where nobody drives.

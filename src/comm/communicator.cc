@@ -12,7 +12,7 @@ Communicator::~Communicator() {
   cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
   chores_.wait();
   if (channels_ != nullptr) channels_->stop();
-  if (pairs_ != nullptr) pairs_->stop();
+  if (pairs_ != nullptr) pairs_->stop(TimePoint::max());
   bool ended = true;
   if (executor_ != nullptr) {
     if (!is_idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
@@ -141,6 +141,9 @@ void Communicator::shut_down(TimePoint deadline) {
   } else {
     static_cast<void>(finish());
   }
+  // A thread inside a vendor's library does not stand the end of its process.
+  if (phase_.load(std::memory_order_acquire) == Phase::Closed && pairs_ != nullptr)
+    pairs_->stop(deadline);
   write_trace();
 }
 

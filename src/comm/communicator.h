@@ -190,7 +190,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void reach(PlannedProgram& program);
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work, void* native_stream);
-  Result<bool> is_captured(const Work& work, void* native_stream, TimePoint deadline);
+  Result<bool> is_captured(const Work& work, void* native_stream,
+                           std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  Status await_library(std::span<const exec::Message> messages, std::unique_lock<std::mutex>& lock,
+                       TimePoint deadline);
+  Status await_library(int peer, exec::Route& route, TimePoint deadline);
   [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
   void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
@@ -244,7 +248,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<exec::PointToPoint> messages_;
   std::unique_ptr<Pairs> pairs_;
 
-  // Guards launching: what follows, the caller's side of both executors, and that of `channels_`.
+  // Guards launching: what follows, the caller's side of both executors, and that of `channels_`
+  // and `pairs_`.
   std::mutex launch_mutex_;
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;

@@ -50,11 +50,11 @@ void Communicator::stop(Status status) {
   const std::string cause = status.message();
   if (!verdict_.settle(std::move(status))) return;
   cancel_->set(Status(code, cause));
-  if (pairs_ != nullptr) pairs_->give_up(Status(code, cause));
   dump_failure();
   // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   runtime_.engine().exclusively([&] {
     tell_failure(code, cause);
+    if (pairs_ != nullptr) pairs_->give_up(Status(code, cause));
     if (measuring_ != nullptr) measuring_->abort();
     if (executor_ == nullptr) return;
     executor_->abort();
@@ -67,7 +67,8 @@ Status Communicator::failure() {
   if (!verdict_.failed()) {
     const Phase phase = phase_.load(std::memory_order_acquire);
     if (phase == Phase::Opening || phase == Phase::Closed) return {};
-    const Status local = ccl_->async_error();
+    Status local = ccl_->async_error();
+    if (local.ok()) local = pairs_->async_error();
     if (local.ok()) return {};
     // Seen here first: results are worthless already, though the cause is not agreed yet.
     report_own(-1, local);

@@ -253,8 +253,9 @@ Status Communicator::open_messages() {
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));
   HETCCL_ASSIGN(auto* library, runtime_.library(*device_));
-  HETCCL_ASSIGN(pairs_, Pairs::create({runtime_, *session_, topology(), *device_, *library,
-                                       *channels_, verdict_, log_, *messages_}));
+  HETCCL_ASSIGN(auto pairs, Pairs::create({runtime_, *session_, *device_, *library, *channels_,
+                                           verdict_, log_, *messages_}));
+  runtime_.engine().exclusively([&] { pairs_ = std::move(pairs); });
   return {};
 }
 

@@ -1,4 +1,7 @@
 // From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+#include <map>
+#include <set>
+
 #include "comm/arguments.h"
 #include "comm/communicator.h"
 #include "plan/call.h"
@@ -77,20 +80,61 @@ Result<bool> Communicator::is_capturing(void* native_stream) {
 
 // A call that a graph cannot hold is refused before any rank counts it: the graph would run it
 // later, or again, without what the progress engine moves.
-Result<bool> Communicator::is_captured(const Work& work, void* native_stream, TimePoint deadline) {
+Result<bool> Communicator::is_captured(const Work& work, void* native_stream,
+                                       std::unique_lock<std::mutex>& lock, TimePoint deadline) {
   if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
   Status status;
   if (work.collective == nullptr) {
-    status = meet(work.messages);
-    if (status.ok()) status = messages_->check_captured(work.messages, deadline);
+    status = await_library(work.messages, lock, deadline);
   } else if (!is_device_work_alone(work.collective->signature)) {
     status = error(Code::InvalidUsage, "not all ranks are in one cluster with such a library");
   }
+  if (verdict_.failed()) return verdict_.await();
   if (status.ok()) return true;
-  return status.with(
-      format("rank %d: %s: its stream records a graph, which can only hold what the library of one "
-             "cluster does; call it outside the graph",
-             rank(), work.text().c_str()));
+  const std::string call = format("rank %d: %s: ", rank(), work.text().c_str());
+  if (status.code() != Code::InvalidUsage) return status.with(call + "recording a graph");
+  return status.with(call +
+                     "its stream records a graph, which can only hold what the library of one "
+                     "cluster does; call it outside the graph");
+}
+
+// Waits until it is known of each message that the library carries it; others may call meanwhile.
+Status Communicator::await_library(std::span<const exec::Message> messages,
+                                   std::unique_lock<std::mutex>& lock, TimePoint deadline) {
+  HETCCL_TRY(meet(messages));
+  std::map<int, std::set<exec::Route*>> routes;  // by peer
+  for (const exec::Message& message : messages) {
+    if (message.peer == rank()) continue;
+    routes[message.peer].insert(&messages_->route(message.peer, message.send));
+  }
+  lock.unlock();
+  Status status;
+  for (const auto& [peer, both] : routes) {
+    for (exec::Route* route : both) {
+      if (status.ok()) status = await_library(peer, *route, deadline);
+    }
+  }
+  lock.lock();
+  return status.ok() ? check_ready() : status;
+}
+
+Status Communicator::await_library(int peer, exec::Route& route, TimePoint deadline) {
+  const auto give_up = [&] { return verdict_.failed() || departures_.has_left(peer); };
+  const auto by_library = route.wait_until_settled(deadline, give_up);
+  if (by_library.ok() && by_library.value()) return {};
+  if (by_library.ok()) {
+    return error(Code::InvalidUsage,
+                 "a channel carries messages with rank %d, not the library of a cluster that both "
+                 "are in",
+                 peer);
+  }
+  if (by_library.status().code() == Code::Timeout) {
+    return error(Code::Timeout,
+                 "rank %d has sent this rank no message, nor received one, which it takes for the "
+                 "library to connect the two",
+                 peer);
+  }
+  return error(Code::RemoteError, "rank %d has left the communicator", peer);
 }
 
 bool Communicator::is_device_work_alone(const Signature& signature) const {
@@ -109,7 +153,7 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(work, lock, times.deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream, times.deadline));
+  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream, lock, times.deadline));
   auto ticket = enqueue(work, native_stream, times);
   lock.unlock();
   if (ticket.ok()) {

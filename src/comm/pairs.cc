@@ -12,7 +12,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Of a rank: what waits in their communicators takes room on its device (Library::init_pair).
+// Of a process: messages that wait in a pair's communicators take room on the device
+// (Library::init_pair).
 constexpr int kMostPairs = 8;
 // The other end may be long in coming.
 constexpr int64_t kPatienceMs = 100'000'000'000;
@@ -22,8 +23,11 @@ constexpr milliseconds kLastWait{5000};
 
 // What the two ends tell each other, in this order, each a message of fixed length.
 struct Offer {
-  uint32_t room = 0;     ///< 1: this rank can have one more pair
-  ccl::UniqueId ids[2];  ///< the lower rank's, where it has room
+  uint32_t room = 0;  ///< 1: this rank can have one more pair
+};
+struct Ids {
+  uint32_t made = 0;     ///< 1: the lower rank has these; the higher rank's mean nothing
+  ccl::UniqueId ids[2];  ///< of the lower rank's messages, and of the higher one's
 };
 struct Outcome {
   uint64_t made = 0;                ///< 1: this rank has both communicators, and what follows
@@ -78,10 +82,12 @@ void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
 }
 
 void Pairs::open(int peer) {
-  const bool room = taken_.fetch_add(1) < kMostPairs;
+  std::atomic<int>& pairs = environment_.runtime.pairs();
+  const bool room = pairs.fetch_add(1) < kMostPairs;
+  if (!room) pairs.fetch_sub(1);
   const Status status = try_open(peer, room);
   if (status.ok()) return;
-  taken_.fetch_sub(1);
+  if (room) pairs.fetch_sub(1);
   settle(peer, exec::Route::kNever, exec::Route::kNever);
   if (cancel_->is_set() || environment_.verdict.failed()) return;
   environment_.log.info("a channel carries messages with rank %d: %s", peer,
@@ -122,53 +128,77 @@ bool Pairs::has_ended() {
 }
 
 Status Pairs::negotiate(int peer, Talk& talk, bool room) {
+  HETCCL_ASSIGN(const Offer theirs, talk.exchange(Offer{room ? 1U : 0U}));
+  if (!room || theirs.room != 1) {
+    return error(Code::Unsupported, "rank %d has %d pairs already", room ? peer : rank_,
+                 kMostPairs);
+  }
   const bool lower = rank_ < peer;
-  Offer mine;
-  if (room && lower) {
-    for (ccl::UniqueId& id : mine.ids) {
-      HETCCL_ASSIGN(id, environment_.library.unique_id(2));
-    }
+  Ids mine;
+  Status made;
+  for (size_t i = 0; i < std::size(mine.ids) && lower && made.ok(); ++i) {
+    auto id = environment_.library.unique_id(2);
+    made = id.status();
+    if (made.ok()) mine.ids[i] = id.value();
   }
-  mine.room = room ? 1 : 0;
-  HETCCL_ASSIGN(const Offer theirs, talk.exchange(mine));
-  if (room && theirs.room == 1) {
-    const Offer& ids = lower ? mine : theirs;
-    return agree(peer, talk, init(peer, {ids.ids[0], ids.ids[1]}));
+  mine.made = lower && made.ok() ? 1 : 0;
+  HETCCL_ASSIGN(const Ids other, talk.exchange(mine));
+  const Ids& ids = lower ? mine : other;
+  if (made.ok() && ids.made != 1) made = error(Code::RemoteError, "rank %d has no ids", peer);
+  Communicators communicators;
+  if (made.ok()) made = make_communicators(peer, ids.ids, communicators);
+  const Status agreed = agree(peer, talk, made);
+  // What failed in part does not end in order.
+  for (auto& one : communicators) {
+    if (one != nullptr && !agreed.ok()) one->abort();
   }
-  for (const ccl::UniqueId& id : mine.ids) {
-    if (room && lower) environment_.library.forget(id);
-  }
-  return error(Code::Unsupported, "rank %d has %d pairs already", room ? peer : rank_, kMostPairs);
+  keep(std::move(communicators), agreed.ok());
+  return agreed;
 }
 
-Result<Pairs::Communicators> Pairs::init(int peer, const Ids& ids) {
-  Communicators made;
-  Status status;
-  for (size_t i = 0; i < ids.size() && status.ok(); ++i) {
-    auto one = environment_.library.init_pair(
-        ids[i], rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
-        {environment_.runtime.config().init_timeout_ms, cancel_.get()});
-    status = one.status();
-    if (status.ok()) made[i] = std::move(one).value();
+Status Pairs::make_communicators(int peer, std::span<const ccl::UniqueId, 2> ids,
+                                 Communicators& made) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    HETCCL_ASSIGN(made[i], environment_.library.init_pair(
+                               ids[i], rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
+                               {environment_.runtime.config().init_timeout_ms, cancel_.get()}));
+    const bool send = (i == 0) == (rank_ < peer);
+    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *made[i]));
+    environment_.runtime.engine().exclusively(
+        [&] { environment_.messages.use_library(peer, send, std::move(library)); });
   }
-  HETCCL_TRY(std::move(status));
-  return made;
+  return {};
+}
+
+// Until the end: streams and programs of messages name them.
+void Pairs::keep(Communicators communicators, bool used) {
+  const std::lock_guard lock(mutex_);
+  for (auto& one : communicators) {
+    if (one != nullptr) (used ? used_ : unused_).push_back(std::move(one));
+  }
+}
+
+Status Pairs::async_error() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : used_) HETCCL_TRY(one->async_error());
+  return {};
 }
 
 // Which message each way is the first that the library carries: the larger of both ends' next ones.
 // From when this rank has told its numbers until it knows the other's, it starts no message.
-Status Pairs::agree(int peer, Talk& talk, Result<Communicators> made) {
+Status Pairs::agree(int peer, Talk& talk, const Status& made) {
   Outcome mine;
   mine.made = made.ok() ? 1 : 0;
   if (made.ok()) {
-    HETCCL_TRY(use(peer, std::move(made).value()));
     environment_.runtime.engine().exclusively([&] {
       mine.sent = environment_.messages.route(peer, true).propose();
       mine.received = environment_.messages.route(peer, false).propose();
     });
   }
-  HETCCL_ASSIGN(const Outcome theirs, talk.exchange(mine));
-  HETCCL_TRY(made.status());
+  const auto told = talk.exchange(mine);
+  if (!told.ok() && made.ok()) report_disagreement(peer, told.status());
+  HETCCL_TRY(made);
+  HETCCL_ASSIGN(const Outcome theirs, told);
   if (theirs.made != 1) return error(Code::RemoteError, "rank %d could not open the pair", peer);
   const uint64_t first_sent = std::max(mine.sent, theirs.received);
   const uint64_t first_received = std::max(mine.received, theirs.sent);
@@ -180,28 +210,28 @@ Status Pairs::agree(int peer, Talk& talk, Result<Communicators> made) {
   return {};
 }
 
-Status Pairs::use(int peer, Communicators made) {
-  for (size_t i = 0; i < made.size(); ++i) {
-    const bool send = (i == 0) == (rank_ < peer);
-    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *made[i]));
-    environment_.runtime.engine().exclusively(
-        [&] { environment_.messages.use_library(peer, send, std::move(library)); });
-    const std::lock_guard lock(mutex_);
-    communicators_.push_back(std::move(made[i]));
-  }
-  return {};
+// The other end may have learnt this one's numbers and go by them: then they disagree.
+void Pairs::report_disagreement(int peer, const Status& why) {
+  Verdict& verdict = environment_.verdict;
+  if (cancel_->is_set() || environment_.channels.has_left_soon(peer) || verdict.failed()) return;
+  verdict.report(Code::RemoteError, peer,
+                 format("rank %d: agreeing with rank %d on how messages go: %s", rank_, peer,
+                        why.message().c_str()));
 }
 
-void Pairs::stop() {
-  const TimePoint end = environment_.runtime.engine().clock().now() + kLastWait;
-  while (!has_ended() && !cancel_->is_set() && environment_.runtime.engine().clock().now() < end)
+void Pairs::stop(TimePoint deadline) {
+  const progress::Engine& engine = environment_.runtime.engine();
+  const TimePoint end = std::min(deadline, engine.clock().now() + kLastWait);
+  while (!has_ended() && !cancel_->is_set() && engine.clock().now() < end)
     std::this_thread::sleep_for(kLookTime);
   cancel_->set(stopped());
   opening_.wait();
 }
 
 void Pairs::close() {
-  communicators_.clear();
+  environment_.runtime.pairs().fetch_sub(static_cast<int>(used_.size() / 2));
+  used_.clear();
+  unused_.clear();
 }
 
 }  // namespace hetccl::comm

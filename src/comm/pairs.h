@@ -5,13 +5,11 @@
 
 #include <array>
 #include <atomic>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "base/cancel.h"
 #include "ccl/ccl.h"
@@ -32,7 +30,6 @@ class Pairs {
   struct Environment {
     Runtime& runtime;
     bootstrap::Session& session;
-    const topology::Topology& topology;
     device::Device& device;
     ccl::Library& library;
     const Channels& channels;
@@ -46,14 +43,15 @@ class Pairs {
   void meet(std::span<const exec::Message> messages);
   /// The communicator has failed: nobody waits for a pair any more. Thread-safe.
   void give_up(const Status& why) { cancel_->set(why); }
-  /// Returns once nothing opens any more.
-  void stop();
+  /// The first failure of a pair's communicator. Thread-safe.
+  [[nodiscard]] Status async_error();
+  /// Returns once nothing opens any more, soon after `deadline`.
+  void stop(TimePoint deadline);
   /// Nothing uses the pairs any more.
   void close();
 
  private:
   // Of the lower rank's messages, and of the higher one's.
-  using Ids = std::array<ccl::UniqueId, 2>;
   using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
 
   Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel);
@@ -66,19 +64,19 @@ class Pairs {
   bool begin_talk();
   void end_talk();
   bool has_ended();
-  Result<Communicators> init(int peer, const Ids& ids);
-  Status agree(int peer, Talk& talk, Result<Communicators> made);
-  Status use(int peer, Communicators made);
+  Status make_communicators(int peer, std::span<const ccl::UniqueId, 2> ids, Communicators& made);
+  void keep(Communicators communicators, bool used);
+  void report_disagreement(int peer, const Status& why);
+  Status agree(int peer, Talk& talk, const Status& made);
 
   const Environment environment_;
   const int rank_;
   const std::unique_ptr<Cancel> cancel_;
   std::set<int> met_;  // guarded by the communicator's launch mutex
-  std::atomic<int> taken_{0};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;   // guards what follows
   int talks_ = 0;
   bool stops_ = false;
-  std::list<std::unique_ptr<ccl::Communicator>> communicators_;
+  std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
   ChoresAtOnce opening_;  // the last: its threads use all of the above
 };
 

@@ -74,6 +74,8 @@ class Runtime {
   Result<std::shared_ptr<TaskQueue>> host_stream(void* handle);
   /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
   Status destroy_host_stream(void* handle);
+  /// Pairs of ranks whose messages a vendor's library carries, of all communicators.
+  std::atomic<int>& pairs() { return pairs_; }
   /// 0, 1, 2, ...: a number for each communicator of this process.
   uint64_t count_communicator() { return communicators_.fetch_add(1); }
   /// How many were destroyed so far: who keeps something of a stream looks again when it changes.
@@ -106,6 +108,7 @@ class Runtime {
   Introductions introductions_{traits_of(adaptors_)};
   WindowBudget windows_;
   std::atomic<uint32_t> red_op_numbers_{0};
+  std::atomic<int> pairs_{0};
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;

@@ -35,10 +35,9 @@ Status Talk::exchange(std::span<std::byte> mine, std::span<std::byte> theirs) {
   Status status;
   engine_.exclusively([&] {
     status = channel_->status();
-    if (!under_way_) return;
-    channel_->close();  // it does not touch the caller's memory any more
+    if (under_way_ && status.ok()) status = cancel_.reason();
     under_way_ = false;
-    status = cancel_.reason();
+    if (!status.ok()) channel_->close();  // it does not touch the caller's memory any more
   });
   return status;
 }

@@ -55,19 +55,4 @@ bool PointToPoint::aborts_have_begun() const {
   return all;
 }
 
-Status PointToPoint::check_captured(std::span<const Message> messages, TimePoint deadline) {
-  const auto give_up = [this] { return aborted_.load(); };
-  for (const Message& message : messages) {
-    if (message.peer == options_.rank) continue;
-    Route& route = lane_of(message).route;
-    HETCCL_ASSIGN(const bool by_library, route.wait_until_settled(deadline, give_up));
-    if (by_library) continue;
-    return error(Code::InvalidUsage,
-                 "a channel carries messages with rank %d, not the library of a cluster that both "
-                 "are in",
-                 message.peer);
-  }
-  return {};
-}
-
 }  // namespace hetccl::exec

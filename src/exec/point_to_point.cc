@@ -93,13 +93,13 @@ bool PointToPoint::done(const Ticket& ticket) {
 }
 
 Status PointToPoint::meet(int peer, Window* window) {
+  HETCCL_ASSIGN(auto receives, make_lane(peer, false, window));
+  HETCCL_ASSIGN(auto sends, make_lane(peer, true, window));
+  met_.insert(met_.end(), {receives.get(), sends.get()});
   const size_t first = 2 * static_cast<size_t>(peer);
   if (lanes_.size() < first + 2) lanes_.resize(first + 2);
-  for (const bool send : {false, true}) {
-    auto& lane = lanes_[first + (send ? 1 : 0)];
-    HETCCL_ASSIGN(lane, make_lane(peer, send, window));
-    met_.push_back(lane.get());
-  }
+  lanes_[first] = std::move(receives);
+  lanes_[first + 1] = std::move(sends);
   wire_.connect({peer, nullptr, false, window}, carried_by(peer));
   return {};
 }
@@ -223,7 +223,9 @@ void PointToPoint::check(TimePoint now) {
   if (now < next_deadline_check_) return;
   next_deadline_check_ = now + std::chrono::milliseconds(1);
   for (Lane* lane : met_) {
-    if (!lane->operations.empty() && !check_library(*lane)) return;
+    if (lane->operations.empty()) continue;
+    const auto& last = static_cast<Transit&>(lane->operations.at(lane->operations.end() - 1));
+    if (last.by_library && !check_library(*lane)) return;
   }
   bool in_time = true;
   for_each_in_flight([&](Transit& transit) {
@@ -240,7 +242,8 @@ bool PointToPoint::is_gone(Lane& lane, TimePoint now) const {
 
 bool PointToPoint::check_lane(Lane& lane, TimePoint now) {
   auto& first = static_cast<Transit&>(lane.operations.at(lane.operations.oldest()));
-  if (!awaits_peer(first)) return true;
+  // What the library has of a sender it keeps for the receiver.
+  if (first.outstanding == 0 && !(lane.send && awaits_peer(first))) return true;
   const bool broken = lane.channel != nullptr && !lane.channel->status().ok();
   const bool gone = is_gone(lane, now);
   if (!gone && !broken) return true;

@@ -103,21 +103,20 @@ class PointToPoint final : public progress::Driven {
   Result<std::unique_ptr<Library>> make_library(int peer, bool send, ccl::Communicator& pair) const;
   /// Has it do so once their `route` says so. Prepared for by `meet`; where nobody drives.
   void use_library(int peer, bool send, std::unique_ptr<Library> library);
-  /// Of that direction. Where nobody drives; lives as long as this.
+  /// Of that direction, once ranks have met: by the launching thread, or where nobody drives. Lives
+  /// as long as this.
   [[nodiscard]] Route& route(int peer, bool send) {
     return lane_of({.send = send, .peer = peer}).route;
   }
 
   /// A receive from any rank, which takes a device whose memory transports reach, meets those that
   /// `meet` has prepared for, and takes the first message of its tag that no earlier receive takes.
-  /// Starts `messages` once `user` has come to this point, and holds `user` up until it may use
+  /// Blocks while a pair's ends agree on its route. Starts `messages` once `user` has come to this
+  /// point, and holds `user` up until it may use
   /// their memory. Null: they start at once. Call only while not `full`.
   Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
                         device::Stream* user);
-  /// Whether a graph can hold `messages`: InvalidUsage where the library does not carry one. Waits
-  /// until that is known of each, by `deadline`.
-  Status check_captured(std::span<const Message> messages, TimePoint deadline);
-  /// Has a graph that `user` records hold `messages`, after that check.
+  /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
   [[nodiscard]] static bool done(const Ticket& ticket);

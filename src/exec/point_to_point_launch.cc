@@ -19,6 +19,12 @@ const Message* other_end_of(std::span<const Message> messages, const Message& se
                         [&](const Message& one) { return same_lane(one, false) && number-- == 0; });
 }
 
+// In the order that all ranks share: by pairs, and of a pair what its lower rank sends first.
+std::tuple<int, int, int> place_of(int self, const Message& message) {
+  return {std::min(self, message.peer), std::max(self, message.peer),
+          message.send == (self < message.peer) ? 0 : 1};
+}
+
 // `other_end`: of a message of a rank to itself, else null.
 Call call_of(const Message& message, const Message* other_end) {
   Call call;
@@ -168,13 +174,9 @@ Status PointToPoint::enqueue_by_library() {
   by_library_.clear();
   std::copy_if(launching_.begin(), launching_.end(), std::back_inserter(by_library_),
                [](const Transit* one) { return one->by_library; });
-  const auto place = [self = options_.rank](const Transit* one) {
-    const int peer = one->lane->peer;
-    return std::tuple(std::min(self, peer), std::max(self, peer),
-                      one->lane->send == (self < peer) ? 0 : 1);
-  };
-  std::stable_sort(by_library_.begin(), by_library_.end(),
-                   [&](const Transit* a, const Transit* b) { return place(a) < place(b); });
+  std::stable_sort(by_library_.begin(), by_library_.end(), [&](const Transit* a, const Transit* b) {
+    return place_of(options_.rank, a->message) < place_of(options_.rank, b->message);
+  });
   for (Transit* one : by_library_) {
     HETCCL_TRY(enqueue(*one, {Section::Prologue}, *one->lane->stream));
     HETCCL_TRY(enqueue(*one, {Section::Body}, *one->lane->stream));
@@ -259,10 +261,18 @@ Status PointToPoint::capture(std::span<const Message> messages, device::Stream& 
   }
   HETCCL_TRY(options_.device->record(*forked_, user));
   for (device::Stream* stream : streams) HETCCL_TRY(options_.device->wait(*stream, *forked_));
+  std::vector<std::pair<const Message*, const Message*>> ordered;  // with the other end
   HETCCL_TRY(for_each(messages, [&](const Message& message, const Message* other_end) {
-    return record(message, other_end,
-                  other_end != nullptr ? user : *lane_of(message).library->recorded);
+    ordered.emplace_back(&message, other_end);
+    return Status();
   }));
+  std::stable_sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) {
+    return place_of(options_.rank, *a.first) < place_of(options_.rank, *b.first);
+  });
+  for (const auto& [message, other_end] : ordered) {
+    HETCCL_TRY(record(*message, other_end,
+                      other_end != nullptr ? user : *lane_of(*message).library->recorded));
+  }
   for (device::Stream* stream : streams) {
     HETCCL_TRY(options_.device->record(*joined_, *stream));
     HETCCL_TRY(options_.device->wait(user, *joined_));

@@ -1,7 +1,7 @@
-// Which way the messages of a lane go: by its channel from the first on, and by the cluster's
-// library from a number on, which both ends agree on while they go on to call. Each end proposes
-// the number of its next message, and lets none go until it knows the other's: the larger is the
-// first that goes by the library.
+// Which way a lane's messages go. At first they go through its channel. From a number that both
+// ends agree on, the cluster's library carries them; both go on to call meanwhile. Each end tells
+// the other the number of its next message, and lets none go until it knows the other's: the larger
+// is the first that the library carries.
 #pragma once
 
 #include <condition_variable>

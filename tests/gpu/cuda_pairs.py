@@ -143,5 +143,18 @@ def lose_partner(where: Rank) -> None:
     assert time.monotonic() - start < 20
 
 
+def leaving_sender(where: Rank) -> None:
+    """A rank that has sent leaves, and its message comes all the same, when it is received."""
+    until_connected(where)
+    tensor = where.full(where.rank, 1000)
+    if where.rank % 2 == 1:
+        dist.send(tensor, partner_of(where))
+        torch.cuda.synchronize()
+    else:
+        where.pass_time(7000)  # longer than the others' patience with who has left
+        dist.recv(tensor, partner_of(where))
+        assert (tensor == partner_of(where)).all()
+
+
 PAIRS = [until_connected, graph_of_single_messages, by_library, late_message, outside]
 UNDER_SETTINGS = [until_connected, graph_of_single_messages, by_library]

@@ -11,6 +11,8 @@ constexpr DataType kType = DataType::Float32;
 constexpr size_t kElement = 4;
 // Bytes of all ranks: latency, middle and bandwidth algorithms.
 constexpr size_t kSizes[] = {0, size_t{256} << 10, size_t{16} << 20};
+// Messages have one algorithm.
+constexpr size_t kSizesOfMessages = 2;
 // Connections between all pairs of ranks are made ahead in clusters of up to so many.
 constexpr int kMaxPairs = 64;
 
@@ -25,9 +27,13 @@ WarmUp::~WarmUp() {
   if (memory_ != nullptr) workspace_.free(memory_);
 }
 
+std::span<const size_t> WarmUp::sizes() const {
+  const std::span<const size_t> all(kSizes);
+  return calls_ == Calls::All ? all : all.first(kSizesOfMessages);
+}
+
 Status WarmUp::reserve(int n_ranks) {
-  half_ = *std::max_element(std::begin(kSizes), std::end(kSizes)) +
-          static_cast<size_t>(n_ranks) * kElement;
+  half_ = sizes().back() + static_cast<size_t>(n_ranks) * kElement;
   HETCCL_ASSIGN(stream_, workspace_.acquire_stream());
   HETCCL_ASSIGN(void* memory, workspace_.allocate(2 * half_));
   memory_ = static_cast<std::byte*>(memory);
@@ -50,7 +56,7 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
 
 Status WarmUp::enqueue(NcclCommunicator& communicator, int n_ranks,
                        const std::function<bool()>& give_up) {
-  for (const size_t bytes : kSizes) {
+  for (const size_t bytes : sizes()) {
     if (give_up()) return nobody_waits();
     const size_t count = bytes / kElement / static_cast<size_t>(n_ranks);
     if (calls_ == Calls::All)

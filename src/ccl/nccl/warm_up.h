@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "ccl/nccl/communicator.h"
 
@@ -25,6 +26,7 @@ class WarmUp {
   Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
 
  private:
+  [[nodiscard]] std::span<const size_t> sizes() const;  ///< ascending
   Status enqueue(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
   Status enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t count);
   Status enqueue_pairs(NcclCommunicator& communicator, int n_ranks, size_t count);
