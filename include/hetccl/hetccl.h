@@ -329,8 +329,9 @@ HETCCL_API hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t t
  * whenever the graph does. A graph can hold collectives of a communicator of one cluster, and
  * messages (hetcclSend, hetcclRecv) between ranks of one cluster whose library carries them, as
  * NCCL does: such a call waits, within its time-out (hetcclTimeout), until the library has
- * connected both. Others answer hetcclInvalidUsage there. Neither does harm. Gather, scatter and all-to-all need a library
- * that exchanges messages. Destroy graphs before the communicators whose calls they hold. */
+ * connected both. Others answer hetcclInvalidUsage there. Neither does harm. Gather, scatter and
+ * all-to-all need a library that exchanges messages. Destroy graphs before the communicators whose
+ * calls they hold. */
 HETCCL_API hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream,
                                                 int* capturing);
 
