@@ -39,6 +39,12 @@ uint64_t Channels::pairs_number(const bootstrap::Session& session) {
   return session.communicator() ^ kPairsMark;
 }
 
+WaitLimit Channels::patient_limit(const Cancel& cancel) {
+  WaitLimit limit(kPatienceMs, &cancel);
+  limit.patient = true;
+  return limit;
+}
+
 size_t Channels::window_bytes(const WindowBudget::Share& share) {
   return share.bytes() / (kWindowParts + 1) * kWindowParts;
 }
@@ -193,9 +199,7 @@ bool Channels::has_left_soon(int peer) const {
 Status Channels::connect(int peer, bool for_messages) {
   const uint64_t number =
       for_messages ? messages_number(environment_.session) : environment_.session.communicator();
-  WaitLimit limit(kPatienceMs, &environment_.cancel);
-  limit.patient = true;
-  HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, limit));
+  HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, patient_limit(environment_.cancel)));
   auto& engine = environment_.runtime.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];

@@ -71,6 +71,8 @@ class Channels {
   static uint64_t messages_number(const bootstrap::Session& session);
   /// The same of the channels through which pairs of ranks agree (comm/pairs.h).
   static uint64_t pairs_number(const bootstrap::Session& session);
+  /// The limit of what waits for another end, which may be long in coming.
+  static WaitLimit patient_limit(const Cancel& cancel);
   /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
   Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
                                                            const WaitLimit& limit) const;
@@ -94,6 +96,7 @@ class Channels {
   void connect_later(std::vector<int> peers, bool for_messages);
   bool try_connect(int peer, bool for_messages);
   Status connect(int peer, bool for_messages);
+
   const Environment environment_;
   const int rank_;
   // Made by `open`, and then where nobody drives.

@@ -12,16 +12,14 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Of a process: messages that wait in a pair's communicators take room on the device
+// A process has so many. A pair's messages take room on the device while they wait there
 // (Library::init_pair).
 constexpr int kMostPairs = 8;
-// The other end may be long in coming.
-constexpr int64_t kPatienceMs = 100'000'000'000;
 constexpr milliseconds kLookTime{1};
 // How long the end of a communicator waits for pairs that are being made.
 constexpr milliseconds kLastWait{5000};
 
-// What the two ends tell each other, in this order, each a message of fixed length.
+// The two ends exchange one of each, in this order.
 struct Offer {
   uint32_t room = 0;  ///< 1: this rank can have one more pair
 };
@@ -95,21 +93,20 @@ void Pairs::open(int peer) {
 }
 
 Status Pairs::try_open(int peer, bool room) {
-  WaitLimit limit(kPatienceMs, cancel_.get());
-  limit.patient = true;
   const uint64_t number = Channels::pairs_number(environment_.session);
-  HETCCL_ASSIGN(auto channel, environment_.channels.make_channel({number, rank_, peer}, limit));
+  HETCCL_ASSIGN(auto channel, environment_.channels.make_channel(
+                                  {number, rank_, peer}, Channels::patient_limit(*cancel_)));
   Talk talk(environment_.runtime.engine(), std::move(channel), number, *cancel_);
   if (!begin_talk()) return stopped();
   Status status = negotiate(peer, talk, room);
-  // What this rank has told must have arrived before the channel closes.
+  // The channel may drop what it still carries when this end closes it: the other has all by then.
   static_cast<void>(talk.exchange(Farewell()));
   end_talk();
   return status;
 }
 
-// What both ends have begun they end, where they can: who waits inside a library for an end that
-// has gone may wait for long.
+// A talk that has begun goes on to its end: if this rank left, the other one might wait for it
+// inside the library.
 bool Pairs::begin_talk() {
   const std::lock_guard lock(mutex_);
   if (!stops_) ++talks_;
@@ -148,7 +145,7 @@ Status Pairs::negotiate(int peer, Talk& talk, bool room) {
   Communicators communicators;
   if (made.ok()) made = make_communicators(peer, ids.ids, communicators);
   const Status agreed = agree(peer, talk, made);
-  // What failed in part does not end in order.
+  // Where one end has failed, destroying the other's would wait for it.
   for (auto& one : communicators) {
     if (one != nullptr && !agreed.ok()) one->abort();
   }

@@ -22,7 +22,7 @@ namespace hetccl::comm {
 class Talk;
 
 /// `meet` by the threads that launch, under the communicator's launch mutex; `stop` and `close` by
-/// the thread that destroys it. Threads of `opening_` make communicators meanwhile and hand them
+/// the thread that ends it. Threads of `opening_` make communicators meanwhile and hand them
 /// over where nobody drives (Engine::exclusively).
 class Pairs {
  public:
@@ -51,7 +51,7 @@ class Pairs {
   void close();
 
  private:
-  // Of the lower rank's messages, and of the higher one's.
+  // The first carries what the lower rank sends, the second what the higher one sends.
   using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
 
   Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel);

@@ -43,13 +43,6 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::Send || step.kind == StepKind::Recv;
 }
 
-// The region that a message carries. Null for other steps, and for a send without a source, which
-// `lower` refuses.
-const Region* carried_by(const Step& step) {
-  if (step.kind == StepKind::Recv) return &step.dst;
-  return step.kind == StepKind::Send && !step.srcs.empty() ? &step.srcs[0] : nullptr;
-}
-
 uint64_t length_of_block(const Region& region, const CallShape& call) {
   const Layout& layout = region.buffer == Buffer::Output ? call.output : call.input;
   const uint32_t block = region.buffer == Buffer::Scratch ? region.of : region.block;
@@ -116,6 +109,11 @@ std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, con
 }
 
 }  // namespace
+
+const Region* carried_by(const Step& step) {
+  if (step.kind == StepKind::Recv) return &step.dst;
+  return step.kind == StepKind::Send && !step.srcs.empty() ? &step.srcs[0] : nullptr;
+}
 
 size_t Target::lane_of(int peer) const {
   const auto lane = std::lower_bound(lanes.begin(), lanes.end(), peer,

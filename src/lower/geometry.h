@@ -79,6 +79,9 @@ inline constexpr uint64_t kMostStagingBytes = uint64_t{64} << 20U;
 inline constexpr uint64_t kFixedSlice = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastFixedSlice = uint64_t{4} << 10U;
 
+/// The region that a message carries. Null for other steps, and for a send without a source, which
+/// `lower` refuses.
+[[nodiscard]] const plan::Region* carried_by(const plan::Step& step);
 /// The ranks with which `plan` exchanges messages, ascending.
 [[nodiscard]] std::vector<int> peers_of(const plan::RankPlan& plan);
 /// Whether one call of the cluster's library on the user's stream is all of it. (A rank may have no

@@ -38,9 +38,8 @@ bool copies_from_staging(const Graph& graph, NodeId id) {
 size_t steps_of_streams(const plan::RankPlan& plan) {
   return static_cast<size_t>(
       std::count_if(plan.steps.begin(), plan.steps.end(), [](const plan::Step& step) {
-        const plan::Region& region = step.srcs.empty() ? step.dst : step.srcs[0];
-        const bool message = step.kind == plan::StepKind::Send || step.kind == plan::StepKind::Recv;
-        return !message || !(region.begin == region.end);
+        const plan::Region* region = carried_by(step);
+        return region == nullptr || !(region->begin == region->end);
       }));
 }
 

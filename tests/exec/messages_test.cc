@@ -303,6 +303,19 @@ std::string random_job(uint64_t seed, bool fake_device) {
   return wrong;
 }
 
+// Two ranks, whose message has another length at its other end.
+void check_disagreement(Ranks& ranks, bool streamed) {
+  const auto deadline = steady_clock().now() + kLimit;
+  CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, streamed, deadline).ok());
+  CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, streamed, deadline).ok());
+  const Status fault = ranks[1].wait_for_fault();
+  CHECK(fault.code() == Code::InvalidUsage);
+  for (int r = 0; r < 2; ++r) {
+    ranks[r].abort();
+    CHECK(ranks[r].drained());
+  }
+}
+
 // ThreadSanitizer is slow, and sees in a few what there is to see of threads.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kJobs = 12;
@@ -438,15 +451,7 @@ TEST_CASE("a send that waits for room in a window ends with an abort, at either 
 TEST_CASE("ends that disagree are an error") {
   Ranks ranks(2, 11, false);
   ranks.connect_all();
-  const auto deadline = steady_clock().now() + kLimit;
-  CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, false, deadline).ok());
-  CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, false, deadline).ok());
-  const Status fault = ranks[1].wait_for_fault();
-  CHECK(fault.code() == Code::InvalidUsage);
-  for (int r = 0; r < 2; ++r) {
-    ranks[r].abort();
-    CHECK(ranks[r].drained());
-  }
+  check_disagreement(ranks, false);
 }
 
 TEST_CASE("messages go by the library from the number on which both ends have agreed") {
@@ -502,15 +507,7 @@ TEST_CASE("by the library, too, ends that disagree are an error") {
   ranks.connect_all();
   ranks.use_libraries();
   ranks.agree_all();
-  const auto deadline = steady_clock().now() + kLimit;
-  CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, true, deadline).ok());
-  CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, true, deadline).ok());
-  const Status fault = ranks[1].wait_for_fault();
-  CHECK(fault.code() == Code::InvalidUsage);
-  for (int r = 0; r < 2; ++r) {
-    ranks[r].abort();
-    CHECK(ranks[r].drained());
-  }
+  check_disagreement(ranks, true);
 }
 
 TEST_CASE("who waits for the ends to agree is let go by an abort, and at its deadline") {
