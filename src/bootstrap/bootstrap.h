@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +26,11 @@ namespace hetccl::bootstrap {
 
 /// What ranks share out of band: magic, version, a 32-byte secret, and the coordinator's addresses.
 using UniqueId = std::array<uint8_t, 128>;
+
+/// The longest note that a rank may tell, in bytes.
+inline constexpr size_t kMaxNote = size_t{16} << 10;
+/// Receiver of a note: every rank but the sender.
+inline constexpr int kEveryone = -1;
 
 /// What happened to a communicator. `rank` is the culprit, or -1.
 struct Failure {

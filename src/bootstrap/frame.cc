@@ -118,7 +118,7 @@ std::optional<Header> decode_header(const uint8_t* in) {
   const auto payload_bytes = get<uint32_t>(in);
   const auto type = get<uint32_t>(in + 4);
   const bool known = type >= static_cast<uint32_t>(FrameType::Join) &&
-                     type <= static_cast<uint32_t>(FrameType::Whereabouts);
+                     type <= static_cast<uint32_t>(FrameType::Noted);
   if (!known || payload_bytes > kMaxPayload) return std::nullopt;
   return Header{payload_bytes, static_cast<FrameType>(type)};
 }
@@ -269,6 +269,22 @@ std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t>
     reader.integer(&departure.called);
   }
   return if_complete(reader, std::move(departures));
+}
+
+Bytes encode(FrameType type, const Note& note) {
+  Writer writer;
+  writer.integer(note.peer);
+  writer.raw(note.bytes);
+  return std::move(writer).frame(type);
+}
+
+std::optional<Note> decode_note(std::span<const uint8_t> payload) {
+  Reader reader(payload);
+  Note note;
+  reader.integer(&note.peer);
+  note.bytes = reader.rest();
+  if (note.bytes.size() > kMaxNote) return std::nullopt;
+  return if_complete(reader, note);
 }
 
 Bytes encode_number(FrameType type, uint64_t number) {

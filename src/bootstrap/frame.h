@@ -27,6 +27,8 @@ enum class FrameType : uint8_t {
   Stalled,       ///< rank -> coordinator: a collective that does not complete
   Inquiry,       ///< coordinator -> rank: where are you?
   Whereabouts,   ///< rank -> coordinator: the answer
+  Note,          ///< rank -> coordinator: bytes for one rank or for all others
+  Noted,         ///< coordinator -> rank: bytes that a rank sent it
 };
 
 inline constexpr size_t kHeaderBytes = 8;
@@ -83,6 +85,12 @@ struct Gathered {
   std::span<const uint8_t> bytes;
 };
 
+/// The fields before a note's bytes.
+struct Note {
+  int32_t peer = 0;  ///< Note: the receiver, or kEveryone; Noted: the sender
+  std::span<const uint8_t> bytes;
+};
+
 /// Whole frames, header included.
 Bytes encode(const Join& join);
 Bytes encode(const Welcome& welcome);
@@ -91,6 +99,7 @@ Bytes encode(FrameType type, const Failure& failure);  ///< Report or Failed
 Bytes encode(const Stall& stall);
 Bytes encode(const Position& position);
 Bytes encode(const std::vector<Departure>& departures);
+Bytes encode(FrameType type, const Note& note);        ///< Note or Noted
 Bytes encode_number(FrameType type, uint64_t number);  ///< Leave (calls) or Inquiry (sequence)
 Bytes encode_empty(FrameType type);                    ///< Heartbeat or Farewell
 /// Header and fields only: the piece's bytes follow on their own, shared by all receivers.
@@ -104,6 +113,8 @@ std::optional<Failure> decode_failure(std::span<const uint8_t> payload);
 std::optional<Stall> decode_stall(std::span<const uint8_t> payload);
 std::optional<Position> decode_position(std::span<const uint8_t> payload);
 std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t> payload);
+/// At most kMaxNote bytes; the caller checks `peer`.
+std::optional<Note> decode_note(std::span<const uint8_t> payload);
 std::optional<uint64_t> decode_number(std::span<const uint8_t> payload);
 
 /// The concatenation that Gathered pieces carry: by rank (length in 4 bytes, bytes), or nothing

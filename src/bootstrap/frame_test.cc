@@ -71,6 +71,25 @@ TEST_CASE("what ranks say of collectives and of leaving comes back as it was") {
   CHECK(encode(Position{0, 0, std::string(100'000, 'x')}).size() < kMaxCall + 64);
 }
 
+TEST_CASE("notes come back as they were; cut and overlong ones are refused") {
+  const Bytes longest(kMaxNote, 7);
+  for (const Bytes& bytes : {Bytes(), Bytes{1, 2, 3}, longest}) {
+    const Bytes frame = encode(FrameType::Note, Note{kEveryone, bytes});
+    CHECK(decode_header(frame.data())->type == FrameType::Note);
+    const auto note = decode_note(payload(frame));
+    REQUIRE(note);
+    CHECK(note->peer == kEveryone);
+    CHECK(Bytes(note->bytes.begin(), note->bytes.end()) == bytes);
+  }
+  const Bytes noted = encode(FrameType::Noted, Note{65'535, longest});
+  CHECK(decode_header(noted.data())->type == FrameType::Noted);
+  CHECK(decode_note(payload(noted))->peer == 65'535);
+  for (size_t n = 0; n < sizeof(int32_t); ++n) CHECK_FALSE(decode_note(payload(noted).first(n)));
+  const Bytes too_long(kMaxNote + 1, 7);
+  const Bytes refused = encode(FrameType::Note, Note{0, too_long});
+  CHECK_FALSE(decode_note(payload(refused)));
+}
+
 TEST_CASE("headers of unknown types and too long payloads are nonsense") {
   uint8_t bytes[kHeaderBytes];
   encode_header({kMaxPayload, FrameType::Join}, bytes);
@@ -79,7 +98,7 @@ TEST_CASE("headers of unknown types and too long payloads are nonsense") {
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, static_cast<FrameType>(0)}, bytes);
   CHECK_FALSE(decode_header(bytes));
-  encode_header({0, static_cast<FrameType>(14)}, bytes);
+  encode_header({0, static_cast<FrameType>(16)}, bytes);
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, FrameType::Leave}, bytes);
   bytes[7] = 1;
@@ -116,6 +135,7 @@ TEST_CASE("random bytes never decode beyond their end") {
     (void)decode_stall(bytes);
     (void)decode_position(bytes);
     (void)decode_departures(bytes);
+    (void)decode_note(bytes);
     (void)decode_number(bytes);
     const auto parts = split(bytes, random() % 5);
     size_t total = 0;

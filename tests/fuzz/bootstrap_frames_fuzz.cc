@@ -48,6 +48,10 @@ void decode_payload(std::span<const uint8_t> payload) {
         is_what_was_read([](const Failure& one) { return encode(FrameType::Report, one); },
                          decode_failure, failure->reason, payload),
         "a failure is what was read");
+  if (const auto note = decode_note(payload)) {
+    fuzz::require(note->bytes.size() <= kMaxNote, "notes are bounded");
+    fuzz::require(same(payload_of(encode(FrameType::Noted, *note)), payload), "so is a note");
+  }
 }
 
 }  // namespace
@@ -60,6 +64,8 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
       encode(Contribution{3, 1000, bytes}),
       encode_without_bytes({3, 500, 500, 0, bytes}),
       encode(FrameType::Failed, {Code::RemoteError, 2, "rank 2 was lost"}),
+      encode(FrameType::Note, Note{kEveryone, bytes}),
+      encode(FrameType::Noted, Note{2, bytes}),
       encode_empty(FrameType::Heartbeat),
       concatenate({{1, 2, 3}, {}, {4}}),
   };
