@@ -4,6 +4,9 @@
 // serves every communicator; no rank's death silences the others, and the coordinator's own death
 // is seen by all as the loss of that process.
 //
+// Ranks also send each other notes: small messages, relayed by the coordinator, which wait for
+// nobody. A receiver that reads too slowly loses notes, nothing else.
+//
 // Failures are arbitrated: a rank that sees something wrong reports it, the coordinator tells
 // everyone the first cause it learnt, so all ranks name the same one.
 #pragma once
@@ -13,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,6 +88,14 @@ class Session {
   /// liveness deadline at most, and the cause names those for which this rank waits,
   /// or those that called something else than most.
   virtual void report_stall(const Stall& stall) = 0;
+  /// Sends `note` to rank `to`, or to kEveryone, whose `on_note` receives it. Does not wait, and
+  /// may be called from within `on_note`. One sender's notes arrive at one receiver in the order
+  /// sent, and before that receiver learns that the sender has left. Ok does not promise arrival:
+  /// the coordinator drops a note whose receiver has left, and either end drops one that would
+  /// wait behind 1 MiB of notes on the same connection. InvalidArgument when `note` is longer than
+  /// kMaxNote or `to` is no rank. After this rank has left, or the communicator has failed or lost
+  /// its coordinator, nothing is sent and the error is that of an exchange.
+  virtual Status tell(int to, std::vector<uint8_t> note) = 0;
   /// Says goodbye: silence and a closed connection are no failure from now on. The others learn
   /// that this rank has made `called` calls and makes no more. Idempotent; the destructor calls it
   /// for a rank that has called nothing.
@@ -105,6 +117,10 @@ struct JoinOptions {
   std::function<void(const Failure&)> on_failure;
   /// From the same thread, under the same rules: `rank` has left after `called` calls.
   std::function<void(int rank, uint64_t called)> on_left;
+  /// From the same thread: rank `from` has told this rank `note`, which is valid during the call
+  /// only. Must not block or call the Session, except for `tell`; may come before `join` has
+  /// returned. Not called after `leave` has returned. Where it is empty, notes are dropped.
+  std::function<void(int from, std::span<const uint8_t> note)> on_note;
   /// From the same thread, without blocking: where this rank is, and what its call `sequence` was.
   std::function<Position(uint64_t sequence)> position;
   /// Once it is set, `join` and the session's exchanges return its reason; reports still go out.

@@ -129,6 +129,30 @@ void Client::send_report(const Failure& failure, Bytes frame) {
   });
 }
 
+Status Client::tell(int to, Bytes note) {
+  if (to != kEveryone && (to < 0 || to >= n_ranks())) {
+    return error(Code::InvalidArgument, "a note to rank %d: this communicator's ranks are 0 to %d",
+                 to, n_ranks() - 1);
+  }
+  if (note.size() > kMaxNote) {
+    return error(Code::InvalidArgument, "a note of %zu bytes: at most %zu are possible",
+                 note.size(), kMaxNote);
+  }
+  if (!loop_->is_mine()) return shut_down();
+  {
+    std::lock_guard lock(mutex_);
+    if (left_) return left_status();
+    if (!ended_.ok()) return ended_;
+  }
+  // `on_note` may tell while another thread leaves: the task then runs behind that of `leave`,
+  // perhaps after the session is gone. `clients` says whether it is.
+  const bool posted = loop_->post([this, clients = clients_, to, note = std::move(note)] {
+    if (!clients->contains(this) || !connection_) return;
+    connection_->send_note(std::make_shared<const Bytes>(encode(FrameType::Note, Note{to, note})));
+  });
+  return posted ? Status() : shut_down();
+}
+
 void Client::leave(uint64_t called) {
   if (!loop_->is_mine()) return;  // a forked child: the session is its parent's
   loop_->run([this, called] {
@@ -179,6 +203,10 @@ void Client::on_frame(const Header& header, std::span<const uint8_t> payload) {
     const auto sequence = decode_number(payload);
     if (sequence && on_inquiry(*sequence)) return;
   }
+  if (header.type == FrameType::Noted) {
+    const auto note = decode_note(payload);
+    if (note && on_noted(*note)) return;
+  }
   if (header.type == FrameType::Failed) {
     if (const auto failure = decode_failure(payload)) return fail(*failure);
   }
@@ -225,6 +253,16 @@ bool Client::on_departed(const std::vector<Departure>& departures) {
 bool Client::on_inquiry(uint64_t sequence) {
   const auto& position = options_.join.position;
   connection_->send(encode(position ? position(sequence) : Position{}));
+  return true;
+}
+
+bool Client::on_noted(const Note& note) {
+  if (note.peer < 0 || note.peer >= n_ranks()) return false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!joined_) return false;
+  }
+  if (options_.join.on_note) options_.join.on_note(note.peer, note.bytes);
   return true;
 }
 

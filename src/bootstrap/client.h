@@ -47,6 +47,7 @@ class Client final : public Session, private Connection::Owner {
   Status barrier(int64_t timeout_ms) override;
   void report(const Failure& failure) override;
   void report_stall(const Stall& stall) override;
+  Status tell(int to, Bytes note) override;
   void leave(uint64_t called) override;
 
  private:
@@ -65,6 +66,7 @@ class Client final : public Session, private Connection::Owner {
   bool on_gathered(const Gathered& piece);
   bool on_departed(const std::vector<Departure>& departures);
   bool on_inquiry(uint64_t sequence);
+  bool on_noted(const Note& note);
   void send_report(const Failure& failure, Bytes frame);
   void on_farewell();
   void on_cancel();

@@ -49,10 +49,27 @@ void Connection::send(Bytes frame) {
 
 void Connection::send(Bytes frame_head, SharedBytes rest) {
   if (!is_open() || finishing_) return;
-  outgoing_.push_back({std::move(frame_head), {}, 0});
-  if (rest.begin < rest.end) outgoing_.push_back({{}, std::move(rest), 0});
+  outgoing_.push_back({std::move(frame_head), {}});
+  if (rest.begin < rest.end) outgoing_.push_back({{}, std::move(rest)});
   last_sent_ = Loop::now();
   flush();
+}
+
+bool Connection::send_note(std::shared_ptr<const Bytes> frame) {
+  if (!is_open() || finishing_) return true;
+  const size_t size = frame->size();
+  const size_t cost = size + sizeof(Outgoing);
+  if (queued_notes_ + cost > kMaxQueuedNotes) return false;
+  queued_notes_ += cost;
+  outgoing_.push_back({{}, {std::move(frame), 0, size}, 0, cost});
+  last_sent_ = Loop::now();
+  flush();
+  return true;
+}
+
+void Connection::clear_outgoing() {
+  outgoing_.clear();
+  queued_notes_ = 0;
 }
 
 void Connection::finish() {
@@ -74,7 +91,7 @@ void Connection::close() {
   const auto self = shared_from_this();  // the loop's reference goes with the watch
   loop_.unwatch(watch_, wire_.fd());
   wire_.reset();
-  outgoing_.clear();
+  clear_outgoing();
 }
 
 bool Connection::is_silent(Duration period, Duration limit) {
@@ -138,11 +155,13 @@ void Connection::flush() {
     if (result == net::Io::Failed) {
       // The peer is gone. What it said before it went may still wait to be read, its reason above
       // all, so the reading side finds the end.
-      outgoing_.clear();
+      clear_outgoing();
       break;
     }
     front.done += n;
-    if (n == rest.size()) outgoing_.pop_front();
+    if (n < rest.size()) continue;
+    queued_notes_ -= front.note_bytes;
+    outgoing_.pop_front();
   }
   if (is_open() && finishing_ && outgoing_.empty()) ::shutdown(wire_.fd(), SHUT_WR);
   update_events();

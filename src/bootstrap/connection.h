@@ -15,6 +15,9 @@
 
 namespace hetccl::bootstrap {
 
+/// What the notes queued on one connection may hold, in bytes, the queue's own entries included.
+inline constexpr size_t kMaxQueuedNotes = size_t{1} << 20;
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// Whom the connection tells what happens. May close the connection from within.
@@ -38,9 +41,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// From now on frames go to `owner`, and may be as long as `max_payload`.
   void hand_over(Owner* owner, size_t max_payload);
   /// Queues a frame and writes what the socket takes. What a user of this class queues is bounded
-  /// by the protocol: one answer to one request.
+  /// by the protocol: one answer to one request. Notes answer nothing: `send_note` bounds them.
   void send(Bytes frame);
   void send(Bytes frame_head, SharedBytes rest);
+  /// The same for a frame that may be lost: drops it, and returns false, when the notes that wait
+  /// would hold more than kMaxQueuedNotes bytes with it.
+  bool send_note(std::shared_ptr<const Bytes> frame);
   /// Says no more after what is queued: flushes, half-closes, and closes when the peer does or
   /// after a second. The owner hears nothing more.
   void finish();
@@ -58,6 +64,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Bytes own;
     SharedBytes shared;
     size_t done = 0;
+    size_t note_bytes = 0;  // that it counts in queued_notes_
     [[nodiscard]] std::span<const uint8_t> rest() const;
   };
 
@@ -66,6 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void parse();
   void flush();
+  void clear_outgoing();
   void update_events();
   void broken(const std::string& why);
 
@@ -80,6 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Silence silence_;
   Bytes incoming_;  // at most one frame and one read more
   std::deque<Outgoing> outgoing_;
+  size_t queued_notes_ = 0;  // bytes, of those in outgoing_
   bool finishing_ = false;
   std::optional<Loop::Timer> finish_timer_;
 };

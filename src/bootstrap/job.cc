@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "bootstrap/compact.h"
 #include "bootstrap/descriptors.h"
@@ -34,7 +35,8 @@ class Job::Member final : public Connection::Owner {
   std::shared_ptr<Connection> connection;
   Join join;
   bool left = false;
-  uint64_t called = 0;  ///< once it has left
+  uint64_t called = 0;      ///< once it has left
+  bool lost_notes = false;  ///< the log says so
   std::optional<Bytes> contribution;
 
  private:
@@ -189,7 +191,27 @@ void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t
         contribution && contribution->sequence == gather_sequence_ && !member.contribution;
     if (expected) return contribute(member, *contribution);
   }
+  if (header.type == FrameType::Note && complete()) {
+    const auto note = decode_note(payload);
+    if (note && relay(member, *note)) return;
+  }
   lost(member, "it broke the control plane's protocol");
+}
+
+// False for a receiver that does not exist.
+bool Job::relay(const Member& sender, const Note& note) {
+  if (note.peer != kEveryone && members_.count(note.peer) == 0) return false;
+  const auto frame =
+      std::make_shared<const Bytes>(encode(FrameType::Noted, Note{sender.join.rank, note.bytes}));
+  for (const auto& [rank, member] : members_) {
+    const bool receives = note.peer == kEveryone ? member.get() != &sender : rank == note.peer;
+    if (!receives || member->left || member->connection->send_note(frame)) continue;
+    if (!std::exchange(member->lost_notes, true)) {
+      options_.log.info("%s reads too slowly: notes of other ranks to it are dropped",
+                        name(member->join).c_str());
+    }
+  }
+  return true;
 }
 
 void Job::contribute(Member& member, const Contribution& contribution) {

@@ -60,6 +60,7 @@ class Job {
   void contribute(Member& member, const Contribution& contribution);
   void send_gathered();
   void on_gather_timeout(int64_t timeout_ms);
+  bool relay(const Member& sender, const Note& note);
   void leave(Member& member, uint64_t called);
   void tell_departures();
   void inquire(Stall stall);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "bootstrap/coordinator.h"
 #include "bootstrap/dial.h"
@@ -89,15 +90,66 @@ TEST_CASE("authenticated nonsense is thrown out; nonsense from a rank names the 
   CHECK(closed_by_peer(insider(invitation, huge).fd()));
   CHECK(closed_by_peer(insider(invitation, Bytes(64, 0xee)).fd()));
   CHECK(closed_by_peer(insider(invitation, encode_empty(FrameType::Heartbeat)).fd()));
-  Status waiting;
-  std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
-  Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "an odd one"});
-  const Bytes early = encode(Contribution{0, 100, {}});
-  says.insert(says.end(), early.begin(), early.end());
-  const net::Wire odd = insider(invitation, says);
-  first.join();
-  CHECK(waiting.code() == Code::RemoteError);
-  CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
+  CHECK(closed_by_peer(insider(invitation, encode(FrameType::Note, Note{kEveryone, {}})).fd()));
+}
+
+TEST_CASE("a rank that contributes or tells a note before all have joined is named") {
+  for (const Bytes& early :
+       {encode(Contribution{0, 100, {}}), encode(FrameType::Note, Note{kEveryone, {}})}) {
+    const auto one = service();
+    const auto id = one->unique_id();
+    Status waiting;
+    std::thread first([&] { waiting = one->join(id.value(), options(0, 3)).status(); });
+    Bytes says = encode(Join{1, 3, 20'000, 20'000, 5'000, 1, "an odd one"});
+    says.insert(says.end(), early.begin(), early.end());
+    const net::Wire odd = insider(decode(id.value()).value(), says);
+    first.join();
+    CHECK(waiting.code() == Code::RemoteError);
+    CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
+  }
+}
+
+TEST_CASE("a note that is too long or for no rank names its sender, and nobody hears it") {
+  const Bytes too_long(kMaxNote + 1);
+  for (const Note& bad : {Note{2, {}}, Note{-2, {}}, Note{0, too_long}}) {
+    const auto one = service();
+    const auto id = one->unique_id();
+    FailureBox box;
+    std::atomic<int> heard = 0;
+    JoinOptions mine = options(0, 2, 20'000, &box);
+    mine.on_note = [&](int, std::span<const uint8_t>) { ++heard; };
+    Result<std::unique_ptr<Session>> joined = Status();
+    std::thread first([&] { joined = one->join(id.value(), mine); });
+    const net::Wire odd = insider(decode(id.value()).value(),
+                                  encode(Join{1, 2, 20'000, 20'000, 5'000, 1, "an odd one"}));
+    first.join();  // the coordinator has welcomed both
+    REQUIRE(joined.ok());
+    const Bytes says = encode(FrameType::Note, bad);
+    REQUIRE(net::send_all(odd.fd(), says.data(), says.size(), soon()).ok());
+    const auto failure = box.wait();
+    REQUIRE(failure);
+    CHECK(contains(failure->reason, "rank 1 (an odd one) was lost: it broke"));
+    CHECK(heard == 0);
+  }
+}
+
+TEST_CASE("notes of strangers reach nobody") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const Invitation invitation = decode(id.value()).value();
+  std::atomic<int> heard = 0;
+  JoinOptions mine = options(0, 1);
+  mine.on_note = [&](int, std::span<const uint8_t>) { ++heard; };
+  const auto joined = one->join(id.value(), mine);
+  REQUIRE(joined.ok());
+  const Bytes text(100, 'x');  // longer than what a handshake begins with
+  const Bytes note = encode(FrameType::Note, Note{0, text});
+  const Bytes noted = encode(FrameType::Noted, Note{0, text});
+  CHECK(closed_by_peer(stranger(invitation, note).get()));
+  CHECK(closed_by_peer(insider(invitation, note).fd()));
+  CHECK(closed_by_peer(insider(invitation, noted).fd()));
+  CHECK(joined.value()->barrier(10'000).ok());
+  CHECK(heard == 0);
 }
 
 TEST_CASE("a rank that gives up or dies while others wait is named") {
