@@ -349,6 +349,26 @@ typedef struct {
 HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats);
 /** The topology as JSON. Valid until the communicator is destroyed. */
 HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);
+/** What tuning (HETCCL_TUNE) knows and does, as JSON: {"mode"}, and on rank 0 of a communicator that
+ * searches {"keys": [{"key", "state": "watching", "searching", "settled" or "left", "setting", "us"
+ * and "default_us": of a call, its slowest rank's, 0: not known, "trials", "tried": [{"setting",
+ * "ratio": to where the search began}]}], "rounds", "cancelled", "lost_us"}. Calls of one key share
+ * a setting: those of one collective whose blocks have more than 2^("size_class" - 1) and at most
+ * 2^"size_class" bytes. `*json` is valid until this thread's next call of it. */
+HETCCL_API hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json);
+/** From the next call on, collectives of a key use this setting, and no search changes it. `json`:
+ * {"key", "setting"} as hetcclCommGetTuningSpace gives them. Every rank calls it between the same
+ * collectives; ranks whose settings differ fail the communicator. hetcclInvalidArgument where an
+ * algorithm or a value does not fit, hetcclInvalidUsage where all ranks are in one cluster or
+ * HETCCL_DETERMINISTIC=1 is set. */
+HETCCL_API hetcclResult_t hetcclCommSetTuning(hetcclComm_t comm, const char* json);
+/** The key of such a call and the settings among which tuning searches, as JSON: {"key",
+ * "subspaces": [{"start", "axes": {parameter: [value]}}]}; the first start is the default. `count`
+ * as the collective's own function counts it. `*json` is valid until this thread's next call of it.
+ */
+HETCCL_API hetcclResult_t hetcclCommGetTuningSpace(hetcclComm_t comm, const char* collective,
+                                                   size_t count, hetcclDataType_t datatype,
+                                                   hetcclRedOp_t op, int root, const char** json);
 /** The topology of the ranks that `topology` describes, as JSON: {"ranks": [...]} with, of each
  * rank, "rank", "host", "vendor" and what else hetcclCommGetTopology says of one. Clusters, border
  * ranks and links follow from the ranks; what the text says of them is not read. At most 65,536

@@ -464,6 +464,48 @@ class Communicator:
         graph: dict[str, Any] = json.loads(text.value or b"{}")
         return graph
 
+    def tuning(self) -> dict[str, Any]:
+        """What tuning knows and does: see hetcclCommGetTuning for the fields."""
+        text = ctypes.c_char_p()
+        self._call("hetcclCommGetTuning", self._comm, ctypes.byref(text))
+        known: dict[str, Any] = json.loads(text.value or b"{}")
+        return known
+
+    def tuning_space(
+        self,
+        collective: str,
+        count: int,
+        dtype: str = "float32",
+        op: str = "sum",
+        root: int = 0,
+    ) -> dict[str, Any]:
+        """The key of such a call, and the settings that tuning may give it.
+
+        ``{"key", "subspaces": [{"start", "axes": {parameter: [value]}}]}``; the first start is the
+        default. ``count`` as the collective's own method counts it.
+        """
+        text = ctypes.c_char_p()
+        self._call(
+            "hetcclCommGetTuningSpace",
+            self._comm,
+            collective.encode(),
+            count,
+            _DATA_TYPES[dtype],
+            _RED_OPS[op],
+            root,
+            ctypes.byref(text),
+        )
+        space: dict[str, Any] = json.loads(text.value or b"{}")
+        return space
+
+    def set_tuning(self, key: dict[str, Any], setting: dict[str, Any]) -> None:
+        """From the next call on, collectives of ``key`` use ``setting``, and no search changes it.
+
+        Every rank calls it between the same collectives, with the same arguments.
+        """
+        given = json.dumps({"key": key, "setting": setting})
+        self._call("hetcclCommSetTuning", self._comm, given.encode())
+
     def dump(self) -> dict[str, Any]:
         """The last 1,024 collectives of this rank, what became of them, and the failure, if any.
 

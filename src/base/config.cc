@@ -68,6 +68,10 @@ bool is_path(std::string_view text) {
   return text.find('\0') == std::string_view::npos;
 }
 
+bool is_tuning(std::string_view text) {
+  return text == "off" || text == "online" || text == "step" || text == "frozen";
+}
+
 bool is_family(std::string_view text) {
   return text == "inet" || text == "inet6";
 }
@@ -189,6 +193,20 @@ constexpr std::array kRows = {
          "(Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, %c as for "
          "HETCCL_DUMP; empty: nothing is traced"},
         Text{&Config::trace, is_report_pattern, kPatternTakes}},
+    Row{{"HETCCL_TUNE", "choice", "off",
+         "online: while the job runs, settings of its collectives are tried beside each other, and "
+         "the fastest is kept; step: that with which the program's steps (hetccl.step) are "
+         "shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model says, as with "
+         "HETCCL_DETERMINISTIC=1"},
+        Text{&Config::tune, is_tuning, "off, online, step or frozen"},
+        Agreement::AllRanks},
+    Row{{"HETCCL_TUNE_BUDGET", "integer", "2",
+         "percent of the job's time that trials may lose against the default"},
+        IntegerRange{&Config::tune_budget, 0, 10'000}},
+    Row{{"HETCCL_TUNE_FILE", "text", "",
+         "file of what earlier jobs have learnt, read and written by rank 0; empty: "
+         "hetccl/tuning.json in the user's cache folder"},
+        Text{&Config::tune_file, is_path, "a path of at most 1024 bytes"}},
 };
 
 constexpr auto kEntries = [] {

@@ -36,6 +36,9 @@ struct Config {
   bool vendor_cleartext = false;  ///< HETCCL_ALLOW_VENDOR_CLEARTEXT: between hosts, though encrypt
   std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection
   std::string dump;               ///< HETCCL_DUMP: where a failure's last operations are written
+  std::string tune = "off";       ///< HETCCL_TUNE: off, online, step or frozen
+  int64_t tune_budget = 2;        ///< HETCCL_TUNE_BUDGET: percent of the time that trials may lose
+  std::string tune_file;          ///< HETCCL_TUNE_FILE: what earlier jobs have learnt
   std::string trace;              ///< HETCCL_TRACE: where steps and their times are written
   bool transport_shm = true;      ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;         ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs

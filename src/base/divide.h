@@ -1,7 +1,8 @@
-// Whole parts of lengths.
+// Arithmetic of lengths.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace hetccl {
 
@@ -13,6 +14,12 @@ constexpr uint64_t divide_up(uint64_t value, uint64_t unit) {
 /// The least multiple of `unit` that is no less than `value`; wraps around beyond the largest.
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
   return divide_up(value, unit) * unit;
+}
+
+/// a * b, or the largest number.
+constexpr uint64_t multiply_saturated(uint64_t a, uint64_t b) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  return b != 0 && a > kMost / b ? kMost : a * b;
 }
 
 }  // namespace hetccl

@@ -36,6 +36,7 @@ struct Reduction {
   uint32_t divisor = 1;
   Factor factor{};
   Caching caching = Caching::Keep;  ///< of the result; of hosts alone
+  uint16_t blocks = 0;              ///< of a GPU's kernel, at most; 0: as the device's setting says
 };
 
 /// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the

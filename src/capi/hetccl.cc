@@ -440,6 +440,39 @@ hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
   });
 }
 
+hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json) {
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_TRY(self.known());
+    thread_local std::string text;
+    text = self.tuning_json();
+    return put(json, "json", text.c_str());
+  });
+}
+
+hetcclResult_t hetcclCommSetTuning(hetcclComm_t comm, const char* json) {
+  return with(comm, [&](Communicator& self) -> Status {
+    if (json == nullptr) return null("json");
+    return self.set_tuning(json);
+  });
+}
+
+hetcclResult_t hetcclCommGetTuningSpace(hetcclComm_t comm, const char* collective, size_t count,
+                                        hetcclDataType_t datatype, hetcclRedOp_t op, int root,
+                                        const char** json) {
+  return with(comm, [&](Communicator& self) -> Status {
+    if (collective == nullptr) return null("collective");
+    const auto which = hetccl::parse_collective(collective);
+    if (!which) {
+      return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s", collective,
+                   hetccl::collective_names().c_str());
+    }
+    thread_local std::string text;
+    HETCCL_ASSIGN(text, self.tuning_space({*which, narrow<hetccl::DataType>(datatype),
+                                           narrow<hetccl::RedOp>(op), root, count}));
+    return put(json, "json", text.c_str());
+  });
+}
+
 hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json) {
   return with(comm, [&](Communicator& self) -> Status {
     if (json == nullptr) return null("json");

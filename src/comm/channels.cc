@@ -80,6 +80,7 @@ Status Channels::open(const std::function<WaitLimit()>& limit) {
     const transport::PeerId id{environment_.session.communicator(), rank_, peer, shared + messages};
     HETCCL_ASSIGN(channels_[peer], make_channel(id, limit()));
     reached_.insert(peer);
+    streams_ = std::max(streams_, channels_[peer]->streams());
     const size_t window = channels_[peer]->window().size();
     if (window == 0) continue;
     HETCCL_TRY(open_windows(peer, shared));

@@ -58,6 +58,8 @@ class Channels {
     return channels_;
   }
   [[nodiscard]] bool has_windows() const { return !windows_.empty(); }
+  /// The connections of that channel of `open` that has most.
+  [[nodiscard]] size_t streams() const { return streams_; }
   /// Hands the channels to those that use them, and later ones when they are made. Call where
   /// nobody drives. Both outlive `stop`.
   void attach(exec::Executor& executor, exec::PointToPoint& messages);
@@ -101,6 +103,7 @@ class Channels {
   const int rank_;
   // Made by `open`, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;
+  size_t streams_ = 1;
   WindowBudget::Share window_share_;
   std::map<int, std::unique_ptr<exec::Window>> windows_, message_windows_;  // of `channels_`
   exec::Executor* executor_ = nullptr;

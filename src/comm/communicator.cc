@@ -107,6 +107,8 @@ Status Communicator::drain() {
     wait_until_idle();
     status = failure();
   } while (!close());
+  if (tuning_ != nullptr) tuning_->finish();
+  keep_learnt();
   session_->leave(recorder_.called());
   return status;
 }

@@ -25,6 +25,8 @@
 #include "comm/programs.h"
 #include "comm/red_ops.h"
 #include "comm/runtime.h"
+#include "comm/tuning.h"
+#include "comm/tuning_file.h"
 #include "comm/user_streams.h"
 #include "comm/verdict.h"
 #include "exec/executor.h"
@@ -130,6 +132,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] Status known();
   // The rest only where `known` is ok.
   [[nodiscard]] const std::string& topology_json();
+  /// What tuning knows and does, as JSON: {mode, keys: […], …} on rank 0, {mode} elsewhere.
+  [[nodiscard]] std::string tuning_json();
+  /// From the next call on, calls like `key` use `setting` on this rank. Every rank does so between
+  /// the same calls. JSON; InvalidArgument where it is none of this communicator's.
+  Status set_tuning(std::string_view json);
+  /// The settings to search for such a call, as JSON, its default first.
+  Result<std::string> tuning_space(const Signature& signature);
   [[nodiscard]] Statistics statistics();
   /// The last operations, what is known of them and the failure, as JSON; at any time.
   [[nodiscard]] std::string dump();
@@ -160,6 +169,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // measure.cc
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
+  Status open_tuning();
+  void keep_learnt();
+  // tune_calls.cc
+  [[nodiscard]] tune::Limits limits() const;
   Status measure_calls(std::vector<topology::Measurement>& mine);
   Result<Duration> time_calls(exec::Executor& executor, exec::Program& program, exec::Call call);
   Result<Duration> time_call(exec::Executor& executor, exec::Program& program, exec::Call call);
@@ -199,6 +212,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
+  Tuning::Use find_setting(const Work& work, uint64_t block, TimePoint now);
   [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
   Status meet(std::span<const exec::Message> messages);
   Result<Ticket> enqueue_messages(const Work& work, void* native_stream, const Times& times);
@@ -254,6 +268,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;
   std::unique_ptr<Programs> programs_;
+  std::unique_ptr<Tuning> tuning_;           // null: nothing can be tuned
+  std::unique_ptr<TuningFile> tuning_file_;  // null: without HETCCL_TUNE
   uint64_t sequence_ = 0;
   Statistics statistics_;
 

@@ -128,6 +128,9 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   join.timeout_ms = init_left_ms();
   join.cancel = cancel_.get();
   join.on_failure = [this](const bootstrap::Failure& failure) { on_failure(failure); };
+  join.on_note = [this](int from, std::span<const uint8_t> note) {
+    if (tuning_ != nullptr) tuning_->on_note(from, note);
+  };
   join.on_left = [this](int who, uint64_t called) { on_left(who, called); };
   join.position = [this](uint64_t sequence) { return position(sequence); };
   HETCCL_ASSIGN(session_, runtime_.service().join(id, std::move(join)));
@@ -228,6 +231,9 @@ Status Communicator::open_executor() {
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   options.windows = channels_->has_windows();
+  options.on_timed = [this](uint64_t sequence, Duration took) {
+    tuning_->on_timed(sequence, took);
+  };
   if (on_device() && topology().clusters().size() == 1) {
     HETCCL_ASSIGN(options.settler, runtime_.settler());
   }

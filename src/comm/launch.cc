@@ -189,8 +189,10 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   const CollectiveArguments& arguments = *work.collective;
   const Signature& signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  HETCCL_ASSIGN(const Programs::Chosen chosen, programs_->choose(signature, block));
-  const auto [program, choice] = chosen;
+  const Tuning::Use use = find_setting(work, block, times.now);
+  HETCCL_ASSIGN(const Programs::Chosen chosen,
+                programs_->choose(signature, block, use.setting, use.round));
+  const auto [program, choice, resources] = chosen;
   reach(*program);
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
@@ -204,7 +206,10 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                   .launched = times.now,
                   .input = arguments.input,
                   .output = arguments.output,
-                  .awaited = waits(native_stream)};
+                  .awaited = waits(native_stream),
+                  .timed = use.timed,
+                  .round = use.round,
+                  .resources = resources};
   if (work.captured) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket(kComplete);
@@ -216,6 +221,18 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   }
   HETCCL_ASSIGN(const uint64_t number, executor_->launch(program->exec, choice, call, *stream));
   return Ticket(number);
+}
+
+Tuning::Use Communicator::find_setting(const Work& work, uint64_t block, TimePoint now) {
+  if (tuning_ == nullptr || !tuning_->active()) return {};
+  const Signature& signature = work.collective->signature;
+  std::optional<tune::Key> key;
+  if (!signature.uneven) key = tune::key_of(signature, block, topology());
+  const auto make_space = [&] { return programs_->space(signature, block, limits()); };
+  const auto use =
+      tuning_->use(key, sequence_, work.captured, now, [&make_space] { return make_space(); });
+  keep_learnt();
+  return use;
 }
 
 void Communicator::reach(PlannedProgram& program) {

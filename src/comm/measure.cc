@@ -41,7 +41,38 @@ Status Communicator::measure() {
   }
   measured_ = std::move(measured);
   programs_ = std::make_unique<Programs>(rank(), topology(), measured_, runtime_.config());
+  return open_tuning();
+}
+
+// Rank 0 tells the others what it has read. Notes may come as soon as it has.
+Status Communicator::open_tuning() {
+  const Config& config = runtime_.config();
+  if (config.deterministic || topology().clusters().size() < 2) return {};
+  const bool off = config.tune == "off";
+  Tuning::Options options;
+  options.searches = !off && config.tune != "frozen";
+  options.budget = static_cast<double>(config.tune_budget) / 100;
+  options.failed = [this] { return verdict_.failed(); };
+  tuning_ = std::make_unique<Tuning>(*session_, runtime_.engine(), std::move(options));
+  if (off) return {};
+  tuning_file_ = std::make_unique<TuningFile>(config, topology(), log_);
+  std::vector<uint8_t> mine;
+  if (rank() == 0) {
+    const std::string text = tune::to_json(tuning_file_->read()).dump();
+    mine.assign(text.begin(), text.end());
+  }
+  HETCCL_ASSIGN(const auto all, session_->all_gather(mine, init_left_ms()));
+  const std::string_view text(reinterpret_cast<const char*>(all[0].data()), all[0].size());
+  HETCCL_ASSIGN(const Json known, Json::parse(text, "rank 0's tuning", all[0].size()));
+  tuning_->know(tune::learnt_from_json(known));
   return {};
+}
+
+// In the background: files may be slow.
+void Communicator::keep_learnt() {
+  if (tuning_file_ == nullptr || rank() != 0 || !tuning_->take_news()) return;
+  const Status posted = chores_.post([this] { tuning_file_->add(tuning_->learnt()); });
+  if (!posted.ok()) log_.warn("HETCCL_TUNE: %s", posted.message().c_str());
 }
 
 Status Communicator::measure(const tune::LinkToMeasure& link,

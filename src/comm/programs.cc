@@ -2,24 +2,51 @@
 
 #include <utility>
 
+#include "plan/algorithms.h"
 #include "plan/call.h"
 
 namespace hetccl::comm {
 
 // Most calls are like the one before.
-Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t block) {
-  if (last_.program != nullptr && signature == last_signature_ && !signature.uneven) return last_;
+Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t block,
+                                          const std::optional<tune::Setting>& tuned,
+                                          uint64_t round) {
+  if (last_.program != nullptr && round == last_round_ && signature == last_signature_ &&
+      !signature.uneven)
+    return last_;
   plan::Spec spec = plan::spec_of(signature);
-  const tune::Candidate candidate = chooser_.choose(spec, block, signature.type);
-  spec.algorithm = candidate.algorithm;
-  Chosen chosen{nullptr, candidate.choice};
+  Chosen chosen;
+  if (tuned) {
+    spec.algorithm = tuned->algorithm;
+    chosen.choice = tuned->choice;
+    chosen.resources = tuned->resources;
+  } else {
+    const tune::Candidate candidate = chooser_.choose(spec, block, signature.type);
+    spec.algorithm = candidate.algorithm;
+    chosen.choice = candidate.choice;
+  }
   HETCCL_ASSIGN(chosen.program, find_or_make(spec));
   plan::Choice& choice = chosen.choice;
   if (config_.slice_bytes > 0) choice.slice_bytes = static_cast<uint64_t>(config_.slice_bytes);
   if (config_.depth > 0) choice.depth = static_cast<uint32_t>(config_.depth);
   last_signature_ = signature;
+  last_round_ = round;
   last_ = chosen;
   return chosen;
+}
+
+Status Programs::check(const tune::Key& key, const tune::Setting& setting) const {
+  plan::Spec spec{.collective = key.collective, .algorithm = setting.algorithm};
+  if (key.root_cluster >= static_cast<int>(topology_.clusters().size()))
+    return error(Code::InvalidArgument, "there is no cluster %d", key.root_cluster);
+  if (key.root_cluster >= 0)
+    spec.root = topology_.clusters()[static_cast<size_t>(key.root_cluster)].ranks.front();
+  return plan::find_algorithm(spec, topology_).status();
+}
+
+tune::Space Programs::space(const Signature& signature, uint64_t block,
+                            const tune::Limits& limits) {
+  return chooser_.space(plan::spec_of(signature), block, signature.type, limits);
 }
 
 Result<PlannedProgram*> Programs::find_or_make(const plan::Spec& spec) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/config.h"
@@ -11,6 +12,7 @@
 #include "plan/planner.h"
 #include "topology/topology.h"
 #include "tune/chooser.h"
+#include "tune/key.h"
 
 namespace hetccl::comm {
 
@@ -28,6 +30,7 @@ class Programs {
   struct Chosen {
     PlannedProgram* program = nullptr;
     plan::Choice choice;
+    plan::Resources resources;
   };
 
   /// For `rank`. The topology and the configuration outlive it; `measured` by all ranks.
@@ -38,8 +41,15 @@ class Programs {
         config_(config),
         chooser_(topology, measured, config.deterministic) {}
 
-  /// The program for a call with blocks of `block` elements. It stays valid while this lives.
-  Result<Chosen> choose(const Signature& signature, uint64_t block);
+  /// The program for a call with blocks of `block` elements, with the tuned setting where there is
+  /// one, which calls of that key and tuning round share. It stays valid while this lives.
+  Result<Chosen> choose(const Signature& signature, uint64_t block,
+                        const std::optional<tune::Setting>& tuned = {}, uint64_t round = 0);
+  /// InvalidArgument where that setting's algorithm plans no call of that key.
+  [[nodiscard]] Status check(const tune::Key& key, const tune::Setting& setting) const;
+  /// The settings to search for calls like this.
+  [[nodiscard]] tune::Space space(const Signature& signature, uint64_t block,
+                                  const tune::Limits& limits);
   /// How many plans were made.
   [[nodiscard]] uint64_t made() const { return made_; }
 
@@ -53,6 +63,7 @@ class Programs {
   std::map<plan::Spec, std::unique_ptr<PlannedProgram>> programs_;
   uint64_t made_ = 0;
   Signature last_signature_;  // of the last call
+  uint64_t last_round_ = 0;
   Chosen last_;
 };
 

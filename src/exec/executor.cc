@@ -85,8 +85,15 @@ void Executor::note_starts(TimePoint now) {
     Operation& op = in_flight_.at(noted_);
     if (op.code->one_library_call) continue;  // it is enqueued without a sign of its own
     if (!op.started().reached(1)) return;
+    op.started_at = now;
     options_.recorder->start(op.call.sequence, now);
   }
+}
+
+// Of a call whose caller waits, and of one library call, the launch is the start.
+void Executor::tell_time(const Operation& op, TimePoint now) {
+  const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
+  options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at));
 }
 
 void Executor::note_end(uint64_t number, TimePoint now) {
@@ -110,6 +117,7 @@ void Executor::retire(TimePoint now) {
     if (!may_retire(op)) return;
     if (options_.tracer != nullptr) options_.tracer->retire(n, op, now);
     if (options_.recorder != nullptr) note_end(n, now);
+    if (op.call.timed && options_.on_timed && !aborted_ && !faulted_) tell_time(op, now);
     wire_.acknowledge_reads();
     if (op.marks == nullptr) unmarked_.fetch_sub(1);
     if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);

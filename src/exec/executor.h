@@ -44,6 +44,9 @@ struct ExecutorOptions {
   /// Called once, by whoever drives, when a channel, the vendor library or a deadline fails. Must
   /// not block.
   std::function<void(const Fault&)> on_fault;
+  /// Called by whoever drives, for each call that is `timed` and has completed: how long it took
+  /// from where the user's stream had reached it. Must not block. May be empty.
+  std::function<void(uint64_t sequence, Duration took)> on_timed;
 };
 
 /// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
@@ -111,6 +114,7 @@ class Executor : public progress::Driven {
   bool may_retire(Operation& op);
   void note_starts(TimePoint now);
   void note_end(uint64_t number, TimePoint now);
+  void tell_time(const Operation& op, TimePoint now);
   void observe(uint64_t before, TimePoint now);
   bool is_abandoned();
   void release_streams();

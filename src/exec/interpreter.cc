@@ -194,6 +194,7 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   for (const lower::Operand& src : code.srcs) {
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
   }
+  reduction.blocks = op.call.resources.gpu_blocks;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
   return kernels_ ? device_.reduce(stream, reduction)

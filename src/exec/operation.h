@@ -33,6 +33,9 @@ struct Call {
   Layout input{}, output{};  ///< of an uneven call; read by `launch` alone
   bool begun = false;        ///< by `Executor::all_reduce_at_once`
   bool awaited = false;      ///< its caller waits: its end is to be known at once
+  bool timed = false;        ///< ExecutorOptions::on_timed is to know how long it takes
+  uint64_t round = 0;        ///< of tuning, in which its setting was decided; equal on all ranks
+  plan::Resources resources{};
 };
 
 /// A piece of memory.
@@ -115,6 +118,7 @@ struct Operation {
   size_t outstanding = 0;     ///< messages that are not complete; the engine's once launched
   EndMarks* marks = nullptr;  ///< that tell its end, or null
   uint32_t mark = 0;          ///< of `marks`
+  TimePoint started_at{};     ///< when the user's stream had reached it, of a timed call
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
 
  private:

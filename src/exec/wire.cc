@@ -166,7 +166,9 @@ void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   transfer.bytes = header ? 0 : bytes;
   transfer.info = {options_.communicator, op.call.sequence,
                    issue.slice,           op.code->messages[code.message].number + op.call.tag,
-                   op.call.signature,     header ? bytes : 0};
+                   op.call.signature,     header ? bytes : 0,
+                   op.call.round};
+  transfer.streams = op.call.resources.tcp_streams;
   if (options_.tracer != nullptr) options_.tracer->post(queue.next.operation, op, issue, now);
   ++queue.posted;
   queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);

@@ -174,4 +174,11 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
+/// What a rank spends on a call. Changes no Code, so ranks need not agree.
+struct Resources {
+  uint16_t tcp_streams = 0;  ///< of a channel, that carry messages; 0: all
+  uint16_t gpu_blocks = 0;   ///< of a kernel that adds; 0: as many as the setting says
+  bool operator==(const Resources&) const = default;
+};
+
 }  // namespace hetccl::plan

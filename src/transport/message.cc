@@ -36,7 +36,7 @@ class Reader {
   const uint8_t* in_;
 };
 
-// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 8 + 8 + 1 = 88 bytes.
+// 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 3 x 8 + 1 = 96 bytes.
 template <typename Visitor, typename AnyHeader, typename Magic, typename Flag>
 void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(magic);
@@ -54,6 +54,7 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(header.info.signature.root);
   visitor(header.info.signature.count);
   visitor(header.info.beside);
+  visitor(header.info.round);
   visitor(uneven);
 }
 
@@ -100,7 +101,8 @@ Status check(const Header& header, const Transfer& posted, int peer) {
   const MessageInfo& ours = posted.info;
   if (theirs.communicator == ours.communicator && theirs.sequence == ours.sequence &&
       theirs.slice == ours.slice && theirs.step == ours.step && header.total == posted.bytes &&
-      theirs.beside == ours.beside && theirs.signature == ours.signature) [[likely]]
+      theirs.beside == ours.beside && theirs.round == ours.round &&
+      theirs.signature == ours.signature) [[likely]]
     return {};
   const std::string their_call = describe(theirs.signature);
   const std::string our_call = describe(ours.signature);
@@ -120,6 +122,13 @@ Status check(const Header& header, const Transfer& posted, int peer) {
         "rank %d called %s as collective %" PRIu64 ", this rank called %s as collective %" PRIu64
         "; all ranks must make the same calls in the same order",
         peer, their_call.c_str(), theirs.sequence, our_call.c_str(), ours.sequence));
+  if (theirs.round != ours.round)
+    return differ(format("rank %d runs %s as collective %" PRIu64
+                         " with the setting of tuning round %" PRIu64
+                         ", this rank with that of round %" PRIu64
+                         "; HETCCL_TUNE=off on every rank turns tuning off, and this is a fault of "
+                         "hetccl's: please report it",
+                         peer, our_call.c_str(), ours.sequence, theirs.round, ours.round));
   return differ(
       format("in %s, rank %d sent slice %u, step %u, %" PRIu64
              " bytes; this rank expected slice %u, step %u, %" PRIu64 " bytes; do all ranks run "

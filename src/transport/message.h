@@ -19,7 +19,7 @@ struct Header {
   uint64_t total = 0;   ///< of the message
   MessageInfo info;
 };
-inline constexpr size_t kHeaderBytes = 88;
+inline constexpr size_t kHeaderBytes = 96;
 
 /// Little endian whatever the machine.
 void encode(const Header& header, uint8_t out[kHeaderBytes]);

@@ -18,7 +18,8 @@ Header sample() {
                  3,
                  5,
                  {Collective::AllReduce, DataType::Float32, RedOp::Sum, -1, 10},
-                 77};
+                 77,
+                 5};
   return header;
 }
 
@@ -40,6 +41,7 @@ TEST_CASE("a header survives the wire, in little endian") {
   CHECK(back->bytes == 4096);
   CHECK(back->total == 3ULL << 32);
   CHECK(back->info.beside == 77);
+  CHECK(back->info.round == 5);
   CHECK(check(*back, posting(sample()), 1).ok());
 }
 
@@ -71,7 +73,7 @@ TEST_CASE("differences are explained with both calls") {
   CHECK(status.message().find("this rank called all_reduce (12 float32, sum)") !=
         std::string::npos);
 
-  for (int field = 0; field < 6; ++field) {
+  for (int field = 0; field < 7; ++field) {
     posted = posting(header);
     if (field == 0) posted.bytes -= 1;
     if (field == 1) posted.info.communicator += 1;
@@ -79,6 +81,7 @@ TEST_CASE("differences are explained with both calls") {
     if (field == 3) posted.info.slice += 1;
     if (field == 4) posted.info.step += 1;
     if (field == 5) posted.info.beside += 1;
+    if (field == 6) posted.info.round += 1;
     status = check(header, posted, 1);
     CHECK(status.code() == Code::InvalidUsage);
     CHECK(status.message().find("rank 1") != std::string::npos);

@@ -34,6 +34,7 @@ struct MessageInfo {
   uint32_t step = 0;    ///< the plan's number of this message, or its tag; equal at both ends
   Signature signature;  ///< of the call, so that a mismatch can be explained
   uint64_t beside = 0;  ///< bytes of data that lie in the channel's window, and do not travel
+  uint64_t round = 0;   ///< of tuning, in which the call's setting was decided
 };
 
 /// A posted transfer: `bytes` at `data`, which stays valid until the transfer has completed or the
@@ -42,6 +43,7 @@ struct Transfer {
   void* data = nullptr;  ///< read by post_send, written by post_recv
   size_t bytes = 0;      ///< may be 0: the header still travels
   MessageInfo info;
+  size_t streams = 0;  ///< of a channel that has several, this message takes so many; 0: all
 };
 
 /// One peer. Calls from one thread at a time (the engine's driver), `close` included.
@@ -67,6 +69,8 @@ class Channel {
   /// The memory that both ends have mapped because both asked for it (PeerId::window), page-aligned
   /// and zeroed at first; empty where the transport has none. Lives as long as the channel.
   [[nodiscard]] virtual std::span<std::byte> window() { return {}; }
+  /// Among how many connections its messages are shared out (Transfer::streams). Thread-safe.
+  [[nodiscard]] virtual size_t streams() const { return 1; }
 };
 
 /// What a peer needs in order to connect: opaque bytes, carried by the bootstrap.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/divide.h"
 #include "lower/geometry.h"
@@ -25,12 +24,6 @@ constexpr double kTcpEnqueueSeconds = 120e-6;
 constexpr double kStages = 4;
 constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
 constexpr uint64_t kOfHostWindow = 7;  // and than a sixth are in the way of the next slice
-
-/// a * b, or the largest number.
-uint64_t saturated(uint64_t a, uint64_t b) {
-  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
-  return b != 0 && a > kMax / b ? kMax : a * b;
-}
 
 }  // namespace
 
@@ -64,12 +57,15 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
     return static_cast<uint64_t>(std::sqrt(kStages * wire / slice_seconds));
   };
   if (model_.window() > 0) {
-    const uint64_t parts = model_.hosts_read_in_place() ? kOfHostWindow : kOfWindow;
-    n = std::max(of(std::min(kMaxCrossing, model_.window() / parts)), best(kEnqueueSeconds));
+    n = std::max(of(std::min(kMaxCrossing, most_in_window())), best(kEnqueueSeconds));
   } else if (model_.on_streams() && !model_.in_memory()) {
     n = std::max(n, best(kTcpEnqueueSeconds));
   }
   return std::clamp<uint64_t>(n, 1, lower::kMaxSlices);
+}
+
+uint64_t Chooser::most_in_window() const {
+  return model_.window() / (model_.hosts_read_in_place() ? kOfHostWindow : kOfWindow);
 }
 
 uint64_t Chooser::fixed_slice() const {
@@ -87,9 +83,9 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   Candidate candidate;
   candidate.algorithm = option.algorithm;
   candidate.hops = load.hops;
-  candidate.choice.slice_bytes = load.fixed_slices
-                                     ? fixed_slice()
-                                     : std::max<uint64_t>(64, saturated(divide_up(slice, 64), 64));
+  candidate.choice.slice_bytes =
+      load.fixed_slices ? fixed_slice()
+                        : std::max<uint64_t>(64, multiply_saturated(divide_up(slice, 64), 64));
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
   // Hosts beside devices read a slice where it arrived, and must have done so by the next.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;
@@ -99,7 +95,7 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
 }
 
 Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) {
-  const uint64_t bytes = saturated(count, size_of(type));
+  const uint64_t bytes = multiply_saturated(count, size_of(type));
   Candidate best;
   for (const Option& option : find_options(spec)) {
     const Candidate one = candidate(option, bytes);
@@ -109,7 +105,7 @@ Candidate Chooser::choose(const Spec& spec, uint64_t count, DataType type) {
 }
 
 std::vector<Candidate> Chooser::candidates(const Spec& spec, uint64_t count, DataType type) {
-  const uint64_t bytes = saturated(count, size_of(type));
+  const uint64_t bytes = multiply_saturated(count, size_of(type));
   std::vector<Candidate> all;
   for (const Option& option : find_options(spec)) all.push_back(candidate(option, bytes));
   return all;

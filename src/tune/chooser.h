@@ -8,6 +8,7 @@
 
 #include "plan/algorithms.h"
 #include "tune/cost_model.h"
+#include "tune/space.h"
 
 namespace hetccl::tune {
 
@@ -17,6 +18,14 @@ struct Candidate {
   int hops = 0;
   plan::Choice choice;
   double seconds = 0;
+};
+
+/// What a rank has that can be shared out, and what its user has fixed.
+struct Limits {
+  uint64_t slice_bytes = 0;  ///< 0: to be searched
+  uint32_t depth = 0;        ///< 0: to be searched
+  uint16_t tcp_streams = 0;  ///< of each TCP channel
+  uint16_t gpu_blocks = 0;   ///< of a kernel by default; 0: no GPU adds
 };
 
 /// The first call of a collective (with a root, of the root's cluster) makes plans of every row
@@ -36,6 +45,10 @@ class Chooser {
   /// Every algorithm that applies, in the table's order.
   [[nodiscard]] std::vector<Candidate> candidates(const plan::Spec& spec, uint64_t count,
                                                   DataType type);
+  /// The settings among which the best one is searched for calls like this. Its start is what
+  /// `choose` says. One setting where nothing can be tuned, none where no row applies.
+  [[nodiscard]] Space space(const plan::Spec& spec, uint64_t count, DataType type,
+                            const Limits& limits);
 
  private:
   struct Option {
@@ -46,6 +59,9 @@ class Chooser {
   [[nodiscard]] uint64_t slices(const Load& load, uint64_t bytes) const;
   [[nodiscard]] uint64_t fixed_slice() const;
   [[nodiscard]] Candidate candidate(const Option& option, uint64_t bytes) const;
+  [[nodiscard]] uint64_t most_in_window() const;
+  [[nodiscard]] uint64_t most_slice(const Load& load) const;
+  [[nodiscard]] Subspace subspace(const Option& option, uint64_t bytes, const Limits& limits) const;
 
   const topology::Topology& topology_;
   plan::Algorithms table_;

@@ -324,7 +324,8 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   kernels::Arguments arguments = kernels::arguments_of(reduction);
   const size_t per_block = kernels::kThreads * kernels::kVectorBytes / size_of(reduction.type);
   const size_t wanted = (reduction.count + per_block - 1) / per_block;
-  const auto blocks = static_cast<unsigned>(std::min<size_t>(wanted, max_blocks_));
+  const size_t most = reduction.blocks > 0 ? reduction.blocks : max_blocks_;
+  const auto blocks = static_cast<unsigned>(std::min(wanted, most));
   std::array<void*, 1> pointers = {&arguments};
   void* kernel = loaded_->reduction(reduction.type, reduction.op);
   return check(api_,

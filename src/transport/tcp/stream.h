@@ -65,11 +65,13 @@ struct Stream;
 
 /// The streams of a channel that one thread moves.
 struct Share final : Kicked {
-  Share(TcpChannel& owner, Poller& its_poller) : channel(owner), poller(its_poller) {}
+  Share(TcpChannel& owner, Poller& its_poller, size_t its_index)
+      : channel(owner), poller(its_poller), index(its_index) {}
   bool on_kick(size_t* budget) override;
 
   TcpChannel& channel;
   Poller& poller;
+  const size_t index;  // in the channel: also of its first stream
   std::vector<std::unique_ptr<Stream>> streams;
   size_t next = 0;          // the stream whose turn it is to write
   bool unfinished = false;  // when it last wrote, more was left to assign
@@ -80,11 +82,13 @@ struct Share final : Kicked {
 };
 
 struct Stream final : Watched {
-  Stream(net::Wire its_wire, Share& its_share) : wire(std::move(its_wire)), share(its_share) {}
+  Stream(net::Wire its_wire, Share& its_share, size_t its_index)
+      : wire(std::move(its_wire)), share(its_share), index(its_index) {}
   bool on_events(uint32_t events, size_t* budget) override;
 
   net::Wire wire;
   Share& share;
+  const size_t index;  // in the channel
   PieceWriter writer;
   PieceReader reader;
   uint64_t reading = 0;          // the message that payload belongs to

@@ -20,6 +20,10 @@ constexpr size_t kPostBudget = 1 << 20;
 
 constexpr uint32_t kGone = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
+bool admits(const Transfer& transfer, size_t stream) {
+  return transfer.streams == 0 || stream < transfer.streams;
+}
+
 void spend(size_t* budget, size_t bytes) {
   *budget -= std::min(*budget, bytes);
 }
@@ -35,13 +39,16 @@ bool Share::on_kick(size_t* budget) {
 }
 
 TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers)
-    : peer_(peer), movers_(std::move(movers)), streams_left_(static_cast<int>(wires.size())) {
+    : peer_(peer),
+      n_streams_(wires.size()),
+      movers_(std::move(movers)),
+      streams_left_(static_cast<int>(wires.size())) {
   const size_t n = std::min(movers_->count(), wires.size());
   for (size_t i = 0; i < n; ++i)
-    shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i)));
+    shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i), i));
   for (size_t i = 0; i < wires.size(); ++i) {
     Share& share = *shares_[i % n];
-    share.streams.push_back(std::make_unique<Stream>(std::move(wires[i]), share));
+    share.streams.push_back(std::make_unique<Stream>(std::move(wires[i]), share, i));
   }
 }
 
@@ -78,30 +85,35 @@ void TcpChannel::post_send(const Transfer& transfer) {
   std::unique_lock lock(mutex_);
   const bool idle = !has_unassigned();
   sends_.push({transfer});
-  share_out(transfer.bytes, idle);
+  share_out(transfer, idle);
   lock.unlock();
   size_t budget = shares_.size() > 1 ? kPieceBytes : kPostBudget;
   if (idle) write_all(*shares_.front(), &budget);
 }
 
 // Kicks a mover for each piece that the driver does not write at once.
-void TcpChannel::share_out(size_t bytes, bool idle) {
-  size_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+void TcpChannel::share_out(const Transfer& transfer, bool idle) {
+  size_t pieces = (transfer.bytes + kPieceBytes - 1) / kPieceBytes;
   if (idle) pieces -= std::min<size_t>(pieces, 1);
   const size_t others = shares_.size() - 1;
   for (size_t i = 0; i < others && pieces > 0; ++i) {
     Share& share = *shares_[1 + next_share_];
     next_share_ = (next_share_ + 1) % others;
-    if (!share.idle) continue;
+    if (!share.idle || !admits(transfer, share.index)) continue;
     share.idle = false;
     share.poller.kick(share);
     --pieces;
   }
 }
 
+// Whether the stream of that index, or the first one of the share of that index, may write now.
+bool TcpChannel::may_write(size_t index) {
+  return has_unassigned() && admits(sends_[unassigned_].transfer, index);
+}
+
 bool TcpChannel::assign(Stream& stream) {
   std::lock_guard lock(mutex_);
-  if (!has_unassigned()) return false;
+  if (!may_write(stream.index)) return false;
   Sending& sending = sends_[unassigned_];
   const Transfer& transfer = sending.transfer;
   Header header;
@@ -112,7 +124,10 @@ bool TcpChannel::assign(Stream& stream) {
   header.info = transfer.info;
   stream.writer.start(header, static_cast<const std::byte*>(transfer.data) + sending.assigned);
   sending.assigned += header.bytes;
-  if (sending.assigned == transfer.bytes) ++unassigned_;
+  if (sending.assigned < transfer.bytes) return true;
+  ++unassigned_;
+  // Shares that it kept out have gone idle.
+  if (transfer.streams > 0 && has_unassigned()) share_out(sends_[unassigned_].transfer, true);
   return true;
 }
 
@@ -137,7 +152,7 @@ bool TcpChannel::write_all(Share& share, size_t* budget) {
   }
   {
     std::lock_guard lock(mutex_);
-    share.unfinished = has_unassigned();
+    share.unfinished = may_write(share.index);
     share.idle = !share.unfinished;
   }
   watch_all(share);

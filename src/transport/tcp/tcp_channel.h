@@ -37,6 +37,7 @@ class TcpChannel final : public Channel {
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
+  [[nodiscard]] size_t streams() const override { return n_streams_; }
 
   // Called by the thread that the share or stream belongs to.
   bool on_events(Stream& stream, uint32_t events, size_t* budget);
@@ -58,7 +59,9 @@ class TcpChannel final : public Channel {
 
   TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers);
   // Sending.
-  void share_out(size_t bytes, bool idle);  // with mutex_ held
+  // With mutex_ held.
+  void share_out(const Transfer& transfer, bool idle);
+  [[nodiscard]] bool may_write(size_t index);
   bool write_all(Share& share, size_t* budget);
   bool assign(Stream& stream);
   Io write(Stream& stream, size_t* budget);
@@ -82,6 +85,7 @@ class TcpChannel final : public Channel {
   [[nodiscard]] Status closed(const std::string& why) const;
 
   const int peer_;
+  const size_t n_streams_;
   const std::shared_ptr<Movers> movers_;
   std::vector<std::unique_ptr<Share>> shares_;  // the engine's is the first
   const Status fine_;

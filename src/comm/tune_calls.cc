@@ -1,0 +1,64 @@
+// What users see and set of tuning.
+#include "comm/communicator.h"
+#include "plan/call.h"
+
+namespace hetccl::comm {
+
+tune::Limits Communicator::limits() const {
+  const Config& config = runtime_.config();
+  tune::Limits limits;
+  limits.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
+  limits.depth = static_cast<uint32_t>(config.depth);
+  limits.tcp_streams = static_cast<uint16_t>(channels_->streams());
+  if ((device_->capabilities() & device::kHostAccessible) == 0)
+    limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
+  return limits;
+}
+
+std::string Communicator::tuning_json() {
+  Json json = tuning_ != nullptr ? tuning_->describe() : Json();
+  json.set("mode", tuning_ != nullptr ? runtime_.config().tune : "off");
+  return json.dump();
+}
+
+Status Communicator::set_tuning(std::string_view json) {
+  constexpr size_t kMostBytes = 4096;
+  HETCCL_TRY(check_ready());
+  HETCCL_ASSIGN(const Json given, Json::parse(json, "the setting", kMostBytes));
+  const auto key = tune::key_from_json(given["key"]);
+  if (!key) return error(Code::InvalidArgument, "\"key\" is no key of hetcclCommGetTuning's");
+  const auto setting = tune::setting_from_json(given["setting"]);
+  if (!setting) {
+    return error(Code::InvalidArgument,
+                 "\"setting\" is none: {algorithm, slice_bytes, depth, tcp_streams, gpu_blocks}");
+  }
+  if (tuning_ == nullptr) {
+    return error(Code::InvalidUsage,
+                 "nothing can be tuned here: all ranks are in one cluster, or "
+                 "HETCCL_DETERMINISTIC=1 is set");
+  }
+  std::lock_guard lock(launch_mutex_);
+  HETCCL_TRY(programs_->check(*key, *setting));
+  tuning_->set(*key, *setting);
+  return {};
+}
+
+Result<std::string> Communicator::tuning_space(const Signature& signature) {
+  HETCCL_TRY(check_ready());
+  HETCCL_TRY(plan::check(signature, static_cast<uint32_t>(n_ranks())));
+  HETCCL_TRY(plan::check_support(signature, topology()));
+  const uint64_t block = signature.count;
+  std::lock_guard lock(launch_mutex_);
+  std::vector<Json> subspaces;
+  for (const tune::Subspace& one : programs_->space(signature, block, limits())) {
+    Json axes(std::vector<Json::Member>{});
+    for (const tune::Axis& axis : one.axes)
+      axes.set(tune::row_of(axis.parameter).name, axis.values);
+    subspaces.push_back({{"start", tune::to_json(one.start)}, {"axes", std::move(axes)}});
+  }
+  return Json{{"key", tune::to_json(tune::key_of(signature, block, topology()))},
+              {"subspaces", std::move(subspaces)}}
+      .dump();
+}
+
+}  // namespace hetccl::comm

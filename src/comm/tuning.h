@@ -1,0 +1,99 @@
+// Online tuning of one communicator: which setting each call uses, agreed by all ranks without
+// holding any of them up; and the times that the search learns from.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "progress/engine.h"
+#include "tune/conductor.h"
+#include "tune/ledger.h"
+
+namespace hetccl::comm {
+
+/// Thread-safe.
+class Tuning {
+ public:
+  struct Options {
+    bool searches = false;  ///< else what is known stays as it is
+    double budget = 0.02;
+    std::function<bool()> failed;  ///< whether the communicator has
+  };
+  /// Session and engine outlive it.
+  Tuning(bootstrap::Session& session, progress::Engine& engine, Options options);
+
+  /// Before the first call, alike on all ranks.
+  void know(std::span<const tune::Learnt> learnt);
+  /// From this rank's next call on, calls of that key use that setting, and no search changes it.
+  /// Every rank does so between the same calls.
+  void set(const tune::Key& key, const tune::Setting& setting);
+  /// Whether any call may have another setting than the cost model's.
+  [[nodiscard]] bool active() const { return active_.load(std::memory_order_acquire); }
+
+  struct Use {
+    std::optional<tune::Setting> setting;
+    uint64_t round = 0;
+    bool timed = false;
+  };
+  /// How the next call runs. By the launching thread, for each call. Waits where this rank is in
+  /// doubt (ledger.h), and no longer than the communicator lives. `captured`: a graph will hold the
+  /// call, which is part of no trial.
+  Use use(const std::optional<tune::Key>& key, uint64_t sequence, bool captured, TimePoint now,
+          const tune::Conductor::SpaceMaker& make_space);
+  /// A timed call is complete. By whoever drives; calls end in the order of their numbers.
+  void on_timed(uint64_t sequence, Duration took);
+  /// By the control plane's thread.
+  void on_note(int from, std::span<const uint8_t> bytes);
+  /// Rank 0 makes no more calls: what is open is cancelled, and what was learnt stays.
+  void finish();
+
+  /// On rank 0: whether more was learnt since it was last asked.
+  [[nodiscard]] bool take_news();
+  /// On rank 0; elsewhere empty.
+  [[nodiscard]] std::vector<tune::Learnt> learnt();
+  [[nodiscard]] Json describe();
+
+ private:
+  // A call whose time is awaited.
+  struct Timed {
+    uint64_t sequence = 0;
+    std::optional<tune::Ledger::Use::Trial> trial;
+    tune::Key key;
+  };
+  using TrialId = std::pair<uint64_t, uint32_t>;  // round, change
+
+  [[nodiscard]] bool leads() const { return conductor_.has_value(); }
+  // With mutex_ held.
+  void propose(const tune::Key& key, uint64_t sequence, TimePoint now,
+               const tune::Conductor::SpaceMaker& make_space);
+  void hear(int from, const tune::Note& note);
+  void count(int rank, const tune::Vote& vote);
+  void decide(const tune::Verdict& verdict);
+  void tell_all(const tune::Note& note);
+  void tell(int to, const tune::Note& note);
+  bool await_verdict(uint64_t round);
+
+  bootstrap::Session& session_;
+  progress::Engine& engine_;
+  const Options options_;
+  std::atomic<bool> active_;
+  std::mutex mutex_;  // guards what follows
+  tune::Ledger ledger_;
+  std::optional<tune::Conductor> conductor_;  // on rank 0 alone
+  std::deque<Timed> timed_;
+  std::map<TrialId, std::vector<double>> samples_;
+  uint64_t n_set_ = 0;   // by `set`
+  uint64_t n_told_ = 0;  // searches that `take_news` has told of
+  bool finished_ = false;
+};
+
+}  // namespace hetccl::comm

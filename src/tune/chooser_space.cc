@@ -1,0 +1,96 @@
+// What the online search may try instead of what the chooser says.
+#include <algorithm>
+
+#include "base/divide.h"
+#include "lower/geometry.h"
+#include "tune/chooser.h"
+
+namespace hetccl::tune {
+namespace {
+
+constexpr uint64_t kLeastSlice = uint64_t{8} << 10U;
+constexpr uint64_t kMostCrossing = uint64_t{4} << 20U;     // of one slice: memory is bounded
+constexpr uint64_t kLeastStreamed = uint64_t{512} << 10U;  // less has one piece, on one stream
+
+void insert(std::vector<uint64_t>& values, uint64_t value) {
+  const auto at = std::lower_bound(values.begin(), values.end(), value);
+  if (at == values.end() || *at != value) values.insert(at, value);
+}
+
+uint64_t slice_of(uint64_t bytes, uint64_t n_slices) {
+  return std::max<uint64_t>(64, divide_up(divide_up(bytes, n_slices), 64) * 64);
+}
+
+Axis slice_axis(uint64_t bytes, uint64_t most, uint64_t start) {
+  Axis axis{Parameter::SliceBytes, {}};
+  for (uint64_t n = 1; n <= lower::kMaxSlices; n = n < 4 ? n + 1 : n * 3 / 2) {
+    const uint64_t slice = slice_of(bytes, n);
+    if (slice > most) continue;
+    if (slice < kLeastSlice && n > 1) break;
+    insert(axis.values, slice);
+  }
+  insert(axis.values, start);
+  return axis;
+}
+
+Axis depth_axis(uint64_t start) {
+  Axis axis{Parameter::Depth, {2, 3, 4, 6, 8, 12, 16}};
+  insert(axis.values, start);
+  return axis;
+}
+
+Axis power_axis(Parameter parameter, uint64_t most, uint64_t start) {
+  Axis axis{parameter, {}};
+  for (uint64_t value = 1; value <= most; value *= 2) axis.values.push_back(value);
+  insert(axis.values, start);
+  return axis;
+}
+
+}  // namespace
+
+// Windows hold some slices at a time, or their ends wait for each other.
+uint64_t Chooser::most_slice(const Load& load) const {
+  const double blocks = std::max(load.blocks, 1.0);
+  uint64_t crossing = kMostCrossing;
+  if (model_.window() > 0) crossing = std::min(crossing, most_in_window());
+  return static_cast<uint64_t>(static_cast<double>(crossing) / blocks) / 64 * 64;
+}
+
+Subspace Chooser::subspace(const Option& option, uint64_t bytes, const Limits& limits) const {
+  const Candidate start = candidate(option, bytes);
+  Subspace space{{option.algorithm, start.choice, {}}, {}};
+  plan::Choice& choice = space.start.choice;
+  if (limits.slice_bytes > 0) choice.slice_bytes = limits.slice_bytes;
+  if (limits.depth > 0) choice.depth = limits.depth;
+  const bool cut = bytes >= 2 * kLeastSlice && !option.load.fixed_slices;
+  if (cut && limits.slice_bytes == 0)
+    space.axes.push_back(slice_axis(bytes, most_slice(option.load), choice.slice_bytes));
+  // Hosts beside devices must have read a slice where it arrived by the next.
+  if (bytes >= 2 * kLeastSlice && limits.depth == 0 && !model_.hosts_read_in_place())
+    space.axes.push_back(depth_axis(choice.depth));
+  if (!model_.in_memory() && limits.tcp_streams > 1 && bytes >= kLeastStreamed) {
+    space.start.resources.tcp_streams = limits.tcp_streams;
+    space.axes.push_back(power_axis(Parameter::TcpStreams, limits.tcp_streams, limits.tcp_streams));
+  }
+  if (option.load.adds && limits.gpu_blocks > 0 && bytes >= kLeastSlice) {
+    space.start.resources.gpu_blocks = limits.gpu_blocks;
+    space.axes.push_back(power_axis(Parameter::GpuBlocks, 64, limits.gpu_blocks));
+  }
+  std::erase_if(space.axes, [](const Axis& axis) { return axis.values.size() < 2; });
+  return space;
+}
+
+Space Chooser::space(const plan::Spec& spec, uint64_t count, DataType type, const Limits& limits) {
+  if (model_.n_clusters() < 2) return {};
+  const uint64_t bytes = multiply_saturated(count, size_of(type));
+  const Candidate best = choose(spec, count, type);
+  Space space;
+  for (const Option& option : find_options(spec)) {
+    Subspace one = subspace(option, bytes, limits);
+    const bool first = option.algorithm == best.algorithm;
+    space.insert(first ? space.begin() : space.end(), std::move(one));
+  }
+  return space;
+}
+
+}  // namespace hetccl::tune

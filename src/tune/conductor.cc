@@ -1,0 +1,269 @@
+#include "tune/conductor.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hetccl::tune {
+namespace {
+
+constexpr size_t kWatched = 8;  // calls of a key before it is searched
+constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
+constexpr double kDrift = 1.5;  // that many times as slow, or as fast
+constexpr size_t kWindows = 2;  // in a row
+constexpr uint64_t kMostMargin = 256;
+constexpr uint32_t kMostVoids = 3;
+constexpr size_t kVerdictsKept = 64;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void Conductor::know(const Learnt& learnt) {
+  Course& course = courses_[learnt.key];
+  course.state = State::Settled;
+  course.standing = learnt.setting;
+  course.us = learnt.us;
+  course.default_us = learnt.default_us;
+  course.trials = learnt.trials;
+}
+
+void Conductor::leave(const Key& key) {
+  courses_[key] = {};
+  courses_[key].state = State::Left;
+}
+
+std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, TimePoint now,
+                                           const SpaceMaker& make_space) {
+  if (!started_) started_ = now;
+  Course& called = courses_[key];
+  if (called.state == State::Watching && called.watched.size() >= kWatched)
+    begin(called, make_space);
+  if (called.state == State::Trying && ++called.calls_since > 4 * called.calls + 64)
+    abandon(called);
+  if (open_) return std::nullopt;
+  const double elapsed_us = std::chrono::duration<double, std::micro>(now - *started_).count();
+  double left_us = options_.budget * elapsed_us - spent_us_;
+  for (const auto& [other, course] : courses_)
+    if (course.state == State::Trying) left_us -= risked_us(course);
+  Proposal proposal{rounds_ + 1, sequence + margin_, {}};
+  for (auto& [other, course] : courses_) {
+    if (proposal.changes.size() + 2 > kMostChanges) break;
+    const double risk_us = course.state == State::Ready ? risked_us(course) : 0;
+    if (risk_us > left_us) continue;
+    left_us -= risk_us;
+    add_changes(other, course, proposal);
+  }
+  if (proposal.changes.empty()) return std::nullopt;
+  ++rounds_;
+  open_ = Open{proposal, {}};
+  return proposal;
+}
+
+void Conductor::begin(Course& course, const SpaceMaker& make_space) {
+  Space space = make_space();
+  course.us = median(course.watched);
+  if (size_of(space) <= 1) {
+    course.state = State::Settled;
+    course.default_us = course.us;
+    return;
+  }
+  course.initial = space.front().start;
+  const auto from = find_point(space, course.standing.value_or(course.initial));
+  const Point start = from.value_or(start_of(space, 0));
+  course.search.emplace(std::move(space), start, options_.most_trials);
+  choose_next(course);
+}
+
+// What the next calls of its trial may lose: twice the time of each of the first.
+double Conductor::risked_us(const Course& course) const {
+  if (course.trial.empty()) return Trial::kFirstCalls / 2.0 * course.us;
+  return Trial::kMoreCalls / 2.0 * course.us * std::max(0.05, course.trial.ratio() - 1);
+}
+
+void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) {
+  if (course.replacing) proposal.changes.push_back({key, *course.replacing, 0});
+  if (course.state != State::Ready) return;
+  course.round = proposal.round;
+  course.index = static_cast<uint32_t>(proposal.changes.size());
+  course.calls = course.trial.empty() ? Trial::kFirstCalls : Trial::kMoreCalls;
+  proposal.changes.push_back({key, course.candidate, course.calls});
+}
+
+std::optional<Verdict> Conductor::count(int rank, const Vote& vote) {
+  if (!open_ || vote.round != open_->proposal.round) return std::nullopt;
+  if (!vote.yes) return close(false);
+  open_->yes.insert(rank);
+  if (open_->yes.size() < static_cast<size_t>(options_.n_ranks)) return std::nullopt;
+  return close(true);
+}
+
+Verdict Conductor::resolve(uint64_t round) {
+  if (open_ && round == open_->proposal.round) return close(false);
+  const auto found = verdicts_.find(round);
+  return {round, found != verdicts_.end() && found->second};
+}
+
+Verdict Conductor::close(bool commit) {
+  const Verdict verdict{open_->proposal.round, commit};
+  verdicts_[verdict.round] = commit;
+  if (verdicts_.size() > kVerdictsKept) verdicts_.erase(verdicts_.begin());
+  if (commit) {
+    start_trials();
+    margin_ = std::max<uint64_t>(margin_ - 1, 2);
+  } else {
+    ++cancelled_;
+    margin_ = std::min(margin_ * 2, kMostMargin);
+  }
+  open_.reset();
+  return verdict;
+}
+
+void Conductor::start_trials() {
+  for (const Change& change : open_->proposal.changes) {
+    Course& course = courses_[change.key];
+    if (change.calls == 0) {
+      course.standing = change.setting;
+      course.replacing.reset();
+    } else if (course.state == State::Ready) {
+      course.state = State::Trying;
+      course.samples.clear();
+      course.calls_since = 0;
+    }
+  }
+}
+
+void Conductor::add(int rank, const Samples& samples) {
+  for (auto& [key, course] : courses_) {
+    if (course.state != State::Trying || course.round != samples.round ||
+        course.index != samples.change || course.calls != samples.us.size())
+      continue;
+    course.samples[rank] = samples.us;
+    if (course.samples.size() == static_cast<size_t>(options_.n_ranks)) conclude(course);
+    return;
+  }
+}
+
+// A call is over when its slowest rank is.
+void Conductor::conclude(Course& course) {
+  std::vector<double> slowest(course.calls, 0);
+  for (const auto& [rank, us] : course.samples)
+    for (size_t i = 0; i < us.size(); ++i) slowest[i] = std::max(slowest[i], us[i]);
+  spent_us_ = std::max(0.0, spent_us_ + course.trial.add(slowest));
+  course.voids = 0;
+  course.us = course.trial.standing_us();
+  course.state = State::Ready;
+  const bool confirms = course.aim == Aim::Confirm;
+  const auto finding = course.trial.finding(confirms ? 0 : Search::kGain);
+  if (finding == Trial::Finding::Unclear) return;
+  ++course.trials;
+  const bool faster = finding == Trial::Finding::Faster;
+  const double ratio = course.trial.ratio();
+  if (faster) course.replacing = course.candidate;
+  if (confirms) {
+    course.default_us = course.us * ratio;
+    if (faster) course.us = course.default_us;
+    return settle(course);
+  }
+  course.search->score(faster ? ratio : std::max(ratio, 1 - Search::kGain / 2));
+  if (faster) course.us *= ratio;
+  choose_next(course);
+}
+
+void Conductor::choose_next(Course& course) {
+  course.trial = {};
+  course.state = State::Ready;
+  if (const auto point = course.search->next()) {
+    course.aim = Aim::Search;
+    course.candidate = setting_at(course.search->space(), *point);
+    return;
+  }
+  // Many comparisons of noisy times: the winner has to win once more.
+  const Setting best = setting_at(course.search->space(), course.search->best());
+  if (best == course.initial) {
+    course.default_us = course.us;
+    return settle(course);
+  }
+  course.aim = Aim::Confirm;
+  course.candidate = course.initial;
+}
+
+void Conductor::settle(Course& course) {
+  course.state = State::Settled;
+  course.trial = {};
+  course.watched.clear();
+  course.drifted = 0;
+  ++n_finished_;
+}
+
+// Of a rank that tells no times nothing can be learnt.
+void Conductor::abandon(Course& course) {
+  if (++course.voids >= kMostVoids) return settle(course);
+  course.state = State::Ready;
+}
+
+void Conductor::watch(const Key& key, double us) {
+  const auto found = courses_.find(key);
+  if (found == courses_.end()) return;
+  Course& course = found->second;
+  if (course.state == State::Watching && course.watched.size() < kWatched)
+    course.watched.push_back(us);
+  if (course.state != State::Settled || course.replacing) return;
+  course.watched.push_back(us);
+  if (course.watched.size() >= kWindow) look_for_drift(course);
+}
+
+void Conductor::look_for_drift(Course& course) {
+  const double now_us = median(course.watched);
+  course.watched.clear();
+  const double ratio = now_us / course.us;
+  if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
+    course.drifted = 0;
+  } else if (++course.drifted >= kWindows) {
+    course.drifted = 0;
+    course.us = now_us;
+    course.voids = 0;
+    course.state = State::Watching;
+  }
+}
+
+std::vector<Learnt> Conductor::learnt() const {
+  std::vector<Learnt> all;
+  for (const auto& [key, course] : courses_) {
+    if (course.state != State::Settled || course.trials == 0 || course.default_us == 0) continue;
+    all.push_back({key, course.replacing.value_or(course.standing.value_or(course.initial)),
+                   course.us, course.default_us, course.trials});
+  }
+  return all;
+}
+
+Json Conductor::describe() const {
+  static constexpr const char* kStates[] = {"watching", "searching", "searching", "settled",
+                                            "left"};
+  std::vector<Json> keys;
+  for (const auto& [key, course] : courses_) {
+    Json one{{"key", to_json(key)},
+             {"state", kStates[static_cast<size_t>(course.state)]},
+             {"trials", course.trials},
+             {"us", course.us},
+             {"default_us", course.default_us}};
+    if (course.standing) one.set("setting", to_json(*course.standing));
+    std::vector<Json> tried;
+    if (course.search) {
+      for (const auto& [point, ratio] : course.search->tried())
+        tried.push_back(
+            {{"setting", to_json(setting_at(course.search->space(), point))}, {"ratio", ratio}});
+    }
+    one.set("tried", std::move(tried));
+    keys.push_back(std::move(one));
+  }
+  return {{"keys", std::move(keys)},
+          {"rounds", rounds_},
+          {"cancelled", cancelled_},
+          {"lost_us", spent_us_}};
+}
+
+}  // namespace hetccl::tune

@@ -1,0 +1,112 @@
+// Rank 0's part: which keys are searched, what is tried next, when a change is to hold, and what
+// the search may cost.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/clock.h"
+#include "tune/note.h"
+#include "tune/search.h"
+#include "tune/trial.h"
+
+namespace hetccl::tune {
+
+/// What was learnt of one key.
+struct Learnt {
+  Key key;
+  Setting setting;
+  double us = 0;          ///< that a call takes, between clusters and inside, on its slowest rank
+  double default_us = 0;  ///< with the setting that the cost model chose
+  uint32_t trials = 0;
+};
+
+struct ConductorOptions {
+  int n_ranks = 1;
+  double budget = 0.02;  ///< of the time since the first call, that trials may lose
+  size_t most_trials = Search::kMostTrials;  ///< of a key
+};
+
+/// Not thread-safe. Makes no decision that other ranks do not hear of, so it may use its own clock.
+class Conductor {
+ public:
+  explicit Conductor(ConductorOptions options) : options_(options) {}
+
+  /// The settings among which a key is searched. Called once for each key.
+  using SpaceMaker = std::function<Space()>;
+  /// Learnt in an earlier job: the key is searched no more, unless its time has changed since.
+  void know(const Learnt& learnt);
+  /// Searches that key no more.
+  void leave(const Key& key);
+  /// Before a call of that key; perhaps there is something to propose.
+  std::optional<Proposal> propose(const Key& key, uint64_t sequence, TimePoint now,
+                                  const SpaceMaker& make_space);
+  /// The verdict, once all have voted or one has said no.
+  std::optional<Verdict> count(int rank, const Vote& vote);
+  /// The verdict for a rank in doubt: cancels the round if it is still open.
+  Verdict resolve(uint64_t round);
+  /// Of a trial, from every rank.
+  void add(int rank, const Samples& samples);
+  /// How long a call of that key, outside trials, took on this rank.
+  void watch(const Key& key, double us);
+
+  /// Of keys whose search is over.
+  [[nodiscard]] std::vector<Learnt> learnt() const;
+  /// Grows with each key whose search is over.
+  [[nodiscard]] uint64_t n_finished() const { return n_finished_; }
+  /// {keys: [{key, state, setting, us, default_us, trials, gain, tried: [{setting, ratio}]}],
+  ///  spent_us, rounds, cancelled}
+  [[nodiscard]] Json describe() const;
+
+ private:
+  enum class State { Watching, Ready, Trying, Settled, Left };
+  enum class Aim { Search, Confirm };
+  // One key's way from its first call to its best setting.
+  struct Course {
+    State state = State::Watching;
+    Aim aim = Aim::Search;
+    std::optional<Search> search;
+    Setting initial;                   // what the cost model chose
+    std::optional<Setting> standing;   // none: what the cost model chooses
+    std::optional<Setting> replacing;  // is to stand from the next proposal on
+    Setting candidate;
+    Trial trial;
+    uint32_t trials = 0;
+    uint32_t voids = 0;  // trials in a row of which some rank told no times
+    std::vector<double> watched;
+    double us = 0, default_us = 0;  // of a call
+    size_t drifted = 0;             // windows in a row
+    // The trial under way.
+    uint64_t round = 0;
+    uint32_t index = 0, calls = 0, calls_since = 0;
+    std::map<int, std::vector<double>> samples;
+  };
+  struct Open {
+    Proposal proposal;
+    std::set<int> yes;
+  };
+  void begin(Course& course, const SpaceMaker& make_space);
+  [[nodiscard]] double risked_us(const Course& course) const;
+  void add_changes(const Key& key, Course& course, Proposal& proposal);
+  Verdict close(bool commit);
+  void start_trials();
+  void conclude(Course& course);
+  void choose_next(Course& course);
+  void settle(Course& course);
+  void abandon(Course& course);
+  void look_for_drift(Course& course);
+
+  ConductorOptions options_;
+  std::map<Key, Course> courses_;
+  std::optional<Open> open_;
+  std::map<uint64_t, bool> verdicts_;  // the last few rounds
+  uint64_t rounds_ = 0, cancelled_ = 0, n_finished_ = 0;
+  uint64_t margin_ = 2;  // calls between a proposal and its first call
+  std::optional<TimePoint> started_;
+  double spent_us_ = 0;
+};
+
+}  // namespace hetccl::tune

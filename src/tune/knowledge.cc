@@ -1,0 +1,147 @@
+#include "tune/knowledge.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hetccl::tune {
+namespace {
+
+constexpr int64_t kFormat = 1;
+constexpr double kMostUs = 1e12;
+
+uint64_t fnv1a(std::string_view text) {
+  uint64_t hash = 14'695'981'039'346'656'037U;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1'099'511'628'211U;
+  return hash;
+}
+
+std::string text_of(const topology::RankInfo& info, int cluster, int host) {
+  return format("rank %d.%d %s/%s/%s/%s kernels=%d access=%d shm=%d window=%d;", cluster, host,
+                info.vendor.c_str(), info.model.c_str(), info.architecture.c_str(),
+                info.library_version.c_str(), info.kernels ? 1 : 0, info.host_access ? 1 : 0,
+                info.shared_memory ? 1 : 0, info.window_bytes > 0 ? 1 : 0);
+}
+
+std::optional<double> us_of(const Json& json) {
+  const auto us = json.number();
+  return us && *us > 0 && *us <= kMostUs ? us : std::nullopt;
+}
+
+Json to_json(const Learnt& one) {
+  return {{"key", tune::to_json(one.key)},
+          {"setting", tune::to_json(one.setting)},
+          {"us", one.us},
+          {"default_us", one.default_us},
+          {"trials", one.trials}};
+}
+
+std::optional<Learnt> read(const Json& json) {
+  const auto key = key_from_json(json["key"]);
+  const auto setting = setting_from_json(json["setting"]);
+  const auto us = us_of(json["us"]), default_us = us_of(json["default_us"]);
+  const auto trials = json["trials"].integer(0, INT32_MAX);
+  if (!key || !setting || !us || !default_us || !trials) return std::nullopt;
+  return Learnt{*key, *setting, *us, *default_us, static_cast<uint32_t>(*trials)};
+}
+
+}  // namespace
+
+Place place_of(const topology::Topology& topology, std::string_view settings, int version) {
+  std::string text = format("hetccl %d\n", version) + std::string(settings) + "\n";
+  std::map<std::string, int> hosts;  // by first rank, so that names do not matter
+  for (const topology::RankInfo& info : topology.infos()) {
+    const int host = hosts.try_emplace(info.host, static_cast<int>(hosts.size())).first->second;
+    text += text_of(info, topology.cluster_of(info.rank), host);
+  }
+  Place place;
+  for (const topology::Cluster& cluster : topology.clusters()) {
+    if (!place.summary.empty()) place.summary += " + ";
+    place.summary += format("%zu %s", cluster.ranks.size(), cluster.vendor.c_str());
+  }
+  std::map<std::string, int> kinds;
+  for (const topology::Link& link : topology.links()) {
+    text += format("link %d-%d %s %lld;", link.a, link.b, link.kind.c_str(),
+                   static_cast<long long>(link.mbps));
+    if (kinds[link.kind]++ == 0) place.summary += (kinds.size() == 1 ? " by " : ", ") + link.kind;
+  }
+  place.digest = format("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+  return place;
+}
+
+Result<Knowledge> Knowledge::parse(std::string_view text) {
+  HETCCL_ASSIGN(const Json json, Json::parse(text, "the tuning file", kMostBytes));
+  const auto version = json["hetccl_tuning"].integer(0, INT32_MAX);
+  if (!version) return error(Code::InvalidArgument, "this is no tuning file of hetccl");
+  if (*version != kFormat) {
+    return error(Code::Unsupported,
+                 "its format has version %lld; this hetccl reads and writes version %lld",
+                 static_cast<long long>(*version), static_cast<long long>(kFormat));
+  }
+  Knowledge knowledge;
+  const auto* list = json["entries"].elements();
+  if (list == nullptr) return error(Code::InvalidArgument, "it has no list \"entries\"");
+  for (const Json& one : *list) {
+    const auto learnt = read(one);
+    const std::string* digest = one["place"].text();
+    const auto time = one["time"].integer(0, INT64_MAX);
+    // A setting of an algorithm that this version does not have is another version's business.
+    if (!learnt || digest == nullptr || digest->size() != 16 || !time) continue;
+    const std::string* summary = one["summary"].text();
+    knowledge.entries_[{*digest, learnt->key}] = {*learnt, summary != nullptr ? *summary : "",
+                                                  *time};
+  }
+  knowledge.drop_oldest();
+  return knowledge;
+}
+
+std::string Knowledge::dump() const {
+  std::vector<Json> list;
+  for (const auto& [where, entry] : entries_) {
+    Json one = to_json(entry.learnt);
+    one.set("place", where.first);
+    one.set("summary", entry.summary);
+    one.set("time", entry.time);
+    list.push_back(std::move(one));
+  }
+  return Json{{"hetccl_tuning", kFormat}, {"entries", std::move(list)}}.dump(1) + "\n";
+}
+
+void Knowledge::add(const Place& place, const std::vector<Learnt>& learnt, int64_t time) {
+  for (const Learnt& one : learnt) {
+    Entry& entry = entries_[{place.digest, one.key}];
+    if (entry.time <= time) entry = {one, place.summary, time};
+  }
+  drop_oldest();
+}
+
+void Knowledge::drop_oldest() {
+  while (entries_.size() > kMostEntries) {
+    entries_.erase(std::min_element(
+        entries_.begin(), entries_.end(),
+        [](const auto& a, const auto& b) { return a.second.time < b.second.time; }));
+  }
+}
+
+std::vector<Learnt> Knowledge::find(const Place& place) const {
+  std::vector<Learnt> found;
+  for (const auto& [where, entry] : entries_)
+    if (where.first == place.digest) found.push_back(entry.learnt);
+  return found;
+}
+
+Json to_json(const std::vector<Learnt>& learnt) {
+  std::vector<Json> list;
+  for (const Learnt& one : learnt) list.push_back(to_json(one));
+  return list;
+}
+
+std::vector<Learnt> learnt_from_json(const Json& json) {
+  std::vector<Learnt> all;
+  if (const auto* list = json.elements()) {
+    for (const Json& one : *list)
+      if (const auto learnt = read(one)) all.push_back(*learnt);
+  }
+  return all;
+}
+
+}  // namespace hetccl::tune

@@ -1,0 +1,59 @@
+// What jobs have learnt, for the next ones: the contents of HETCCL_TUNE_FILE.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "topology/topology.h"
+#include "tune/conductor.h"
+
+namespace hetccl::tune {
+
+/// Where something was learnt: what of a topology and of the settings moves times. Equal for jobs
+/// on like machines, whatever their names.
+struct Place {
+  std::string digest;   ///< 16 hexadecimal digits
+  std::string summary;  ///< for people: "2 host + 2 host by tcp"
+};
+/// `settings`: those on which ranks agree; `version`: of hetccl.
+[[nodiscard]] Place place_of(const topology::Topology& topology, std::string_view settings,
+                             int version);
+
+/// Pure; reading and writing files is the caller's.
+class Knowledge {
+ public:
+  static constexpr size_t kMostBytes = size_t{4} << 20U;
+  static constexpr size_t kMostEntries = 8192;
+
+  /// InvalidArgument where the text is no such file; Unsupported where its format has another
+  /// version.
+  static Result<Knowledge> parse(std::string_view text);
+  [[nodiscard]] std::string dump() const;
+
+  /// Newer entries replace older ones of the same place and key; beyond kMostEntries the oldest are
+  /// dropped. `time`: seconds since the Unix epoch.
+  void add(const Place& place, const std::vector<Learnt>& learnt, int64_t time);
+  [[nodiscard]] std::vector<Learnt> find(const Place& place) const;
+  [[nodiscard]] size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    Learnt learnt;
+    std::string summary;
+    int64_t time = 0;
+  };
+  void drop_oldest();
+
+  std::map<std::pair<std::string, Key>, Entry> entries_;  // by digest and key
+};
+
+/// Of one place, for rank 0 to tell the others: a JSON array, and back. Entries that are none are
+/// left out.
+[[nodiscard]] Json to_json(const std::vector<Learnt>& learnt);
+[[nodiscard]] std::vector<Learnt> learnt_from_json(const Json& json);
+
+}  // namespace hetccl::tune

@@ -1,0 +1,83 @@
+#include "tune/ledger.h"
+
+#include <algorithm>
+
+namespace hetccl::tune {
+
+void Ledger::know(const Key& key, const Setting& setting) {
+  states_[key].setting = setting;
+}
+
+void Ledger::set(const Key& key, const Setting& setting, uint64_t round) {
+  states_[key] = {setting, round, {}, true};
+}
+
+Vote Ledger::vote(const Proposal& proposal) {
+  const bool yes = proposal.round > newest_ && proposal.from >= next_ && !open_round() &&
+                   (pending_.empty() || pending_.back().proposal.from <= proposal.from);
+  if (yes) {
+    newest_ = proposal.round;
+    pending_.push_back({proposal, false});
+  }
+  return {proposal.round, yes};
+}
+
+void Ledger::settle(const Verdict& verdict) {
+  if (open_round() != verdict.round) return;
+  if (verdict.commit) {
+    pending_.back().committed = true;
+  } else {
+    pending_.pop_back();
+  }
+}
+
+std::optional<uint64_t> Ledger::open_round() const {
+  if (pending_.empty() || pending_.back().committed) return std::nullopt;
+  return pending_.back().proposal.round;
+}
+
+std::optional<Ledger::Use> Ledger::use(const std::optional<Key>& key, uint64_t sequence,
+                                       bool steady) {
+  while (!pending_.empty() && pending_.front().proposal.from <= sequence) {
+    const Pending& due = pending_.front();
+    if (!due.committed) {
+      const auto& changes = due.proposal.changes;
+      const auto changed = [&](const Change& change) { return key && change.key == *key; };
+      if (std::any_of(changes.begin(), changes.end(), changed)) return std::nullopt;
+      break;
+    }
+    apply(due.proposal);
+    pending_.pop_front();
+  }
+  next_ = sequence + 1;
+  if (!key) return Use{};
+  const auto found = states_.find(*key);
+  if (found == states_.end()) return Use{};
+  State& state = found->second;
+  Use use{state.setting, state.round, {}};
+  if (!state.trial || steady) return use;
+  Trial& trial = *state.trial;
+  use.trial = {trial.round, trial.index, trial.next, trial.change.calls};
+  if (trial.next % 2 == 1) {
+    use.setting = trial.change.setting;
+    use.round = trial.round;
+  }
+  if (++trial.next == trial.change.calls) state.trial.reset();
+  return use;
+}
+
+void Ledger::apply(const Proposal& proposal) {
+  for (size_t i = 0; i < proposal.changes.size(); ++i) {
+    const Change& change = proposal.changes[i];
+    State& state = states_[change.key];
+    if (state.set) continue;
+    if (change.calls == 0) {
+      state.setting = change.setting;
+      state.round = proposal.round;
+    } else {
+      state.trial = Trial{change, proposal.round, static_cast<uint32_t>(i), 0};
+    }
+  }
+}
+
+}  // namespace hetccl::tune

@@ -1,0 +1,64 @@
+// What ranks tell each other so that all change a setting at the same call.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tune/key.h"
+#include "tune/space.h"
+
+namespace hetccl::tune {
+
+/// One key's next setting.
+struct Change {
+  Key key;
+  Setting setting;
+  /// 0: it replaces the setting. Else it is tried beside it: in so many calls of the key, the
+  /// first, third, … use the setting that stands, the second, fourth, … this one.
+  uint32_t calls = 0;
+  bool operator==(const Change&) const = default;
+};
+
+/// Rank 0 to all: from collective number `from` on, these changes are to hold.
+struct Proposal {
+  uint64_t round = 0;  ///< 1, 2, …: one at a time is open
+  uint64_t from = 0;
+  std::vector<Change> changes;
+  bool operator==(const Proposal&) const = default;
+};
+/// The answer. Who says yes has not called `from` yet, and will not without the verdict, where that
+/// call's key changes.
+struct Vote {
+  uint64_t round = 0;
+  bool yes = false;
+};
+/// Rank 0 to all: whether everyone said yes.
+struct Verdict {
+  uint64_t round = 0;
+  bool commit = false;
+};
+/// To rank 0: what is the verdict? A round that is still open is cancelled.
+struct Doubt {
+  uint64_t round = 0;
+};
+/// To rank 0: how long the calls of a trial took on this rank, in the calls' order.
+struct Samples {
+  uint64_t round = 0;
+  uint32_t change = 0;  ///< index in the proposal
+  std::vector<double> us;
+};
+using Note = std::variant<Proposal, Vote, Verdict, Doubt, Samples>;
+
+inline constexpr size_t kMostChanges = 16;
+inline constexpr uint32_t kMostCalls = 64;
+
+/// At most 16 KiB.
+[[nodiscard]] std::vector<uint8_t> encode(const Note& note);
+/// Nothing where the bytes are no note.
+[[nodiscard]] std::optional<Note> decode(std::span<const uint8_t> bytes);
+
+}  // namespace hetccl::tune

@@ -1,0 +1,155 @@
+#include "tune/space.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/status.h"
+#include "plan/algorithms.h"
+
+namespace hetccl::tune {
+namespace {
+
+constexpr uint64_t kMostSlice = uint64_t{64} << 20U;
+
+constexpr std::array<ParameterRow, 5> kParameters = {{
+    {Parameter::Algorithm, "algorithm", "", "", Effect::NextCall, 0, 0,
+     "how clusters exchange data: a row of the algorithms"},
+    {Parameter::SliceBytes, "slice_bytes", "bytes", "HETCCL_SLICE_BYTES", Effect::NextCall, 64,
+     kMostSlice, "a block is cut into slices, which follow each other from step to step"},
+    {Parameter::Depth, "depth", "", "HETCCL_DEPTH", Effect::NextCall, 1, 64, "slices in flight"},
+    {Parameter::TcpStreams, "tcp_streams", "", "", Effect::NextCall, 0, 64,
+     "TCP connections of a channel that carry the call's data; 0: all"},
+    {Parameter::GpuBlocks, "gpu_blocks", "", "", Effect::NextCall, 0, 65'535,
+     "thread blocks of a kernel that adds; 0: HETCCL_GPU_BLOCKS"},
+}};
+
+// `value` is the setting's own, whose address the caller may use.
+template <typename AnySetting, typename Visitor>
+void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
+  switch (parameter) {
+    case Parameter::SliceBytes:
+      return visitor(setting.choice.slice_bytes);
+    case Parameter::Depth:
+      return visitor(setting.choice.depth);
+    case Parameter::TcpStreams:
+      return visitor(setting.resources.tcp_streams);
+    case Parameter::GpuBlocks:
+      return visitor(setting.resources.gpu_blocks);
+    case Parameter::Algorithm:
+      return;
+  }
+}
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= uint64_t{1} << 20U && bytes % (uint64_t{1} << 20U) == 0)
+    return format("%llu MiB", static_cast<unsigned long long>(bytes >> 20U));
+  if (bytes >= 1024) return format("%.4g KiB", static_cast<double>(bytes) / 1024);
+  return format("%llu B", static_cast<unsigned long long>(bytes));
+}
+
+// The point of a subspace whose values are not below the setting's, where it has such values.
+Point nearest(const Space& space, size_t subspace, const Setting& setting) {
+  Point point{subspace, {}};
+  for (const Axis& axis : space[subspace].axes) {
+    const uint64_t value = value_of(setting, axis.parameter);
+    const auto found = std::lower_bound(axis.values.begin(), axis.values.end(), value);
+    const auto last = static_cast<ptrdiff_t>(axis.values.size()) - 1;
+    point.at.push_back(static_cast<size_t>(std::min(found - axis.values.begin(), last)));
+  }
+  return point;
+}
+
+}  // namespace
+
+std::span<const ParameterRow> parameters() {
+  return kParameters;
+}
+
+const ParameterRow& row_of(Parameter parameter) {
+  return kParameters.at(static_cast<size_t>(parameter));
+}
+
+uint64_t value_of(const Setting& setting, Parameter parameter) {
+  uint64_t value = 0;
+  visit(setting, parameter, [&](const auto& field) { value = field; });
+  return value;
+}
+
+void set_value(Setting& setting, Parameter parameter, uint64_t value) {
+  visit(setting, parameter,
+        [&](auto& field) { field = static_cast<std::remove_reference_t<decltype(field)>>(value); });
+}
+
+std::string text_of(const Setting& setting) {
+  std::string text(setting.algorithm);
+  for (const ParameterRow& row : kParameters) {
+    const uint64_t value = value_of(setting, row.parameter);
+    if (row.parameter == Parameter::Algorithm || value == 0) continue;
+    const bool bytes = row.unit == "bytes";
+    text += format(", %.*s ", static_cast<int>(row.name.size()), row.name.data());
+    text += bytes ? bytes_text(value) : format("%llu", static_cast<unsigned long long>(value));
+  }
+  return text;
+}
+
+Json to_json(const Setting& setting) {
+  Json json{{"algorithm", setting.algorithm}};
+  for (const ParameterRow& row : kParameters) {
+    if (row.parameter == Parameter::Algorithm) continue;
+    const uint64_t value = value_of(setting, row.parameter);
+    if (value != 0) json.set(row.name, value);
+  }
+  return json;
+}
+
+std::optional<Setting> setting_from_json(const Json& json) {
+  const std::string* id = json["algorithm"].text();
+  if (id == nullptr) return std::nullopt;
+  const auto table = plan::algorithms();
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.id == *id; });
+  if (row == table.end()) return std::nullopt;
+  Setting setting{row->id, {}, {}};
+  for (const ParameterRow& parameter : kParameters) {
+    if (parameter.parameter == Parameter::Algorithm) continue;
+    const Json* field = json.find(parameter.name);
+    const auto value = field == nullptr ? std::optional<int64_t>(0)
+                                        : field->integer(0, static_cast<int64_t>(parameter.most));
+    if (!value || static_cast<uint64_t>(*value) < parameter.least) return std::nullopt;
+    set_value(setting, parameter.parameter, static_cast<uint64_t>(*value));
+  }
+  return setting.choice.slice_bytes % 64 == 0 ? std::optional(setting) : std::nullopt;
+}
+
+Point start_of(const Space& space, size_t subspace) {
+  return nearest(space, subspace, space[subspace].start);
+}
+
+Setting setting_at(const Space& space, const Point& point) {
+  const Subspace& subspace = space[point.subspace];
+  Setting setting = subspace.start;
+  for (size_t i = 0; i < subspace.axes.size(); ++i)
+    set_value(setting, subspace.axes[i].parameter, subspace.axes[i].values[point.at[i]]);
+  return setting;
+}
+
+std::optional<Point> find_point(const Space& space, const Setting& setting) {
+  for (size_t i = 0; i < space.size(); ++i) {
+    if (space[i].start.algorithm != setting.algorithm) continue;
+    Point point = nearest(space, i, setting);
+    if (setting_at(space, point) == setting) return point;
+  }
+  return std::nullopt;
+}
+
+size_t size_of(const Space& space) {
+  size_t all = 0;
+  for (const Subspace& subspace : space) {
+    size_t points = 1;
+    for (const Axis& axis : subspace.axes) points *= axis.values.size();
+    all += points;
+  }
+  return all;
+}
+
+}  // namespace hetccl::tune

@@ -1,0 +1,86 @@
+// What can be tuned, as data: the parameters, what each takes, and the points among which a key's
+// best is searched.
+//
+// Paper 004, rule I: the choice among implementations is small and follows no model, so each
+// implementation is a *subspace*; inside one, the parameters that divide resources are ordered
+// values, along which time has one valley (rule II, search.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "plan/plan.h"
+
+namespace hetccl::tune {
+
+enum class Parameter : uint8_t { Algorithm, SliceBytes, Depth, TcpStreams, GpuBlocks };
+
+/// When a new value takes effect.
+enum class Effect : uint8_t {
+  NextCall,     ///< of an agreed number
+  NextProcess,  ///< it is a setting: `hetccl tune` compares runs, the online search leaves it alone
+};
+
+/// One row of the table: for the docs, `hetccl tune` and checks of what others propose.
+struct ParameterRow {
+  Parameter parameter{};
+  std::string_view name;     ///< in JSON
+  std::string_view unit;     ///< "bytes", or ""
+  std::string_view setting;  ///< the variable that fixes it, or ""
+  Effect effect{};
+  uint64_t least = 0, most = 0;
+  std::string_view help;
+};
+[[nodiscard]] std::span<const ParameterRow> parameters();
+[[nodiscard]] const ParameterRow& row_of(Parameter parameter);
+
+/// How a call runs: a row of plan::algorithms() and its launch parameters.
+struct Setting {
+  std::string_view algorithm;  ///< the row's id, in static storage
+  plan::Choice choice;
+  plan::Resources resources;
+  bool operator==(const Setting&) const = default;
+};
+/// The value of one parameter; Algorithm has none.
+[[nodiscard]] uint64_t value_of(const Setting& setting, Parameter parameter);
+void set_value(Setting& setting, Parameter parameter, uint64_t value);
+/// "ring, slice 256 KiB, depth 4", for people.
+[[nodiscard]] std::string text_of(const Setting& setting);
+[[nodiscard]] Json to_json(const Setting& setting);
+/// Nothing where a value is missing or out of its row's range, or no row of plan::algorithms() has
+/// the algorithm's id.
+[[nodiscard]] std::optional<Setting> setting_from_json(const Json& json);
+
+/// One parameter of a subspace, and the values to try, ascending.
+struct Axis {
+  Parameter parameter{};
+  std::vector<uint64_t> values;
+};
+/// The settings of one implementation.
+struct Subspace {
+  Setting start;  ///< what the cost model would take
+  std::vector<Axis> axes;
+};
+/// The first subspace's start is the default.
+using Space = std::vector<Subspace>;
+
+/// A setting of a space: by subspace, and by value on each of its axes.
+struct Point {
+  size_t subspace = 0;
+  std::vector<size_t> at;
+  auto operator<=>(const Point&) const = default;
+};
+/// Where a subspace starts.
+[[nodiscard]] Point start_of(const Space& space, size_t subspace);
+[[nodiscard]] Setting setting_at(const Space& space, const Point& point);
+/// The point of that setting; nothing where the space has none.
+[[nodiscard]] std::optional<Point> find_point(const Space& space, const Setting& setting);
+/// How many settings it has.
+[[nodiscard]] size_t size_of(const Space& space);
+
+}  // namespace hetccl::tune

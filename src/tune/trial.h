@@ -1,0 +1,39 @@
+// What the times of a trial's calls say of a candidate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace hetccl::tune {
+
+/// Pairs of calls, the first of each pair with the setting that stands, the second with the
+/// candidate. Calls alternate, so what slows the machine for a while slows both.
+class Trial {
+ public:
+  /// The first pair warms up: a candidate may have to connect ranks, or take memory.
+  static constexpr uint32_t kFirstCalls = 6, kMoreCalls = 12;
+
+  /// `us`: one call after the other, each as long as its slowest rank took. What the candidate's
+  /// took more (less: negative) than their partners, in all.
+  double add(std::span<const double> us);
+  [[nodiscard]] bool empty() const { return logs_.empty(); }
+
+  enum class Finding { Faster, NotFaster, Unclear };
+  /// Whether the candidate takes less than 1 - `gain` of the time.
+  [[nodiscard]] Finding finding(double gain) const;
+  /// The candidate's time over the other's: the median of all pairs.
+  [[nodiscard]] double ratio() const { return ratio_; }
+  /// The median time of calls with the setting that stands.
+  [[nodiscard]] double standing_us() const { return standing_us_; }
+
+ private:
+  // Of a median of so many pairs, enough is enough.
+  static constexpr size_t kMostPairs = 24;
+  std::vector<double> logs_;  // of the pairs' ratios
+  std::vector<double> standing_;
+  double ratio_ = 1, error_ = 0, standing_us_ = 0;
+};
+
+}  // namespace hetccl::tune
