@@ -349,7 +349,9 @@ typedef struct {
 HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats);
 /** The topology as JSON. Valid until the communicator is destroyed. */
 HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);
-/** What tuning (HETCCL_TUNE) knows and does, as JSON: {"mode"}, and on rank 0 of a communicator that
+/** What tuning (HETCCL_TUNE) knows and does, as JSON: {"mode", "file": HETCCL_TUNE_FILE's path,
+ * "place": under which this communicator's results stand there, "summary": the same for people}, and
+ * on rank 0 of a communicator that
  * searches {"keys": [{"key", "state": "watching", "searching", "settled" or "left", "setting", "us"
  * and "default_us": of a call, its slowest rank's, 0: not known, "trials", "tried": [{"setting",
  * "ratio": to where the search began}]}], "rounds", "cancelled", "lost_us"}. Calls of one key share

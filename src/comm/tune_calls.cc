@@ -18,6 +18,10 @@ tune::Limits Communicator::limits() const {
 std::string Communicator::tuning_json() {
   Json json = tuning_ != nullptr ? tuning_->describe() : Json();
   json.set("mode", tuning_ != nullptr ? runtime_.config().tune : "off");
+  const TuningFile file(runtime_.config(), topology(), log_);
+  json.set("place", file.place().digest);
+  json.set("summary", file.place().summary);
+  json.set("file", file.path());
   return json.dump();
 }
 

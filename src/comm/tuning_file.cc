@@ -70,7 +70,7 @@ void TuningFile::add(const std::vector<tune::Learnt>& learnt) const {
                   known.status().message().c_str());
       }
     }
-    all.add(steps_ ? by_step_ : by_call_, learnt, static_cast<int64_t>(std::time(nullptr)));
+    all.add(place(), learnt, static_cast<int64_t>(std::time(nullptr)));
     return all.dump();
   };
   const Status written = update_file(path_, tune::Knowledge::kMostBytes, merge);

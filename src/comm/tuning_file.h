@@ -17,6 +17,9 @@ class TuningFile {
   /// For communicators of that topology; the log outlives it.
   TuningFile(const Config& config, const topology::Topology& topology, const Log& log);
 
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Under which this job's results stand.
+  [[nodiscard]] const tune::Place& place() const { return steps_ ? by_step_ : by_call_; }
   [[nodiscard]] std::vector<tune::Learnt> read() const;
   /// Merges it with what others have written meanwhile.
   void add(const std::vector<tune::Learnt>& learnt) const;
@@ -24,7 +27,7 @@ class TuningFile {
  private:
   const std::string path_;  // empty: there is none
   const Log& log_;
-  tune::Place by_call_, by_step_;  // by what was made fast
+  const tune::Place by_call_, by_step_;  // by what was made fast
   const bool steps_, frozen_;
 };
 

@@ -1,0 +1,229 @@
+// Tuning while a job runs: right values whatever is tried, one setting for each call on all ranks,
+// and nothing that fails or hangs because of it.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "comm/ranks.h"
+
+namespace {
+
+using namespace hetccl;
+using namespace hetccl::comm;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kCalls = 400;
+#else
+constexpr int kCalls = 1500;
+#endif
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() : path_("/tmp/hetccl-tuning-XXXXXX") { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] std::string file() const { return path_ + "/of/jobs/tuning.json"; }
+
+ private:
+  std::string path_;
+};
+
+Config tuned(const Folder& folder, const std::string& mode = "online") {
+  Config config;
+  config.tune = mode;
+  config.tune_budget = 10'000;
+  config.tune_file = folder.file();
+  return config;
+}
+
+Json tuning_of(Ranks& ranks) {
+  return Json::parse(ranks[0]->tuning_json(), "tuning", 1U << 20U).value();
+}
+
+size_t settled(Ranks& ranks) {
+  const Json tuning = tuning_of(ranks);
+  size_t n = 0;
+  for (const Json& key : *tuning["keys"].elements())
+    n += *key["state"].text() == "settled" && *key["trials"].integer(0, 1000) > 0 ? 1 : 0;
+  return n;
+}
+
+// Sums of one size on all ranks; whether every result was right.
+bool sums(Ranks& ranks, size_t count, int calls, bool asynchronous) {
+  std::atomic<int> wrong{0};
+  on_all_ranks(ranks.n(), [&](int rank) {
+    std::vector<std::vector<float>> data(8, std::vector<float>(count));
+    for (int call = 0; call < calls; call += 8) {
+      void* stream = asynchronous ? ranks.runtime(rank).create_host_stream().value() : nullptr;
+      for (auto& one : data) {
+        std::fill(one.begin(), one.end(), static_cast<float>(rank + call));
+        wrong += sum(*ranks[rank], one, stream).ok() ? 0 : 1;
+      }
+      if (stream != nullptr) wrong += ranks.runtime(rank).destroy_host_stream(stream).ok() ? 0 : 1;
+      const float expected = static_cast<float>(ranks.n() * (ranks.n() - 1) / 2 + ranks.n() * call);
+      for (auto& one : data)
+        for (const float value : one) wrong += value == expected ? 0 : 1;
+    }
+  });
+  return wrong == 0;
+}
+
+}  // namespace
+
+TEST_CASE("tuning: keys are searched while calls go on, and their values are right") {
+  for (const bool shm : {true, false}) {
+    for (const bool asynchronous : {false, true}) {
+      CAPTURE(shm);
+      CAPTURE(asynchronous);
+      const Folder folder;
+      Config config = tuned(folder);
+      config.transport_shm = shm;
+      Ranks ranks({"A", "A", "B"}, config, false);
+      CHECK(sums(ranks, 20'000, kCalls, asynchronous));
+      CHECK(sums(ranks, 100'000, kCalls / 4, asynchronous));
+      MESSAGE(tuning_of(ranks)["rounds"].integer(0, 100'000).value(), " rounds, ",
+              tuning_of(ranks)["cancelled"].integer(0, 100'000).value(), " cancelled");
+      CHECK(tuning_of(ranks)["rounds"].integer(0, 100'000).value() > 3);
+      CHECK(settled(ranks) >= 1);
+    }
+  }
+}
+
+TEST_CASE("tuning: the next job begins with what was learnt, and a frozen one keeps to it") {
+  const Folder folder;
+  {
+    Ranks ranks({"A", "B"}, tuned(folder), false);
+    CHECK(sums(ranks, 50'000, kCalls, false));
+    REQUIRE(settled(ranks) == 1);
+    for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
+  }
+  const std::string text = read_file(folder.file(), 1U << 20U).value();
+  CAPTURE(text);
+  CHECK(text.find("1 host + 1 host by shm") != std::string::npos);
+  Ranks next({"A", "B"}, tuned(folder), false);
+  next.join();
+  const Json first = (*tuning_of(next)["keys"].elements())[0];
+  CHECK(*first["state"].text() == "settled");
+  CHECK(first["default_us"].number().value() > 0);
+  Ranks frozen({"A", "B"}, tuned(folder, "frozen"), false);
+  CHECK(sums(frozen, 50'000, 16, false));
+  CHECK(frozen[1]->statistics().plans == 1);
+}
+
+TEST_CASE("tuning: files that are none, or another version's, harm nothing") {
+  for (const std::string text :
+       {"", "{", "[]", "{\"hetccl_tuning\": 1}", "{\"hetccl_tuning\": 2, \"entries\": []}"}) {
+    const Folder folder;
+    std::filesystem::create_directories(std::filesystem::path(folder.file()).parent_path());
+    std::ofstream(folder.file()) << text;
+    Ranks ranks({"A", "B"}, tuned(folder), false);
+    CHECK(sums(ranks, 50'000, kCalls, false));
+    CHECK(settled(ranks) == 1);
+    for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
+    const std::string after = read_file(folder.file(), 1U << 20U).value();
+    const bool kept = text.find("2,") != std::string::npos;  // a newer hetccl can read it
+    CHECK((after == text) == kept);
+  }
+}
+
+TEST_CASE("tuning: jobs that write one file lose nothing of each other") {
+  const Folder folder;
+  std::vector<std::thread> jobs;
+  for (int job = 0; job < 3; ++job) {
+    jobs.emplace_back([&, job] {
+      Ranks ranks(std::vector<std::string>{"A", "B", job > 0 ? "B" : "A", job > 1 ? "C" : "B"},
+                  tuned(folder), false);
+      CHECK(sums(ranks, 30'000, kCalls, false));
+      for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
+    });
+  }
+  for (std::thread& job : jobs) job.join();
+  const std::string text = read_file(folder.file(), 1U << 20U).value();
+  const Json json = Json::parse(text, "file", 1U << 20U).value();
+  CHECK(json["entries"].size() == 3);
+}
+
+TEST_CASE("tuning: a rank with another setting is named, with both rounds") {
+  Config config;
+  config.liveness_ms = 1000;
+  Ranks ranks({"A", "B"}, config, false);
+  ranks.join();
+  const Json space = Json::parse(ranks[0]
+                                     ->tuning_space({.collective = Collective::AllReduce,
+                                                     .type = DataType::Float32,
+                                                     .count = 100'000})
+                                     .value(),
+                                 "space", 1U << 20U)
+                         .value();
+  const Json given{{"key", space["key"]}, {"setting", space["subspaces"][0]["start"]}};
+  CHECK(ranks[0]->set_tuning(given.dump()).ok());
+  std::vector<Status> statuses(2);
+  on_all_ranks(2, [&](int rank) {
+    std::vector<float> data(100'000, 1);
+    statuses[static_cast<size_t>(rank)] = sum(*ranks[rank], data);
+  });
+  for (const Status& status : statuses) {
+    CAPTURE(status.message());
+    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.message().find("with the setting of tuning round") != std::string::npos);
+    CHECK(status.message() == statuses[0].message());
+  }
+}
+
+TEST_CASE("tuning: settings that do not fit are refused, and say why") {
+  Ranks ranks({"A", "B"}, Config(), false);
+  ranks.join();
+  const auto set = [&](const char* key, const char* setting) {
+    return ranks[0]->set_tuning(format("{\"key\": %s, \"setting\": %s}", key, setting));
+  };
+  constexpr const char* kKey =
+      R"({"collective": "all_reduce", "size_class": 20, "element_bytes": 4})";
+  constexpr const char* kSetting = R"({"algorithm": "exchange", "slice_bytes": 4096, "depth": 3})";
+  CHECK(set(kKey, kSetting).ok());
+  CHECK(set("{}", kSetting).message().find("\"key\"") != std::string::npos);
+  CHECK(set(kKey, "{}").message().find("\"setting\"") != std::string::npos);
+  CHECK(set(kKey, R"({"algorithm": "ring", "slice_bytes": 4096, "depth": 3})").code() ==
+        Code::InvalidArgument);
+  CHECK(set(R"({"collective": "broadcast", "size_class": 20, "root_cluster": 7})", kSetting)
+            .message() == "there is no cluster 7");
+  Ranks one({"A", "A"}, Config(), false);
+  one.join();
+  const Status status =
+      one[0]->set_tuning(format("{\"key\": %s, \"setting\": %s}", kKey, kSetting));
+  CHECK(status.code() == Code::InvalidUsage);
+}
+
+TEST_CASE("tuning: a rank that goes in mid-search is named, and nobody hangs") {
+  for (const int gone : {0, 2}) {
+    CAPTURE(gone);
+    const Folder folder;
+    Config config = tuned(folder);
+    config.liveness_ms = 1000;
+    Ranks ranks({"A", "B", "B"}, config, false);
+    ranks.join();
+    std::vector<Status> statuses(3);
+    on_all_ranks(3, [&](int rank) {
+      std::vector<float> data(50'000, 1);
+      Status& status = statuses[static_cast<size_t>(rank)];
+      for (int call = 0; status.ok() && call < 100'000; ++call) {
+        if (rank == gone && call == 40) {
+          ranks[rank]->abort("it has had enough");
+          return;
+        }
+        status = sum(*ranks[rank], data);
+      }
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == gone) continue;
+      const Status& status = statuses[static_cast<size_t>(rank)];
+      CAPTURE(status.message());
+      CHECK(status.message().find(format("rank %d: it has had enough", gone)) != std::string::npos);
+    }
+  }
+}
