@@ -57,12 +57,15 @@ std::optional<Ledger::Use> Ledger::use(const std::optional<Key>& key, uint64_t s
   Use use{state.setting, state.round, {}};
   if (!state.trial || steady) return use;
   Trial& trial = *state.trial;
-  use.trial = {trial.round, trial.index, trial.next, trial.change.calls};
-  if (trial.next % 2 == 1) {
-    use.setting = trial.change.setting;
+  const Change& change = trial.change;
+  const uint32_t phase = trial.next / change.phase;
+  use.trial = {trial.round,  trial.index, trial.next,
+               change.calls, phase,       change.calls / change.phase};
+  if (phase % 2 == 1) {
+    use.setting = change.setting;
     use.round = trial.round;
   }
-  if (++trial.next == trial.change.calls) state.trial.reset();
+  if (++trial.next == change.calls) state.trial.reset();
   return use;
 }
 

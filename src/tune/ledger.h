@@ -24,10 +24,12 @@ class Ledger {
   struct Use {
     std::optional<Setting> setting;  ///< none: what the cost model says
     uint64_t round = 0;              ///< in which it was decided; equal on all ranks
-    /// Of a trial: the round and change, and which of the trial's calls this is.
+    /// Of a trial: the round and change, which of the trial's calls this is, and which of its
+    /// phases the call belongs to.
     struct Trial {
       uint64_t round = 0;
       uint32_t change = 0, call = 0, calls = 0;
+      uint32_t phase = 0, phases = 1;
     };
     std::optional<Trial> trial;
   };

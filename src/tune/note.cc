@@ -11,7 +11,8 @@ constexpr double kMostUs = 1e12;
 Json to_json(const Change& change) {
   return {{"key", tune::to_json(change.key)},
           {"setting", tune::to_json(change.setting)},
-          {"calls", change.calls}};
+          {"calls", change.calls},
+          {"phase", change.phase}};
 }
 Json to_json(const Proposal& proposal) {
   std::vector<Json> changes;
@@ -46,8 +47,11 @@ std::optional<Change> read_change(const Json& json) {
   const auto key = key_from_json(json["key"]);
   const auto setting = setting_from_json(json["setting"]);
   const auto calls = json["calls"].integer(0, kMostCalls);
-  if (!key || !setting || !calls) return std::nullopt;
-  return Change{*key, *setting, static_cast<uint32_t>(*calls)};
+  const Json* given = json.find("phase");
+  const auto phase = given == nullptr ? std::optional<int64_t>(1) : given->integer(1, kMostCalls);
+  if (!key || !setting || !calls || !phase) return std::nullopt;
+  if (*calls % *phase != 0 || *calls / *phase > kMostPhases) return std::nullopt;
+  return Change{*key, *setting, static_cast<uint32_t>(*calls), static_cast<uint32_t>(*phase)};
 }
 
 std::optional<Note> read_proposal(uint64_t round, const Json& json) {
@@ -66,7 +70,7 @@ std::optional<Note> read_proposal(uint64_t round, const Json& json) {
 std::optional<Note> read_samples(uint64_t round, const Json& json) {
   const auto change = json["change"].integer(0, kMostChanges - 1);
   const auto* list = json["us"].elements();
-  if (!change || list == nullptr || list->size() > kMostCalls) return std::nullopt;
+  if (!change || list == nullptr || list->size() > kMostPhases) return std::nullopt;
   Samples samples{round, static_cast<uint32_t>(*change), {}};
   for (const Json& one : *list) {
     const auto us = one.number();

@@ -17,9 +17,13 @@ namespace hetccl::tune {
 struct Change {
   Key key;
   Setting setting;
-  /// 0: it replaces the setting. Else it is tried beside it: in so many calls of the key, the
-  /// first, third, … use the setting that stands, the second, fourth, … this one.
+  /// 0: it replaces the setting. Else it is tried beside it in so many calls of the key. They are
+  /// cut into phases: the first, third, … phase uses the setting that stands, the second, fourth, …
+  /// this one.
   uint32_t calls = 0;
+  /// Calls in a phase: 1 where each call is timed, more where only the time of many calls in a row
+  /// says anything (steps of training, calls of a library that tells no times). Divides `calls`.
+  uint32_t phase = 1;
   bool operator==(const Change&) const = default;
 };
 
@@ -45,7 +49,7 @@ struct Verdict {
 struct Doubt {
   uint64_t round = 0;
 };
-/// To rank 0: how long the calls of a trial took on this rank, in the calls' order.
+/// To rank 0: how long the phases of a trial took on this rank, in their order.
 struct Samples {
   uint64_t round = 0;
   uint32_t change = 0;  ///< index in the proposal
@@ -54,7 +58,8 @@ struct Samples {
 using Note = std::variant<Proposal, Vote, Verdict, Doubt, Samples>;
 
 inline constexpr size_t kMostChanges = 16;
-inline constexpr uint32_t kMostCalls = 64;
+inline constexpr uint32_t kMostCalls = 4096;  ///< of a trial
+inline constexpr uint32_t kMostPhases = 64;   ///< of a trial
 
 /// At most 16 KiB.
 [[nodiscard]] std::vector<uint8_t> encode(const Note& note);

@@ -15,6 +15,8 @@ TEST_CASE("notes: what is told is heard") {
   const auto back = decode(encode(proposal));
   REQUIRE(back);
   CHECK(std::get<Proposal>(*back) == proposal);
+  const Proposal phased{8, 1234, {{kKey, kSetting, 4096, 64}}};
+  CHECK(std::get<Proposal>(*decode(encode(phased))) == phased);
   const auto samples = decode(encode(Samples{3, 1, {1.5, 2.5}}));
   REQUIRE(samples);
   CHECK(std::get<Samples>(*samples).us == std::vector<double>{1.5, 2.5});
@@ -35,7 +37,12 @@ TEST_CASE("notes: settings that no rank could run are no notes") {
   CHECK_FALSE(with([](Change& one) { one.setting.choice.slice_bytes = 100; }));
   CHECK_FALSE(with([](Change& one) { one.setting.choice.depth = 0; }));
   CHECK_FALSE(with([](Change& one) { one.setting.choice.depth = 1000; }));
-  CHECK_FALSE(with([](Change& one) { one.calls = kMostCalls + 1; }));
+  CHECK_FALSE(with([](Change& one) { one.calls = kMostPhases + 1; }));
+  CHECK_FALSE(with([](Change& one) { one.calls = 0, one.phase = 0; }));
+  CHECK_FALSE(with([](Change& one) { one.phase = 4; }));  // 6 calls are no whole phases
+  CHECK_FALSE(with([](Change& one) { one.calls = one.phase = kMostCalls + 1; }));
+  CHECK_FALSE(with([](Change& one) { one.calls = 4096, one.phase = 32; }));  // 128 phases
+  CHECK(with([](Change& one) { one.calls = 4096, one.phase = 64; }));
   CHECK_FALSE(with([](Change& one) { one.key.element_bytes = 0; }));
   CHECK_FALSE(with([](Change& one) { one.key.root_cluster = 1; }));
 }

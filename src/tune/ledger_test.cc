@@ -1,0 +1,58 @@
+#include "tune/ledger.h"
+
+#include <doctest/doctest.h>
+
+namespace hetccl::tune {
+namespace {
+
+const Key kKey{Collective::AllReduce, 22, 4, -1};
+const Key kOther{Collective::AllGather, 22, 0, -1};
+const Setting kStanding{"exchange", {.slice_bytes = 65'536, .depth = 4}, {}};
+const Setting kCandidate{"ring", {.slice_bytes = 65'536, .depth = 4}, {}};
+
+// A ledger that knows kStanding, and tries kCandidate from call 0 on.
+Ledger trying(uint32_t calls, uint32_t phase) {
+  Ledger ledger;
+  ledger.know(kKey, kStanding);
+  CHECK(ledger.vote({1, 0, {{kKey, kCandidate, calls, phase}}}).yes);
+  ledger.settle({1, true});
+  return ledger;
+}
+
+TEST_CASE("ledger: a trial alternates from phase to phase, and ends after its last call") {
+  for (const uint32_t phase : {1U, 3U, 16U}) {
+    CAPTURE(phase);
+    const uint32_t calls = 4 * phase;
+    Ledger ledger = trying(calls, phase);
+    for (uint32_t call = 0; call < calls; ++call) {
+      const auto use = ledger.use(kKey, call);
+      REQUIRE(use);
+      REQUIRE(use->trial);
+      CHECK(use->trial->call == call);
+      CHECK(use->trial->calls == calls);
+      CHECK(use->trial->phase == call / phase);
+      CHECK(use->trial->phases == 4);
+      const bool candidate = call / phase % 2 == 1;
+      CHECK(use->setting == (candidate ? kCandidate : kStanding));
+      CHECK(use->round == (candidate ? 1 : 0));
+    }
+    const auto after = ledger.use(kKey, calls);
+    CHECK_FALSE(after->trial);
+    CHECK(after->setting == kStanding);
+  }
+}
+
+TEST_CASE("ledger: other keys' calls and steady calls are in no phase") {
+  Ledger ledger = trying(4, 2);
+  uint64_t sequence = 0;
+  for (uint32_t call = 0; call < 4; ++call) {
+    CHECK_FALSE(ledger.use(kOther, sequence++)->trial);
+    const auto steady = ledger.use(kKey, sequence++, true);
+    CHECK_FALSE(steady->trial);
+    CHECK(steady->setting == kStanding);
+    CHECK(ledger.use(kKey, sequence++)->trial->phase == call / 2);
+  }
+}
+
+}  // namespace
+}  // namespace hetccl::tune
