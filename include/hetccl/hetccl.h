@@ -358,6 +358,10 @@ HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** 
  * a setting: those of one collective whose blocks have more than 2^("size_class" - 1) and at most
  * 2^"size_class" bytes. `*json` is valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json);
+/** The program has finished a step, on all communicators of this process. With HETCCL_TUNE=step
+ * settings are searched with which steps are short, computation included: for collectives that each
+ * step calls equally often. Costs next to nothing otherwise. */
+HETCCL_API hetcclResult_t hetcclStep(void);
 /** From the next call on, collectives of a key use this setting, and no search changes it. `json`:
  * {"key", "setting"} as hetcclCommGetTuningSpace gives them. Every rank calls it between the same
  * collectives; ranks whose settings differ fail the communicator. hetcclInvalidArgument where an

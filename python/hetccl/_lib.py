@@ -221,6 +221,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommIsCapturing": [c_void_p, c_void_p, POINTER(c_int)],
     "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
     "hetcclCommGetTuning": [c_void_p, POINTER(c_char_p)],
+    "hetcclStep": [],
     "hetcclCommSetTuning": [c_void_p, c_char_p],
     "hetcclCommGetTuningSpace": [
         c_void_p,

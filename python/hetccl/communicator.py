@@ -29,6 +29,13 @@ def unique_id() -> bytes:
     return bytes(raw)
 
 
+def step() -> None:
+    """The program has finished a step. With ``HETCCL_TUNE=step`` settings are searched with which
+    steps are short; PyTorch's optimizers call it by themselves then. See hetcclStep.
+    """
+    _lib.library().call("hetcclStep")
+
+
 @dataclass(frozen=True)
 class CommStats:
     """Counters of one communicator on this rank, since init; see hetcclCommStats_t.

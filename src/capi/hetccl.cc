@@ -449,6 +449,14 @@ hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json) {
   });
 }
 
+hetcclResult_t hetcclStep() {
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(const auto communicators, hetccl::capi::all_communicators());
+    for (const auto& communicator : communicators) communicator->step();
+    return {};
+  });
+}
+
 hetcclResult_t hetcclCommSetTuning(hetcclComm_t comm, const char* json) {
   return with(comm, [&](Communicator& self) -> Status {
     if (json == nullptr) return null("json");

@@ -141,14 +141,17 @@ Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle) {
   return std::move(node.mapped());
 }
 
-Status shut_down(std::chrono::milliseconds grace) {
+Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators() {
   HETCCL_TRY(check_fork());
   Process& self = process();
   std::vector<std::shared_ptr<comm::Communicator>> communicators;
-  {
-    std::shared_lock lock(self.handles_mutex);
-    for (const auto& [handle, communicator] : self.handles) communicators.push_back(communicator);
-  }
+  std::shared_lock lock(self.handles_mutex);
+  for (const auto& [handle, communicator] : self.handles) communicators.push_back(communicator);
+  return communicators;
+}
+
+Status shut_down(std::chrono::milliseconds grace) {
+  HETCCL_ASSIGN(const auto communicators, all_communicators());
   const TimePoint deadline = steady_clock().now() + grace;
   for (const auto& communicator : communicators) communicator->shut_down(deadline);
   if (!communicators.empty()) communicators.front()->runtime().service().settle();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/communicator.h"
@@ -23,6 +24,9 @@ Result<comm::Runtime*> runtime();
 hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator);
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
+
+/// Those that are not released. InvalidUsage in a forked child.
+Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators();
 
 /// What hetcclShutdown does. InvalidUsage in a forked child, where nothing is done.
 Status shut_down(std::chrono::milliseconds grace);

@@ -134,6 +134,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] const std::string& topology_json();
   /// What tuning knows and does, as JSON: {mode, keys: […], …} on rank 0, {mode} elsewhere.
   [[nodiscard]] std::string tuning_json();
+  /// The program has finished a step (HETCCL_TUNE=step).
+  void step();
   /// From the next call on, calls like `key` use `setting` on this rank. Every rank does so between
   /// the same calls. JSON; InvalidArgument where it is none of this communicator's.
   Status set_tuning(std::string_view json);

@@ -231,8 +231,8 @@ Status Communicator::open_executor() {
   options.departures = &departures_;
   options.departure_grace = milliseconds(runtime_.config().liveness_ms);
   options.windows = channels_->has_windows();
-  options.on_timed = [this](uint64_t sequence, Duration took) {
-    tuning_->on_timed(sequence, took);
+  options.on_timed = [this](uint64_t sequence, Duration took, TimePoint end) {
+    tuning_->on_timed(sequence, took, end);
   };
   if (on_device() && topology().clusters().size() == 1) {
     HETCCL_ASSIGN(options.settler, runtime_.settler());

@@ -51,6 +51,7 @@ Status Communicator::open_tuning() {
   const bool off = config.tune == "off";
   Tuning::Options options;
   options.searches = !off && config.tune != "frozen";
+  options.by_steps = config.tune == "step";
   options.budget = static_cast<double>(config.tune_budget) / 100;
   options.failed = [this] { return verdict_.failed(); };
   tuning_ = std::make_unique<Tuning>(*session_, runtime_.engine(), std::move(options));

@@ -25,6 +25,11 @@ std::string Communicator::tuning_json() {
   return json.dump();
 }
 
+void Communicator::step() {
+  if (phase_.load(std::memory_order_acquire) != Phase::Ready || tuning_ == nullptr) return;
+  tuning_->step(runtime_.engine().clock().now());
+}
+
 Status Communicator::set_tuning(std::string_view json) {
   constexpr size_t kMostBytes = 4096;
   HETCCL_TRY(check_ready());

@@ -19,8 +19,8 @@ constexpr uint64_t kFirstSet = uint64_t{1} << 48U;
 Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options options)
     : session_(session), engine_(engine), options_(std::move(options)), active_(options_.searches) {
   if (session_.rank() == kLeader && options_.searches)
-    conductor_.emplace(
-        tune::ConductorOptions{.n_ranks = session_.n_ranks(), .budget = options_.budget});
+    conductor_.emplace(tune::ConductorOptions{
+        .n_ranks = session_.n_ranks(), .budget = options_.budget, .by_steps = options_.by_steps});
 }
 
 void Tuning::know(std::span<const tune::Learnt> learnt) {
@@ -81,23 +81,39 @@ void Tuning::propose(const tune::Key& key, uint64_t sequence, TimePoint now,
   count(kLeader, ledger_.vote(*proposal));
 }
 
-void Tuning::on_timed(uint64_t sequence, Duration took) {
-  const double us = std::chrono::duration<double, std::micro>(took).count();
+void Tuning::step(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (leads()) conductor_->step(now);
+}
+
+void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   const std::lock_guard lock(mutex_);
   while (!timed_.empty() && timed_.front().sequence < sequence) timed_.pop_front();
   if (timed_.empty() || timed_.front().sequence != sequence) return;
   const Timed call = timed_.front();
   timed_.pop_front();
-  if (!call.trial) {
-    if (leads()) conductor_->watch(call.key, us);
-    return;
+  if (call.trial) {
+    add_time(call, took, now);
+  } else if (leads()) {
+    conductor_->watch(call.key, std::chrono::duration<double, std::micro>(took).count());
   }
-  const TrialId id{call.trial->round, call.trial->change};
-  auto& list = samples_[id];
-  list.push_back(us);
-  if (call.trial->call + 1 < call.trial->calls) return;
-  tune::Samples samples{id.first, id.second, std::move(list)};
-  samples_.erase(id);
+}
+
+// A phase of one call takes as long as that. A longer one takes from the end of the one before to
+// its own: what the program does between its calls is part of it.
+void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
+  const tune::Ledger::Use::Trial& trial = *call.trial;
+  const TrialId id{trial.round, trial.change};
+  Phases& phases = phases_[id];
+  if (trial.call == 0) phases.since = now - took;
+  const uint32_t length = trial.calls / trial.phases;
+  if ((trial.call + 1) % length != 0) return;
+  const Duration phase = length > 1 || options_.by_steps ? now - phases.since : took;
+  phases.since = now;
+  phases.us.push_back(std::chrono::duration<double, std::micro>(phase).count());
+  if (trial.call + 1 < trial.calls) return;
+  tune::Samples samples{id.first, id.second, std::move(phases.us)};
+  phases_.erase(id);
   leads() ? conductor_->add(kLeader, samples) : tell(kLeader, std::move(samples));
 }
 

@@ -26,6 +26,7 @@ class Tuning {
   struct Options {
     bool searches = false;  ///< else what is known stays as it is
     double budget = 0.02;
+    bool by_steps = false;         ///< the program's steps are made short, not each call
     std::function<bool()> failed;  ///< whether the communicator has
   };
   /// Session and engine outlive it.
@@ -49,8 +50,10 @@ class Tuning {
   /// call, which is part of no trial.
   Use use(const std::optional<tune::Key>& key, uint64_t sequence, bool captured, TimePoint now,
           const tune::Conductor::SpaceMaker& make_space);
-  /// A timed call is complete. By whoever drives; calls end in the order of their numbers.
-  void on_timed(uint64_t sequence, Duration took);
+  /// The program has finished a step.
+  void step(TimePoint now);
+  /// A timed call is complete at `now`. By whoever drives; calls end in the order of their numbers.
+  void on_timed(uint64_t sequence, Duration took, TimePoint now);
   /// By the control plane's thread.
   void on_note(int from, std::span<const uint8_t> bytes);
   /// Rank 0 makes no more calls: what is open is cancelled, and what was learnt stays.
@@ -71,8 +74,15 @@ class Tuning {
   };
   using TrialId = std::pair<uint64_t, uint32_t>;  // round, change
 
+  // The times of a trial's phases so far, on this rank.
+  struct Phases {
+    std::vector<double> us;
+    TimePoint since{};  // the first call's start, or the end of the last phase
+  };
+
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   // With mutex_ held.
+  void add_time(const Timed& call, Duration took, TimePoint now);
   void propose(const tune::Key& key, uint64_t sequence, TimePoint now,
                const tune::Conductor::SpaceMaker& make_space);
   void hear(int from, const tune::Note& note);
@@ -90,7 +100,7 @@ class Tuning {
   tune::Ledger ledger_;
   std::optional<tune::Conductor> conductor_;  // on rank 0 alone
   std::deque<Timed> timed_;
-  std::map<TrialId, std::vector<double>> samples_;
+  std::map<TrialId, Phases> phases_;
   uint64_t n_set_ = 0;   // by `set`
   uint64_t n_told_ = 0;  // searches that `take_news` has told of
   bool finished_ = false;

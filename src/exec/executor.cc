@@ -93,7 +93,7 @@ void Executor::note_starts(TimePoint now) {
 // Of a call whose caller waits, and of one library call, the launch is the start.
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
-  options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at));
+  options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at), now);
 }
 
 void Executor::note_end(uint64_t number, TimePoint now) {

@@ -45,8 +45,8 @@ struct ExecutorOptions {
   /// not block.
   std::function<void(const Fault&)> on_fault;
   /// Called by whoever drives, for each call that is `timed` and has completed: how long it took
-  /// from where the user's stream had reached it. Must not block. May be empty.
-  std::function<void(uint64_t sequence, Duration took)> on_timed;
+  /// from where the user's stream had reached it, and when it ended. Must not block. May be empty.
+  std::function<void(uint64_t sequence, Duration took, TimePoint end)> on_timed;
 };
 
 /// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;

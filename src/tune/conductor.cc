@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace hetccl::tune {
 namespace {
 
 constexpr size_t kWatched = 8;  // calls of a key before it is searched
+constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it is searched
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row
@@ -40,15 +42,18 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, Ti
                                            const SpaceMaker& make_space) {
   if (!started_) started_ = now;
   Course& called = courses_[key];
-  if (called.state == State::Watching && called.watched.size() >= kWatched)
-    begin(called, make_space);
+  ++called.called;
+  if (called.state == State::Watching && is_known(called)) begin(called, make_space);
   if (called.state == State::Trying && ++called.calls_since > 4 * called.calls + 64)
     abandon(called);
   if (open_) return std::nullopt;
   const double elapsed_us = std::chrono::duration<double, std::micro>(now - *started_).count();
   double left_us = options_.budget * elapsed_us - spent_us_;
-  for (const auto& [other, course] : courses_)
-    if (course.state == State::Trying) left_us -= risked_us(course);
+  for (const auto& [other, course] : courses_) {
+    if (course.state != State::Trying) continue;
+    if (options_.by_steps) return std::nullopt;  // another key's trial would change the steps, too
+    left_us -= risked_us(course);
+  }
   Proposal proposal{rounds_ + 1, sequence + margin_, {}};
   for (auto& [other, course] : courses_) {
     if (proposal.changes.size() + 2 > kMostChanges) break;
@@ -56,6 +61,7 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, Ti
     if (risk_us > left_us) continue;
     left_us -= risk_us;
     add_changes(other, course, proposal);
+    if (options_.by_steps && !proposal.changes.empty()) break;
   }
   if (proposal.changes.empty()) return std::nullopt;
   ++rounds_;
@@ -63,9 +69,29 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, Ti
   return proposal;
 }
 
+// Whether enough calls were seen, or in steps always as many.
+bool Conductor::is_known(const Course& course) const {
+  if (!options_.by_steps) return course.watched.size() >= kWatched;
+  return course.alike >= kAlike && course.per_step > 0 && !steps_us_.empty() &&
+         course.per_step * Trial::kMoreCalls <= kMostCalls;
+}
+
+void Conductor::step(TimePoint now) {
+  if (stepped_) {
+    if (steps_us_.size() >= kWatched) steps_us_.erase(steps_us_.begin());
+    steps_us_.push_back(std::chrono::duration<double, std::micro>(now - *stepped_).count());
+  }
+  stepped_ = now;
+  for (auto& [key, course] : courses_) {
+    const uint32_t called = std::exchange(course.called, 0);
+    course.alike = called == course.per_step ? course.alike + 1 : 0;
+    course.per_step = called;
+  }
+}
+
 void Conductor::begin(Course& course, const SpaceMaker& make_space) {
   Space space = make_space();
-  course.us = median(course.watched);
+  course.us = median(options_.by_steps ? steps_us_ : course.watched);
   if (size_of(space) <= 1) {
     course.state = State::Settled;
     course.default_us = course.us;
@@ -74,7 +100,7 @@ void Conductor::begin(Course& course, const SpaceMaker& make_space) {
   course.initial = space.front().start;
   const auto from = find_point(space, course.standing.value_or(course.initial));
   const Point start = from.value_or(start_of(space, 0));
-  course.search.emplace(std::move(space), start, options_.most_trials);
+  course.search.emplace(std::move(space), start, options_.most_trials, gain());
   choose_next(course);
 }
 
@@ -89,8 +115,10 @@ void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) 
   if (course.state != State::Ready) return;
   course.round = proposal.round;
   course.index = static_cast<uint32_t>(proposal.changes.size());
-  course.calls = course.trial.empty() ? Trial::kFirstCalls : Trial::kMoreCalls;
-  proposal.changes.push_back({key, course.candidate, course.calls});
+  course.phases = course.trial.empty() ? Trial::kFirstCalls : Trial::kMoreCalls;
+  const uint32_t phase = options_.by_steps ? course.per_step : 1;
+  course.calls = course.phases * phase;
+  proposal.changes.push_back({key, course.candidate, course.calls, phase});
 }
 
 std::optional<Verdict> Conductor::count(int rank, const Vote& vote) {
@@ -139,7 +167,7 @@ void Conductor::start_trials() {
 void Conductor::add(int rank, const Samples& samples) {
   for (auto& [key, course] : courses_) {
     if (course.state != State::Trying || course.round != samples.round ||
-        course.index != samples.change || course.calls != samples.us.size())
+        course.index != samples.change || course.phases != samples.us.size())
       continue;
     course.samples[rank] = samples.us;
     if (course.samples.size() == static_cast<size_t>(options_.n_ranks)) conclude(course);
@@ -149,7 +177,7 @@ void Conductor::add(int rank, const Samples& samples) {
 
 // A call is over when its slowest rank is.
 void Conductor::conclude(Course& course) {
-  std::vector<double> slowest(course.calls, 0);
+  std::vector<double> slowest(course.phases, 0);
   for (const auto& [rank, us] : course.samples)
     for (size_t i = 0; i < us.size(); ++i) slowest[i] = std::max(slowest[i], us[i]);
   spent_us_ = std::max(0.0, spent_us_ + course.trial.add(slowest));
@@ -157,7 +185,7 @@ void Conductor::conclude(Course& course) {
   course.us = course.trial.standing_us();
   course.state = State::Ready;
   const bool confirms = course.aim == Aim::Confirm;
-  const auto finding = course.trial.finding(confirms ? 0 : Search::kGain);
+  const auto finding = course.trial.finding(confirms ? 0 : gain());
   if (finding == Trial::Finding::Unclear) return;
   ++course.trials;
   const bool faster = finding == Trial::Finding::Faster;
@@ -168,7 +196,7 @@ void Conductor::conclude(Course& course) {
     if (faster) course.us = course.default_us;
     return settle(course);
   }
-  course.search->score(faster ? ratio : std::max(ratio, 1 - Search::kGain / 2));
+  course.search->score(faster ? ratio : std::max(ratio, 1 - gain() / 2));
   if (faster) course.us *= ratio;
   choose_next(course);
 }
@@ -211,7 +239,7 @@ void Conductor::watch(const Key& key, double us) {
   Course& course = found->second;
   if (course.state == State::Watching && course.watched.size() < kWatched)
     course.watched.push_back(us);
-  if (course.state != State::Settled || course.replacing) return;
+  if (course.state != State::Settled || course.replacing || options_.by_steps) return;
   course.watched.push_back(us);
   if (course.watched.size() >= kWindow) look_for_drift(course);
 }

@@ -28,6 +28,8 @@ struct ConductorOptions {
   int n_ranks = 1;
   double budget = 0.02;  ///< of the time since the first call, that trials may lose
   size_t most_trials = Search::kMostTrials;  ///< of a key
+  /// What is made short: each call, or the program's steps (`step`), of which calls are a part.
+  bool by_steps = false;
 };
 
 /// Not thread-safe. Makes no decision that other ranks do not hear of, so it may use its own clock.
@@ -44,6 +46,9 @@ class Conductor {
   /// Before a call of that key; perhaps there is something to propose.
   std::optional<Proposal> propose(const Key& key, uint64_t sequence, TimePoint now,
                                   const SpaceMaker& make_space);
+  /// The program has finished a step. A key that every step calls equally often is searched, one at
+  /// a time.
+  void step(TimePoint now);
   /// The verdict, once all have voted or one has said no.
   std::optional<Verdict> count(int rank, const Vote& vote);
   /// The verdict for a rank in doubt: cancels the round if it is still open.
@@ -62,6 +67,8 @@ class Conductor {
   [[nodiscard]] Json describe() const;
 
  private:
+  // Of a step, of which calls are a part.
+  static constexpr double kStepGain = 0.01;
   enum class State { Watching, Ready, Trying, Settled, Left };
   enum class Aim { Search, Confirm };
   // One key's way from its first call to its best setting.
@@ -77,11 +84,13 @@ class Conductor {
     uint32_t trials = 0;
     uint32_t voids = 0;  // trials in a row of which some rank told no times
     std::vector<double> watched;
-    double us = 0, default_us = 0;  // of a call
-    size_t drifted = 0;             // windows in a row
+    uint32_t called = 0, per_step = 0;  // calls since the last step; in each of the last steps
+    uint32_t alike = 0;                 // steps in a row with as many calls
+    double us = 0, default_us = 0;      // of a call
+    size_t drifted = 0;                 // windows in a row
     // The trial under way.
     uint64_t round = 0;
-    uint32_t index = 0, calls = 0, calls_since = 0;
+    uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;
     std::map<int, std::vector<double>> samples;
   };
   struct Open {
@@ -90,6 +99,8 @@ class Conductor {
   };
   void begin(Course& course, const SpaceMaker& make_space);
   [[nodiscard]] double risked_us(const Course& course) const;
+  [[nodiscard]] bool is_known(const Course& course) const;
+  [[nodiscard]] double gain() const { return options_.by_steps ? kStepGain : Search::kGain; }
   void add_changes(const Key& key, Course& course, Proposal& proposal);
   Verdict close(bool commit);
   void start_trials();
@@ -107,6 +118,8 @@ class Conductor {
   uint64_t margin_ = 2;  // calls between a proposal and its first call
   std::optional<TimePoint> started_;
   double spent_us_ = 0;
+  std::optional<TimePoint> stepped_;
+  std::vector<double> steps_us_;  // the last few
 };
 
 }  // namespace hetccl::tune

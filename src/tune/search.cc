@@ -5,9 +5,10 @@
 
 namespace hetccl::tune {
 
-Search::Search(Space space, Point from, size_t most_trials)
+Search::Search(Space space, Point from, size_t most_trials, double gain)
     : space_(std::move(space)),
       most_trials_(most_trials),
+      gain_(gain),
       best_(std::move(from)),
       descended_(space_.size(), false) {
   tried_[best_] = 1;
@@ -28,9 +29,9 @@ void Search::score(double ratio) {
   const double time = ratio * tried_[best_];
   tried_[point] = time;
   if (!descent_) best_start_ = std::min(best_start_, time);
-  if (ratio < 1 - kGain) best_ = point;
+  if (ratio < 1 - gain_) best_ = point;
   if (!descent_) return;
-  step(time < tried_[descent_->at] * (1 - kGain));
+  step(time < tried_[descent_->at] * (1 - gain_));
 }
 
 // The first point of a subspace that has not been tried at all.
@@ -55,7 +56,7 @@ std::optional<Point> Search::descend() {
     if (!point) {
       turn();
     } else if (const auto known = tried_.find(*point); known != tried_.end()) {
-      step(known->second < tried_[descent_->at] * (1 - kGain));
+      step(known->second < tried_[descent_->at] * (1 - gain_));
     } else {
       return point;
     }

@@ -21,7 +21,7 @@ class Search {
   static constexpr double kPruned = 1.5;
 
   /// `from`: the best so far, which is taken to be 1.
-  Search(Space space, Point from, size_t most_trials = kMostTrials);
+  Search(Space space, Point from, size_t most_trials = kMostTrials, double gain = kGain);
 
   /// The point to try beside the best; nothing when the search is over. The same until `score`.
   [[nodiscard]] std::optional<Point> next();
@@ -53,6 +53,7 @@ class Search {
 
   Space space_;
   size_t most_trials_;
+  double gain_;
   size_t trials_ = 0;
   Point best_;
   std::map<Point, double> tried_;
