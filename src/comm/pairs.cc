@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "comm/talk.h"
 
 namespace hetccl::comm {
@@ -18,14 +19,24 @@ constexpr int kMostPairs = 8;
 constexpr milliseconds kLookTime{1};
 // How long the end of a communicator waits for pairs that are being made.
 constexpr milliseconds kLastWait{5000};
+// Between tries to make a communicator: twice as long each time.
+constexpr milliseconds kFirstPause{50}, kLastPause{800};
+constexpr const char* kInTheWay =
+    "other work of the devices keeps the library's first messages from meeting";
 
 // The two ends exchange one of each, in this order.
 struct Offer {
   uint32_t room = 0;  ///< 1: this rank can have one more pair
 };
-struct Ids {
-  uint32_t made = 0;     ///< 1: the lower rank has these; the higher rank's mean nothing
-  ccl::UniqueId ids[2];  ///< of the lower rank's messages, and of the higher one's
+// These two once or more for each communicator: of the lower rank's messages, then of the higher
+// one's.
+struct Id {
+  uint32_t made = 0;  ///< 1: the lower rank has it; the higher rank's means nothing
+  ccl::UniqueId id;
+};
+struct Attempt {
+  enum State : uint32_t { Failed, Late, Made };
+  uint32_t state = Failed;  ///< Late: this rank would try again
 };
 struct Outcome {
   uint64_t made = 0;                ///< 1: this rank has both communicators, and what follows
@@ -118,6 +129,11 @@ void Pairs::end_talk() {
   --talks_;
 }
 
+bool Pairs::stops() {
+  const std::lock_guard lock(mutex_);
+  return stops_;
+}
+
 bool Pairs::has_ended() {
   const std::lock_guard lock(mutex_);
   stops_ = true;
@@ -130,49 +146,91 @@ Status Pairs::negotiate(int peer, Talk& talk, bool room) {
     return error(Code::Unsupported, "rank %d has %d pairs already", room ? peer : rank_,
                  kMostPairs);
   }
-  const bool lower = rank_ < peer;
-  Ids mine;
-  Status made;
-  for (size_t i = 0; i < std::size(mine.ids) && lower && made.ok(); ++i) {
-    auto id = environment_.library.unique_id(2);
-    made = id.status();
-    if (made.ok()) mine.ids[i] = id.value();
-  }
-  mine.made = lower && made.ok() ? 1 : 0;
-  HETCCL_ASSIGN(const Ids other, talk.exchange(mine));
-  const Ids& ids = lower ? mine : other;
-  if (made.ok() && ids.made != 1) made = error(Code::RemoteError, "rank %d has no ids", peer);
   Communicators communicators;
-  if (made.ok()) made = make_communicators(peer, ids.ids, communicators);
+  Status made = make_communicators(peer, talk, communicators);
+  if (made.ok()) made = use(peer, communicators);
   const Status agreed = agree(peer, talk, made);
-  // Where one end has failed, destroying the other's would wait for it.
-  for (auto& one : communicators) {
-    if (one != nullptr && !agreed.ok()) one->abort();
-  }
-  keep(std::move(communicators), agreed.ok());
+  for (auto& one : communicators) keep(std::move(one), agreed.ok());
   return agreed;
 }
 
-Status Pairs::make_communicators(int peer, std::span<const ccl::UniqueId, 2> ids,
-                                 Communicators& made) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    HETCCL_ASSIGN(made[i], environment_.library.init_pair(
-                               ids[i], rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
-                               {environment_.runtime.config().init_timeout_ms, cancel_.get()}));
+Status Pairs::make_communicators(int peer, Talk& talk, Communicators& made) {
+  for (auto& one : made) {
+    HETCCL_ASSIGN(one, make_communicator(peer, talk));
+  }
+  return {};
+}
+
+// The library's first messages run on both devices when they can, not when the callers' program
+// says, and may meet other work there that they hold up, and that holds them up. Then both ends
+// drop what they have, and try again later.
+Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer, Talk& talk) {
+  for (milliseconds pause = kFirstPause;; pause *= 2) {
+    HETCCL_ASSIGN(const ccl::UniqueId id, agree_on_id(peer, talk));
+    auto made = environment_.library.init_pair(
+        id, rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
+        {environment_.runtime.config().init_timeout_ms, cancel_.get()});
+    Attempt mine;
+    if (made.ok() && made.value() != nullptr) {
+      mine.state = Attempt::Made;
+    } else if (made.ok() && pause <= kLastPause && !stops()) {
+      mine.state = Attempt::Late;
+    }
+    const auto theirs = talk.exchange(mine);
+    const bool both = theirs.ok() && theirs.value().state == Attempt::Made;
+    if (mine.state == Attempt::Made && both) return made;
+    HETCCL_TRY(made.status());
+    keep(std::move(made).value(), false);
+    HETCCL_TRY(theirs.status());
+    if (mine.state == Attempt::Failed) return error(Code::Timeout, "%s", kInTheWay);
+    if (theirs.value().state == Attempt::Failed) {
+      return error(Code::RemoteError, "rank %d could not open the pair", peer);
+    }
+    environment_.log.info("messages with rank %d: %s; the next try is in %lld ms", peer, kInTheWay,
+                          static_cast<long long>(pause.count()));
+    rest(pause);
+  }
+}
+
+Result<ccl::UniqueId> Pairs::agree_on_id(int peer, Talk& talk) {
+  const bool lower = rank_ < peer;
+  Id mine;
+  Status made;
+  if (lower) {
+    auto id = environment_.library.unique_id(2);
+    made = id.status();
+    if (made.ok()) mine = {1, id.value()};
+  }
+  HETCCL_ASSIGN(const Id other, talk.exchange(mine));
+  HETCCL_TRY(made);
+  const Id& agreed = lower ? mine : other;
+  if (agreed.made != 1) return error(Code::RemoteError, "rank %d has no id", peer);
+  return agreed.id;
+}
+
+void Pairs::rest(milliseconds pause) {
+  const TimePoint end = steady_clock().now() + pause;
+  while (steady_clock().now() < end && !cancel_->is_set() && !stops())
+    std::this_thread::sleep_for(kLookTime);
+}
+
+Status Pairs::use(int peer, const Communicators& communicators) {
+  for (size_t i = 0; i < communicators.size(); ++i) {
     const bool send = (i == 0) == (rank_ < peer);
-    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *made[i]));
+    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *communicators[i]));
     environment_.runtime.engine().exclusively(
         [&] { environment_.messages.use_library(peer, send, std::move(library)); });
   }
   return {};
 }
 
-// Until the end: streams and programs of messages name them.
-void Pairs::keep(Communicators communicators, bool used) {
+// Until the end: streams and programs of messages name them. Where the other end has none,
+// destroying this one's would wait for it.
+void Pairs::keep(std::unique_ptr<ccl::Communicator> communicator, bool used) {
+  if (communicator == nullptr) return;
+  if (!used) communicator->abort();
   const std::lock_guard lock(mutex_);
-  for (auto& one : communicators) {
-    if (one != nullptr) (used ? used_ : unused_).push_back(std::move(one));
-  }
+  (used ? used_ : unused_).push_back(std::move(communicator));
 }
 
 Status Pairs::async_error() {

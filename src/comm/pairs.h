@@ -64,8 +64,13 @@ class Pairs {
   bool begin_talk();
   void end_talk();
   bool has_ended();
-  Status make_communicators(int peer, std::span<const ccl::UniqueId, 2> ids, Communicators& made);
-  void keep(Communicators communicators, bool used);
+  Status make_communicators(int peer, Talk& talk, Communicators& made);
+  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer, Talk& talk);
+  Result<ccl::UniqueId> agree_on_id(int peer, Talk& talk);
+  void rest(std::chrono::milliseconds pause);
+  [[nodiscard]] bool stops();
+  Status use(int peer, const Communicators& communicators);
+  void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
   void report_disagreement(int peer, const Status& why);
   Status agree(int peer, Talk& talk, const Status& made);
 

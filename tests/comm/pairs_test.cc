@@ -161,6 +161,18 @@ TEST_CASE("where a rank cannot have a communicator for a pair, both ends stay wi
   CHECK_MESSAGE(count(log, "a channel carries messages with rank ") == 2, log);
 }
 
+TEST_CASE("where other work keeps the first messages from meeting, both ends try again") {
+  VendorLibrary::pairs_late = 3;
+  const std::string carries = "host carries messages to rank ";
+  const std::string log = log_of(one_cluster(2), carries, 2);
+  CHECK_MESSAGE(count(log, carries) == 2, log);
+  CHECK_MESSAGE(count(log, "the next try is in 200 ms") == 2, log);
+  VendorLibrary::pairs_late = 1000;
+  const std::string given_up = log_of(one_cluster(2), "a channel carries messages with rank ", 2);
+  VendorLibrary::pairs_late = 0;
+  CHECK_MESSAGE(count(given_up, "the next try is in 800 ms") == 2, given_up);
+}
+
 TEST_CASE("a communicator that goes while pairs are being made goes at once, and in peace") {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const auto begin = steady_clock().now();

@@ -26,7 +26,7 @@ class FakeNccl {
   int version_code = 22'800;
   int max_blocks = 0;               ///< that the last init with a config asked for
   std::function<void()> on_abort;   ///< once calls do not wait any more
-  std::atomic<bool> blocks{false};  ///< all-reduces wait for an abort, as for lost ranks
+  std::atomic<bool> blocks{false};  ///< all-reduces and sends wait for an abort, as for lost ranks
 
   /// What was called since the last `take`.
   std::vector<std::string> take() {
@@ -87,6 +87,7 @@ class FakeNccl {
     };
     api.send = [this](const void* s, size_t n, int t, int peer, void*, void*) {
       note("send", {at(s), num(n), num(t), num(peer)});
+      while (blocks) std::this_thread::yield();
       return send_outcome;
     };
     api.recv = [this](void* r, size_t n, int t, int peer, void*, void*) {

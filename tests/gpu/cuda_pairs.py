@@ -6,7 +6,8 @@ import time
 
 import torch
 import torch.distributed as dist
-from cuda_ranks import Rank, raises, total, vanish
+from cuda_load import collectives_under
+from cuda_ranks import SCALE, Rank, raises, total, vanish
 
 
 def partner_of(where: Rank) -> int:
@@ -46,6 +47,16 @@ def until_connected(where: Rank) -> None:
         tensor.fill_(where.rank + value)
         graph.replay()
         assert (got == partner_of(where) + value + 1).all()
+
+
+def connected_beside_collectives(where: Rank) -> None:
+    """NCCL connects two ranks while both launch collectives, not at the same moments: its first
+    messages share queues of the hardware with them, where they may wait for each other."""
+    dist.all_reduce(where.full(1, 10))
+    got = where.full(99, 10)
+    exchange(where, where.full(where.rank, 10), got, one_call=True)
+    collectives_under(where, lambda *_: [], 300 * SCALE, torch.int32)
+    assert (got == partner_of(where)).all()
 
 
 def graph_of_single_messages(where: Rank) -> None:
@@ -157,4 +168,5 @@ def leaving_sender(where: Rank) -> None:
 
 
 PAIRS = [until_connected, graph_of_single_messages, by_library, late_message, outside]
+CONNECTING = [connected_beside_collectives, until_connected]
 UNDER_SETTINGS = [until_connected, graph_of_single_messages, by_library]

@@ -21,7 +21,14 @@ from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
 from cuda_messages import messages
-from cuda_pairs import PAIRS, UNDER_SETTINGS, leaving_sender, lose_partner, mismatched
+from cuda_pairs import (
+    CONNECTING,
+    PAIRS,
+    UNDER_SETTINGS,
+    leaving_sender,
+    lose_partner,
+    mismatched,
+)
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -473,6 +480,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         made[f"{name}-messages"] = lambda: on_pairs(PAIRS)
         if len(devices) < 3:
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, True, UNDER_SETTINGS)
+            made[f"{name}-connecting"] = lambda: under_settings(devices, labels, True, CONNECTING)
             made[f"{name}-leaving"] = lambda: on_pairs([leaving_sender])
         made[f"{name}-mismatched"] = lambda: on_pairs([*PAIRS[:1], mismatched])
         made[f"{name}-lost-partner"] = lambda: on_pairs([lose_partner], (len(devices) - 1,))
@@ -492,6 +500,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         add("two", gpus[:2])
         add("apart", gpus[:2], "ab", bind=True)
         add("mixed-two", ["cpu", "cuda:0", "cpu", "cuda:1"], bind=True)
+        add_pairs("pair", gpus[:2])
     if count > 3:
         add("four", gpus[:4], bind=True)
         add_meshes("four", gpus[:4])

@@ -130,10 +130,9 @@ bool Handle::end_has_begun() const {
   return steady_clock().now() >= known_at_.load(std::memory_order_acquire);
 }
 
-// On a thread of its own, since ending blocks; false where there is none to be had.
-bool NcclCommunicator::start_ending(bool by_force,
-                                    const std::shared_ptr<std::atomic<bool>>& ended) {
-  auto thread = start_thread("nccl", [handle = handle_, by_force, ended] {
+bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
+                  const std::shared_ptr<std::atomic<bool>>& ended) {
+  auto thread = start_thread("nccl", [handle, by_force, ended] {
     handle->end(by_force);
     if (ended != nullptr) ended->store(true, std::memory_order_release);
   });
@@ -148,10 +147,10 @@ NcclCommunicator::~NcclCommunicator() {
   const bool by_force = handle_->ending() || !async_error().ok();
   const auto ended = std::make_shared<std::atomic<bool>>(false);
   const TimePoint deadline = steady_clock().now() + kPatience;
-  bool started = start_ending(by_force, ended);
+  bool started = start_ending(handle_, by_force, ended);
   while (!ended->load(std::memory_order_acquire) && steady_clock().now() < deadline) {
     std::this_thread::sleep_for(kRetry);
-    if (!started) started = start_ending(by_force, ended);
+    if (!started) started = start_ending(handle_, by_force, ended);
   }
   if (!started) keep_until_exit(handle_);
 }
@@ -159,11 +158,11 @@ NcclCommunicator::~NcclCommunicator() {
 void NcclCommunicator::abort() {
   if (handle_->ending()) return;
   handle_->announce_end();
-  if (!start_ending(true)) to_abort_.store(true);
+  if (!start_ending(handle_, true)) to_abort_.store(true);
 }
 
 bool NcclCommunicator::abort_has_begun() {
-  if (to_abort_.exchange(false) && !start_ending(true)) to_abort_.store(true);
+  if (to_abort_.exchange(false) && !start_ending(handle_, true)) to_abort_.store(true);
   return handle_->end_has_begun();
 }
 

@@ -60,6 +60,11 @@ class Handle {
   std::atomic<TimePoint> known_at_{TimePoint::max()};  // when NCCL has noted the end
 };
 
+/// `Handle::end` on a thread of its own, since it blocks; `ended`, where it is wanted, becomes true
+/// then. False where there is no thread to be had.
+bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
+                  const std::shared_ptr<std::atomic<bool>>& ended = nullptr);
+
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Handle> handle, int n_ranks, int rank)
@@ -102,8 +107,6 @@ class NcclCommunicator : public Communicator {
   Status in_group(Body&& body);
   [[nodiscard]] const Api& api() const { return handle_->api(); }
   [[nodiscard]] void* comm() const { return handle_->comm(); }
-
-  bool start_ending(bool by_force, const std::shared_ptr<std::atomic<bool>>& ended = nullptr);
 
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;

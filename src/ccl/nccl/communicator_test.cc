@@ -178,6 +178,19 @@ TEST_CASE("a communicator for a pair takes few blocks, and runs messages alone a
   CHECK(std::count(calls.begin(), calls.end(), "group {") == 2);
 }
 
+TEST_CASE("first messages of a pair that do not meet are ended, and nothing comes of it") {
+  Rig on_the_device, in_the_call;
+  on_the_device.workspace->stuck = true;
+  in_the_call.nccl.blocks = true;
+  for (Rig* rig : {&on_the_device, &in_the_call}) {
+    const auto made = rig->library->init_pair({}, 1, nullptr, 20'000);
+    REQUIRE_MESSAGE(made.ok(), made.status().message());
+    CHECK(made.value() == nullptr);
+    const Calls calls = rig->nccl.take();
+    CHECK(std::count(calls.begin(), calls.end(), "abort") == 1);
+  }
+}
+
 TEST_CASE("what only moves may be of any type; what adds may not") {
   Rig rig(3, 1, 22'300);
   auto shards = rig.line(4);

@@ -22,6 +22,13 @@ constexpr auto kGlance = std::chrono::milliseconds(5);
 // Of NCCL's kernels that move a pair's messages: they wait on the device for the other end, and all
 // that wait at once must have room there, beside those of collectives.
 constexpr int kBlocksOfPair = 4;
+// A pair is made at any moment, while others launch collectives, and streams share the GPU's
+// hardware queues: where a rank's first message is ahead of a collective in one, and the other
+// rank's is behind it, all four wait for each other. Messages that have not met so long after they
+// were enqueued are ended; and so are those that cannot even be enqueued (full queues, or launches
+// that wait: CUDA_LAUNCH_BLOCKING=1), the connecting included.
+constexpr auto kMeetingTime = std::chrono::milliseconds(100);
+constexpr auto kEnqueueTime = std::chrono::milliseconds(2000);
 
 // One init: its thread and its caller, either of which may be gone first.
 class Attempt {
@@ -37,6 +44,20 @@ class Attempt {
     std::lock_guard lock(mutex_);
     return abandoned_;
   }
+  // The thread's: its communicator is to end if so much time passes before `settle`. `handle` is in
+  // use meanwhile.
+  void end_after(std::chrono::milliseconds time, std::shared_ptr<Handle> handle) {
+    std::lock_guard lock(mutex_);
+    if (late_) return;
+    handle_ = std::move(handle);
+    end_at_ = steady_clock().now() + time;
+  }
+  // The thread's: whether it was in time.
+  bool settle() {
+    std::lock_guard lock(mutex_);
+    handle_.reset();
+    return !late_;
+  }
   // The caller's: waits within `limit`.
   Result<std::unique_ptr<Communicator>> wait(const WaitLimit& limit) {
     const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
@@ -48,6 +69,8 @@ class Attempt {
                        "the ranks of the cluster did not all come to NCCL's init within %lld ms",
                        static_cast<long long>(limit.timeout_ms));
       }
+      if (handle_ != nullptr && (!status.ok() || steady_clock().now() >= end_at_))
+        end_communicator();
       if (!status.ok()) {
         abandoned_ = true;
         return status;
@@ -58,10 +81,20 @@ class Attempt {
   }
 
  private:
+  // The thread may be inside a call that waits for the device: nobody else can end that.
+  void end_communicator() {
+    if (!start_ending(handle_, true)) return;  // again at the next glance
+    handle_->announce_end();
+    handle_.reset();
+    late_ = true;
+  }
+
   std::mutex mutex_;
   std::condition_variable done_;
   std::optional<Result<std::unique_ptr<Communicator>>> result_;
-  bool abandoned_ = false;
+  std::shared_ptr<Handle> handle_;  // to be ended at this time
+  TimePoint end_at_;
+  bool abandoned_ = false, late_ = false;
 };
 
 // From Hopper on.
@@ -140,10 +173,15 @@ class NcclLibrary : public Library {
     CommConfig few_blocks;
     few_blocks.max_ctas = kBlocksOfPair;
     HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, seat.pair ? &few_blocks : nullptr));
-    auto communicator =
-        std::make_unique<NcclCommunicator>(std::move(handle), seat.n_ranks, seat.rank);
-    HETCCL_TRY(warm_up.run(*communicator, seat.n_ranks, [&] { return attempt.abandoned(); })
-                   .with("NCCL's first calls"));
+    auto communicator = std::make_unique<NcclCommunicator>(handle, seat.n_ranks, seat.rank);
+    if (seat.pair) attempt.end_after(kEnqueueTime, handle);
+    const Status ran = warm_up.run(
+        *communicator, seat.n_ranks, [&] { return attempt.abandoned(); },
+        [&] {
+          if (seat.pair) attempt.end_after(kMeetingTime, handle);
+        });
+    if (!attempt.settle()) return std::unique_ptr<Communicator>();
+    HETCCL_TRY(ran.with("NCCL's first calls"));
     return std::unique_ptr<Communicator>(std::move(communicator));
   }
 

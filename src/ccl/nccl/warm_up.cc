@@ -41,8 +41,9 @@ Status WarmUp::reserve(int n_ranks) {
 }
 
 Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
-                   const std::function<bool()>& give_up) {
+                   const std::function<bool()>& give_up, const std::function<void()>& enqueued) {
   Status status = enqueue(communicator, n_ranks, give_up);
+  enqueued();
   const auto stop = [&] { return give_up() || !communicator.async_error().ok(); };
   const bool drained = status.ok() && workspace_.drain(stream_, stop);
   if (status.ok()) status = communicator.async_error();

@@ -21,9 +21,11 @@ class WarmUp {
   /// Memory and a stream: before the communicator exists, since allocating may wait for a device
   /// where other ranks' calls wait for this one.
   Status reserve(int n_ranks);
-  /// Collective; waits until all calls are done. Once `give_up` says so, or a call has failed, it
-  /// aborts the communicator, and leaves it the memory, which what has not drained may use.
-  Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up);
+  /// Collective; calls `enqueued` when all calls are, then waits until they are done. Once
+  /// `give_up` says so, or a call has failed, it aborts the communicator, and leaves it the memory,
+  /// which what has not drained may use.
+  Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up,
+             const std::function<void()>& enqueued);
 
  private:
   [[nodiscard]] std::span<const size_t> sizes() const;  ///< ascending
