@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hetccl._groups import group
 from hetccl._lib import HetcclError, version
-from hetccl.communicator import Communicator, PreMulSum, Stream, unique_id
+from hetccl.communicator import Communicator, PreMulSum, Stream, step, unique_id
 
 __all__ = [
     "Communicator",
@@ -24,6 +24,7 @@ __all__ = [
     "get_cmake_dir",
     "get_include",
     "group",
+    "step",
     "unique_id",
     "version",
 ]

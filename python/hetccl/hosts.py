@@ -131,6 +131,12 @@ class EmulatedHosts:
         """Brings ``host``'s uplink back."""
         _run("ip", "-n", self._switch, "link", "set", f"p{host}", "up")
 
+    def shape(self, rate: str) -> None:
+        """Changes the rate of every uplink, which must have one, while connections last."""
+        for host in range(self.n):
+            self._shape(host, "change", rate)
+        self.rate = rate
+
     def block(self, host: int, first: int, last: int) -> None:
         """Closes ``host``'s TCP ports ``first`` to ``last`` to other hosts, as a firewall does.
 
@@ -190,11 +196,14 @@ class EmulatedHosts:
         _run("ip", "-n", ns, "address", "add", f"{self.address(host)}/24", "dev", INTERFACE)
         for interface in ("lo", INTERFACE):
             _run("ip", "-n", ns, "link", "set", interface, "up")
-        if self.rate is None:
-            return
-        shape = ("root", "tbf", "rate", self.rate, "burst", "256kb", "latency", "20ms")
-        _run("tc", "-n", ns, "qdisc", "add", "dev", INTERFACE, *shape)  # what the host sends
-        _run("tc", "-n", self._switch, "qdisc", "add", "dev", port, *shape)  # what it receives
+        if self.rate is not None:
+            self._shape(host, "add", self.rate)
+
+    def _shape(self, host: int, verb: str, rate: str) -> None:
+        shape = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms")
+        sent, received = self.namespace(host), self._switch
+        _run("tc", "-n", sent, "qdisc", verb, "dev", INTERFACE, *shape)
+        _run("tc", "-n", received, "qdisc", verb, "dev", f"p{host}", *shape)
 
     def _down(self) -> None:
         if os.getpid() != self._owner:  # a forked child must not tear down its parent's hosts

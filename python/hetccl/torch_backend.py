@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -84,7 +85,18 @@ def _registry() -> Any:
     """The extension's registry of living backends, which ends them before the interpreter ends."""
     registry = extension().Registry()
     atexit.register(registry.close_all, _EXIT_GRACE_MS)
+    if os.environ.get("HETCCL_TUNE") == "step":
+        _mark_steps()
     return registry
+
+
+def _mark_steps() -> None:
+    """Has every step of an optimizer count as a step of the program (hetccl.step)."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    from hetccl.communicator import step
+
+    register_optimizer_step_post_hook(lambda *_: step())
 
 
 @functools.cache

@@ -99,8 +99,8 @@ void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   }
 }
 
-// A phase of one call takes as long as that. A longer one takes from the end of the one before to
-// its own: what the program does between its calls is part of it.
+// Of a phase the last call is timed, or, where steps are to be short, all from the end of the phase
+// before to its own: what the program does between its calls is part of it.
 void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   const tune::Ledger::Use::Trial& trial = *call.trial;
   const TrialId id{trial.round, trial.change};
@@ -108,7 +108,7 @@ void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   if (trial.call == 0) phases.since = now - took;
   const uint32_t length = trial.calls / trial.phases;
   if ((trial.call + 1) % length != 0) return;
-  const Duration phase = length > 1 || options_.by_steps ? now - phases.since : took;
+  const Duration phase = options_.by_steps ? now - phases.since : took;
   phases.since = now;
   phases.us.push_back(std::chrono::duration<double, std::micro>(phase).count());
   if (trial.call + 1 < trial.calls) return;

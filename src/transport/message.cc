@@ -126,8 +126,8 @@ Status check(const Header& header, const Transfer& posted, int peer) {
     return differ(format("rank %d runs %s as collective %" PRIu64
                          " with the setting of tuning round %" PRIu64
                          ", this rank with that of round %" PRIu64
-                         "; HETCCL_TUNE=off on every rank turns tuning off, and this is a fault of "
-                         "hetccl's: please report it",
+                         "; all ranks must pass the same to hetcclCommSetTuning between the same "
+                         "calls",
                          peer, our_call.c_str(), ours.sequence, theirs.round, ours.round));
   return differ(
       format("in %s, rank %d sent slice %u, step %u, %" PRIu64

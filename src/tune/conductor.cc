@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kWatched = 8;  // calls of a key before it is searched
 constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it is searched
+// A call can leave bytes behind that hold up the next: of two in a row the second is timed.
+constexpr uint32_t kPhase = 2;
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row
@@ -73,7 +75,7 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, Ti
 bool Conductor::is_known(const Course& course) const {
   if (!options_.by_steps) return course.watched.size() >= kWatched;
   return course.alike >= kAlike && course.per_step > 0 && !steps_us_.empty() &&
-         course.per_step * Trial::kMoreCalls <= kMostCalls;
+         course.per_step * Trial::kMorePhases <= kMostCalls;
 }
 
 void Conductor::step(TimePoint now) {
@@ -106,8 +108,9 @@ void Conductor::begin(Course& course, const SpaceMaker& make_space) {
 
 // What the next calls of its trial may lose: twice the time of each of the first.
 double Conductor::risked_us(const Course& course) const {
-  if (course.trial.empty()) return Trial::kFirstCalls / 2.0 * course.us;
-  return Trial::kMoreCalls / 2.0 * course.us * std::max(0.05, course.trial.ratio() - 1);
+  const double phase_us = course.us * (options_.by_steps ? 1 : kPhase);
+  if (course.trial.empty()) return Trial::kFirstPhases / 2.0 * phase_us;
+  return Trial::kMorePhases / 2.0 * phase_us * std::max(0.05, course.trial.ratio() - 1);
 }
 
 void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) {
@@ -115,8 +118,8 @@ void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) 
   if (course.state != State::Ready) return;
   course.round = proposal.round;
   course.index = static_cast<uint32_t>(proposal.changes.size());
-  course.phases = course.trial.empty() ? Trial::kFirstCalls : Trial::kMoreCalls;
-  const uint32_t phase = options_.by_steps ? course.per_step : 1;
+  course.phases = course.trial.empty() ? Trial::kFirstPhases : Trial::kMorePhases;
+  const uint32_t phase = options_.by_steps ? course.per_step : kPhase;
   course.calls = course.phases * phase;
   proposal.changes.push_back({key, course.candidate, course.calls, phase});
 }
@@ -175,17 +178,18 @@ void Conductor::add(int rank, const Samples& samples) {
   }
 }
 
-// A call is over when its slowest rank is.
+// A phase is over when its slowest rank is.
 void Conductor::conclude(Course& course) {
   std::vector<double> slowest(course.phases, 0);
   for (const auto& [rank, us] : course.samples)
     for (size_t i = 0; i < us.size(); ++i) slowest[i] = std::max(slowest[i], us[i]);
-  spent_us_ = std::max(0.0, spent_us_ + course.trial.add(slowest));
+  const double lost_us = course.trial.add(slowest) * (options_.by_steps ? 1 : kPhase);
+  spent_us_ = std::max(0.0, spent_us_ + lost_us);
   course.voids = 0;
   course.us = course.trial.standing_us();
   course.state = State::Ready;
   const bool confirms = course.aim == Aim::Confirm;
-  const auto finding = course.trial.finding(confirms ? 0 : gain());
+  const auto finding = course.trial.finding(confirms ? -gain() : gain());
   if (finding == Trial::Finding::Unclear) return;
   ++course.trials;
   const bool faster = finding == Trial::Finding::Faster;
@@ -209,7 +213,7 @@ void Conductor::choose_next(Course& course) {
     course.candidate = setting_at(course.search->space(), *point);
     return;
   }
-  // Many comparisons of noisy times: the winner has to win once more.
+  // Many comparisons of noisy times: the winner has to win once more, by as much.
   const Setting best = setting_at(course.search->space(), course.search->best());
   if (best == course.initial) {
     course.default_us = course.us;

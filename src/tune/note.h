@@ -49,7 +49,8 @@ struct Verdict {
 struct Doubt {
   uint64_t round = 0;
 };
-/// To rank 0: how long the phases of a trial took on this rank, in their order.
+/// To rank 0: how long the phases of a trial, or the last call of each, took on this rank, in their
+/// order.
 struct Samples {
   uint64_t round = 0;
   uint32_t change = 0;  ///< index in the proposal

@@ -8,14 +8,14 @@
 
 namespace hetccl::tune {
 
-/// Pairs of calls, the first of each pair with the setting that stands, the second with the
-/// candidate. Calls alternate, so what slows the machine for a while slows both.
+/// Pairs of phases, the first of each pair with the setting that stands, the second with the
+/// candidate. They alternate, so what slows the machine for a while slows both.
 class Trial {
  public:
   /// The first pair warms up: a candidate may have to connect ranks, or take memory.
-  static constexpr uint32_t kFirstCalls = 6, kMoreCalls = 12;
+  static constexpr uint32_t kFirstPhases = 6, kMorePhases = 12;
 
-  /// `us`: one call after the other, each as long as its slowest rank took. What the candidate's
+  /// `us`: one phase after the other, each as long as its slowest rank took. What the candidate's
   /// took more (less: negative) than their partners, in all.
   double add(std::span<const double> us);
   [[nodiscard]] bool empty() const { return logs_.empty(); }
@@ -25,7 +25,7 @@ class Trial {
   [[nodiscard]] Finding finding(double gain) const;
   /// The candidate's time over the other's: the median of all pairs.
   [[nodiscard]] double ratio() const { return ratio_; }
-  /// The median time of calls with the setting that stands.
+  /// The median time of phases with the setting that stands.
   [[nodiscard]] double standing_us() const { return standing_us_; }
 
  private:
