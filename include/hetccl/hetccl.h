@@ -398,6 +398,8 @@ typedef struct {
   size_t mutants;            /**< mutants to try: copies of the instructions with one mistake each,
                                 which the verifier must reject; at most 100,000 */
   size_t seed;               /**< chooses them */
+  const char* tuning;        /**< JSON of hetcclCommGetTuning, of rank 0 of such a job: what was
+                                learnt there corrects what is predicted; or NULL */
 } hetcclPlanQuery_t;
 /** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters
  * against the least possible; the verdict of the verifier, which runs the instructions of all ranks

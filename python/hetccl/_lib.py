@@ -130,6 +130,7 @@ class PlanQuery(ctypes.Structure):
         ("code", c_int),
         ("mutants", c_size_t),
         ("seed", c_size_t),
+        ("tuning", c_char_p),
     ]
 
 
@@ -331,11 +332,13 @@ def plan(
     code: bool = False,
     mutants: int = 0,
     seed: int = 0,
+    tuning: str | None = None,
 ) -> str:
     """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone.
 
     `code` lists the instructions that run as well; `mutants` programs with one mistake, chosen by
-    `seed`, are put before the verifier.
+    `seed`, are put before the verifier. `tuning`: what Communicator.tuning said on rank 0 of such
+    a job, as JSON.
     """
     query = PlanQuery(
         size=ctypes.sizeof(PlanQuery),
@@ -351,6 +354,7 @@ def plan(
         code=code,
         mutants=mutants,
         seed=seed,
+        tuning=None if tuning is None else tuning.encode(),
     )
     return _text_of("hetcclPlanDescribe", ctypes.byref(query))
 

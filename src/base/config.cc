@@ -68,6 +68,10 @@ bool is_path(std::string_view text) {
   return text.find('\0') == std::string_view::npos;
 }
 
+bool is_bits(std::string_view text) {
+  return text == "any" || text == "keep";
+}
+
 bool is_tuning(std::string_view text) {
   return text == "off" || text == "online" || text == "step" || text == "frozen";
 }
@@ -199,6 +203,11 @@ constexpr std::array kRows = {
          "shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model says, as with "
          "HETCCL_DETERMINISTIC=1"},
         Text{&Config::tune, is_tuning, "off, online, step or frozen"},
+        Agreement::AllRanks},
+    Row{{"HETCCL_TUNE_BITS", "choice", "any",
+         "keep: tuning tries nothing that could change the order in which elements are added, so "
+         "that results have the bits that they have without it; any: it may"},
+        Text{&Config::tune_bits, is_bits, "any or keep"},
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE_BUDGET", "integer", "2",
          "percent of the job's time that trials may lose against the default"},

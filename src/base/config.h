@@ -37,6 +37,7 @@ struct Config {
   std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection
   std::string dump;               ///< HETCCL_DUMP: where a failure's last operations are written
   std::string tune = "off";       ///< HETCCL_TUNE: off, online, step or frozen
+  std::string tune_bits = "any";  ///< HETCCL_TUNE_BITS: any, or keep the order of sums
   int64_t tune_budget = 2;        ///< HETCCL_TUNE_BUDGET: percent of the time that trials may lose
   std::string tune_file;          ///< HETCCL_TUNE_FILE: what earlier jobs have learnt
   std::string trace;              ///< HETCCL_TRACE: where steps and their times are written

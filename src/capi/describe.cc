@@ -2,6 +2,7 @@
 // that they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
 #include "tune/describe.h"
 
+#include "base/json.h"
 #include "capi/process.h"
 #include "comm/adaptors.h"
 #include "hetccl/hetccl.h"
@@ -42,6 +43,11 @@ Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& given) {
   query.code = given.code != 0;
   query.mutants = given.mutants;
   query.seed = given.seed;
+  if (given.tuning != nullptr) {
+    constexpr size_t kMostBytes = size_t{16} << 20U;
+    HETCCL_ASSIGN(const auto json, hetccl::Json::parse(given.tuning, "query->tuning", kMostBytes));
+    query.learnt = hetccl::tune::learnt_from_json(json["learnt"]);
+  }
   return query;
 }
 

@@ -229,8 +229,8 @@ Tuning::Use Communicator::find_setting(const Work& work, uint64_t block, TimePoi
   std::optional<tune::Key> key;
   if (!signature.uneven) key = tune::key_of(signature, block, topology());
   const auto make_space = [&] { return programs_->space(signature, block, limits()); };
-  const auto use =
-      tuning_->use(key, sequence_, work.captured, now, [&make_space] { return make_space(); });
+  const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured, now,
+                                [&make_space] { return make_space(); });
   keep_learnt();
   return use;
 }

@@ -10,6 +10,7 @@ tune::Limits Communicator::limits() const {
   limits.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   limits.depth = static_cast<uint32_t>(config.depth);
   limits.tcp_streams = static_cast<uint16_t>(channels_->streams());
+  limits.keep_bits = config.tune_bits == "keep";
   if ((device_->capabilities() & device::kHostAccessible) == 0)
     limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
   return limits;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tune/knowledge.h"
+
 namespace hetccl::comm {
 namespace {
 
@@ -39,10 +41,11 @@ void Tuning::set(const tune::Key& key, const tune::Setting& setting) {
   active_.store(true, std::memory_order_release);
 }
 
-Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t sequence, bool captured,
-                        TimePoint now, const tune::Conductor::SpaceMaker& make_space) {
+Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uint64_t sequence,
+                        bool captured, TimePoint now,
+                        const tune::Conductor::SpaceMaker& make_space) {
   std::unique_lock lock(mutex_);
-  if (leads() && key && !captured) propose(*key, sequence, now, make_space);
+  if (leads() && key && !captured) propose(*key, bytes, sequence, now, make_space);
   auto use = ledger_.use(key, sequence, captured);
   while (!use) {
     const uint64_t round = *ledger_.open_round();
@@ -73,9 +76,9 @@ bool Tuning::await_verdict(uint64_t round) {
   }
 }
 
-void Tuning::propose(const tune::Key& key, uint64_t sequence, TimePoint now,
+void Tuning::propose(const tune::Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
                      const tune::Conductor::SpaceMaker& make_space) {
-  const auto proposal = conductor_->propose(key, sequence, now, make_space);
+  const auto proposal = conductor_->propose(key, bytes, sequence, now, make_space);
   if (!proposal) return;
   tell_all(*proposal);
   count(kLeader, ledger_.vote(*proposal));
@@ -180,7 +183,10 @@ std::vector<tune::Learnt> Tuning::learnt() {
 
 Json Tuning::describe() {
   const std::lock_guard lock(mutex_);
-  return leads() ? conductor_->describe() : Json();
+  if (!leads()) return {};
+  Json json = conductor_->describe();
+  json.set("learnt", tune::to_json(conductor_->learnt()));
+  return json;
 }
 
 }  // namespace hetccl::comm

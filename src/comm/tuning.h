@@ -45,11 +45,11 @@ class Tuning {
     uint64_t round = 0;
     bool timed = false;
   };
-  /// How the next call runs. By the launching thread, for each call. Waits where this rank is in
-  /// doubt (ledger.h), and no longer than the communicator lives. `captured`: a graph will hold the
-  /// call, which is part of no trial.
-  Use use(const std::optional<tune::Key>& key, uint64_t sequence, bool captured, TimePoint now,
-          const tune::Conductor::SpaceMaker& make_space);
+  /// How the next call, with blocks of `bytes`, runs. By the launching thread, for each call. Waits
+  /// where this rank is in doubt (ledger.h), and no longer than the communicator lives. `captured`:
+  /// a graph will hold the call, which is part of no trial.
+  Use use(const std::optional<tune::Key>& key, uint64_t bytes, uint64_t sequence, bool captured,
+          TimePoint now, const tune::Conductor::SpaceMaker& make_space);
   /// The program has finished a step.
   void step(TimePoint now);
   /// A timed call is complete at `now`. By whoever drives; calls end in the order of their numbers.
@@ -83,7 +83,7 @@ class Tuning {
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   // With mutex_ held.
   void add_time(const Timed& call, Duration took, TimePoint now);
-  void propose(const tune::Key& key, uint64_t sequence, TimePoint now,
+  void propose(const tune::Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
                const tune::Conductor::SpaceMaker& make_space);
   void hear(int from, const tune::Note& note);
   void count(int rank, const tune::Vote& vote);

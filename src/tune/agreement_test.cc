@@ -92,7 +92,7 @@ class Job {
     const Key& key = key_of(rank.called);
     if (who == kLeader && !rank.doubting) {
       const auto now = TimePoint(std::chrono::microseconds(static_cast<int64_t>(now_ * 1e6)));
-      if (auto proposal = conductor_.propose(key, rank.called, now, make_space)) {
+      if (auto proposal = conductor_.propose(key, 4096, rank.called, now, make_space)) {
         tell_all(*proposal);
         count(kLeader, rank.ledger.vote(*proposal));
       }
@@ -135,8 +135,9 @@ class Job {
     if (!use.trial) return;
     Rank& rank = ranks_[static_cast<size_t>(who)];
     auto& list = rank.samples[{use.trial->round, use.trial->change}];
-    list.push_back(us);
-    if (list.size() < use.trial->calls) return;
+    const uint32_t length = use.trial->calls / use.trial->phases;
+    if ((use.trial->call + 1) % length == 0) list.push_back(us);
+    if (use.trial->call + 1 < use.trial->calls) return;
     tell(who, kLeader, Samples{use.trial->round, use.trial->change, list});
   }
 

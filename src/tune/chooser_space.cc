@@ -62,7 +62,8 @@ Subspace Chooser::subspace(const Option& option, uint64_t bytes, const Limits& l
   plan::Choice& choice = space.start.choice;
   if (limits.slice_bytes > 0) choice.slice_bytes = limits.slice_bytes;
   if (limits.depth > 0) choice.depth = limits.depth;
-  const bool cut = bytes >= 2 * kLeastSlice && !option.load.fixed_slices;
+  // Where a slice is cut decides which rank adds an element, and in which order.
+  const bool cut = bytes >= 2 * kLeastSlice && !option.load.fixed_slices && !limits.keep_bits;
   if (cut && limits.slice_bytes == 0)
     space.axes.push_back(slice_axis(bytes, most_slice(option.load), choice.slice_bytes));
   // Hosts beside devices must have read a slice where it arrived by the next.
@@ -84,10 +85,13 @@ Space Chooser::space(const plan::Spec& spec, uint64_t count, DataType type, cons
   if (model_.n_clusters() < 2) return {};
   const uint64_t bytes = multiply_saturated(count, size_of(type));
   const Candidate best = choose(spec, count, type);
+  Limits mine = limits;
+  mine.keep_bits = limits.keep_bits && reduces(spec.collective);
   Space space;
   for (const Option& option : find_options(spec)) {
-    Subspace one = subspace(option, bytes, limits);
     const bool first = option.algorithm == best.algorithm;
+    if (mine.keep_bits && !first) continue;
+    Subspace one = subspace(option, bytes, mine);
     space.insert(first ? space.begin() : space.end(), std::move(one));
   }
   return space;

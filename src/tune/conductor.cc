@@ -13,7 +13,8 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 constexpr uint32_t kPhase = 2;
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
-constexpr size_t kWindows = 2;  // in a row
+constexpr size_t kWindows = 2;  // in a row; twice as many after each search
+constexpr uint32_t kMostBackOff = 4;
 constexpr uint64_t kMostMargin = 256;
 constexpr uint32_t kMostVoids = 3;
 constexpr size_t kVerdictsKept = 64;
@@ -31,6 +32,8 @@ void Conductor::know(const Learnt& learnt) {
   course.state = State::Settled;
   course.standing = learnt.setting;
   course.us = learnt.us;
+  course.bytes = learnt.bytes;
+  course.initial = learnt.setting;
   course.default_us = learnt.default_us;
   course.trials = learnt.trials;
 }
@@ -40,11 +43,12 @@ void Conductor::leave(const Key& key) {
   courses_[key].state = State::Left;
 }
 
-std::optional<Proposal> Conductor::propose(const Key& key, uint64_t sequence, TimePoint now,
-                                           const SpaceMaker& make_space) {
+std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint64_t sequence,
+                                           TimePoint now, const SpaceMaker& make_space) {
   if (!started_) started_ = now;
   Course& called = courses_[key];
   ++called.called;
+  called.bytes = bytes;
   if (called.state == State::Watching && is_known(called)) begin(called, make_space);
   if (called.state == State::Trying && ++called.calls_since > 4 * called.calls + 64)
     abandon(called);
@@ -94,14 +98,16 @@ void Conductor::step(TimePoint now) {
 void Conductor::begin(Course& course, const SpaceMaker& make_space) {
   Space space = make_space();
   course.us = median(options_.by_steps ? steps_us_ : course.watched);
+  if (!space.empty()) course.initial = space.front().start;
   if (size_of(space) <= 1) {
     course.state = State::Settled;
     course.default_us = course.us;
+    ++n_finished_;
     return;
   }
-  course.initial = space.front().start;
   const auto from = find_point(space, course.standing.value_or(course.initial));
   const Point start = from.value_or(start_of(space, 0));
+  ++course.searches;
   course.search.emplace(std::move(space), start, options_.most_trials, gain());
   choose_next(course);
 }
@@ -254,7 +260,7 @@ void Conductor::look_for_drift(Course& course) {
   const double ratio = now_us / course.us;
   if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
     course.drifted = 0;
-  } else if (++course.drifted >= kWindows) {
+  } else if (++course.drifted >= kWindows << (std::clamp(course.searches, 1U, kMostBackOff) - 1)) {
     course.drifted = 0;
     course.us = now_us;
     course.voids = 0;
@@ -265,9 +271,10 @@ void Conductor::look_for_drift(Course& course) {
 std::vector<Learnt> Conductor::learnt() const {
   std::vector<Learnt> all;
   for (const auto& [key, course] : courses_) {
-    if (course.state != State::Settled || course.trials == 0 || course.default_us == 0) continue;
+    const bool known = !course.initial.algorithm.empty() && course.default_us > 0;
+    if (course.state != State::Settled || !known) continue;
     all.push_back({key, course.replacing.value_or(course.standing.value_or(course.initial)),
-                   course.us, course.default_us, course.trials});
+                   course.bytes, course.us, course.default_us, course.trials});
   }
   return all;
 }

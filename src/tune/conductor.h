@@ -19,6 +19,7 @@ namespace hetccl::tune {
 struct Learnt {
   Key key;
   Setting setting;
+  uint64_t bytes = 0;     ///< of a block, of the calls that were timed
   double us = 0;          ///< that a call takes, between clusters and inside, on its slowest rank
   double default_us = 0;  ///< with the setting that the cost model chose
   uint32_t trials = 0;
@@ -43,8 +44,8 @@ class Conductor {
   void know(const Learnt& learnt);
   /// Searches that key no more.
   void leave(const Key& key);
-  /// Before a call of that key; perhaps there is something to propose.
-  std::optional<Proposal> propose(const Key& key, uint64_t sequence, TimePoint now,
+  /// Before a call of that key, whose blocks have `bytes`; perhaps there is something to propose.
+  std::optional<Proposal> propose(const Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
                                   const SpaceMaker& make_space);
   /// The program has finished a step. A key that every step calls equally often is searched, one at
   /// a time.
@@ -86,8 +87,10 @@ class Conductor {
     std::vector<double> watched;
     uint32_t called = 0, per_step = 0;  // calls since the last step; in each of the last steps
     uint32_t alike = 0;                 // steps in a row with as many calls
+    uint64_t bytes = 0;                 // of a block of its last call
     double us = 0, default_us = 0;      // of a call
     size_t drifted = 0;                 // windows in a row
+    uint32_t searches = 0;
     // The trial under way.
     uint64_t round = 0;
     uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;

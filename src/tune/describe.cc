@@ -8,6 +8,7 @@
 #include "plan/schedule.h"
 #include "plan/traffic.h"
 #include "tune/chooser.h"
+#include "tune/correction.h"
 #include "verify/mutate.h"
 #include "verify/verify.h"
 
@@ -113,14 +114,15 @@ Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<Ra
           {"messages", verified.value().messages}};
 }
 
-Json candidates_of(const std::vector<Candidate>& candidates, std::string_view chosen) {
+Json candidates_of(const std::vector<Candidate>& candidates, std::string_view chosen,
+                   double factor) {
   std::vector<Json> all;
   for (const Candidate& one : candidates) {
     all.push_back({{"plan", one.algorithm},
                    {"hops", one.hops},
                    {"slice_bytes", one.choice.slice_bytes},
                    {"depth", one.choice.depth},
-                   {"predicted_us", one.seconds * 1e6},
+                   {"predicted_us", one.seconds * 1e6 * factor},
                    {"chosen", one.algorithm == chosen}});
   }
   return all;
@@ -193,6 +195,8 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
         {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
   }
   const auto candidates = chooser.candidates(spec, call.count, call.type);
+  const double factor =
+      Correction(chooser, topology, query.learnt).factor(key_of(call, call.count, topology), bytes);
   const verify::Options options{choice.depth, call.count, call.type, choice.slice_bytes};
   Json head = {{"collective", name_of(call.collective)},
                {"type", name_of(call.type)},
@@ -202,7 +206,7 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
                {"bytes", bytes},
                {"plan", plans[0].name},
                {"stages", plans[0].stages},
-               {"candidates", candidates_of(candidates, chosen.algorithm)},
+               {"candidates", candidates_of(candidates, chosen.algorithm, factor)},
                {"clusters", topology.clusters().size()},
                {"slices", slices_of(topology, plans[0], options)},
                {"traffic", std::move(pairs)},

@@ -4,18 +4,20 @@
 #include <string>
 
 #include "plan/algorithms.h"
+#include "tune/conductor.h"
 
 namespace hetccl::tune {
 
 /// The call to explain.
 struct Query {
   Signature call;
-  int rank = -1;             ///< whose steps are listed; -1: every rank's
-  uint64_t slice_bytes = 0;  ///< as the setting HETCCL_SLICE_BYTES; 0: what Chooser says
-  uint32_t depth = 0;        ///< as the setting HETCCL_DEPTH; 0: what Chooser says
-  bool code = false;         ///< lists the instructions, too
-  uint64_t mutants = 0;      ///< that the verifier is to reject
-  uint64_t seed = 0;         ///< chooses them
+  int rank = -1;                 ///< whose steps are listed; -1: every rank's
+  uint64_t slice_bytes = 0;      ///< as the setting HETCCL_SLICE_BYTES; 0: what Chooser says
+  uint32_t depth = 0;            ///< as the setting HETCCL_DEPTH; 0: what Chooser says
+  bool code = false;             ///< lists the instructions, too
+  uint64_t mutants = 0;          ///< that the verifier is to reject
+  uint64_t seed = 0;             ///< chooses them
+  std::vector<Learnt> learnt{};  ///< of such a job: corrects what is predicted
 };
 
 /// All ranks' plans, the payload between each pair of clusters against the least possible, and what

@@ -30,6 +30,7 @@ std::optional<double> us_of(const Json& json) {
 Json to_json(const Learnt& one) {
   return {{"key", tune::to_json(one.key)},
           {"setting", tune::to_json(one.setting)},
+          {"bytes", one.bytes},
           {"us", one.us},
           {"default_us", one.default_us},
           {"trials", one.trials}};
@@ -40,8 +41,10 @@ std::optional<Learnt> read(const Json& json) {
   const auto setting = setting_from_json(json["setting"]);
   const auto us = us_of(json["us"]), default_us = us_of(json["default_us"]);
   const auto trials = json["trials"].integer(0, INT32_MAX);
-  if (!key || !setting || !us || !default_us || !trials) return std::nullopt;
-  return Learnt{*key, *setting, *us, *default_us, static_cast<uint32_t>(*trials)};
+  const auto bytes = json["bytes"].integer(0, INT64_MAX);
+  if (!key || !setting || !us || !default_us || !trials || !bytes) return std::nullopt;
+  return Learnt{*key, *setting,    static_cast<uint64_t>(*bytes),
+                *us,  *default_us, static_cast<uint32_t>(*trials)};
 }
 
 }  // namespace

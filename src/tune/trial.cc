@@ -6,6 +6,8 @@
 namespace hetccl::tune {
 namespace {
 
+constexpr double kSure = 1.5;  // errors from the limit, for what is to replace what stands
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
@@ -39,7 +41,7 @@ Trial::Finding Trial::finding(double gain) const {
   const bool enough = logs_.size() >= kMostPairs;
   if (ratio_ - error_ > 1 - gain && (enough || ratio_ > 1.25 || logs_.size() > 2))
     return Finding::NotFaster;
-  if (ratio_ + error_ < 1 - gain && logs_.size() > 2) return Finding::Faster;
+  if (ratio_ + kSure * error_ < 1 - gain && logs_.size() > 2) return Finding::Faster;
   if (!enough) return Finding::Unclear;
   return ratio_ < 1 - gain ? Finding::Faster : Finding::NotFaster;
 }

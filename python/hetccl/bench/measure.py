@@ -130,13 +130,13 @@ def _measure_alone(case: Case) -> float:
     return statistics.median(times)
 
 
-def predict(graph: str, case: Case) -> float:
-    """What the cost model says of a call, in seconds."""
+def predict(graph: str, tuning: str, case: Case) -> float:
+    """What the cost model says of a call, in seconds; with what tuning has learnt so far."""
     options = case.options
     redop = RedOp[options.redop] if case.reduces else RedOp.sum
     text = plan(
         graph, options.operation, count=case.count, dtype=case.dtype, op=redop, root=options.root,
-        rank=0,
+        rank=0, tuning=tuning,
     )  # fmt: skip
     chosen = next(one for one in json.loads(text)["candidates"] if one["chosen"])
     return float(chosen["predicted_us"]) / 1e6
@@ -158,7 +158,10 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
                 in_place = _measure(case, stream)
             predicted = alone = None
             if options.predict:
-                predicted, alone = predict(graph, case), _measure_alone(case)
+                predicted, alone = (
+                    predict(graph, json.dumps(comm.tuning()), case),
+                    _measure_alone(case),
+                )
             row = Row(case.size, case.count, out_of_place, in_place, predicted, alone)
             report.rows.append(row)
             on_row(report.rows[-1])

@@ -1,0 +1,119 @@
+#include "tune/knowledge.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "golden/random_topology.h"
+#include "tune/correction.h"
+
+namespace hetccl::tune {
+namespace {
+
+const Key kKey{Collective::AllReduce, 20, 4, -1};
+
+Learnt learnt(uint8_t size_class, double us) {
+  Key key = kKey;
+  key.size_class = size_class;
+  const Setting setting{"exchange", {.slice_bytes = 65'536, .depth = 3}, {}};
+  return {key, setting, uint64_t{1} << size_class, us, 2 * us, 9};
+}
+
+TEST_CASE("knowledge: the same layout on other machines of the kind is the same place") {
+  const auto infos = test::layout_topology("AABB").infos();
+  const auto place = [](std::vector<topology::RankInfo> of, const char* settings = "") {
+    return place_of(topology::Topology::build(std::move(of)).value(), settings, 100);
+  };
+  auto renamed = infos;
+  for (auto& info : renamed) {
+    info.host = "other " + info.host;
+    info.pid += 7;
+  }
+  CHECK(place(infos).digest == place(renamed).digest);
+  CHECK(place(infos).digest.size() == 16);
+  CHECK(place(infos).summary.starts_with("2 "));
+  CHECK(place(infos).digest != place(infos, "HETCCL_SHM=0\n").digest);
+  auto others = infos;
+  others[0].model = "another";
+  CHECK(place(infos).digest != place(others).digest);
+}
+
+TEST_CASE("knowledge: entries survive the file, newer replace older ones, places stay apart") {
+  const Place here{"0123456789abcdef", "here"}, there{"fedcba9876543210", "there"};
+  Knowledge knowledge;
+  knowledge.add(here, {learnt(20, 100), learnt(21, 200)}, 1000);
+  knowledge.add(here, {learnt(20, 50)}, 2000);
+  knowledge.add(here, {learnt(21, 1)}, 500);
+  knowledge.add(there, {learnt(20, 7)}, 1000);
+  const auto back = Knowledge::parse(knowledge.dump());
+  REQUIRE(back.ok());
+  const auto found = back.value().find(here);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].us == 50);
+  CHECK(found[1].us == 200);
+  CHECK(found[0].setting == learnt(20, 1).setting);
+  CHECK(found[0].trials == 9);
+  CHECK(back.value().find(there).size() == 1);
+  CHECK(back.value().find({"0000000000000000", ""}).empty());
+}
+
+TEST_CASE("knowledge: what is no such file is refused, and entries of others are left out") {
+  CHECK(Knowledge::parse("{}").status().code() == Code::InvalidArgument);
+  CHECK(Knowledge::parse("nonsense").status().code() == Code::InvalidArgument);
+  CHECK(Knowledge::parse(R"({"hetccl_tuning": 9, "entries": []})").status().code() ==
+        Code::Unsupported);
+  Knowledge knowledge;
+  knowledge.add({"0123456789abcdef", ""}, {learnt(20, 100)}, 1);
+  std::string text = knowledge.dump();
+  text.replace(text.find("exchange"), 8, "tomorrow");
+  const auto other = Knowledge::parse(text);
+  REQUIRE(other.ok());
+  CHECK(other.value().size() == 0);
+}
+
+TEST_CASE("knowledge: broken files harm nothing") {
+  Knowledge knowledge;
+  knowledge.add({"0123456789abcdef", "x"}, {learnt(20, 100), learnt(3, 5)}, 1);
+  const std::string whole = knowledge.dump();
+  std::mt19937 random(7);
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = whole;
+    for (size_t n = 1 + random() % 4; n > 0; --n)
+      text[random() % text.size()] = static_cast<char>(random());
+    const auto parsed = Knowledge::parse(text);
+    if (parsed.ok()) static_cast<void>(parsed.value().dump());
+  }
+}
+
+TEST_CASE("knowledge: of too many entries the oldest are dropped") {
+  Knowledge knowledge;
+  for (size_t i = 0; i < Knowledge::kMostEntries + 10; ++i)
+    knowledge.add({format("%016zx", i), ""}, {learnt(20, 1)}, static_cast<int64_t>(i));
+  CHECK(knowledge.size() == Knowledge::kMostEntries);
+  CHECK(knowledge.find({format("%016zx", size_t{9}), ""}).empty());
+  CHECK(knowledge.find({format("%016zx", size_t{10}), ""}).size() == 1);
+}
+
+TEST_CASE("correction: known sizes are met, others lie between; other collectives are left alone") {
+  const topology::Topology topology = test::layout_topology("AABB");
+  Chooser chooser(topology, {});
+  const auto predicted = [&](uint64_t bytes) {
+    return 1e6 * chooser.choose({Collective::AllReduce}, bytes, DataType::Int8).seconds;
+  };
+  const std::vector<Learnt> both = {learnt(12, 3 * predicted(1U << 12U)),
+                                    learnt(20, 1.5 * predicted(1U << 20U))};
+  const Correction correction(chooser, topology, both);
+  Key key = kKey;
+  CHECK(correction.factor(key, 1U << 12U) == doctest::Approx(3));
+  CHECK(correction.factor(key, 1U << 20U) == doctest::Approx(1.5));
+  CHECK(correction.factor(key, 1U << 16U) == doctest::Approx(std::sqrt(4.5)));
+  CHECK(correction.factor(key, 1U << 4U) == doctest::Approx(3));
+  CHECK(correction.factor(key, 1U << 26U) == doctest::Approx(1.5));
+  key.collective = Collective::AllGather;
+  key.element_bytes = 0;
+  CHECK(correction.factor(key, 1U << 20U) == 1);
+}
+
+}  // namespace
+}  // namespace hetccl::tune
