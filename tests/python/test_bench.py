@@ -12,7 +12,7 @@ import pytest
 from hetccl.bench import launch, measure, table
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
-from hetccl.bench.rendezvous import RendezvousError, exchange, launched
+from hetccl.rendezvous import RendezvousError, exchange, launched
 
 BENCH = [sys.executable, "-m", "hetccl", "bench"]
 

@@ -63,7 +63,7 @@ def test_a_fifo_that_nobody_reads_is_an_error(tmp_path):
 READ = """
 import sys
 from pathlib import Path
-from hetccl.bench.rendezvous import RendezvousError, exchange
+from hetccl.rendezvous import RendezvousError, exchange
 try:
     exchange(1, Path(sys.argv[1]), 2.0)
 except RendezvousError as error:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sys
-import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hetccl._lib import HetcclError
 from hetccl.bench import measure, table
 from hetccl.bench.options import Options
-from hetccl.bench.rendezvous import RendezvousError, exchange, launched
 from hetccl.communicator import Communicator
-
-_GRACE = 10.0  # seconds in which the other ranks of a failed one may say what they saw
+from hetccl.processes import fork_ranks
+from hetccl.rendezvous import RendezvousError, exchange, launched
 
 
 @dataclass(frozen=True)
@@ -65,35 +60,11 @@ def run_rank(job: Job, rank: int, size: int) -> int:
 
 def run_forked(job: Job, ranks: int) -> int:
     """All ranks, as processes of this one."""
-    with tempfile.TemporaryDirectory(prefix="hetccl-bench-") as folder:
-        here = replace(job, rendezvous=Path(folder, "id"))
-        return _fork(lambda rank: run_rank(here, rank, ranks), ranks)
-
-
-def _fork(body: Callable[[int], int], ranks: int) -> int:
-    context = multiprocessing.get_context("fork")  # before anything has loaded the library
-    workers = [context.Process(target=lambda r=r: sys.exit(body(r))) for r in range(ranks)]
-    for worker in workers:
-        worker.start()
-    deadline = float("inf")
-    try:
-        while any(worker.is_alive() for worker in workers):
-            if deadline == float("inf") and any(worker.exitcode for worker in workers):
-                deadline = time.monotonic() + _GRACE
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
-    finally:
-        for worker in workers:
-            if worker.is_alive():
-                worker.kill()
-            worker.join()
-    failed = [
-        f"{rank} ({worker.exitcode})" for rank, worker in enumerate(workers) if worker.exitcode
-    ]
-    if failed:
-        print(f"hetccl bench: ranks that failed (status): {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return fork_ranks(
+        lambda rank, meeting: run_rank(replace(job, rendezvous=meeting), rank, ranks),
+        ranks,
+        "bench",
+    )
 
 
 def run(job: Job, ranks: int | None) -> int:

@@ -60,7 +60,7 @@ def read(file: Path) -> str:
 def _of_job(rendezvous: Path | None) -> tuple[str, int]:
     """The topology that the ranks of the launcher agree on, or this machine's; and the rank."""
     from hetccl import Communicator, unique_id
-    from hetccl.bench.rendezvous import RendezvousError, exchange, launched
+    from hetccl.rendezvous import RendezvousError, exchange, launched
 
     try:
         rank, size = launched(os.environ) or (0, 1)

@@ -1,4 +1,4 @@
-"""How the ranks of a benchmark find each other: who am I, and where is the unique id?"""
+"""How the ranks of a command find each other: who am I, and where is the unique id?"""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _by_store(rank: int, timeout: float) -> Meeting:
         wait_for_workers=False,
         timeout=timedelta(seconds=timeout),
     )
-    key = f"hetccl-bench/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
         store.set(key, unique_id().hex())
     return Meeting(bytes.fromhex(store.get(key).decode()), store)  # rank 0's serves the others
