@@ -1,18 +1,20 @@
-"""The command ``hetccl``: info, topo, plan, bench, demo."""
+"""The command ``hetccl``: info, topo, plan, bench, tune, demo."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 import hetccl
 from hetccl._lib import HetcclError
+from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.plan.command import plan
 from hetccl.topology.command import topo
+from hetccl.tune.command import tune
 
 app = typer.Typer(
     name="hetccl",
@@ -22,23 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-RedOpName = Literal["sum", "prod", "max", "min", "avg"]
-TypeName = Literal[
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-    "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "float64",
-]  # fmt: skip
-
-
-def parse_size(given: str | int) -> int:
-    """Bytes of "8", "64K", "128M" or "1G", as nccl-tests reads them; a default is a number."""
-    text = str(given)
-    number, unit = text[:-1], text[-1:].upper()
-    if unit not in ("K", "M", "G"):
-        number, unit = text, ""
-    if not number.isdecimal():
-        raise typer.BadParameter(f"{text!r} is no size: write 8, 64K, 128M or 1G")
-    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
 
 
 def _version() -> str:
@@ -234,6 +219,9 @@ def bench(
     )  # fmt: skip
     job = launch.Job(measured, clusters, interleave, rendezvous, as_json)
     raise typer.Exit(launch.run(job, ranks))
+
+
+app.command()(tune)
 
 
 @app.command(

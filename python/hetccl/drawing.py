@@ -89,9 +89,12 @@ class Drawing:
         end = "url(#hetccl-arrow)" if arrow else ""
         self._add("path", title, d=d, class_=look, style=style, marker_end=end)
 
-    def dot(self, x: float, y: float, radius: float = 4) -> None:
-        """A junction of wires."""
-        self._add("circle", "", cx=x, cy=y, r=radius, class_="dot")
+    def dot(
+        self, x: float, y: float, radius: float = 4, *, colour: str = "", title: str = ""
+    ) -> None:
+        """A junction of wires, or a point of a chart."""
+        look = f"fill: {colour}" if colour else ""
+        self._add("circle", title, cx=x, cy=y, r=radius, class_="dot", style=look)
 
     def arrowheads(self) -> None:
         """Defines the heads of `path(arrow=True)`; once, before the first."""
@@ -102,6 +105,10 @@ class Drawing:
              "markerWidth": "4", "markerHeight": "4", "orient": "auto-start-reverse"},
         )  # fmt: skip
         ElementTree.SubElement(marker, "path", {"d": "M0 0 L8 4 L0 8 z", "fill": "context-stroke"})
+
+    def reserve(self, x: float, y: float) -> None:
+        """Room up to this corner, for paths and texts that do not reserve their own."""
+        self._grow(x, y)
 
     def _grow(self, x: float, y: float) -> None:
         self._width, self._height = max(self._width, x), max(self._height, y)

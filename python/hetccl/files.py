@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_LOCK_TRIES, _LOCK_PAUSE = 100, 0.01  # seconds
 
 
 def write_text(path: Path, text: str) -> None:
@@ -44,6 +50,51 @@ def read_own(path: Path, most: int) -> bytes:
         if found.st_uid != os.geteuid():
             raise OSError(errno.EPERM, f"it is a file of user {found.st_uid}, not yours", str(path))
         return file.read(most)
+
+
+def update(path: Path, most: int, change: Callable[[bytes], str]) -> None:
+    """Replaces a file by `change` of what it holds, at most `most` bytes; b"" where there is none.
+
+    Safe beside other writers, the library's (update_file of src/base/file.h) among them: all hold
+    `path`.lock meanwhile. Makes the folder. Raises OSError, and what `change` raises.
+    """
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o700)
+    with _locked(Path(f"{path}.lock")):
+        _replace(path, change(_read_regular(path, most)), 0o600)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        for _ in range(_LOCK_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE)
+        else:
+            raise OSError(errno.EWOULDBLOCK, "another process holds it", str(path))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read_regular(path: Path, most: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EPERM, "it is no regular file", str(path))
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return found
 
 
 def _replace(path: Path, text: str, mode: int) -> None:

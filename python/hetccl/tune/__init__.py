@@ -1,0 +1,1 @@
+"""``hetccl tune``: a sweep of the tuning space, its report, and exports of what it found."""

@@ -1,0 +1,211 @@
+"""``hetccl tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hetccl.arguments import TypeName, parse_size
+from hetccl.tune.options import COLLECTIVES, Options
+
+_LEAST_BYTES = 64  # less is what ranks tell each other during a sweep
+_MOST_SIZES = 256
+_OUTPUT, _REPORT, _NCCL = Path("tune.jsonl"), Path("tune.html"), Path("nccl_tuner.conf")
+
+Collectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--collective",
+        metavar="NAME",
+        help="all_reduce, all_gather, reduce_scatter, broadcast, all_to_all: all five; once for "
+        "each. Or reduce, gather, scatter.",
+    ),
+]
+Sizes = Annotated[
+    str,
+    typer.Option(
+        "--sizes",
+        metavar="FROM..TO",
+        help="Bytes of the whole buffer, each 4 times the one before: 4K..64M; or 4K,1M.",
+    ),
+]
+Datatype = Annotated[
+    TypeName, typer.Option("-d", "--dtype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+]
+Points = Annotated[
+    int, typer.Option("--points", min=3, help="Values of each parameter to try, at most.")
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-seconds",
+        min=0,
+        help="Measure so long, shared out among the keys; a later run goes on.",
+    ),
+]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        metavar="AABB",
+        help="A letter per rank, or A2B2: a cluster for each letter. Without a launcher: AABB.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Write here: measured points (tune.jsonl), the page (tune.html), or the export. "
+        "Points that the file has are not measured again.",
+    ),
+]
+Save = Annotated[
+    bool,
+    typer.Option(
+        "--save/--no-save", help="Keep what was learnt in HETCCL_TUNE_FILE, for later jobs."
+    ),
+]
+Rendezvous = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file by which ranks of a launcher meet; without it, MASTER_ADDR and MASTER_PORT."
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="POINTS", help="Measure nothing: make a page of this file's points."
+    ),
+]
+Export = Annotated[
+    tuple[str, Path] | None,
+    typer.Option(
+        "--export",
+        metavar="nccl POINTS",
+        help="Measure nothing: write this file's best as a configuration of NCCL's example tuner.",
+    ),
+]
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """ "4K..64M" or "4K,1M" in bytes."""
+    first, dots, last = text.partition("..")
+    if dots:
+        size, end = parse_size(first), parse_size(last)
+        found = []
+        while 0 < size <= end:
+            found.append(size)
+            size *= 4
+    else:
+        found = [parse_size(one) for one in text.split(",")]
+    if not found or min(found) < _LEAST_BYTES or len(found) > _MOST_SIZES:
+        raise typer.BadParameter(
+            f"--sizes {text}: give sizes from {_LEAST_BYTES} bytes upward, such as 4K..64M or 4K,1M"
+        )
+    return tuple(found)
+
+
+def _labels(layout: str | None) -> tuple[str, ...] | None:
+    from hetccl.topology.layout import LayoutError, parse_groups
+
+    if layout is None:
+        return None
+    try:
+        labels = tuple(parse_groups(layout))
+    except LayoutError as error:
+        raise typer.BadParameter(f"--layout: {error}") from None
+    if len(set(labels)) < 2:
+        raise typer.BadParameter(
+            f"--layout {layout}: one cluster leaves nothing to tune: write two letters, as in AABB"
+        )
+    return labels
+
+
+def _collectives(names: list[str] | None) -> tuple[str, ...]:
+    from hetccl.bench.operations import CASES
+
+    known = [name for name, case in CASES.items() if case.has_plan]
+    for name in names or ():
+        if name not in known:
+            raise typer.BadParameter(f"--collective {name}: it is none of {', '.join(known)}")
+    return tuple(dict.fromkeys(names or COLLECTIVES))
+
+
+def _make_report(points: Path, output: Path) -> None:
+    from hetccl import files
+    from hetccl.tune import records, report
+
+    files.write_text(output, report.render(records.read(points), str(points)))
+    print(f"report: {output}")
+
+
+def _export(kind: str, points: Path, output: Path) -> None:
+    from hetccl import files
+    from hetccl.tune import findings, nccl, records
+
+    if kind != "nccl":
+        raise typer.BadParameter(f"--export {kind}: it can be nccl alone")
+    text, count = nccl.configuration(findings.find(records.read(points)))
+    if count == 0:
+        raise nccl.ExportError(
+            f"{points} has no setting of NCCL's (nccl_algorithm, nccl_protocol, nccl_channels), so "
+            "there is nothing to export"
+        )
+    files.write_text(output, text)
+    print(f"exported: {count} lines in {output}; use them with NCCL_TUNER_CONFIG_FILE={output}")
+
+
+def _sweep(options: Options) -> int:
+    from hetccl.rendezvous import RendezvousError, launched
+    from hetccl.tune import launch, records
+    from hetccl.tune.sweep import SweepError
+
+    try:
+        # Known before ranks start, where they start here; a launcher's others have no such file.
+        if launched() is None and options.output.exists():
+            records.read(options.output)
+        return launch.run(options)
+    except (SweepError, RendezvousError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def tune(
+    collective: Collectives = None,
+    sizes: Sizes = "4K..64M",
+    dtype: Datatype = "float32",
+    points: Points = 5,
+    budget_seconds: Budget = None,
+    layout: Layout = None,
+    output: Output = None,
+    save: Save = True,
+    rendezvous: Rendezvous = None,
+    report: Report = None,
+    export: Export = None,
+) -> None:
+    """Measure the settings of collectives beside their defaults, and keep the best for later jobs.
+
+    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
+    """
+    from hetccl.tune.nccl import ExportError
+    from hetccl.tune.records import RecordsError
+
+    if report is not None and export is not None:
+        raise typer.BadParameter("give --report or --export, not both")
+    try:
+        if report is not None:
+            _make_report(report, output or _REPORT)
+        elif export is not None:
+            _export(*export, output or _NCCL)
+        else:
+            options = Options(
+                output or _OUTPUT, _sizes(sizes), _collectives(collective), dtype, points,
+                budget_seconds, save, _labels(layout), rendezvous,
+            )  # fmt: skip
+            raise typer.Exit(_sweep(options))
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename}: {error.strerror}") from None
+    except (RecordsError, ExportError) as error:
+        raise typer.BadParameter(str(error)) from None

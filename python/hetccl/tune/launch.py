@@ -1,0 +1,78 @@
+"""Starts the ranks of a sweep, as one rank of a launcher or as forked processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+
+from hetccl._lib import HetcclError
+from hetccl.communicator import Communicator
+from hetccl.processes import fork_ranks
+from hetccl.rendezvous import RendezvousError, exchange, launched
+from hetccl.tune import findings, knowledge
+from hetccl.tune.lockstep import Rank
+from hetccl.tune.options import Options
+from hetccl.tune.records import Records, RecordsError
+from hetccl.tune.sweep import Sweep, SweepError, list_work
+
+DEFAULT_LABELS = ("A", "A", "B", "B")  # of forked ranks
+
+
+def _lead(comm: Communicator, options: Options) -> None:
+    """Rank 0's part: measures, keeps what was found, shows it."""
+    tuning = comm.tuning()
+    with Records(options.output) as records:
+        found = Sweep(comm, options, records).run()
+    findings.show(found)
+    print(f"measured: {options.output}; a page about it: hetccl tune --report {options.output}")
+    if options.save:
+        print(knowledge.save(found, tuning), flush=True)
+
+
+def run_rank(options: Options, rank: int, size: int) -> int:
+    """One rank, start to end: 0, or 1 when it failed."""
+    os.environ["HETCCL_TUNE"] = "off"  # nothing but the sweep changes a setting
+    label = options.labels[rank] if options.labels else None
+    try:
+        meeting = exchange(rank, options.rendezvous, options.timeout)
+        with Communicator(meeting.uid, rank, size, cluster=label) as comm:
+            if options.rendezvous and rank == 0:  # all have come: nobody will read it again
+                options.rendezvous.unlink(missing_ok=True)
+            list_work(comm, options)  # on every rank, so that all fail alike
+            if rank == 0:
+                _lead(comm, options)
+            else:
+                Rank(comm, options.dtype).follow()
+    except SweepError as error:
+        if rank == 0:
+            print(f"hetccl tune: {error}", file=sys.stderr, flush=True)
+        return 1
+    except (
+        HetcclError, RendezvousError, RecordsError, knowledge.KnowledgeError, OSError, ValueError,
+    ) as error:  # fmt: skip
+        print(f"hetccl tune: rank {rank}: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def run(options: Options) -> int:
+    """As a launcher's rank where one has set the environment, else a forked one for each label."""
+    found = launched()
+    if found is None:
+        labels = options.labels or DEFAULT_LABELS
+        forked = replace(options, labels=labels)
+        return fork_ranks(
+            lambda rank, meeting: run_rank(
+                replace(forked, rendezvous=meeting), rank, len(labels)
+            ),
+            len(labels),
+            "tune",
+        )  # fmt: skip
+    rank, size = found
+    if options.labels and len(options.labels) != size:
+        raise SweepError(
+            f"--layout has {len(options.labels)} ranks, and the launcher started {size}: write a "
+            "letter for each rank"
+        )
+    return run_rank(options, rank, size)

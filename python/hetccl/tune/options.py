@@ -1,0 +1,24 @@
+"""What a sweep measures, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a sweep. `sizes` are bytes of whole buffers, as `hetccl bench` counts them."""
+
+    output: Path
+    sizes: tuple[int, ...]
+    collectives: tuple[str, ...] = COLLECTIVES
+    dtype: str = "float32"
+    points: int = 5  # values of a parameter that are tried, at most
+    budget_seconds: float | None = None
+    save: bool = True
+    labels: tuple[str, ...] | None = None  # each rank's cluster; None: as the machines are
+    rendezvous: Path | None = None
+    timeout: float = 60.0  # seconds for the ranks to find each other
