@@ -92,7 +92,7 @@ def test_the_command_is_installed():
         [os.path.join(os.path.dirname(sys.executable), "hetccl"), "--help"],  # noqa: PTH118, PTH120
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    for command in ("info", "topo", "plan", "bench", "demo"):
+    for command in ("info", "topo", "plan", "bench", "tune", "demo"):
         assert command in done.stdout
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hetccl.drawing import Drawing, colour_of, text_width
-from hetccl.tune.findings import Finding, is_default, time_text
+from hetccl.tune.findings import Finding, time_text
 from hetccl.tune.landscape import Line
 from hetccl.tune.records import Point
 from hetccl.tune.words import setting_text, value_text
@@ -107,7 +107,7 @@ def along(finding: Finding, lines: Sequence[Line]) -> str:
 
 def bar(finding: Finding) -> str:
     """The default's time in grey and the best's in colour, in HTML."""
-    share = 100.0 if is_default(finding.best) else 100 * finding.best.ratio
+    share = 100 / finding.gain
     return (
         '<div class="bar default"></div>'
         f'<div class="bar best" style="width: {share:.1f}%"></div>'

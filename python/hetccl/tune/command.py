@@ -165,8 +165,8 @@ def _sweep(options: Options) -> int:
 
     try:
         # Known before ranks start, where they start here; a launcher's others have no such file.
-        if launched() is None and options.output.exists():
-            records.read(options.output)
+        if launched() is None:
+            records.Records(options.output).close()
         return launch.run(options)
     except (SweepError, RendezvousError) as error:
         raise typer.BadParameter(str(error)) from None

@@ -40,6 +40,11 @@ class Finding:
         """How many times as fast as the default the best is."""
         return 1.0 if is_default(self.best) else 1 / self.best.ratio
 
+    @property
+    def best_us(self) -> float:
+        """The best's time, had it been measured beside that default."""
+        return self.default_us / self.gain
+
 
 def is_default(point: Point) -> bool:
     """Whether it is the default beside itself."""
@@ -91,14 +96,13 @@ def table_of(findings: list[Finding]) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("collective", "at most", "points", "default", "best", "gain"):
         table.add_column(name, justify="left" if name == "collective" else "right", no_wrap=True)
-    table.add_column("best setting, beside the default", overflow="fold")
+    table.add_column("best setting", overflow="fold")
     for finding in findings:
         best, gain = finding.best, finding.gain
-        us = finding.default_us if is_default(best) else best.us
         cells = (
             finding.key["collective"], size_of(finding.key), str(len(finding.points)),
-            time_text(finding.default_us if is_default(best) else best.default_us),
-            time_text(us), f"{gain:.2f}x", change_text(best.setting, best.default),
+            time_text(finding.default_us), time_text(finding.best_us), f"{gain:.2f}x",
+            change_text(best.setting, best.default),
         )  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells), style="bold" if gain > 1 else None)
     return table

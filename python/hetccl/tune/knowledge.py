@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hetccl import files
-from hetccl.tune.findings import Finding, is_default
+from hetccl.tune.findings import Finding
 from hetccl.tune.grid import identity
+from hetccl.units import counted
 
 FORMAT = 1
 _MOST_BYTES = 4 << 20
@@ -30,9 +31,8 @@ def entry(finding: Finding, now: int) -> dict[str, Any]:
     return {
         "key": best.key,
         "setting": best.setting,
-        # The default beside itself is as fast as itself.
-        "us": best.default_us if is_default(best) else best.us,
-        "default_us": best.default_us,
+        "us": finding.best_us,
+        "default_us": finding.default_us,
         "trials": len(finding.points),
         "place": best.place,
         "summary": best.summary,
@@ -99,6 +99,9 @@ def save(found: list[Finding], tuning: dict[str, Any]) -> str:
     now = int(time.time())
     # A key without a choice has nothing to remember.
     new = [entry(one, now) for one in found if len(one.points) > 1]
+    if not new:
+        return "nothing to save: no key has more than one setting"
     path = Path(file)
     files.update(path, _MOST_BYTES, lambda text: merge(text, new, path))
-    return f"saved: {len(new)} keys in {path}, for jobs with HETCCL_TUNE=frozen or online"
+    keys = counted(len(new), "key")
+    return f"saved: {keys} in {path}, for jobs with HETCCL_TUNE=frozen or online"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from typing import Any
 
 from hetccl._lib import HetcclError
 from hetccl.communicator import Communicator
 from hetccl.processes import fork_ranks
 from hetccl.rendezvous import RendezvousError, exchange, launched
 from hetccl.tune import findings, knowledge
+from hetccl.tune.findings import Finding
 from hetccl.tune.lockstep import Rank
 from hetccl.tune.options import Options
 from hetccl.tune.records import Records, RecordsError
@@ -19,11 +21,14 @@ from hetccl.tune.sweep import Sweep, SweepError, list_work
 DEFAULT_LABELS = ("A", "A", "B", "B")  # of forked ranks
 
 
-def _lead(comm: Communicator, options: Options) -> None:
-    """Rank 0's part: measures, keeps what was found, shows it."""
-    tuning = comm.tuning()
+def _lead(comm: Communicator, options: Options) -> list[Finding]:
+    """Rank 0's part while the others follow."""
     with Records(options.output) as records:
-        found = Sweep(comm, options, records).run()
+        return Sweep(comm, options, records).run()
+
+
+def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) -> None:
+    """Shows and keeps what was found, on rank 0."""
     findings.show(found)
     print(f"measured: {options.output}; a page about it: hetccl tune --report {options.output}")
     if options.save:
@@ -40,10 +45,13 @@ def run_rank(options: Options, rank: int, size: int) -> int:
             if options.rendezvous and rank == 0:  # all have come: nobody will read it again
                 options.rendezvous.unlink(missing_ok=True)
             list_work(comm, options)  # on every rank, so that all fail alike
+            tuning, found = comm.tuning(), []
             if rank == 0:
-                _lead(comm, options)
+                found = _lead(comm, options)
             else:
                 Rank(comm, options.dtype).follow()
+        if rank == 0:
+            _conclude(options, found, tuning)
     except SweepError as error:
         if rank == 0:
             print(f"hetccl tune: {error}", file=sys.stderr, flush=True)

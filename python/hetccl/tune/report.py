@@ -9,7 +9,7 @@ from importlib import resources
 from string import Template
 
 from hetccl.tune import charts, findings
-from hetccl.tune.findings import Finding, is_default, time_text
+from hetccl.tune.findings import Finding, time_text
 from hetccl.tune.landscape import Line, evidence, lines_at_best, parameters_of
 from hetccl.tune.records import Point
 from hetccl.tune.words import change_text, key_text, setting_text
@@ -23,11 +23,10 @@ def _row(cells: Sequence[str]) -> str:
 def _comparison(finding: Finding) -> str:
     """Default against best, as a row of the first table."""
     best = finding.best
-    us = best.default_us if is_default(best) else best.us
     return _row(
         (
             f'<a href="#{_anchor(finding)}">{escape(key_text(finding.key))}</a>',
-            time_text(best.default_us), time_text(us), f"{finding.gain:.2f}x",
+            time_text(finding.default_us), time_text(finding.best_us), f"{finding.gain:.2f}x",
             charts.bar(finding), escape(change_text(best.setting, best.default)),
         )
     )  # fmt: skip
@@ -85,8 +84,8 @@ def _verdict(found: Sequence[Finding]) -> str:
         return f"{counted(len(found), 'key')}: no setting is faster than the default beyond noise."
     most = max(faster, key=lambda finding: finding.gain)
     return (
-        f"{len(faster)} of {counted(len(found), 'key')} can be faster than by default, at most "
-        f"{most.gain:.2f} times: {key_text(most.key)}."
+        f"{counted(len(found), 'key')}, of which {len(faster)} can be faster than by default. The "
+        f"largest gain is {most.gain:.2f}x: {key_text(most.key)}."
     )
 
 
