@@ -168,6 +168,11 @@ def _sweep(options: Options) -> int:
         if launched() is None:
             records.Records(options.output).close()
         return launch.run(options)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"hetccl tune: stopped; the same command goes on from {options.output}", err=True
+        )
+        return launch.INTERRUPTED
     except (SweepError, RendezvousError) as error:
         raise typer.BadParameter(str(error)) from None
 

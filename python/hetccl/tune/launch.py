@@ -18,6 +18,7 @@ from hetccl.tune.options import Options
 from hetccl.tune.records import Records, RecordsError
 from hetccl.tune.sweep import Sweep, SweepError, list_work
 
+INTERRUPTED = 130  # a process's status, as shells have it
 DEFAULT_LABELS = ("A", "A", "B", "B")  # of forked ranks
 
 
@@ -61,6 +62,8 @@ def run_rank(options: Options, rank: int, size: int) -> int:
     ) as error:  # fmt: skip
         print(f"hetccl tune: rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0
 
 
