@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hetccl.bench.rendezvous import exchange
+
 from hetccl.communicator import Communicator
 
 Setting = dict[str, Any]
@@ -63,6 +64,12 @@ def timed(call: Callable[[], None]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
+
+
+def repeat(call: Callable[[], None]) -> None:
+    """A block of calls."""
+    for _ in range(BLOCK):
+        call()
 
 
 def tune(lockstep: Lockstep, call: Callable[[], None], key: Setting) -> tuple[int, Setting | None]:
@@ -129,7 +136,7 @@ def compare(
             lockstep.comm.set_tuning(key, setting)
             for _ in range(WARM):
                 call()
-            block = timed(lambda: [call() for _ in range(BLOCK)])  # type: ignore[func-returns-value]
+            block = timed(lambda: repeat(call))
             mine.append(lockstep.slowest(block / BLOCK))
     return [statistics.median(mine) for mine in times]
 

@@ -350,13 +350,13 @@ HETCCL_API hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_
 /** The topology as JSON. Valid until the communicator is destroyed. */
 HETCCL_API hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json);
 /** What tuning (HETCCL_TUNE) knows and does, as JSON: {"mode", "file": HETCCL_TUNE_FILE's path,
- * "place": under which this communicator's results stand there, "summary": the same for people}, and
- * on rank 0 of a communicator that
- * searches {"keys": [{"key", "state": "watching", "searching", "settled" or "left", "setting", "us"
- * and "default_us": of a call, its slowest rank's, 0: not known, "trials", "tried": [{"setting",
- * "ratio": to where the search began}]}], "rounds", "cancelled", "lost_us"}. Calls of one key share
- * a setting: those of one collective whose blocks have more than 2^("size_class" - 1) and at most
- * 2^"size_class" bytes. `*json` is valid until this thread's next call of it. */
+ * "place": under which this communicator's results stand there, "summary": the same for people}. On
+ * rank 0 of a communicator that searches also {"keys": [{"key", "state": "watching", "searching",
+ * "settled" or "left", "setting", "us" and "default_us": of a call, on its slowest rank, or of a
+ * step, 0: not known, "trials", "tried": [{"setting", "ratio": to where the search began}]}],
+ * "rounds", "cancelled", "lost_us", "learnt"}. Calls of one key share a setting: those of one
+ * collective whose blocks have more than 2^("size_class" - 1) and at most 2^"size_class" bytes.
+ * `*json` is valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json);
 /** The program has finished a step, on all communicators of this process. With HETCCL_TUNE=step
  * settings are searched with which steps are short, computation included: for collectives that each

@@ -11,11 +11,10 @@ from typing import Any
 
 from hetccl import _groups, _lib
 from hetccl._elements import pack
-from hetccl._lib import DataType, RedOp, Residence, Result
+from hetccl._lib import RedOp, Residence, Result
+from hetccl._memory import DATA_TYPES, Memory, check_tag
 
-# By name and by struct's code: looked up in every call.
-_DATA_TYPES, _RED_OPS = dict(DataType.__members__), dict(RedOp.__members__)
-_FORMATS = {"e": DataType.float16, "f": DataType.float32, "d": DataType.float64}
+_RED_OPS = dict(RedOp.__members__)  # looked up in every call
 
 
 def unique_id() -> bytes:
@@ -50,45 +49,6 @@ class CommStats:
     plans: int
 
 
-def _check_tag(tag: int) -> int:
-    if not 0 <= tag < 1 << 32:
-        raise ValueError(f"tag is {tag}: it must be from 0 to {(1 << 32) - 1}")
-    return tag
-
-
-class _Memory:
-    """A contiguous buffer's address, element type and count; keeps the buffer alive."""
-
-    def __init__(self, buffer: Any, dtype: str | None, writable: bool) -> None:
-        view = memoryview(buffer)
-        if not view.c_contiguous:
-            raise ValueError("the buffer is not contiguous: copy it first")
-        if view.readonly and writable:
-            raise ValueError("the buffer that receives is read-only")
-        self.dtype = _data_type(view, dtype)
-        if view.nbytes % self.dtype.bytes:
-            raise ValueError(f"{view.nbytes} bytes are no whole number of {self.dtype.name}")
-        self.count = view.nbytes // self.dtype.bytes
-        flat = bytearray(view) if view.readonly else view.cast("B") if view.nbytes else bytearray()
-        self._memory = (ctypes.c_char * view.nbytes).from_buffer(flat)
-        self.address = ctypes.addressof(self._memory)
-
-
-def _data_type(view: memoryview, dtype: str | None) -> DataType:
-    if dtype is not None:
-        if dtype not in _DATA_TYPES:
-            raise ValueError(f"{dtype!r} is none of {', '.join(_DATA_TYPES)}")
-        return _DATA_TYPES[dtype]
-    code = view.format.lstrip("@=")
-    if code in _FORMATS:
-        return _FORMATS[code]
-    if len(code) == 1 and code in "bhilq":
-        return _DATA_TYPES[f"int{8 * view.itemsize}"]
-    if len(code) == 1 and code in "BHILQ":
-        return _DATA_TYPES[f"uint{8 * view.itemsize}"]
-    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
-
-
 def _red_op(op: str | PreMulSum) -> int:
     if isinstance(op, PreMulSum):
         return op._number
@@ -97,7 +57,7 @@ def _red_op(op: str | PreMulSum) -> int:
     return _RED_OPS[op]
 
 
-def _ends(source: _Memory | None, target: _Memory | None) -> tuple[int | None, int | None]:
+def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
     """Where a call finds both: null what this rank does not pass."""
     return source.address if source else None, target.address if target else None
 
@@ -334,12 +294,12 @@ class Communicator:
 
         Other ranks' `recv` is not looked at, and `send` may be read-only there.
         """
-        target: _Memory | None = None
+        target: Memory | None = None
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(target, source.count)
         else:
-            source = _Memory(send, dtype, writable=False)
+            source = Memory(send, dtype, writable=False)
         arguments = (*_ends(source, target), source.count, source.dtype, _red_op(op), root)
         self._run("hetcclReduce", arguments, stream, source, target)
 
@@ -352,7 +312,7 @@ class Communicator:
         stream: Stream | None = None,
     ) -> None:
         """On the root recv[r * len(send) + i] = rank r's send[i]; others pass no `recv`."""
-        source, target = _Memory(send, dtype, writable=False), None
+        source, target = Memory(send, dtype, writable=False), None
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(target, source.count * self.size)
@@ -368,7 +328,7 @@ class Communicator:
         stream: Stream | None = None,
     ) -> None:
         """recv[i] = root's send[rank * len(recv) + i]; others pass None for `send`."""
-        source, target = None, _Memory(recv, dtype, writable=True)
+        source, target = None, Memory(recv, dtype, writable=True)
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(source, target.count * self.size)
@@ -415,8 +375,8 @@ class Communicator:
 
         Messages from one rank to another arrive in the order of the calls.
         """
-        source = _Memory(send, dtype, writable=False)
-        arguments = (source.address, source.count, source.dtype, peer, _check_tag(tag))
+        source = Memory(send, dtype, writable=False)
+        arguments = (source.address, source.count, source.dtype, peer, check_tag(tag))
         self._run("hetcclSendTag", arguments, stream, source)
 
     def recv(
@@ -428,8 +388,8 @@ class Communicator:
         tag: int = 0,
     ) -> None:
         """Receives what rank `peer` sends under the same `tag`."""
-        target = _Memory(recv, dtype, writable=True)
-        arguments = (target.address, target.count, target.dtype, peer, _check_tag(tag))
+        target = Memory(recv, dtype, writable=True)
+        arguments = (target.address, target.count, target.dtype, peer, check_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
@@ -438,9 +398,9 @@ class Communicator:
         Every rank of a collective passes such an operator; factors may differ. `factor` is rounded
         to `dtype`.
         """
-        if dtype not in DataType.__members__:
-            raise ValueError(f"{dtype!r} is none of {', '.join(DataType.__members__)}")
-        kind, number = DataType[dtype], ctypes.c_int()
+        if dtype not in DATA_TYPES:
+            raise ValueError(f"{dtype!r} is none of {', '.join(DATA_TYPES)}")
+        kind, number = DATA_TYPES[dtype], ctypes.c_int()
         scalar = ctypes.create_string_buffer(pack([factor], kind), kind.bytes)
         arguments = (ctypes.byref(number), scalar, kind, Residence.HOST_IMMEDIATE, self._comm)
         self._call("hetcclRedOpCreatePreMulSum", *arguments)
@@ -497,7 +457,7 @@ class Communicator:
             self._comm,
             collective.encode(),
             count,
-            _DATA_TYPES[dtype],
+            DATA_TYPES[dtype],
             _RED_OPS[op],
             root,
             ctypes.byref(text),
@@ -556,17 +516,17 @@ class Communicator:
         else:
             self.abort()
 
-    def _pair(self, send: Any, recv: Any, dtype: str | None) -> tuple[_Memory, _Memory]:
+    def _pair(self, send: Any, recv: Any, dtype: str | None) -> tuple[Memory, Memory]:
         """Both buffers; equal when the call is in place."""
         if recv is None or recv is send:
-            both = _Memory(send, dtype, writable=True)
+            both = Memory(send, dtype, writable=True)
             return both, both
-        source, target = _Memory(send, dtype, writable=False), _Memory(recv, dtype, writable=True)
+        source, target = Memory(send, dtype, writable=False), Memory(recv, dtype, writable=True)
         if source.dtype != target.dtype:
             raise TypeError(f"{source.dtype.name} cannot be received as {target.dtype.name}")
         return source, target
 
-    def _expect(self, memory: _Memory, count: int) -> None:
+    def _expect(self, memory: Memory, count: int) -> None:
         if memory.count != count:
             raise ValueError(
                 f"one buffer has {memory.count} elements, and the other asks for {count} "
@@ -578,7 +538,7 @@ class Communicator:
         name: str,
         arguments: tuple[Any, ...],
         stream: Stream | None,
-        *memories: _Memory | None,
+        *memories: Memory | None,
     ) -> None:
         """Calls, or within a group notes, what works on `memories`."""
         self._alive()
@@ -589,13 +549,13 @@ class Communicator:
         name: str,
         arguments: tuple[Any, ...],
         stream: Stream | None,
-        memories: tuple[_Memory | None, ...],
+        memories: tuple[Memory | None, ...],
     ) -> None:
         self._call(name, *arguments, self._comm, stream._handle if stream else None)
         if stream:
             stream._kept += memories
 
-    def _counts(self, name: str, counts: Sequence[int], memory: _Memory) -> ctypes.Array[Any]:
+    def _counts(self, name: str, counts: Sequence[int], memory: Memory) -> ctypes.Array[Any]:
         """`counts` for the C API; they must use up `memory`."""
         if len(counts) != self.size or min(counts) < 0 or sum(counts) != memory.count:
             raise ValueError(
