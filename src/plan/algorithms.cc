@@ -68,7 +68,7 @@ constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
 
 // First the row that gives every link the least to carry, then the row of one hop.
 constexpr Algorithm kAlgorithms[] = {
-    {"vendor", kVendorCalls, true, in_one_cluster, plan_vendor},
+    {kVendorCall, kVendorCalls, true, in_one_cluster, plan_vendor},
     {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner},
     {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange},
     {"ring", Collectives{ReduceScatter}, true, over_many_clusters, plan_reduce_scatter_ring},
@@ -80,7 +80,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},
     {"star", Collectives{Reduce}, false, over_many_clusters, plan_reduce_star},
     {"leaders", Collectives{Barrier}, true, between_clusters, plan_barrier},
-    {"vendor", kPairwise, true, exchanges_in_one_cluster, plan_pairwise},
+    {kVendorCall, kPairwise, true, exchanges_in_one_cluster, plan_pairwise},
     {"direct", kPairwise, false, needs_messages, plan_pairwise},
     {"gathered", Collectives{AllToAll}, false, gathers_in_clusters, plan_all_to_all_gathered},
 };

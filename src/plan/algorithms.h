@@ -24,6 +24,9 @@ struct Collectives {
   }
 };
 
+/// The row of which a collective is one call of the vendor's library: in no slices.
+inline constexpr std::string_view kVendorCall = "vendor";
+
 /// One way to do a collective.
 struct Algorithm {
   std::string_view id;  ///< unique among the rows of a collective, in static storage

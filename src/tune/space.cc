@@ -11,7 +11,12 @@ namespace {
 
 constexpr uint64_t kMostSlice = uint64_t{64} << 20U;
 
-constexpr std::array<ParameterRow, 5> kParameters = {{
+constexpr std::array<std::string_view, 7> kNcclAlgorithms = {
+    "tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat"};
+constexpr std::array<std::string_view, 3> kNcclProtocols = {"ll", "ll128", "simple"};
+constexpr uint64_t kMostChannels = 128;  // RCCL's; NCCL has 64
+
+constexpr std::array<ParameterRow, 8> kParameters = {{
     {Parameter::Algorithm, "algorithm", "", "", Effect::NextCall, 0, 0,
      "how clusters exchange data: a row of the algorithms"},
     {Parameter::SliceBytes, "slice_bytes", "bytes", "HETCCL_SLICE_BYTES", Effect::NextCall, 64,
@@ -21,6 +26,12 @@ constexpr std::array<ParameterRow, 5> kParameters = {{
      "TCP connections of a channel that carry the call's data; 0: all"},
     {Parameter::GpuBlocks, "gpu_blocks", "", "", Effect::NextCall, 0, 65'535,
      "thread blocks of a kernel that adds; 0: HETCCL_GPU_BLOCKS"},
+    {Parameter::NcclAlgorithm, "nccl_algorithm", "", "NCCL_ALGO", Effect::NextCall, 0,
+     kNcclAlgorithms.size(), "NCCL's and RCCL's; absent: the library's choice", kNcclAlgorithms},
+    {Parameter::NcclProtocol, "nccl_protocol", "", "NCCL_PROTO", Effect::NextCall, 0,
+     kNcclProtocols.size(), "NCCL's and RCCL's; absent: the library's choice", kNcclProtocols},
+    {Parameter::NcclChannels, "nccl_channels", "", "", Effect::NextCall, 0, kMostChannels,
+     "channels of NCCL and RCCL, each a thread block; 0: the library's choice"},
 }};
 
 // `value` is the setting's own, whose address the caller may use.
@@ -35,9 +46,32 @@ void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
       return visitor(setting.resources.tcp_streams);
     case Parameter::GpuBlocks:
       return visitor(setting.resources.gpu_blocks);
+    case Parameter::NcclAlgorithm:
+      return visitor(setting.resources.nccl_algorithm);
+    case Parameter::NcclProtocol:
+      return visitor(setting.resources.nccl_protocol);
+    case Parameter::NcclChannels:
+      return visitor(setting.resources.nccl_channels);
     case Parameter::Algorithm:
       return;
   }
+}
+
+// A call in no slices has values of theirs that nobody reads.
+bool applies(std::string_view algorithm, Parameter parameter) {
+  const bool slices = parameter == Parameter::SliceBytes || parameter == Parameter::Depth;
+  return parameter != Parameter::Algorithm && !(slices && algorithm == plan::kVendorCall);
+}
+
+std::optional<uint64_t> value_from(const Json* json, const ParameterRow& row) {
+  if (json == nullptr) return row.least == 0 ? std::optional<uint64_t>(0) : std::nullopt;
+  if (const std::string* name = row.names.empty() ? nullptr : json->text()) {
+    const auto found = std::find(row.names.begin(), row.names.end(), *name);
+    if (found == row.names.end()) return std::nullopt;
+    return static_cast<uint64_t>(found - row.names.begin()) + 1;
+  }
+  const auto value = json->integer(static_cast<int64_t>(row.least), static_cast<int64_t>(row.most));
+  return value ? std::optional(static_cast<uint64_t>(*value)) : std::nullopt;
 }
 
 std::string bytes_text(uint64_t bytes) {
@@ -80,14 +114,26 @@ void set_value(Setting& setting, Parameter parameter, uint64_t value) {
         [&](auto& field) { field = static_cast<std::remove_reference_t<decltype(field)>>(value); });
 }
 
+Setting vendor_setting(const plan::Resources& resources) {
+  const auto least = [](Parameter parameter) { return row_of(parameter).least; };
+  return {plan::kVendorCall,
+          {.slice_bytes = least(Parameter::SliceBytes),
+           .depth = static_cast<uint32_t>(least(Parameter::Depth))},
+          resources};
+}
+
 std::string text_of(const Setting& setting) {
   std::string text(setting.algorithm);
   for (const ParameterRow& row : kParameters) {
     const uint64_t value = value_of(setting, row.parameter);
-    if (row.parameter == Parameter::Algorithm || value == 0) continue;
-    const bool bytes = row.unit == "bytes";
+    if (!applies(setting.algorithm, row.parameter) || value == 0) continue;
     text += format(", %.*s ", static_cast<int>(row.name.size()), row.name.data());
-    text += bytes ? bytes_text(value) : format("%llu", static_cast<unsigned long long>(value));
+    if (!row.names.empty()) {
+      text += row.names[value - 1];
+    } else {
+      text += row.unit == "bytes" ? bytes_text(value)
+                                  : format("%llu", static_cast<unsigned long long>(value));
+    }
   }
   return text;
 }
@@ -95,9 +141,9 @@ std::string text_of(const Setting& setting) {
 Json to_json(const Setting& setting) {
   Json json{{"algorithm", setting.algorithm}};
   for (const ParameterRow& row : kParameters) {
-    if (row.parameter == Parameter::Algorithm) continue;
     const uint64_t value = value_of(setting, row.parameter);
-    if (value != 0) json.set(row.name, value);
+    if (!applies(setting.algorithm, row.parameter) || value == 0) continue;
+    row.names.empty() ? json.set(row.name, value) : json.set(row.name, row.names[value - 1]);
   }
   return json;
 }
@@ -109,14 +155,13 @@ std::optional<Setting> setting_from_json(const Json& json) {
   const auto row =
       std::find_if(table.begin(), table.end(), [&](const auto& one) { return one.id == *id; });
   if (row == table.end()) return std::nullopt;
-  Setting setting{row->id, {}, {}};
+  Setting setting = vendor_setting({});
+  setting.algorithm = row->id;
   for (const ParameterRow& parameter : kParameters) {
-    if (parameter.parameter == Parameter::Algorithm) continue;
-    const Json* field = json.find(parameter.name);
-    const auto value = field == nullptr ? std::optional<int64_t>(0)
-                                        : field->integer(0, static_cast<int64_t>(parameter.most));
-    if (!value || static_cast<uint64_t>(*value) < parameter.least) return std::nullopt;
-    set_value(setting, parameter.parameter, static_cast<uint64_t>(*value));
+    if (!applies(row->id, parameter.parameter)) continue;
+    const auto value = value_from(json.find(parameter.name), parameter);
+    if (!value) return std::nullopt;
+    set_value(setting, parameter.parameter, *value);
   }
   return setting.choice.slice_bytes % 64 == 0 ? std::optional(setting) : std::nullopt;
 }

@@ -18,7 +18,16 @@
 
 namespace hetccl::tune {
 
-enum class Parameter : uint8_t { Algorithm, SliceBytes, Depth, TcpStreams, GpuBlocks };
+enum class Parameter : uint8_t {
+  Algorithm,
+  SliceBytes,
+  Depth,
+  TcpStreams,
+  GpuBlocks,
+  NcclAlgorithm,
+  NcclProtocol,
+  NcclChannels,
+};
 
 /// When a new value takes effect.
 enum class Effect : uint8_t {
@@ -35,6 +44,7 @@ struct ParameterRow {
   Effect effect{};
   uint64_t least = 0, most = 0;
   std::string_view help;
+  std::span<const std::string_view> names = {};  ///< of the values 1, 2, …; empty: numbers
 };
 [[nodiscard]] std::span<const ParameterRow> parameters();
 [[nodiscard]] const ParameterRow& row_of(Parameter parameter);
@@ -49,6 +59,8 @@ struct Setting {
 /// The value of one parameter; Algorithm has none.
 [[nodiscard]] uint64_t value_of(const Setting& setting, Parameter parameter);
 void set_value(Setting& setting, Parameter parameter, uint64_t value);
+/// What plan::kVendorCall runs with: a call in no slices.
+[[nodiscard]] Setting vendor_setting(const plan::Resources& resources);
 /// "ring, slice 256 KiB, depth 4", for people.
 [[nodiscard]] std::string text_of(const Setting& setting);
 [[nodiscard]] Json to_json(const Setting& setting);
