@@ -35,6 +35,9 @@ using UniqueId = std::array<uint8_t, 128>;
 inline constexpr size_t kMaxNote = size_t{16} << 10;
 /// Receiver of a note: every rank but the sender.
 inline constexpr int kEveryone = -1;
+/// Receiver of a note: every rank, the sender too. The coordinator relays it to all at once, so it
+/// comes before a failure, or a departure, on all ranks or on none.
+inline constexpr int kAll = -2;
 
 /// What happened to a communicator. `rank` is the culprit, or -1.
 struct Failure {
@@ -88,13 +91,13 @@ class Session {
   /// liveness deadline at most, and the cause names those for which this rank waits,
   /// or those that called something else than most.
   virtual void report_stall(const Stall& stall) = 0;
-  /// Sends `note` to rank `to`, or to kEveryone, whose `on_note` receives it. Does not wait, and
-  /// may be called from within `on_note`. One sender's notes arrive at one receiver in the order
-  /// sent, and before that receiver learns that the sender has left. Ok does not promise arrival:
-  /// the coordinator drops a note whose receiver has left, and either end drops one that would
-  /// wait behind 1 MiB of notes on the same connection. InvalidArgument when `note` is longer than
-  /// kMaxNote or `to` is no rank. After this rank has left, or the communicator has failed or lost
-  /// its coordinator, nothing is sent and the error is that of an exchange.
+  /// Sends `note` to rank `to`, to kEveryone or to kAll, whose `on_note` receives it. Does not
+  /// wait, and may be called from within `on_note`. One sender's notes arrive at one receiver in
+  /// the order sent, and before that receiver learns that the sender has left. Ok does not promise
+  /// arrival: the coordinator drops a note whose receiver has left, and either end drops one that
+  /// would wait behind 1 MiB of notes on the same connection. InvalidArgument when `note` is longer
+  /// than kMaxNote or `to` is no rank. After this rank has left, or the communicator has failed or
+  /// lost its coordinator, nothing is sent and the error is that of an exchange.
   virtual Status tell(int to, std::vector<uint8_t> note) = 0;
   /// Says goodbye: silence and a closed connection are no failure from now on. The others learn
   /// that this rank has made `called` calls and makes no more. Idempotent; the destructor calls it

@@ -130,7 +130,7 @@ void Client::send_report(const Failure& failure, Bytes frame) {
 }
 
 Status Client::tell(int to, Bytes note) {
-  if (to != kEveryone && (to < 0 || to >= n_ranks())) {
+  if (to != kEveryone && to != kAll && (to < 0 || to >= n_ranks())) {
     return error(Code::InvalidArgument, "a note to rank %d: this communicator's ranks are 0 to %d",
                  to, n_ranks() - 1);
   }

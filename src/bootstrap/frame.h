@@ -87,7 +87,7 @@ struct Gathered {
 
 /// The fields before a note's bytes.
 struct Note {
-  int32_t peer = 0;  ///< Note: the receiver, or kEveryone; Noted: the sender
+  int32_t peer = 0;  ///< Note: the receiver, kEveryone or kAll; Noted: the sender
   std::span<const uint8_t> bytes;
 };
 

@@ -200,11 +200,13 @@ void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t
 
 // False for a receiver that does not exist.
 bool Job::relay(const Member& sender, const Note& note) {
-  if (note.peer != kEveryone && members_.count(note.peer) == 0) return false;
+  const bool to_all = note.peer == kEveryone || note.peer == kAll;
+  if (!to_all && members_.count(note.peer) == 0) return false;
   const auto frame =
       std::make_shared<const Bytes>(encode(FrameType::Noted, Note{sender.join.rank, note.bytes}));
   for (const auto& [rank, member] : members_) {
-    const bool receives = note.peer == kEveryone ? member.get() != &sender : rank == note.peer;
+    const bool excepted = note.peer == kEveryone && member.get() == &sender;
+    const bool receives = to_all ? !excepted : rank == note.peer;
     if (!receives || member->left || member->connection->send_note(frame)) continue;
     if (!std::exchange(member->lost_notes, true)) {
       options_.log.info("%s reads too slowly: notes of other ranks to it are dropped",

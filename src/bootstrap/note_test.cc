@@ -85,6 +85,19 @@ TEST_CASE("a note reaches the rank that it is told to, or every rank but its sen
   CHECK(trio.inboxes[0].wait(1) == Lines{"0: to myself"});
 }
 
+TEST_CASE("a note to all reaches its sender too: all ranks hear such notes in one order") {
+  constexpr size_t kNotes = 300;
+  Trio trio;
+  parallel(3, [&](int rank) {
+    for (size_t i = 0; i < kNotes; ++i)
+      CHECK(trio.sessions[static_cast<size_t>(rank)]->tell(kAll, bytes(std::to_string(i))).ok());
+  });
+  const Lines first = trio.inboxes[0].wait(3 * kNotes);
+  CHECK(first.size() == 3 * kNotes);
+  CHECK(trio.inboxes[1].wait(3 * kNotes) == first);
+  CHECK(trio.inboxes[2].wait(3 * kNotes) == first);
+}
+
 TEST_CASE("2,000 notes of each rank to everyone arrive in the order of their sender") {
   constexpr int kNotes = 2'000;
   Trio trio;
@@ -152,7 +165,7 @@ TEST_CASE("the longest note arrives; a longer one, or one to no rank, is an erro
   Trio trio;
   CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote + 1)).code() == Code::InvalidArgument);
   CHECK(trio.sessions[0]->tell(3, {}).code() == Code::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(-2, {}).code() == Code::InvalidArgument);
+  CHECK(trio.sessions[0]->tell(-3, {}).code() == Code::InvalidArgument);
   CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote, 'x')).ok());
   CHECK(trio.inboxes[1].wait(1) == Lines{"0: " + std::string(kMaxNote, 'x')});
 }

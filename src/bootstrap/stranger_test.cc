@@ -111,7 +111,7 @@ TEST_CASE("a rank that contributes or tells a note before all have joined is nam
 
 TEST_CASE("a note that is too long or for no rank names its sender, and nobody hears it") {
   const Bytes too_long(kMaxNote + 1);
-  for (const Note& bad : {Note{2, {}}, Note{-2, {}}, Note{0, too_long}}) {
+  for (const Note& bad : {Note{2, {}}, Note{-3, {}}, Note{0, too_long}}) {
     const auto one = service();
     const auto id = one->unique_id();
     FailureBox box;
