@@ -27,10 +27,10 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void Conductor::know(const Learnt& learnt) {
+void Conductor::know(const Learnt& learnt, bool told) {
   Course& course = courses_[learnt.key];
   course.state = State::Settled;
-  course.standing = learnt.setting;
+  (told ? course.standing : course.replacing) = learnt.setting;
   course.us = learnt.us;
   course.bytes = learnt.bytes;
   course.initial = learnt.setting;

@@ -41,7 +41,8 @@ class Conductor {
   /// The settings among which a key is searched. Called once for each key.
   using SpaceMaker = std::function<Space()>;
   /// Learnt in an earlier job: the key is searched no more, unless its time has changed since.
-  void know(const Learnt& learnt);
+  /// `told`: all ranks know it; else it is proposed.
+  void know(const Learnt& learnt, bool told = true);
   /// Searches that key no more.
   void leave(const Key& key);
   /// Before a call of that key, whose blocks have `bytes`; perhaps there is something to propose.

@@ -123,6 +123,28 @@ TEST_CASE("conductor: what an earlier job has learnt stands, and is searched aga
   CHECK(loop.conductor.describe()["rounds"].integer(0, 100) == 0);
 }
 
+TEST_CASE("conductor: what an earlier job has learnt is proposed where ranks were not told") {
+  const Learnt learnt{kKey, {"ring", {.slice_bytes = 4096, .depth = 3}, {}}, 1 << 20, 80, 100, 9};
+  for (const bool told : {true, false}) {
+    CAPTURE(told);
+    Conductor conductor({.n_ranks = 2, .by_steps = true});
+    conductor.know(learnt, told);
+    auto proposal = conductor.propose(kKey, 1 << 20, 0, TimePoint(), make_space);
+    CHECK(proposal.has_value() == !told);
+    if (!proposal) continue;
+    REQUIRE(proposal->changes.size() == 1);
+    CHECK(proposal->changes[0] == Change{kKey, learnt.setting});
+    CHECK_FALSE(conductor.count(0, {proposal->round, true}));
+    CHECK_FALSE(conductor.count(1, {proposal->round, false})->commit);
+    proposal = conductor.propose(kKey, 1 << 20, 10, TimePoint(), make_space);  // once more
+    REQUIRE(proposal);
+    CHECK_FALSE(conductor.count(0, {proposal->round, true}));
+    CHECK(conductor.count(1, {proposal->round, true})->commit);
+    CHECK_FALSE(conductor.propose(kKey, 1 << 20, 20, TimePoint(), make_space));
+    CHECK(conductor.learnt().front().setting == learnt.setting);
+  }
+}
+
 TEST_CASE("conductor: a rank that tells no times ends the search of that key, not the job") {
   Conductor conductor({.n_ranks = 2, .budget = 100});
   for (uint64_t sequence = 0; sequence < 5000; ++sequence) {
