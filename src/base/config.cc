@@ -76,6 +76,10 @@ bool is_tuning(std::string_view text) {
   return text == "off" || text == "online" || text == "step" || text == "frozen";
 }
 
+bool is_unique_id(std::string_view text) {
+  return text.size() == 256 && text.find_first_not_of("0123456789abcdefABCDEF") == text.npos;
+}
+
 bool is_family(std::string_view text) {
   return text == "inet" || text == "inet6";
 }
@@ -216,6 +220,11 @@ constexpr std::array kRows = {
          "file of what earlier jobs have learnt, read and written by rank 0; empty: "
          "hetccl/tuning.json in the user's cache folder"},
         Text{&Config::tune_file, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_TUNER_ID", "text", "",
+         "a unique id in hexadecimal digits: with it, the tuner plug-in of plain NCCL programs "
+         "searches while the job runs (docs/nccl-tuner.md). It holds a secret, so it is shown as "
+         "(set); empty: the plug-in serves what HETCCL_TUNE_FILE says"},
+        Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits"}},
 };
 
 constexpr auto kEntries = [] {
@@ -348,6 +357,7 @@ std::map<std::string, std::string> Config::describe() const {
   for (const Row& row : kRows) {
     values.emplace(row.entry.name, std::visit(Show{*this}, row.value));
   }
+  if (!tuner_id.empty()) values["HETCCL_TUNER_ID"] = "(set)";  // it holds a secret
   return values;
 }
 

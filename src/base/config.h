@@ -40,6 +40,7 @@ struct Config {
   std::string tune_bits = "any";  ///< HETCCL_TUNE_BITS: any, or keep the order of sums
   int64_t tune_budget = 2;        ///< HETCCL_TUNE_BUDGET: percent of the time that trials may lose
   std::string tune_file;          ///< HETCCL_TUNE_FILE: what earlier jobs have learnt
+  std::string tuner_id;           ///< HETCCL_TUNER_ID: of the coordinator of plain NCCL's tuners
   std::string trace;              ///< HETCCL_TRACE: where steps and their times are written
   bool transport_shm = true;      ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;         ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs

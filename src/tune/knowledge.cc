@@ -49,6 +49,10 @@ std::optional<Learnt> read(const Json& json) {
 
 }  // namespace
 
+std::string digest_of(std::string_view text) {
+  return format("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+}
+
 Place place_of(const topology::Topology& topology, std::string_view settings, int version) {
   std::string text = format("hetccl %d\n", version) + std::string(settings) + "\n";
   std::map<std::string, int> hosts;  // by first rank, so that names do not matter
@@ -67,7 +71,7 @@ Place place_of(const topology::Topology& topology, std::string_view settings, in
                    static_cast<long long>(link.mbps));
     if (kinds[link.kind]++ == 0) place.summary += (kinds.size() == 1 ? " by " : ", ") + link.kind;
   }
-  place.digest = format("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+  place.digest = digest_of(text);
   return place;
 }
 

@@ -19,6 +19,8 @@ struct Place {
   std::string digest;   ///< 16 hexadecimal digits
   std::string summary;  ///< for people: "2 host + 2 host by tcp"
 };
+/// 16 hexadecimal digits that stand for a text.
+[[nodiscard]] std::string digest_of(std::string_view text);
 /// `settings`: those on which ranks agree; `version`: of hetccl.
 [[nodiscard]] Place place_of(const topology::Topology& topology, std::string_view settings,
                              int version);
