@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kMostSlice = uint64_t{64} << 20U;
 
 constexpr std::array<std::string_view, 7> kNcclAlgorithms = {
-    "tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat"};
+    "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
 constexpr std::array<std::string_view, 3> kNcclProtocols = {"ll", "ll128", "simple"};
 constexpr uint64_t kMostChannels = 128;  // RCCL's; NCCL has 64
 

@@ -1,0 +1,25 @@
+// NCCL's calls as hetccl's tuner knows calls: their keys, and where their settings are kept.
+#pragma once
+
+#include <optional>
+
+#include "tune/knowledge.h"
+
+namespace hetccl::nccl_tuner {
+
+struct Call {
+  tune::Key key;
+  uint64_t bytes = 0;  ///< of a block
+  /// Alike for like calls.
+  [[nodiscard]] uint64_t number() const;
+};
+/// Nothing for a function that is not tuned. `bytes`: as NCCL counts them, all blocks of an
+/// all-gather together. NCCL tells neither type nor root: in the key elements have one byte, and
+/// the root is in cluster 0.
+[[nodiscard]] std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks);
+
+/// Where settings of NCCL's own communicators are kept in HETCCL_TUNE_FILE. It holds what NCCL
+/// tells to all ranks alike, since all must find the same.
+[[nodiscard]] tune::Place place_of(uint64_t n_ranks, uint64_t n_nodes);
+
+}  // namespace hetccl::nccl_tuner

@@ -1,0 +1,24 @@
+// Lines for NCCL's log: NCCL_DEBUG and NCCL_DEBUG_SUBSYS=TUNING say which are shown.
+#pragma once
+
+#include "base/status.h"
+#include "nccl-tuner/abi.h"
+
+namespace hetccl::nccl_tuner {
+
+/// Copied. Thread-safe, as NCCL's function is.
+class NcclLog {
+ public:
+  explicit NcclLog(LogFunction function) : function_(function) {}
+  void info(const std::string& text) const { write(kLogInfo, text); }
+  void warn(const std::string& text) const { write(kLogWarn, text); }
+
+ private:
+  void write(int level, const std::string& text) const {
+    if (function_ != nullptr)
+      function_(level, kLogTuning, "nccl-tuner-hetccl", 0, "hetccl: %s", text.c_str());
+  }
+  LogFunction function_;
+};
+
+}  // namespace hetccl::nccl_tuner

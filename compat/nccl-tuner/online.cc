@@ -1,0 +1,193 @@
+#include "nccl-tuner/online.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <utility>
+
+namespace hetccl::nccl_tuner {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kLeader = 0;
+constexpr int64_t kJoinMs = 5'000;
+// How long a rank in doubt waits before it asks.
+constexpr milliseconds kPatience(20);
+
+bootstrap::UniqueId unique_id_of(std::string_view hex) {
+  bootstrap::UniqueId id{};
+  for (size_t i = 0; i < id.size() && 2 * i + 1 < hex.size(); ++i)
+    std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, id[i], 16);
+  return id;
+}
+
+}  // namespace
+
+Online::Online(Options options, const Config& config) : options_(std::move(options)) {
+  if (options_.rank != kLeader) return;
+  conductor_.emplace(tune::ConductorOptions{.n_ranks = options_.n_ranks,
+                                            .budget = static_cast<double>(config.tune_budget) / 100,
+                                            .by_steps = true});
+  for (const tune::Learnt& one : options_.known) known_[one.key] = one;
+}
+
+Result<std::unique_ptr<Online>> Online::join(const Config& config, Options options) {
+  std::unique_ptr<Online> online(new Online(std::move(options), config));
+  HETCCL_TRY(online->enter(config).with("HETCCL_TUNER_ID"));
+  return online;
+}
+
+Status Online::enter(const Config& config) {
+  const Log log{parse_log_level(config.log_level).value_or(LogLevel::Warn), options_.rank};
+  HETCCL_ASSIGN(service_, bootstrap::Service::create(config, log));
+  HETCCL_ASSIGN(auto session, service_->join(unique_id_of(config.tuner_id), join_options()));
+  {
+    const std::lock_guard lock(mutex_);
+    session_ = std::move(session);
+  }
+  const std::vector<uint8_t> mine(options_.facts.begin(), options_.facts.end());
+  HETCCL_ASSIGN(const auto all, session_->all_gather(mine, kJoinMs));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == mine) continue;
+    return error(Code::InvalidUsage,
+                 "the first communicators of all ranks differ: %s here, %s on "
+                 "rank %zu",
+                 options_.facts.c_str(), std::string(all[rank].begin(), all[rank].end()).c_str(),
+                 rank);
+  }
+  return {};
+}
+
+bootstrap::JoinOptions Online::join_options() {
+  bootstrap::JoinOptions join;
+  join.rank = options_.rank;
+  join.n_ranks = options_.n_ranks;
+  join.description = format("NCCL's tuner, pid %d", static_cast<int>(getpid()));
+  join.timeout_ms = kJoinMs;
+  join.on_failure = [this](const bootstrap::Failure& failure) {
+    const std::lock_guard lock(mutex_);
+    lose(failure.reason);
+  };
+  join.on_left = [this](int rank, uint64_t) {
+    const std::lock_guard lock(mutex_);
+    complete_ = false;
+    if (rank == kLeader) lose("rank 0 has left");
+  };
+  join.on_note = [this](int from, std::span<const uint8_t> bytes) {
+    const auto note = tune::decode(bytes);
+    if (!note) return;
+    const std::lock_guard lock(mutex_);
+    if (session_ != nullptr) hear(from, *note);
+  };
+  return join;
+}
+
+Online::~Online() {
+  std::unique_ptr<bootstrap::Session> session;
+  {
+    const std::lock_guard lock(mutex_);
+    if (session_ != nullptr && leads() && !lost_) {
+      const auto round = ledger_.open_round();
+      if (round) decide(conductor_->resolve(*round));
+    }
+    lost_ = true;
+    session = std::move(session_);
+  }
+  if (session != nullptr) session->leave(0);
+}
+
+std::optional<tune::Setting> Online::use(const Call& call, TimePoint now,
+                                         const tune::Conductor::SpaceMaker& make_space) {
+  std::unique_lock lock(mutex_);
+  const uint64_t sequence = n_calls_++;
+  if (leads() && complete_ && !lost_) lead(call, sequence, now, make_space);
+  auto use = ledger_.use(call.key, sequence);
+  while (!use) {
+    resolve_doubt(lock);
+    use = ledger_.use(call.key, sequence);
+  }
+  if (const auto samples = meter_.call(call.key, use->trial, now)) {
+    leads() ? conductor_->add(kLeader, *samples) : tell(kLeader, *samples);
+  }
+  return use->setting;
+}
+
+void Online::lead(const Call& call, uint64_t sequence, TimePoint now,
+                  const tune::Conductor::SpaceMaker& make_space) {
+  if (const auto found = known_.find(call.key); found != known_.end()) {
+    conductor_->know(found->second, false);
+    known_.erase(found);
+  }
+  if (steps_.begins(call.number(), now)) conductor_->step(now);
+  if (ledger_.open_round()) return;  // decided, and on its way back to this rank
+  const auto proposal = conductor_->propose(call.key, call.bytes, sequence, now, make_space);
+  if (!proposal) return;
+  tell(bootstrap::kEveryone, *proposal);
+  count(kLeader, ledger_.vote(*proposal));
+}
+
+// A decision on this call is on its way. It arrives, or all ranks learn that it never will.
+void Online::resolve_doubt(std::unique_lock<std::mutex>& lock) {
+  const uint64_t round = *ledger_.open_round();
+  if (lost_) return ledger_.settle({round, false});
+  std::optional<tune::Verdict> decided;
+  if (leads()) {
+    decided = conductor_->resolve(round);
+    if (!decided->commit) return decide(*decided);
+  }
+  const auto over = [&] { return lost_ || ledger_.open_round() != round; };
+  if (heard_.wait_for(lock, kPatience, over)) return;
+  decided ? tell(bootstrap::kAll, *decided) : tell(kLeader, tune::Doubt{round});
+}
+
+void Online::hear(int from, const tune::Note& note) {
+  if (from == kLeader) {
+    if (const auto* proposal = std::get_if<tune::Proposal>(&note))
+      tell(kLeader, ledger_.vote(*proposal));
+    if (const auto* verdict = std::get_if<tune::Verdict>(&note)) {
+      ledger_.settle(*verdict);
+      heard_.notify_all();
+    }
+  }
+  if (!leads()) return;
+  if (const auto* vote = std::get_if<tune::Vote>(&note)) count(from, *vote);
+  if (const auto* doubt = std::get_if<tune::Doubt>(&note))
+    decide(conductor_->resolve(doubt->round));
+  if (const auto* samples = std::get_if<tune::Samples>(&note)) conductor_->add(from, *samples);
+}
+
+void Online::count(int rank, const tune::Vote& vote) {
+  if (const auto verdict = conductor_->count(rank, vote)) decide(*verdict);
+}
+
+// A cancelled round is over here and now, as no rank will hear anything else. A committed one holds
+// on this rank, too, once the coordinator has relayed it: a rank may be lost before that.
+void Online::decide(const tune::Verdict& verdict) {
+  if (!verdict.commit) ledger_.settle(verdict);
+  tell(verdict.commit ? bootstrap::kAll : bootstrap::kEveryone, verdict);
+}
+
+void Online::tell(int to, const tune::Note& note) {
+  if (lost_) return;
+  const Status told = session_->tell(to, tune::encode(note));
+  if (!told.ok()) lose(told.message());
+}
+
+void Online::lose(const std::string& why) {
+  if (std::exchange(lost_, true)) return;
+  options_.log.info("settings stay as they are, since the ranks cannot agree any more: " + why);
+  heard_.notify_all();
+}
+
+bool Online::take_news() {
+  const std::lock_guard lock(mutex_);
+  return leads() && std::exchange(n_told_, conductor_->n_finished()) != n_told_;
+}
+
+std::vector<tune::Learnt> Online::learnt() {
+  const std::lock_guard lock(mutex_);
+  return leads() ? conductor_->learnt() : std::vector<tune::Learnt>();
+}
+
+}  // namespace hetccl::nccl_tuner

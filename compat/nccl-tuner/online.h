@@ -1,0 +1,82 @@
+// The search while the job runs, of one NCCL communicator that holds all ranks of the job: which
+// setting each call uses, agreed by all ranks.
+//
+// All ranks use the same setting for a call, as long as the coordinator lives: what rank 0 has
+// decided holds on every rank, rank 0 too, when the coordinator has relayed it, which it does for
+// all or for none before it tells of a lost rank. After a loss, settings stay as they are.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "nccl-tuner/calls.h"
+#include "nccl-tuner/log.h"
+#include "nccl-tuner/meter.h"
+#include "nccl-tuner/steps.h"
+#include "tune/conductor.h"
+#include "tune/ledger.h"
+
+namespace hetccl::nccl_tuner {
+
+/// Thread-safe; calls are made one at a time.
+class Online {
+ public:
+  struct Options {
+    int rank = 0, n_ranks = 1;
+    std::string facts;  ///< of the communicator: alike on all its ranks, or none is tuned
+    std::vector<tune::Learnt> known;  ///< on rank 0: from earlier jobs
+    NcclLog log{nullptr};
+  };
+  /// Waits a few seconds for all ranks. An error leaves all ranks with what NCCL chooses: without
+  /// this rank nothing is agreed.
+  static Result<std::unique_ptr<Online>> join(const Config& config, Options options);
+  ~Online();
+  Online(const Online&) = delete;
+  Online& operator=(const Online&) = delete;
+
+  /// How the next call runs; none: as NCCL chooses. All ranks make the same calls in one order.
+  /// Waits only where a decision on this very call is on its way (tune/ledger.h).
+  std::optional<tune::Setting> use(const Call& call, TimePoint now,
+                                   const tune::Conductor::SpaceMaker& make_space);
+  /// On rank 0: whether more was learnt since it was last asked.
+  [[nodiscard]] bool take_news();
+  /// On rank 0; elsewhere empty.
+  [[nodiscard]] std::vector<tune::Learnt> learnt();
+
+ private:
+  explicit Online(Options options, const Config& config);
+  Status enter(const Config& config);
+  [[nodiscard]] bool leads() const { return conductor_.has_value(); }
+  [[nodiscard]] bootstrap::JoinOptions join_options();
+  // With mutex_ held.
+  void lead(const Call& call, uint64_t sequence, TimePoint now,
+            const tune::Conductor::SpaceMaker& make_space);
+  void hear(int from, const tune::Note& note);
+  void count(int rank, const tune::Vote& vote);
+  void decide(const tune::Verdict& verdict);
+  void tell(int to, const tune::Note& note);
+  void lose(const std::string& why);
+  void resolve_doubt(std::unique_lock<std::mutex>& lock);
+
+  Options options_;
+  std::unique_ptr<bootstrap::Service> service_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable heard_;
+  std::unique_ptr<bootstrap::Session> session_;
+  tune::Ledger ledger_;
+  std::optional<tune::Conductor> conductor_;  // on rank 0 alone
+  std::map<tune::Key, tune::Learnt> known_;   // on rank 0: not proposed yet
+  Steps steps_;
+  Meter meter_;
+  uint64_t n_calls_ = 0;
+  uint64_t n_told_ = 0;   // searches that `take_news` has told of
+  bool complete_ = true;  // no rank has left
+  bool lost_ = false;     // a rank or the coordinator: nothing is agreed any more
+};
+
+}  // namespace hetccl::nccl_tuner

@@ -1,0 +1,114 @@
+#include "nccl-tuner/tuner.h"
+
+#include <atomic>
+#include <exception>
+
+#include "base/config.h"
+#include "nccl-tuner/launcher.h"
+
+namespace hetccl::nccl_tuner {
+namespace {
+
+// A unique id serves one session: that of the first communicator with all ranks of the job.
+bool claim_search() {
+  static std::atomic<bool> claimed = false;
+  return !claimed.exchange(true);
+}
+
+bool is_nccl(const tune::Setting& setting) {
+  return setting.algorithm == tune::vendor_setting({}).algorithm;
+}
+
+}  // namespace
+
+Tuner::Tuner(const Communicator& communicator, LogFunction log)
+    : communicator_(communicator), log_(log) {
+  try {
+    const Status started = start();
+    if (!started.ok()) stop(started.message().c_str());
+  } catch (const std::exception& failure) {
+    stop(failure.what());
+  }
+}
+
+Tuner::~Tuner() {
+  try {
+    if (online_ != nullptr) file_->add(online_->learnt());
+  } catch (const std::exception& failure) {
+    stop(failure.what());
+  }
+}
+
+Status Tuner::start() {
+  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  keeps_bits_ = config.tune_bits == "keep";
+  if (communicator_.n_ranks < 2 || config.deterministic) {
+    active_ = false;
+    return {};
+  }
+  file_ = std::make_unique<TuneFile>(config.tune_file,
+                                     place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
+  const auto job = job_rank();
+  const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
+  // What this rank knows the others may not: one that cannot agree leaves all to NCCL.
+  if (!config.tuner_id.empty() && config.tune != "frozen" && whole_job && claim_search())
+    return search(config, job->rank);
+  for (const tune::Learnt& one : file_->read())
+    if (is_nccl(one.setting)) known_[one.key] = one.setting.resources;
+  if (!known_.empty())
+    log_.info(format("%zu settings of %s", known_.size(), config.tune_file.c_str()));
+  return {};
+}
+
+Status Tuner::search(const Config& config, int rank) {
+  Online::Options options;
+  options.rank = rank;
+  options.n_ranks = static_cast<int>(communicator_.n_ranks);
+  options.facts =
+      format("communicator %llx of %llu ranks on %llu nodes, bits %s",
+             static_cast<unsigned long long>(communicator_.id),
+             static_cast<unsigned long long>(communicator_.n_ranks),
+             static_cast<unsigned long long>(communicator_.n_nodes), config.tune_bits.c_str());
+  if (rank == 0) options.known = file_->read();
+  options.log = log_;
+  HETCCL_ASSIGN(online_, Online::join(config, std::move(options)));
+  log_.info(format("searches while the job runs, as rank %d", rank));
+  return {};
+}
+
+plan::Resources Tuner::choose(int function, uint64_t bytes, const Costs& costs) noexcept {
+  if (!active_) return {};
+  try {
+    const plan::Resources chosen = look_up(function, bytes, costs);
+    return costs.possible(chosen) ? chosen : plan::Resources{};
+  } catch (const std::exception& failure) {
+    stop(failure.what());
+  } catch (...) {
+    stop("an unknown error");
+  }
+  return {};
+}
+
+plan::Resources Tuner::look_up(int function, uint64_t bytes, const Costs& costs) {
+  const auto call = call_of(function, bytes, communicator_.n_ranks);
+  if (!call || (keeps_bits_ && reduces(call->key.collective))) return {};
+  if (online_ == nullptr) {
+    const auto found = known_.find(call->key);
+    return found == known_.end() ? plan::Resources{} : found->second;
+  }
+  const auto setting =
+      online_->use(*call, steady_clock().now(), [&] { return costs.space(bytes); });
+  if (online_->take_news()) file_->start_adding(online_->learnt());
+  return setting && is_nccl(*setting) ? setting->resources : plan::Resources{};
+}
+
+void Tuner::stop(const char* why) noexcept {
+  active_ = false;
+  try {
+    log_.warn(std::string("NCCL's own choices are used: ") + why);
+  } catch (...) {
+    return;  // no memory for a line of log
+  }
+}
+
+}  // namespace hetccl::nccl_tuner

@@ -1,0 +1,231 @@
+// What a file holds is served to a program that knows nothing of hetccl; whatever is wrong leaves
+// NCCL's own choice.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "nccl-tuner/calls.h"
+#include "tuner/fake_caller.h"
+
+namespace hetccl::nccl_tuner {
+namespace {
+
+constexpr size_t kRanks = 4, kNodes = 2, kMiB = size_t{1} << 20U;
+const Chosen kOwn{kTree, kLl128, 0};
+
+plan::Resources resources(int algorithm, int protocol, int channels = 0) {
+  plan::Resources made;
+  made.nccl_algorithm = static_cast<uint8_t>(algorithm + 1);
+  made.nccl_protocol = static_cast<uint8_t>(protocol + 1);
+  made.nccl_channels = static_cast<uint16_t>(channels);
+  return made;
+}
+
+tune::Learnt learnt(int function, size_t bytes, const plan::Resources& resources) {
+  const Call call = *call_of(function, bytes, kRanks);
+  return {call.key, tune::vendor_setting(resources), call.bytes, 80, 100, 5};
+}
+
+/// A file that HETCCL_TUNE_FILE names while this lives.
+class File {
+ public:
+  File() {
+    char name[] = "/tmp/hetccl-tuner-XXXXXX";
+    folder_ = mkdtemp(name);
+    setenv("HETCCL_TUNE_FILE", path().c_str(), 1);
+  }
+  ~File() {
+    unsetenv("HETCCL_TUNE_FILE");
+    std::filesystem::remove_all(folder_);
+  }
+  [[nodiscard]] std::string path() const { return folder_ + "/tuning.json"; }
+  void write(const std::string& text) const { std::ofstream(path()) << text; }
+  void write(const std::vector<tune::Learnt>& entries) const {
+    tune::Knowledge all;
+    all.add(place_of(kRanks, kNodes), entries, 1);
+    write(all.dump());
+  }
+
+ private:
+  std::string folder_;
+};
+
+// What NCCL does with an all-reduce of 1 MiB over that file.
+Chosen all_reduce(int version = 5, const Table& table = usual_table()) {
+  const FakeNccl nccl(version);
+  void* context = nccl.init(77, kRanks, kNodes);
+  const Chosen chosen = nccl.call(context, kAllReduce, kMiB, table);
+  nccl.destroy(context);
+  return chosen;
+}
+
+bool warned(const std::string& part) {
+  for (const std::string& line : FakeNccl::take_log())
+    if (line.starts_with("warn: hetccl: ") && line.find(part) != std::string::npos) return true;
+  return false;
+}
+
+TEST_CASE("plug-in: exports what NCCL 2.21 to 2.28 look up, and nothing of the first or sixth") {
+  const FakeNccl nccl(5);
+  for (const char* name : {"ncclTunerPlugin_v1", "ncclTunerPlugin_v6", "hetcclCommInitRank"})
+    CHECK(nccl.find(name) == nullptr);
+  for (int version = 2; version <= 5; ++version) {
+    const auto name = "ncclTunerPlugin_v" + std::to_string(version);
+    const auto* tuner = static_cast<const TunerV2*>(nccl.find(name.c_str()));
+    REQUIRE(tuner != nullptr);
+    CHECK(std::string(tuner->name) == "hetccl");
+  }
+}
+
+TEST_CASE("plug-in: what the file says is chosen, through every version of the interface") {
+  const File file;
+  file.write({learnt(kAllReduce, kMiB, resources(kRing, kSimple, 8)),
+              learnt(kAllGather, 4 * kMiB, resources(kRing, kLl))});
+  for (int version = 2; version <= 5; ++version) {
+    CAPTURE(version);
+    const FakeNccl nccl(version);
+    void* context = nccl.init(77, kRanks, kNodes);
+    CHECK(nccl.call(context, kAllReduce, kMiB) == Chosen{kRing, kSimple, 8});
+    CHECK(nccl.call(context, kAllReduce, kMiB / 2 + 1) == Chosen{kRing, kSimple, 8});
+    CHECK(nccl.call(context, kAllReduce, kMiB / 2) == kOwn);
+    CHECK(nccl.call(context, kAllGather, 4 * kMiB) == Chosen{kRing, kLl, 0});
+    CHECK(nccl.call(context, kReduceScatter, kMiB) == kOwn);
+    CHECK(nccl.call(context, kBroadcast, kMiB) == kOwn);
+    for (const int unknown : {-1, 5, 8, 11, 1000}) CHECK(nccl.call(context, unknown, kMiB) == kOwn);
+    nccl.destroy(context);
+    void* other = nccl.init(78, kRanks, 1);  // another shape
+    CHECK(nccl.call(other, kAllReduce, kMiB) == kOwn);
+    nccl.destroy(other);
+    void* single = nccl.init(79, 1, 1);
+    CHECK(nccl.call(single, kAllReduce, kMiB) == kOwn);
+    nccl.destroy(single);
+  }
+}
+
+TEST_CASE("plug-in: what NCCL cannot run is not chosen") {
+  const File file;
+  Table only_ring;
+  for (auto& row : only_ring) row.fill(kImpossible);
+  only_ring[kRing][kSimple] = 7;
+  for (const auto& one :
+       {resources(kNvls, kLl), resources(kPat, kSimple), resources(kNvls, kSimple, 8),
+        resources(kRing, -1, 4), resources(-1, kLl), resources(-1, -1, 4)}) {
+    file.write({learnt(kAllReduce, kMiB, one)});
+    for (int version = 2; version <= 5; ++version) CHECK(all_reduce(version) == kOwn);
+  }
+  file.write({learnt(kAllReduce, kMiB, resources(kTree, kLl))});
+  CHECK(all_reduce() == Chosen{kTree, kLl, 0});
+  CHECK(all_reduce(5, only_ring) == Chosen{kRing, kSimple, 0});
+  // Without a table, only what every GPU can do.
+  file.write({learnt(kAllReduce, kMiB, resources(kRing, kLl128))});
+  CHECK(all_reduce(3) == Chosen{kRing, kLl128, 0});
+  CHECK(all_reduce(2) == kOwn);
+}
+
+TEST_CASE(
+    "plug-in: no file, a corrupt one, a newer one, a folder: NCCL's choice and a line of log") {
+  const File file;
+  FakeNccl::take_log();
+  CHECK(all_reduce() == kOwn);
+  CHECK(FakeNccl::take_log().empty());  // there is none yet
+  file.write("");
+  CHECK(all_reduce() == kOwn);
+  CHECK(FakeNccl::take_log().empty());
+  file.write("{\"hetccl_tuning\": 1, ");
+  CHECK(all_reduce() == kOwn);
+  CHECK(warned(file.path()));
+  file.write(R"({"hetccl_tuning":99,"entries":[]})");
+  CHECK(all_reduce() == kOwn);
+  CHECK(warned("99"));
+  std::filesystem::remove(file.path());
+  std::filesystem::create_directory(file.path());
+  CHECK(all_reduce() == kOwn);
+  CHECK(warned(file.path()));
+  setenv("HETCCL_TUNE_FILE", "", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_TUNE_FILE");
+  CHECK(all_reduce() == kOwn);
+  CHECK(FakeNccl::take_log().empty());
+}
+
+TEST_CASE("plug-in: settings that forbid or are wrong leave NCCL's choice") {
+  const File file;
+  file.write({learnt(kAllReduce, kMiB, resources(kRing, kSimple))});
+  CHECK(all_reduce() == Chosen{kRing, kSimple, 0});
+  setenv("HETCCL_DETERMINISTIC", "1", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_DETERMINISTIC");
+  setenv("HETCCL_TUNE_BITS", "keep", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_TUNE_BITS");
+  FakeNccl::take_log();
+  setenv("HETCCL_TUNE_BUDGET", "much", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_TUNE_BUDGET");
+  CHECK(warned("HETCCL_TUNE_BUDGET=much"));
+  setenv("HETCCL_TUNER_ID", "no id", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_TUNER_ID");
+  CHECK(warned("256 hexadecimal digits"));
+}
+
+TEST_CASE(
+    "plug-in: entries of hetccl's own communicators are none of NCCL's; garbage harms nothing") {
+  const File file;
+  tune::Learnt other = learnt(kAllReduce, kMiB, resources(kRing, kSimple));
+  other.setting = {"ring", {.slice_bytes = 4096, .depth = 3}, other.setting.resources};
+  file.write({other});
+  CHECK(all_reduce() == kOwn);
+  tune::Knowledge all;
+  all.add(place_of(kRanks, kNodes), {learnt(kAllReduce, kMiB, resources(kRing, kSimple))}, 1);
+  const std::string whole = all.dump();
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::string text = whole;
+    for (size_t n = 1 + random() % 3; n > 0; --n)
+      text[random() % text.size()] = static_cast<char>(random());
+    text.resize(random() % 4 == 0 ? random() % text.size() : text.size());
+    file.write(text);
+    const Chosen chosen = all_reduce();
+    CHECK(usual_table()[static_cast<size_t>(chosen.algorithm)]
+                       [static_cast<size_t>(chosen.protocol)] >= 0);
+  }
+}
+
+TEST_CASE(
+    "plug-in: communicators of several threads are served at once, in less than 1 us a call") {
+  const File file;
+  std::vector<tune::Learnt> entries;
+  for (int function = kBroadcast; function <= kAllReduce; ++function)
+    for (size_t bytes = 1; bytes <= size_t{1} << 34U; bytes *= 2)
+      entries.push_back(learnt(function, bytes * kRanks, resources(kRing, kSimple, 2)));
+  file.write(entries);
+  const FakeNccl nccl(5);
+  constexpr int kCalls = 200'000;
+  double ns[2] = {};
+  size_t wrong[2] = {};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      void* context = nccl.init(t, kRanks, kNodes);
+      const auto from = std::chrono::steady_clock::now();
+      for (int i = 0; i < kCalls; ++i)
+        wrong[t] += nccl.call(context, i % 5, kMiB) == Chosen{kRing, kSimple, 2} ? 0 : 1;
+      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - from;
+      ns[t] = took.count() / kCalls;
+      nccl.destroy(context);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong[0] + wrong[1] == 0);
+  MESSAGE("a call takes ", std::min(ns[0], ns[1]), " ns, the fake's own part included");
+  CHECK(std::min(ns[0], ns[1]) < 5'000);  // of a busy machine
+}
+
+}  // namespace
+}  // namespace hetccl::nccl_tuner
