@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, topo, plan, bench, tune, demo."""
+"""The command ``hetccl``: info, topo, plan, bench, tune, tuned, demo."""
 
 from __future__ import annotations
 
@@ -222,6 +222,25 @@ def bench(
 
 
 app.command()(tune)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def tuned(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="A launcher and its program.")
+    ],
+) -> None:
+    """Run a plain NCCL or RCCL program, and tune its collectives while it runs.
+
+    hetccl tuned -- torchrun --nproc-per-node 8 train.py
+    """
+    from hetccl import tuned as plugin
+
+    try:
+        raise typer.Exit(plugin.run(command))
+    except OSError as error:
+        print(f"hetccl tuned: {error}", file=sys.stderr)
+        raise typer.Exit(127) from None
 
 
 @app.command(

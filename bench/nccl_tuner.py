@@ -1,0 +1,265 @@
+"""Plain NCCL, NCCL with hetccl's tuner plug-in, and the best of an exhaustive search; alone, and
+beside products of matrices on the same GPU. Several ranks share a GPU where there are few.
+
+    python bench/nccl_tuner.py --plugin build/dev/compat/nccl-tuner/libnccl-tuner-hetccl.so
+
+NCCL takes the ranks for hosts of their own (NCCL_HOSTID), and they talk by sockets. Each setting is
+served by the plug-in from a file, to a communicator of its own: that is the exhaustive search. Then
+NCCL's own choices and the plug-in's with the best settings take turns. With --online a job searches
+while it runs, and is then compared with NCCL's choices; it needs the hetccl package. Less than 4
+minutes. Needs torch for CUDA, and the three settings that keep NVLink's multicast off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gpu_contender import (
+    NCCL_SOCKETS,
+    Contender,
+    ContenderError,
+    job,
+    print_table,
+    ratio,
+    refuse_without_settings,
+    slowest,
+    text,
+)
+
+WORKER = Path(__file__).parent / "nccl_tuner_worker.py"
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+SIZES = {"64K": 1 << 16, "1M": 1 << 20, "16M": 1 << 24}
+ALGORITHMS, PROTOCOLS, CHANNELS = ("ring", "tree"), ("simple", "ll", "ll128"), (1, 2, 4, 8)
+LONGEST_US = 100_000  # of calls in a row
+TIMES = (3, 100)  # of a call in a row
+ROUNDS = 5
+FNV_BASIS, FNV_PRIME, MASK = 14_695_981_039_346_656_037, 1_099_511_628_211, (1 << 64) - 1
+
+Cell = tuple[str, int, bool]  # a collective, the bytes of its larger buffer, beside the load
+Setting = dict[str, Any]
+
+
+def place(ranks: int, nodes: int) -> tuple[str, str]:
+    """Of such communicators in a tuning file: compat/nccl-tuner/calls.cc."""
+    summary = f"nccl: {ranks} ranks on {nodes} nodes"
+    digest = FNV_BASIS
+    for byte in summary.encode():
+        digest = (digest ^ byte) * FNV_PRIME & MASK
+    return f"{digest:016x}", summary
+
+
+def entry(collective: str, size: int, ranks: int, setting: Setting) -> dict[str, Any]:
+    """Of a tuning file; its times are nobody's."""
+    block = size if collective == "all_reduce" else size // ranks
+    key = {"collective": collective, "size_class": (block - 1).bit_length()}
+    if collective != "all_gather":
+        key["element_bytes"] = 1
+    digest, summary = place(ranks, ranks)
+    return {
+        "key": key, "setting": {"algorithm": "vendor", **setting}, "bytes": block, "us": 1,
+        "default_us": 1, "trials": 1, "place": digest, "summary": summary, "time": 1,
+    }  # fmt: skip
+
+
+class Bench:
+    """A job of NCCL ranks, and what was measured."""
+
+    def __init__(self, ranks: int, devices: list[str], env: dict[str, str], folder: Path) -> None:
+        self.ranks, self.folder = ranks, folder
+        self.cells: list[Cell] = [
+            (name, size, loaded)
+            for loaded, name, size in itertools.product((False, True), COLLECTIVES, SIZES.values())
+        ]
+        hosts = "ABCDEFGH"[:ranks]
+        self.job = Contender(
+            "nccl", job("nccl", devices, {**NCCL_SOCKETS, **env}, "NCCL_HOSTID", hosts)
+        )
+        self.times: dict[Cell, int] = {}
+
+    def start(self) -> dict[str, Any]:
+        """What it runs on."""
+        self.job.start(WORKER, "--bytes", str(max(SIZES.values())))
+        return self.job.answers("start", 60)[0]
+
+    def open(self, name: str, entries: list[dict[str, Any]]) -> None:
+        """A communicator that the plug-in serves so."""
+        file = self.folder / f"{name}.json"
+        file.write_text(json.dumps({"hetccl_tuning": 1, "entries": entries}))
+        self.job.ask(40, do="open", name=name, file=str(file))
+
+    def close(self, name: str) -> None:
+        """Ends it."""
+        self.job.ask(40, do="close", name=name)
+
+    def measure(self, name: str, cell: Cell) -> float:
+        """Microseconds of a call, on its slowest rank."""
+        collective, size, loaded = cell
+
+        def once(times: int) -> float:
+            answers = self.job.ask(
+                40, do="measure", name=name, collective=collective, size=size, times=times,
+                loaded=loaded,
+            )  # fmt: skip
+            return float(slowest(answers)["us"])
+
+        if cell not in self.times:
+            least, most = TIMES
+            self.times[cell] = int(min(max(LONGEST_US / once(least), least), most))
+        return once(self.times[cell])
+
+    def sweep(self, seconds: float) -> dict[Cell, list[tuple[float, Setting]]]:
+        """Each setting's time in each cell; NCCL's own choice is a setting, too."""
+        found: dict[Cell, list[tuple[float, Setting]]] = {cell: [] for cell in self.cells}
+        names = ("nccl_algorithm", "nccl_protocol", "nccl_channels")
+        combinations = itertools.product(ALGORITHMS, PROTOCOLS, CHANNELS)
+        grid: list[Setting] = [{}, *(dict(zip(names, one, strict=True)) for one in combinations)]
+        deadline = time.monotonic() + seconds
+        for number, setting in enumerate(grid):
+            if time.monotonic() > deadline:
+                print(f"the sweep ends early, after {number} of {len(grid)} settings")
+                break
+            entries = [
+                entry(name, size, self.ranks, setting)
+                for name, size, loaded in self.cells
+                if setting and not loaded
+            ]
+            self.open("sweep", entries)
+            for cell in self.cells:
+                if setting.get("nccl_algorithm") != "tree" or cell[0] == "all_reduce":
+                    found[cell].append((self.measure("sweep", cell), setting))
+            self.close("sweep")
+        return found
+
+    def compare(self, groups: dict[str, str], cells: list[Cell]) -> dict[str, dict[Cell, float]]:
+        """Medians of communicators that take turns; `groups`: names, by what they are called."""
+        times: dict[str, dict[Cell, list[float]]] = {
+            what: {cell: [] for cell in cells} for what in groups
+        }
+        for _ in range(ROUNDS):
+            for cell in cells:
+                for what, name in groups.items():
+                    times[what][cell].append(self.measure(name, cell))
+        return {
+            what: {cell: median(all_times) for cell, all_times in by_cell.items()}
+            for what, by_cell in times.items()
+        }
+
+
+def words(setting: Setting) -> str:
+    """ "ring simple 8"."""
+    return " ".join(map(str, setting.values())) or "NCCL's own"
+
+
+def row(cell: Cell, *numbers: str) -> tuple[str, ...]:
+    """A line of a table."""
+    sizes = {size: name for name, size in SIZES.items()}
+    return cell[0], sizes[cell[1]], "matmul" if cell[2] else "-", *numbers
+
+
+def served(bench: Bench, seconds: float) -> None:
+    """The sweep, then NCCL's choices beside those that the plug-in serves."""
+    found = bench.sweep(seconds)
+    best = {cell: min(times, key=lambda one: one[0]) for cell, times in found.items()}
+    results: dict[str, dict[Cell, float]] = {"nccl": {}, "plug-in": {}}
+    for loaded in (False, True):
+        cells = [cell for cell in bench.cells if cell[2] == loaded]
+        entries = [
+            entry(cell[0], cell[1], bench.ranks, best[cell][1]) for cell in cells if best[cell][1]
+        ]
+        bench.open("own", [])
+        bench.open("served", entries)
+        for what, times in bench.compare({"nccl": "own", "plug-in": "served"}, cells).items():
+            results[what].update(times)
+        bench.close("served")
+        bench.close("own")
+    head = ("collective", "bytes", "beside", "NCCL us", "plug-in us", "best us", "NCCL/plug-in",
+            "plug-in/best", "best setting")  # fmt: skip
+    rows = []
+    for cell in bench.cells:
+        own, ours, exhaustive = results["nccl"][cell], results["plug-in"][cell], best[cell][0]
+        numbers = (text(own), text(ours), text(exhaustive), text(ratio(own, ours)))
+        rows.append(row(cell, *numbers, text(ratio(ours, exhaustive)), words(best[cell][1])))
+    print_table(head, rows, 3)
+
+
+def online(bench: Bench, seconds: float) -> None:
+    """The job's first communicator is searched; then it takes turns with NCCL's choices."""
+    cells = [cell for cell in bench.cells if cell[1] == SIZES["1M"]]
+    for cell in cells:
+        deadline = time.monotonic() + seconds
+        bench.measure("world", cell)
+        while time.monotonic() < deadline:
+            bench.measure("world", cell)
+    bench.open("own", [])
+    results = bench.compare({"nccl": "own", "online": "world"}, cells)
+    rows = []
+    for cell in cells:
+        own, ours = results["nccl"][cell], results["online"][cell]
+        rows.append(row(cell, text(own), text(ours), text(ratio(own, ours))))
+    print(f"searched while it ran, {seconds:.0f} s each:")
+    print_table(("collective", "bytes", "beside", "NCCL us", "online us", "NCCL/online"), rows, 3)
+
+
+def find_plugin(given: Path | None) -> Path:
+    """The library, as named or of the installed package."""
+    if given is None:
+        try:
+            from hetccl.tuned import PLUGIN
+        except ImportError:
+            sys.exit("nccl_tuner.py: no hetccl package here: name the library with --plugin")
+        given = PLUGIN
+    if not given.is_file():
+        sys.exit(f"nccl_tuner.py: there is no {given}")
+    return given.resolve()
+
+
+def run(options: argparse.Namespace, env: dict[str, str], what: Any, seconds: float) -> bool:
+    """One job; whether it went well."""
+    import torch
+
+    count = max(torch.cuda.device_count(), 1)
+    devices = [f"cuda:{rank % count}" for rank in range(options.ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(options.ranks, devices, env, Path(folder))
+        try:
+            facts = bench.start()
+            print(f"{options.ranks} ranks on {min(count, options.ranks)} x {facts['device']}, "
+                  f"NCCL {facts['nccl']}, torch {facts['torch']}", flush=True)  # fmt: skip
+            what(bench, seconds)
+        except ContenderError as error:
+            bench.job.fail(str(error))
+        bench.job.end()
+        return not bench.job.failure
+
+
+def main() -> int:
+    """0 where nothing failed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--plugin", type=Path, help="libnccl-tuner-hetccl.so")
+    parser.add_argument("--ranks", type=int, default=4, choices=range(2, 9))
+    parser.add_argument("--seconds", type=float, default=100, help="of the exhaustive search")
+    parser.add_argument("--online", type=float, default=0, metavar="SECONDS", help="for each cell")
+    options = parser.parse_args()
+    refuse_without_settings()
+    env = {"NCCL_TUNER_PLUGIN": str(find_plugin(options.plugin)), "HETCCL_TUNE_FILE": ""}
+    well = run(options, env, served, options.seconds)
+    if options.online:
+        import hetccl
+
+        searched = {"HETCCL_TUNER_ID": hetccl.unique_id().hex(), "HETCCL_TUNE_BUDGET": "10000"}
+        well &= run(options, {**env, **searched}, online, options.online)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    os.environ.pop("HETCCL_TUNER_ID", None)
+    sys.exit(main())
