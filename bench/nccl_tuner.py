@@ -243,7 +243,7 @@ def run(options: argparse.Namespace, env: dict[str, str], what: Any, seconds: fl
 
 def main() -> int:
     """0 where nothing failed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--plugin", type=Path, help="libnccl-tuner-hetccl.so")
     parser.add_argument("--ranks", type=int, default=4, choices=range(2, 9))
     parser.add_argument("--seconds", type=float, default=100, help="of the exhaustive search")
