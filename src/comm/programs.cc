@@ -36,6 +36,12 @@ Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t b
 }
 
 Status Programs::check(const tune::Key& key, const tune::Setting& setting) const {
+  const plan::Resources& asked = setting.resources;
+  if (asked.nccl_algorithm + asked.nccl_protocol + asked.nccl_channels > 0) {
+    return error(Code::InvalidArgument,
+                 "parameters nccl_* are for hetccl's tuner plug-in of plain NCCL programs; here "
+                 "the vendor's library chooses them");
+  }
   plan::Spec spec{.collective = key.collective, .algorithm = setting.algorithm};
   if (key.root_cluster >= static_cast<int>(topology_.clusters().size()))
     return error(Code::InvalidArgument, "there is no cluster %d", key.root_cluster);

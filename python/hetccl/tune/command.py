@@ -144,11 +144,11 @@ def _make_report(points: Path, output: Path) -> None:
 
 def _export(kind: str, points: Path, output: Path) -> None:
     from hetccl import files
-    from hetccl.tune import findings, nccl, records
+    from hetccl.tune import nccl
 
     if kind != "nccl":
         raise typer.BadParameter(f"--export {kind}: it can be nccl alone")
-    text, count = nccl.configuration(findings.find(records.read(points)))
+    text, count = nccl.configuration(points.read_text(encoding="utf-8"))
     if count == 0:
         raise nccl.ExportError(
             f"{points} has no setting of NCCL's (nccl_algorithm, nccl_protocol, nccl_channels), so "

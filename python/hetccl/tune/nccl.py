@@ -1,4 +1,6 @@
-"""The best settings as a configuration of NCCL's example tuner plug-in.
+"""What was learnt of NCCL's settings, as a configuration of NCCL's example tuner plug-in.
+
+It comes from the file that hetccl's own plug-in for plain NCCL programs writes (HETCCL_TUNE_FILE).
 
 The format is that of plugins/tuner/example in NCCL's sources: a line for each range of sizes, with
 ten fields; lines that begin with # are comments.
@@ -6,59 +8,67 @@ ten fields; lines that begin with # are comments.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
-
-from hetccl.tune.findings import Finding
-from hetccl.tune.records import Point
+from typing import Any
 
 FIELDS = (
     "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,"
     "regBuff"
 )
-# NCCL asks its tuner about these, and counts the bytes of all blocks of the larger buffer.
 _COLLECTIVES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
-_IN_BLOCKS = ("all_gather", "reduce_scatter")
 # What the plug-in does not know it takes for ring and simple, so it must not be written.
 _ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 _PROTOCOLS = ("ll", "ll128", "simple")
+_PLACE = re.compile(r"nccl: (\d+) ranks on (\d+) nodes")
 _ANY = -1
 
 
 class ExportError(RuntimeError):
-    """The points cannot be exported; the text says which and why."""
+    """The file cannot be exported; the text says why."""
 
 
-def _known(point: Point, name: str, names: tuple[str, ...]) -> str:
-    value = point.setting[name]
+def _known(setting: dict[str, Any], name: str, names: tuple[str, ...]) -> str:
+    value = setting[name]
     if value not in names:
         raise ExportError(f"{name} is {value!r}, and NCCL's example tuner knows {', '.join(names)}")
     return str(value)
 
 
-def _line(point: Point) -> str:
-    collective, size_class = point.key["collective"], point.key["size_class"]
-    blocks = point.ranks if collective in _IN_BLOCKS else 1
-    least = (blocks << size_class - 1) + 1 if size_class > 0 else 0
+def _line(entry: dict[str, Any], ranks: str, nodes: str) -> str:
+    size_class, setting = entry["key"]["size_class"], entry["setting"]
     values = (
-        _COLLECTIVES[collective], least, blocks << size_class,
-        _known(point, "nccl_algorithm", _ALGORITHMS), _known(point, "nccl_protocol", _PROTOCOLS),
-        point.setting.get("nccl_channels") or _ANY, point.hosts, point.ranks, _ANY, _ANY,
-    )  # fmt: skip
+        _COLLECTIVES[entry["key"]["collective"]],
+        (1 << size_class - 1) + 1 if size_class > 0 else 0,
+        1 << size_class,
+        _known(setting, "nccl_algorithm", _ALGORITHMS),
+        _known(setting, "nccl_protocol", _PROTOCOLS),
+        setting.get("nccl_channels") or _ANY,
+        nodes,
+        ranks,
+        _ANY,
+        _ANY,
+    )
     return ",".join(map(str, values))
 
 
-def _lines(found: list[Finding]) -> Iterator[str]:
-    for finding in found:
-        best = finding.best
-        has_choice = {"nccl_algorithm", "nccl_protocol"} <= set(best.setting)
-        if has_choice and best.key["collective"] in _COLLECTIVES:
-            yield _line(best)
+def _lines(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        place = _PLACE.fullmatch(entry.get("summary", ""))
+        has_choice = {"nccl_algorithm", "nccl_protocol"} <= set(entry["setting"])
+        if place and has_choice and entry["key"]["collective"] in _COLLECTIVES:
+            yield _line(entry, place[1], place[2])
 
 
-def configuration(found: list[Finding]) -> tuple[str, int]:
-    """The file's text, and how many lines of it configure something. Raises ExportError."""
-    lines = list(_lines(found))
+def configuration(text: str) -> tuple[str, int]:
+    """The configuration, and how many lines of it choose something. Raises ExportError."""
+    try:
+        entries = json.loads(text)["entries"]
+        lines = list(_lines(entries))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ExportError(f"this is no tuning file of hetccl: {error}") from error
     return "\n".join((f"# by hetccl tune: {FIELDS}", *lines, "")), len(lines)
