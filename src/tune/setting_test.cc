@@ -1,6 +1,6 @@
-#include "tune/space.h"
-
 #include <doctest/doctest.h>
+
+#include "tune/space.h"
 
 namespace hetccl::tune {
 namespace {
