@@ -153,8 +153,8 @@ def measure(comm: Communicator, collective: str, size: int, points: int) -> Sett
     settings = grid(space, points)
     default = settings[0]
     text = json.dumps(tuned or default).encode()
-    text = text.ljust(lockstep.agree(len(text)))
-    shared = bytearray(text)
+    length = lockstep.agree(len(text))
+    shared = bytearray(text[:length].ljust(length))
     comm.broadcast(shared, root=0, dtype="uint8")
     tuned = json.loads(bytes(shared))
     assert tuned is not None

@@ -329,33 +329,41 @@ def test_a_file_that_is_held_or_too_long_is_not_updated(tmp_path, monkeypatch):
         files.update(path, 10, lambda found: "")
 
 
-def nccl_point(collective="all_gather", size_class=20, **setting):
-    chosen = {"nccl_algorithm": "ring", "nccl_protocol": "ll128", "nccl_channels": 8, **setting}
+def nccl_file(*entries):
+    return json.dumps({"hetccl_tuning": 1, "entries": list(entries)})
+
+
+def nccl_entry(collective="all_gather", size_class=20, summary="nccl: 4 ranks on 2 nodes", **more):
+    setting = {"algorithm": "vendor", "nccl_algorithm": "ring", "nccl_protocol": "ll128", **more}
     key = {"collective": collective, "size_class": size_class}
-    return replace(point(key=key), setting={**DEFAULT, **chosen}, default={**DEFAULT, **chosen})
+    return {"key": key, "setting": setting, "summary": summary}
 
 
 def test_nccl_s_configuration_has_what_its_plug_in_reads():
     text, count = nccl.configuration(
-        findings.find(
-            [
-                point(), nccl_point(), nccl_point("all_reduce", 10, nccl_channels=0),
-                nccl_point("all_to_all"), nccl_point("broadcast", 0),
-            ]
+        nccl_file(
+            nccl_entry(nccl_channels=8),
+            nccl_entry("all_reduce", 10),
+            nccl_entry("all_to_all"),
+            nccl_entry("broadcast", 0),
+            nccl_entry(summary="2 host + 2 host by tcp"),
+            {"key": {}, "setting": {"algorithm": "ring"}, "summary": "nccl: 4 ranks on 2 nodes"},
         )
-    )  # fmt: skip
+    )
     assert count == 3
     comment, *lines = text.splitlines()
     assert comment.startswith("#")
-    # A block of all_gather has more than 512 KiB, and there are 4.
     assert lines == [
-        "allgather,2097153,4194304,ring,ll128,8,2,4,-1,-1",
+        "allgather,524289,1048576,ring,ll128,8,2,4,-1,-1",
         "allreduce,513,1024,ring,ll128,-1,2,4,-1,-1",
-        "broadcast,0,1,ring,ll128,8,2,4,-1,-1",
+        "broadcast,0,1,ring,ll128,-1,2,4,-1,-1",
     ]
 
 
-def test_a_file_without_nccl_s_parameters_cannot_be_exported():
-    assert nccl.configuration(findings.find([point(), point(0.8, depth=8)]))[1] == 0
+def test_what_is_no_tuning_file_cannot_be_exported():
+    assert nccl.configuration(nccl_file())[1] == 0
     with pytest.raises(nccl.ExportError, match=r"nccl_algorithm is 'spiral'.*tree, ring"):
-        nccl.configuration(findings.find([nccl_point(nccl_algorithm="spiral")]))
+        nccl.configuration(nccl_file(nccl_entry(nccl_algorithm="spiral")))
+    for text in ("", "[]", "{}", '{"entries": 3}', '{"entries": [{}]}'):
+        with pytest.raises(nccl.ExportError, match="no tuning file"):
+            nccl.configuration(text)

@@ -84,8 +84,9 @@ Export = Annotated[
     tuple[str, Path] | None,
     typer.Option(
         "--export",
-        metavar="nccl POINTS",
-        help="Measure nothing: write this file's best as a configuration of NCCL's example tuner.",
+        metavar="nccl FILE",
+        help="Measure nothing: write what this HETCCL_TUNE_FILE has of plain NCCL's settings as a "
+        "configuration of NCCL's example tuner.",
     ),
 ]
 
@@ -151,8 +152,8 @@ def _export(kind: str, points: Path, output: Path) -> None:
     text, count = nccl.configuration(points.read_text(encoding="utf-8"))
     if count == 0:
         raise nccl.ExportError(
-            f"{points} has no setting of NCCL's (nccl_algorithm, nccl_protocol, nccl_channels), so "
-            "there is nothing to export"
+            f"{points} has no setting of NCCL's, so there is nothing to export: give the "
+            "HETCCL_TUNE_FILE that hetccl's tuner plug-in for NCCL has written"
         )
     files.write_text(output, text)
     print(f"exported: {count} lines in {output}; use them with NCCL_TUNER_CONFIG_FILE={output}")

@@ -14,6 +14,7 @@ from typing import Any
 from hetccl import files
 from hetccl.tune.findings import Finding
 from hetccl.tune.grid import identity
+from hetccl.tune.records import Point
 from hetccl.units import counted
 
 FORMAT = 1
@@ -25,12 +26,20 @@ class KnowledgeError(RuntimeError):
     """What was learnt is not kept; the text says why and what to do."""
 
 
+_IN_BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+
+
+def _block_bytes(point: Point) -> int:
+    return point.bytes // (point.ranks if point.key["collective"] in _IN_BLOCKS else 1)
+
+
 def entry(finding: Finding, now: int) -> dict[str, Any]:
     """A finding as an entry of the file. `now`: seconds since the Unix epoch."""
     best = finding.best
     return {
         "key": best.key,
         "setting": best.setting,
+        "bytes": _block_bytes(best),
         "us": finding.best_us,
         "default_us": finding.default_us,
         "trials": len(finding.points),
