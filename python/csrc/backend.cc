@@ -112,6 +112,14 @@ std::string HetcclBackend::topology() const {
   return json;
 }
 
+std::string HetcclBackend::tuning() const {
+  std::string json;
+  const auto failure = joined()->tuning(json);
+  TORCH_CHECK_WITH(DistBackendError, !failure,
+                   "hetccl: nothing is known of tuning: ", failure->text);
+  return json;
+}
+
 c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, milliseconds timeout,
                                                      bool blocking) {
   open(std::nullopt);

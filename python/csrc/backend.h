@@ -138,6 +138,8 @@ class HetcclBackend final : public c10d::Backend {
   [[nodiscard]] hetcclCommStats_t stats() const;
   /// The topology as JSON. Throws as `stats`.
   [[nodiscard]] std::string topology() const;
+  /// What tuning knows and does, as hetcclCommGetTuning's JSON. Throws as `stats`.
+  [[nodiscard]] std::string tuning() const;
 
  private:
   /// What a call does with a tensor.

@@ -246,11 +246,19 @@ std::optional<Failure> Communicator::stats(hetcclCommStats_t& out) {
 }
 
 std::optional<Failure> Communicator::topology(std::string& out) {
+  return tell(hetcclCommGetTopology, out);
+}
+
+std::optional<Failure> Communicator::tuning(std::string& out) {
+  return tell(hetcclCommGetTuning, out);
+}
+
+std::optional<Failure> Communicator::tell(Teller teller, std::string& out) {
   if (forked()) return forked_failure();
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return refusal_locked();
   const char* json = nullptr;
-  const hetcclResult_t result = hetcclCommGetTopology(comm_, &json);
+  const hetcclResult_t result = teller(comm_, &json);
   if (result != hetcclSuccess) return last_failure(result);
   out = json;
   return std::nullopt;

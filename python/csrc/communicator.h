@@ -92,8 +92,9 @@ class Communicator {
   void close_within(Milliseconds grace);
 
   [[nodiscard]] std::optional<Failure> stats(hetcclCommStats_t& out);
-  /// JSON.
+  /// JSON, as the next.
   [[nodiscard]] std::optional<Failure> topology(std::string& out);
+  [[nodiscard]] std::optional<Failure> tuning(std::string& out);
 
  private:
   /// Under the C API's bound of 1,024, so that an enqueue never blocks while `mutex_` is held.
@@ -110,6 +111,8 @@ class Communicator {
   };
 
   Communicator(hetcclComm_t comm, Milliseconds timeout);
+  using Teller = hetcclResult_t (*)(hetcclComm_t comm, const char** json);
+  [[nodiscard]] std::optional<Failure> tell(Teller teller, std::string& out);
   [[nodiscard]] std::optional<Failure> find_lane_locked(const Route& route, Lane*& lane);
   [[nodiscard]] bool forked() const;
   [[nodiscard]] std::optional<Failure> failure_locked();

@@ -50,7 +50,9 @@ PYBIND11_MODULE(_torch, module) {
           "_set_default_timeout",
           [](HetcclBackend& backend, milliseconds timeout) { backend.setTimeout(timeout); },
           py::arg("timeout"), NoGil(), "The deadline of collectives called from now on.")
-      .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.");
+      .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.")
+      .def("tuning", &HetcclBackend::tuning, NoGil(),
+           "What tuning knows and does, as hetcclCommGetTuning's JSON.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
       .def(py::init<>())
       .def("create", &Registry::create, py::arg("options"), py::arg("device"), py::arg("world"),
