@@ -109,12 +109,11 @@ void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   const TrialId id{trial.round, trial.change};
   Phases& phases = phases_[id];
   if (trial.call == 0) phases.since = now - took;
-  const uint32_t length = trial.calls / trial.phases;
-  if ((trial.call + 1) % length != 0) return;
+  if (!trial.ends_phase) return;
   const Duration phase = options_.by_steps ? now - phases.since : took;
   phases.since = now;
   phases.us.push_back(std::chrono::duration<double, std::micro>(phase).count());
-  if (trial.call + 1 < trial.calls) return;
+  if (trial.phase + 1 < trial.phases) return;
   tune::Samples samples{id.first, id.second, std::move(phases.us)};
   phases_.erase(id);
   leads() ? conductor_->add(kLeader, samples) : tell(kLeader, std::move(samples));

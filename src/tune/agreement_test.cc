@@ -135,9 +135,8 @@ class Job {
     if (!use.trial) return;
     Rank& rank = ranks_[static_cast<size_t>(who)];
     auto& list = rank.samples[{use.trial->round, use.trial->change}];
-    const uint32_t length = use.trial->calls / use.trial->phases;
-    if ((use.trial->call + 1) % length == 0) list.push_back(us);
-    if (use.trial->call + 1 < use.trial->calls) return;
+    if (use.trial->ends_phase) list.push_back(us);
+    if (list.size() < use.trial->phases) return;
     tell(who, kLeader, Samples{use.trial->round, use.trial->change, list});
   }
 

@@ -127,7 +127,7 @@ void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) 
   course.phases = course.trial.empty() ? Trial::kFirstPhases : Trial::kMorePhases;
   const uint32_t phase = options_.by_steps ? course.per_step : kPhase;
   course.calls = course.phases * phase;
-  proposal.changes.push_back({key, course.candidate, course.calls, phase});
+  proposal.changes.push_back({key, course.candidate, course.calls, phase, !options_.by_steps});
 }
 
 std::optional<Verdict> Conductor::count(int rank, const Vote& vote) {

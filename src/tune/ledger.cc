@@ -1,8 +1,16 @@
 #include "tune/ledger.h"
 
 #include <algorithm>
+#include <array>
 
 namespace hetccl::tune {
+namespace {
+
+// Pairs of two calls each begin at 0, 5, 11, 18, 23, 30, 37: modulo whatever a program repeats,
+// both settings meet most of its places.
+constexpr std::array<uint32_t, 6> kRests = {1, 2, 3, 1, 3, 3};
+
+}  // namespace
 
 void Ledger::know(const Key& key, const Setting& setting) {
   states_[key].setting = setting;
@@ -57,15 +65,22 @@ std::optional<Ledger::Use> Ledger::use(const std::optional<Key>& key, uint64_t s
   Use use{state.setting, state.round, {}};
   if (!state.trial || steady) return use;
   Trial& trial = *state.trial;
+  if (trial.rest > 0) {
+    --trial.rest;
+    return use;
+  }
   const Change& change = trial.change;
   const uint32_t phase = trial.next / change.phase;
-  use.trial = {trial.round,  trial.index, trial.next,
-               change.calls, phase,       change.calls / change.phase};
+  const uint32_t call = trial.next++;
+  const bool ends_phase = trial.next % change.phase == 0;
+  use.trial = {trial.round, trial.index, call, change.calls, phase, change.calls / change.phase,
+               ends_phase};
   if (phase % 2 == 1) {
     use.setting = change.setting;
     use.round = trial.round;
+    if (change.rests && ends_phase) trial.rest = kRests[phase / 2 % kRests.size()];
   }
-  if (++trial.next == change.calls) state.trial.reset();
+  if (trial.next == change.calls) state.trial.reset();
   return use;
 }
 

@@ -30,6 +30,7 @@ class Ledger {
       uint64_t round = 0;
       uint32_t change = 0, call = 0, calls = 0;
       uint32_t phase = 0, phases = 1;
+      bool ends_phase = false;  ///< the last call of its phase
     };
     std::optional<Trial> trial;
   };
@@ -55,6 +56,7 @@ class Ledger {
     uint64_t round = 0;
     uint32_t index = 0;  // of the change in its proposal
     uint32_t next = 0;   // call
+    uint32_t rest = 0;   // calls until that one
   };
   struct State {
     std::optional<Setting> setting;

@@ -32,6 +32,7 @@ TEST_CASE("ledger: a trial alternates from phase to phase, and ends after its la
       CHECK(use->trial->calls == calls);
       CHECK(use->trial->phase == call / phase);
       CHECK(use->trial->phases == 4);
+      CHECK(use->trial->ends_phase == ((call + 1) % phase == 0));
       const bool candidate = call / phase % 2 == 1;
       CHECK(use->setting == (candidate ? kCandidate : kStanding));
       CHECK(use->round == (candidate ? 1 : 0));
@@ -39,6 +40,23 @@ TEST_CASE("ledger: a trial alternates from phase to phase, and ends after its la
     const auto after = ledger.use(kKey, calls);
     CHECK_FALSE(after->trial);
     CHECK(after->setting == kStanding);
+  }
+}
+
+TEST_CASE("ledger: after each two phases calls may rest, which are in no phase") {
+  Ledger ledger;
+  ledger.know(kKey, kStanding);
+  CHECK(ledger.vote({1, 0, {{kKey, kCandidate, 12, 2, true}}}).yes);
+  ledger.settle({1, true});
+  // s: the one that stands, c: the candidate, in capitals where a phase ends.
+  const std::string_view expected = "sScC.sScC..sScC..";
+  for (size_t call = 0; call < expected.size(); ++call) {
+    CAPTURE(call);
+    const char what = expected[call];
+    const auto use = ledger.use(kKey, call);
+    CHECK(use->setting == (what == 'c' || what == 'C' ? kCandidate : kStanding));
+    REQUIRE(use->trial.has_value() == (what != '.'));
+    if (use->trial) CHECK(use->trial->ends_phase == (what == 'S' || what == 'C'));
   }
 }
 

@@ -12,7 +12,8 @@ Json to_json(const Change& change) {
   return {{"key", tune::to_json(change.key)},
           {"setting", tune::to_json(change.setting)},
           {"calls", change.calls},
-          {"phase", change.phase}};
+          {"phase", change.phase},
+          {"rests", change.rests}};
 }
 Json to_json(const Proposal& proposal) {
   std::vector<Json> changes;
@@ -49,9 +50,11 @@ std::optional<Change> read_change(const Json& json) {
   const auto calls = json["calls"].integer(0, kMostCalls);
   const Json* given = json.find("phase");
   const auto phase = given == nullptr ? std::optional<int64_t>(1) : given->integer(1, kMostCalls);
+  const auto rests = json["rests"].boolean();
   if (!key || !setting || !calls || !phase) return std::nullopt;
   if (*calls % *phase != 0 || *calls / *phase > kMostPhases) return std::nullopt;
-  return Change{*key, *setting, static_cast<uint32_t>(*calls), static_cast<uint32_t>(*phase)};
+  return Change{*key, *setting, static_cast<uint32_t>(*calls), static_cast<uint32_t>(*phase),
+                rests.value_or(false)};
 }
 
 std::optional<Note> read_proposal(uint64_t round, const Json& json) {

@@ -24,6 +24,10 @@ struct Change {
   /// Calls in a phase: 1 where each call is timed, more where only the time of many calls in a row
   /// says anything (steps of training, calls of a library that tells no times). Divides `calls`.
   uint32_t phase = 1;
+  /// After each two phases follow 1 to 3 calls with the setting that stands, which do not count. A
+  /// program that repeats as many calls as some phases have would else try each setting at its own
+  /// places of a step, where calls take different times.
+  bool rests = false;
   bool operator==(const Change&) const = default;
 };
 

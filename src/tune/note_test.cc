@@ -17,6 +17,8 @@ TEST_CASE("notes: what is told is heard") {
   CHECK(std::get<Proposal>(*back) == proposal);
   const Proposal phased{8, 1234, {{kKey, kSetting, 4096, 64}}};
   CHECK(std::get<Proposal>(*decode(encode(phased))) == phased);
+  const Proposal rested{9, 1234, {{kKey, kSetting, 24, 2, true}}};
+  CHECK(std::get<Proposal>(*decode(encode(rested))) == rested);
   const auto samples = decode(encode(Samples{3, 1, {1.5, 2.5}}));
   REQUIRE(samples);
   CHECK(std::get<Samples>(*samples).us == std::vector<double>{1.5, 2.5});
