@@ -61,7 +61,8 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
     left_us -= risked_us(course);
   }
   Proposal proposal{rounds_ + 1, sequence + margin_, {}};
-  for (auto& [other, course] : courses_) {
+  for (auto* one : in_turn()) {
+    auto& [other, course] = *one;
     if (proposal.changes.size() + 2 > kMostChanges) break;
     const double risk_us = course.state == State::Ready ? risked_us(course) : 0;
     if (risk_us > left_us) continue;
@@ -73,6 +74,19 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
   ++rounds_;
   open_ = Open{proposal, {}};
   return proposal;
+}
+
+// One after the other, what moves most bytes in a step has most to gain, and comes first.
+std::vector<Conductor::Courses::value_type*> Conductor::in_turn() {
+  std::vector<Courses::value_type*> all;
+  for (auto& one : courses_) all.push_back(&one);
+  if (!options_.by_steps) return all;
+  const auto moved = [](const Courses::value_type* one) {
+    return std::ldexp(one->second.per_step, one->first.size_class);
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const auto* a, const auto* b) { return moved(a) > moved(b); });
+  return all;
 }
 
 // Whether enough calls were seen, or in steps always as many.
@@ -234,6 +248,7 @@ void Conductor::settle(Course& course) {
   course.trial = {};
   course.watched.clear();
   course.drifted = 0;
+  course.fresh = true;
   ++n_finished_;
 }
 
@@ -257,6 +272,7 @@ void Conductor::watch(const Key& key, double us) {
 void Conductor::look_for_drift(Course& course) {
   const double now_us = median(course.watched);
   course.watched.clear();
+  if (std::exchange(course.fresh, false)) return calibrate(course, now_us);
   const double ratio = now_us / course.us;
   if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
     course.drifted = 0;
@@ -266,6 +282,14 @@ void Conductor::look_for_drift(Course& course) {
     course.voids = 0;
     course.state = State::Watching;
   }
+}
+
+// Trials have timed the slowest rank, after a call of the same kind. What is watched from now on is
+// this rank, and all calls.
+void Conductor::calibrate(Course& course, double now_us) {
+  if (course.us > 0) course.default_us *= now_us / course.us;
+  course.us = now_us;
+  ++n_finished_;
 }
 
 std::vector<Learnt> Conductor::learnt() const {

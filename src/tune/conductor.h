@@ -62,7 +62,7 @@ class Conductor {
 
   /// Of keys whose search is over.
   [[nodiscard]] std::vector<Learnt> learnt() const;
-  /// Grows with each key whose search is over.
+  /// Grows with what there is to keep.
   [[nodiscard]] uint64_t n_finished() const { return n_finished_; }
   /// {keys: [{key, state, setting, us, default_us, trials, gain, tried: [{setting, ratio}]}],
   ///  spent_us, rounds, cancelled}
@@ -92,16 +92,19 @@ class Conductor {
     double us = 0, default_us = 0;      // of a call
     size_t drifted = 0;                 // windows in a row
     uint32_t searches = 0;
+    bool fresh = false;                 // nothing was watched since the search
     // The trial under way.
     uint64_t round = 0;
     uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;
     std::map<int, std::vector<double>> samples;
   };
+  using Courses = std::map<Key, Course>;
   struct Open {
     Proposal proposal;
     std::set<int> yes;
   };
   void begin(Course& course, const SpaceMaker& make_space);
+  [[nodiscard]] std::vector<Courses::value_type*> in_turn();
   [[nodiscard]] double risked_us(const Course& course) const;
   [[nodiscard]] bool is_known(const Course& course) const;
   [[nodiscard]] double gain() const { return options_.by_steps ? kStepGain : Search::kGain; }
@@ -113,9 +116,10 @@ class Conductor {
   void settle(Course& course);
   void abandon(Course& course);
   void look_for_drift(Course& course);
+  void calibrate(Course& course, double now_us);
 
   ConductorOptions options_;
-  std::map<Key, Course> courses_;
+  Courses courses_;
   std::optional<Open> open_;
   std::map<uint64_t, bool> verdicts_;  // the last few rounds
   uint64_t rounds_ = 0, cancelled_ = 0, n_finished_ = 0;
