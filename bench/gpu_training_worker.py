@@ -1,8 +1,8 @@
-"""One process of bench/gpu_training.py: a rank that trains a GPT by DistributedDataParallel.
+"""One process of bench/gpu_training.py: a rank that trains a GPT by DDP or FSDP2.
 
 Its role is a backend of torch.distributed, as in gpu_worker.py. Parameters and gradients are
-float32, computation is bfloat16; what it computes is deterministic, so that backends can be
-compared by the loss. Needs torch and nothing else.
+float32, computation is bfloat16; FSDP2 gathers parameters as bfloat16. What it computes is
+deterministic, so that backends can be compared by the loss. Needs torch and nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from gpu_worker import Answer, arguments, join_group, serve, wait_until
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 BUCKET_MB = 25
@@ -40,6 +42,7 @@ class Shape:
 
 SHAPES = {
     "350M": Shape(24, 1024, 16, 1024, 50304),
+    "124M": Shape(12, 768, 12, 1024, 50304),
     "tiny": Shape(2, 64, 2, 64, 512),
 }
 
@@ -96,6 +99,7 @@ class Training:
         self.on_gpu = self.device.type == "cuda"
         self.rank = dist.get_rank()
         self.shape = SHAPES[options.model]
+        self.wrap = options.wrap
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
         self.renew()
@@ -105,13 +109,25 @@ class Training:
         torch.manual_seed(1)
         with self.device:
             network = Gpt(self.shape)
-        bound = [self.device] if self.on_gpu else None
-        self.model = DistributedDataParallel(
-            network, device_ids=bound, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
-        )
+        self.model = self.sharded(network) if self.wrap == "fsdp2" else self.replicated(network)
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=3e-4, fused=True if self.on_gpu else None
         )
+
+    def replicated(self, network: Gpt) -> nn.Module:
+        """By DDP."""
+        bound = [self.device] if self.on_gpu else None
+        return DistributedDataParallel(
+            network, device_ids=bound, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
+        )
+
+    def sharded(self, network: Gpt) -> nn.Module:
+        """By FSDP2, block by block."""
+        mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for part in [*network.blocks, network]:
+            fully_shard(part, mesh=mesh, mp_policy=policy)
+        return network
 
     def ready(self) -> Answer:
         """What the parent prints."""
@@ -176,6 +192,7 @@ class Training:
         self.step(text)
 
         def both() -> None:
+            assert isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync():
                 self.forward(text).backward()
 
@@ -213,10 +230,17 @@ class Training:
         return {}
 
 
-def main() -> int:
-    """A backend."""
+def training_arguments() -> argparse.ArgumentParser:
+    """The command line."""
     parser = arguments()
     parser.add_argument("--model", choices=SHAPES, default="350M")
+    parser.add_argument("--wrap", choices=("ddp", "fsdp2"), default="ddp")
+    return parser
+
+
+def main() -> int:
+    """A backend."""
+    parser = training_arguments()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic
     return serve(Training, parser.parse_args())
 
