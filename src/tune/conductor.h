@@ -92,7 +92,7 @@ class Conductor {
     double us = 0, default_us = 0;      // of a call
     size_t drifted = 0;                 // windows in a row
     uint32_t searches = 0;
-    bool fresh = false;                 // nothing was watched since the search
+    bool fresh = false;  // nothing was watched since the search
     // The trial under way.
     uint64_t round = 0;
     uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;
@@ -105,8 +105,9 @@ class Conductor {
   };
   void begin(Course& course, const SpaceMaker& make_space);
   [[nodiscard]] std::vector<Courses::value_type*> in_turn();
-  [[nodiscard]] double risked_us(const Course& course) const;
+  [[nodiscard]] double risked_us(const Key& key, const Course& course) const;
   [[nodiscard]] bool is_known(const Course& course) const;
+  [[nodiscard]] uint32_t phase_of(const Key& key, const Course& course) const;
   [[nodiscard]] double gain() const { return options_.by_steps ? kStepGain : Search::kGain; }
   void add_changes(const Key& key, Course& course, Proposal& proposal);
   Verdict close(bool commit);

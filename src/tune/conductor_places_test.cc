@@ -1,11 +1,10 @@
 // Programs whose calls take different times at different places of a step.
-#include "tune/conductor.h"
-
 #include <doctest/doctest.h>
 
 #include <functional>
 #include <random>
 
+#include "tune/conductor.h"
 #include "tune/ledger.h"
 
 namespace hetccl::tune {
