@@ -23,7 +23,7 @@ class Trial {
   enum class Finding { Faster, NotFaster, Unclear };
   /// Whether the candidate takes less than 1 - `gain` of the time.
   [[nodiscard]] Finding finding(double gain) const;
-  /// The candidate's time over the other's: the median of all pairs.
+  /// The candidate's time over the other's: the geometric mean of the middle half of all pairs.
   [[nodiscard]] double ratio() const { return ratio_; }
   /// The median time of phases with the setting that stands.
   [[nodiscard]] double standing_us() const { return standing_us_; }
