@@ -32,7 +32,7 @@ class Load:
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.left = torch.zeros(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
+        self.left = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16)
         self.result = torch.empty_like(self.left)
         self.events = [torch.cuda.Event() for _ in range(AHEAD)]
         self.count = 0
@@ -107,6 +107,8 @@ class Rank:
             if loaded:
                 self.load.feed()
             call()
+            while loaded and not stream.query():  # a long call outlasts what was fed before it
+                self.load.feed()
             stream.synchronize()
         took = time.perf_counter() - began
         self.load.stream.synchronize()
