@@ -5,11 +5,13 @@ beside products of matrices on the same GPU. Several ranks share a GPU where the
 
 NCCL takes the ranks for hosts of their own (NCCL_HOSTID), and they talk by sockets. Each setting is
 served by the plug-in from a file, to a communicator of its own: that is the exhaustive search. A
-setting that NCCL says it cannot run is one more measurement of NCCL's own choice. The best few take
-turns, since some of so many are fast by luck. Then NCCL's own choices and the plug-in's with the
-best settings do. With --online a job searches while it runs, and is then compared with NCCL's
-choices; it needs the hetccl package. Less than 4 minutes. Needs torch for CUDA, and the three
-settings that keep NVLink's multicast off.
+setting that NCCL cannot run, or that asks for more channels than there are, is one more measurement
+of another setting. The best few take turns, since some of so many are fast by luck. Then NCCL's own
+choices and the plug-in's with the best settings do; NCCL's own are measured twice, on a
+communicator each ("again"): nothing smaller than the difference of the two is a finding. With
+--online a job searches while it runs, and is compared with NCCL's choices; so is the same job
+without a search. That needs the hetccl package. Less than 4 minutes without --online. Needs torch
+for CUDA, and the three settings that keep NVLink's multicast off.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ PROTOCOLS, CHANNELS = ("simple", "ll", "ll128"), (1, 2, 4, 8)
 FINALISTS = 3  # of the exhaustive search, for each cell
 LONGEST_US = 60_000  # of calls in a row
 TIMES = (3, 100)  # of a call in a row
-ROUNDS = 5
+ROUNDS = 10
 FNV_BASIS, FNV_PRIME, MASK = 14_695_981_039_346_656_037, 1_099_511_628_211, (1 << 64) - 1
 
 Cell = tuple[str, int, bool]  # a collective, the bytes of its larger buffer, beside the load
@@ -94,6 +96,10 @@ def grid() -> list[dict[str, Setting]]:
     return tried
 
 
+# Helper threads, 4 for each connection, would outnumber the processors by far.
+CALM = {"NCCL_SOCKET_NTHREADS": "0", "NCCL_NSOCKS_PERTHREAD": "1"}
+
+
 class Bench:
     """A job of NCCL ranks, and what was measured."""
 
@@ -105,7 +111,7 @@ class Bench:
         ]
         hosts = "ABCDEFGH"[:ranks]
         self.job = Contender(
-            "nccl", job("nccl", devices, {**NCCL_SOCKETS, **env}, "NCCL_HOSTID", hosts)
+            "nccl", job("nccl", devices, {**NCCL_SOCKETS, **CALM, **env}, "NCCL_HOSTID", hosts)
         )
         self.times: dict[Cell, int] = {}
 
@@ -172,9 +178,10 @@ class Bench:
         times: dict[str, dict[Cell, list[float]]] = {
             what: {cell: [] for cell in cells} for what in groups
         }
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            turns = list(groups.items())[:: -1 if number % 2 else 1]
             for cell in cells:
-                for what, name in groups.items():
+                for what, name in turns:
                     times[what][cell].append(self.measure(name, cell))
         return {
             what: {cell: median(all_times) for cell, all_times in by_cell.items()}
@@ -197,7 +204,7 @@ def served(bench: Bench, seconds: float) -> None:
     """The sweep, then NCCL's choices beside those that the plug-in serves."""
     found = bench.sweep(seconds)
     best: dict[Cell, tuple[float, Setting]] = {}
-    results: dict[str, dict[Cell, float]] = {"nccl": {}, "plug-in": {}}
+    results: dict[str, dict[Cell, float]] = {"nccl": {}, "plug-in": {}, "again": {}}
     for loaded in (False, True):
         cells = [cell for cell in bench.cells if cell[2] == loaded]
         names = [f"final{place}" for place in range(FINALISTS)]
@@ -211,38 +218,47 @@ def served(bench: Bench, seconds: float) -> None:
             bench.close(name)
         bench.open("own", [])
         bench.open("served", bench.entries({cell: best[cell][1] for cell in cells}))
-        for what, times in bench.compare({"nccl": "own", "plug-in": "served"}, cells).items():
+        bench.open("again", [])
+        groups = {"nccl": "own", "plug-in": "served", "again": "again"}
+        for what, times in bench.compare(groups, cells).items():
             results[what].update(times)
-        bench.close("served")
-        bench.close("own")
-    head = ("collective", "bytes", "beside", "NCCL us", "plug-in us", "best us", "NCCL/plug-in",
-            "plug-in/best", "best setting")  # fmt: skip
+        for name in groups.values():
+            bench.close(name)
+    head = ("collective", "bytes", "beside", "NCCL us", "again us", "plug-in us", "best us",
+            "NCCL/again", "NCCL/plug-in", "best setting")  # fmt: skip
     rows = []
     for cell in bench.cells:
-        own, ours, exhaustive = results["nccl"][cell], results["plug-in"][cell], best[cell][0]
-        numbers = (text(own), text(ours), text(exhaustive), text(ratio(own, ours)))
-        rows.append(row(cell, *numbers, text(ratio(ours, exhaustive)), words(best[cell][1])))
+        own, again, ours = (results[what][cell] for what in ("nccl", "again", "plug-in"))
+        numbers = (own, again, ours, best[cell][0], ratio(own, again), ratio(own, ours))
+        rows.append(row(cell, *map(text, numbers), words(best[cell][1])))
     print_table(head, rows, 3)
 
 
 def online(bench: Bench, seconds: float, loaded: bool) -> None:
     """The job's first communicator is searched; then it takes turns with NCCL's choices."""
     cells = [cell for cell in bench.cells if cell[1] == SIZES["1M"] and cell[2] == loaded]
-    for cell in cells:
+    for cell in cells if seconds else []:
         deadline = time.monotonic() + seconds
         bench.measure("world", cell)
         while time.monotonic() < deadline:
             bench.measure("world", cell)
     bench.open("own", [])
-    results = bench.compare({"nccl": "own", "online": "world"}, cells)
+    bench.open("again", [])
+    results = bench.compare({"nccl": "own", "online": "world", "again": "again"}, cells)
     rows = []
     for cell in cells:
-        own, ours = results["nccl"][cell], results["online"][cell]
-        rows.append(row(cell, text(own), text(ours), text(ratio(own, ours))))
-    print(f"searched while it ran, {seconds:.0f} s each:")
-    print_table(("collective", "bytes", "beside", "NCCL us", "online us", "NCCL/online"), rows, 3)
-    learnt = bench.folder / "learnt.json"
-    for one in json.loads(learnt.read_text())["entries"] if learnt.exists() else []:
+        own, again, ours = (results[what][cell] for what in ("nccl", "again", "online"))
+        numbers = (own, again, ours, ratio(own, again), ratio(own, ours))
+        rows.append(row(cell, *map(text, numbers)))
+    print(f"searched while it ran, {seconds:.0f} s each:" if seconds else "not searched:")
+    head = ("collective", "bytes", "beside", "NCCL us", "again us", "world us", "NCCL/again",
+            "NCCL/world")  # fmt: skip
+    print_table(head, rows, 3)
+
+
+def print_learnt(file: Path) -> None:
+    """Of the searches that have ended."""
+    for one in json.loads(file.read_text())["entries"] if file.exists() else []:
         setting = {name: value for name, value in one["setting"].items() if name != "algorithm"}
         print(f"  learnt: {one['key']['collective']} of {one['bytes']} bytes: {words(setting)}, "
               f"{text(one['us'])} us, {one['trials']} trials")  # fmt: skip
@@ -278,6 +294,7 @@ def run(options: argparse.Namespace, env: dict[str, str], what: Any, seconds: fl
         except ContenderError as error:
             bench.job.fail(str(error))
         bench.job.end()
+        print_learnt(bench.folder / "learnt.json")  # written when the communicator ends
         return not bench.job.failure
 
 
@@ -299,8 +316,9 @@ def main() -> int:
 
         os.environ["HETCCL_SOCKET_IFNAME"] = EVERYBODY["HETCCL_SOCKET_IFNAME"]  # where ranks meet
         for loaded in (False, True):
-            searched = {"HETCCL_TUNER_ID": hetccl.unique_id().hex(), "HETCCL_TUNE_BUDGET": "10000"}
             search = functools.partial(online, loaded=loaded)
+            well &= run(options, env, search, 0)
+            searched = {"HETCCL_TUNER_ID": hetccl.unique_id().hex(), "HETCCL_TUNE_BUDGET": "10000"}
             well &= run(options, {**env, **searched}, search, options.online)
     return 0 if well else 1
 
