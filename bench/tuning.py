@@ -29,7 +29,7 @@ SCENES = {
     "ABBAB": (0, 1, 1, 0, 1),
     "AABC": (0, 0, 1, 2),
 }
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 
 

@@ -11,8 +11,6 @@ constexpr size_t kWatched = 8;  // calls of a key before it is searched
 constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it is searched
 // A call can leave bytes behind that hold up the next: of two in a row the second is timed.
 constexpr uint32_t kPhase = 2;
-// Where data flows one way, some ranks are calls ahead of others.
-constexpr uint32_t kRootedPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row; twice as many after each search
@@ -48,6 +46,8 @@ void Conductor::leave(const Key& key) {
 std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint64_t sequence,
                                            TimePoint now, const SpaceMaker& make_space) {
   if (!started_) started_ = now;
+  // Data flows one way: ranks are calls ahead of others, and the time of one call says nothing.
+  if (is_rooted(key.collective) && !options_.by_steps) return std::nullopt;
   Course& called = courses_[key];
   ++called.called;
   called.bytes = bytes;
@@ -60,7 +60,7 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
   for (const auto& [other, course] : courses_) {
     if (course.state != State::Trying) continue;
     if (options_.by_steps) return std::nullopt;  // another key's trial would change the steps, too
-    left_us -= risked_us(other, course);
+    left_us -= risked_us(course);
   }
   if (std::none_of(courses_.begin(), courses_.end(), [](const auto& one) {
         return one.second.state == State::Ready || one.second.replacing;
@@ -70,7 +70,7 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
   for (auto* one : in_turn()) {
     auto& [other, course] = *one;
     if (proposal.changes.size() + 2 > kMostChanges) break;
-    const double risk_us = course.state == State::Ready ? risked_us(other, course) : 0;
+    const double risk_us = course.state == State::Ready ? risked_us(course) : 0;
     if (risk_us > left_us) continue;
     left_us -= risk_us;
     add_changes(other, course, proposal);
@@ -132,14 +132,13 @@ void Conductor::begin(Course& course, const SpaceMaker& make_space) {
   choose_next(course);
 }
 
-uint32_t Conductor::phase_of(const Key& key, const Course& course) const {
-  if (options_.by_steps) return course.per_step;
-  return is_rooted(key.collective) ? kRootedPhase : kPhase;
+uint32_t Conductor::phase_of(const Course& course) const {
+  return options_.by_steps ? course.per_step : kPhase;
 }
 
 // What the next calls of its trial may lose: twice the time of each of the first.
-double Conductor::risked_us(const Key& key, const Course& course) const {
-  const double phase_us = course.us * (options_.by_steps ? 1 : phase_of(key, course));
+double Conductor::risked_us(const Course& course) const {
+  const double phase_us = course.us * (options_.by_steps ? 1 : phase_of(course));
   if (course.trial.empty()) return Trial::kFirstPhases / 2.0 * phase_us;
   return Trial::kMorePhases / 2.0 * phase_us * std::max(0.05, course.trial.ratio() - 1);
 }
@@ -150,7 +149,7 @@ void Conductor::add_changes(const Key& key, Course& course, Proposal& proposal) 
   course.round = proposal.round;
   course.index = static_cast<uint32_t>(proposal.changes.size());
   course.phases = course.trial.empty() ? Trial::kFirstPhases : Trial::kMorePhases;
-  const uint32_t phase = phase_of(key, course);
+  const uint32_t phase = phase_of(course);
   course.calls = course.phases * phase;
   proposal.changes.push_back({key, course.candidate, course.calls, phase, !options_.by_steps});
 }

@@ -105,9 +105,9 @@ class Conductor {
   };
   void begin(Course& course, const SpaceMaker& make_space);
   [[nodiscard]] std::vector<Courses::value_type*> in_turn();
-  [[nodiscard]] double risked_us(const Key& key, const Course& course) const;
+  [[nodiscard]] double risked_us(const Course& course) const;
   [[nodiscard]] bool is_known(const Course& course) const;
-  [[nodiscard]] uint32_t phase_of(const Key& key, const Course& course) const;
+  [[nodiscard]] uint32_t phase_of(const Course& course) const;
   [[nodiscard]] double gain() const { return options_.by_steps ? kStepGain : Search::kGain; }
   void add_changes(const Key& key, Course& course, Proposal& proposal);
   Verdict close(bool commit);

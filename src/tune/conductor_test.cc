@@ -181,5 +181,20 @@ TEST_CASE("conductor: steps are made short, where a step calls a key equally oft
   }
 }
 
+TEST_CASE("conductor: where data flows one way, a call's time says nothing, and a step's does") {
+  const Key key{Collective::Broadcast, 20, 0, 0};
+  for (const bool by_steps : {false, true}) {
+    Conductor conductor({.budget = 100, .by_steps = by_steps});
+    int proposals = 0;
+    for (uint64_t step = 0; step < 30; ++step) {
+      const TimePoint now = TimePoint() + microseconds(1000 * step);
+      if (conductor.propose(key, 1 << 20, step, now, make_space)) ++proposals;
+      conductor.watch(key, 100);
+      conductor.step(now);
+    }
+    CHECK((proposals > 0) == by_steps);
+  }
+}
+
 }  // namespace
 }  // namespace hetccl::tune
