@@ -1,7 +1,6 @@
 #include "nccl-tuner/calls.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "nccl-tuner/abi.h"
 
@@ -37,9 +36,7 @@ std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks) {
   const bool blocks =
       *collective == Collective::AllGather || *collective == Collective::ReduceScatter;
   Call call{{*collective}, blocks ? bytes / std::max<uint64_t>(n_ranks, 1) : bytes};
-  constexpr uint64_t kMost = uint64_t{1} << 63U;
-  call.key.size_class =
-      static_cast<uint8_t>(std::bit_width(std::clamp<uint64_t>(call.bytes, 1, kMost) - 1));
+  call.key.size_class = tune::size_class_of(call.bytes);
   if (reduces(*collective)) call.key.element_bytes = 1;
   if (is_rooted(*collective)) call.key.root_cluster = 0;
   return call;

@@ -21,8 +21,8 @@ class Costs {
   /// protocol nothing else is.
   [[nodiscard]] bool possible(const plan::Resources& resources) const;
 
-  /// What may be tried: NCCL's own choice, and each possible pair, with its channels where they are
-  /// the plug-in's to choose. `bytes`: of the call.
+  /// The settings to search: NCCL's own choice, and each possible pair, with its channels where
+  /// they are the plug-in's to choose. `bytes`: of the call.
   [[nodiscard]] tune::Space space(uint64_t bytes) const;
 
  private:

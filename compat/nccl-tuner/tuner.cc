@@ -50,7 +50,8 @@ Status Tuner::start() {
                                      place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
   const auto job = job_rank();
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
-  // What this rank knows the others may not: one that cannot agree leaves all to NCCL.
+  // The other ranks may know other settings: a rank that cannot agree with them uses NCCL's
+  // choices.
   if (!config.tuner_id.empty() && config.tune != "frozen" && whole_job && claim_search())
     return search(config, job->rank);
   for (const tune::Learnt& one : file_->read())

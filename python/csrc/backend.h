@@ -138,7 +138,7 @@ class HetcclBackend final : public c10d::Backend {
   [[nodiscard]] hetcclCommStats_t stats() const;
   /// The topology as JSON. Throws as `stats`.
   [[nodiscard]] std::string topology() const;
-  /// What tuning knows and does, as hetcclCommGetTuning's JSON. Throws as `stats`.
+  /// The state of tuning, as the JSON of hetcclCommGetTuning. Throws as `stats`.
   [[nodiscard]] std::string tuning() const;
 
  private:

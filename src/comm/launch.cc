@@ -1,4 +1,5 @@
 // From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+#include <functional>
 #include <map>
 #include <set>
 
@@ -230,7 +231,7 @@ Tuning::Use Communicator::find_setting(const Work& work, uint64_t block, TimePoi
   if (!signature.uneven) key = tune::key_of(signature, block, topology());
   const auto make_space = [&] { return programs_->space(signature, block, limits()); };
   const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured, now,
-                                [&make_space] { return make_space(); });
+                                std::ref(make_space));
   keep_learnt();
   return use;
 }

@@ -55,6 +55,10 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
   if (called.state == State::Trying && ++called.calls_since > 4 * called.calls + 64)
     abandon(called);
   if (open_) return std::nullopt;
+  if (std::none_of(courses_.begin(), courses_.end(), [](const auto& one) {
+        return one.second.state == State::Ready || one.second.replacing;
+      }))
+    return std::nullopt;
   const double elapsed_us = std::chrono::duration<double, std::micro>(now - *started_).count();
   double left_us = options_.budget * elapsed_us - spent_us_;
   for (const auto& [other, course] : courses_) {
@@ -62,10 +66,6 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
     if (options_.by_steps) return std::nullopt;  // another key's trial would change the steps, too
     left_us -= risked_us(course);
   }
-  if (std::none_of(courses_.begin(), courses_.end(), [](const auto& one) {
-        return one.second.state == State::Ready || one.second.replacing;
-      }))
-    return std::nullopt;
   Proposal proposal{rounds_ + 1, sequence + margin_, {}};
   for (auto* one : in_turn()) {
     auto& [other, course] = *one;

@@ -64,8 +64,8 @@ class Conductor {
   [[nodiscard]] std::vector<Learnt> learnt() const;
   /// Grows with what there is to keep.
   [[nodiscard]] uint64_t n_finished() const { return n_finished_; }
-  /// {keys: [{key, state, setting, us, default_us, trials, gain, tried: [{setting, ratio}]}],
-  ///  spent_us, rounds, cancelled}
+  /// {keys: [{key, state, setting, us, default_us, trials, tried: [{setting, ratio}]}], rounds,
+  ///  cancelled, lost_us}
   [[nodiscard]] Json describe() const;
 
  private:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/divide.h"
+
 namespace hetccl::tune {
 namespace {
 
@@ -15,13 +17,16 @@ std::string size_text(int size_class) {
 
 }  // namespace
 
+uint8_t size_class_of(uint64_t bytes) {
+  const uint64_t most = uint64_t{1} << static_cast<unsigned>(kMostClass);
+  return static_cast<uint8_t>(std::bit_width(std::clamp<uint64_t>(bytes, 1, most) - 1));
+}
+
 Key key_of(const Signature& signature, uint64_t count, const topology::Topology& topology) {
   Key key;
   key.collective = signature.collective;
   const uint64_t element = size_of(signature.type);
-  const uint64_t most = uint64_t{1} << static_cast<unsigned>(kMostClass);
-  const uint64_t bytes = count > most / element ? most : count * element;
-  key.size_class = static_cast<uint8_t>(bytes <= 1 ? 0 : std::bit_width(bytes - 1));
+  key.size_class = size_class_of(multiply_saturated(count, element));
   if (reduces(signature.collective)) key.element_bytes = static_cast<uint8_t>(element);
   if (is_rooted(signature.collective)) key.root_cluster = topology.cluster_of(signature.root);
   return key;

@@ -21,6 +21,8 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+/// The size class of blocks of `bytes`.
+[[nodiscard]] uint8_t size_class_of(uint64_t bytes);
 /// The key of a call with even blocks of `count` elements; the root is a rank.
 [[nodiscard]] Key key_of(const Signature& signature, uint64_t count,
                          const topology::Topology& topology);

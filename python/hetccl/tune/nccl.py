@@ -21,7 +21,7 @@ _COLLECTIVES = {
     "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
-# What the plug-in does not know it takes for ring and simple, so it must not be written.
+# The plug-in reads an unknown name as ring or simple, so no unknown name may be written.
 _ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 _PROTOCOLS = ("ll", "ll128", "simple")
 _PLACE = re.compile(r"nccl: (\d+) ranks on (\d+) nodes")

@@ -93,7 +93,7 @@ class Sweep:
         with Progress(sum(len(work.settings) for work in works)) as progress:
             for number, work in enumerate(works):
                 progress.begin(work.key)
-                # What a key leaves of its share of the time is for those that follow.
+                # Time that a key leaves over goes to the keys after it.
                 now = time.monotonic()
                 share = now + max(0.0, end - now) / (len(works) - number)
                 points = self._measure_key(work, share, progress)
