@@ -1,6 +1,7 @@
 """Steps of training by default, tuned by collective, and tuned by step (HETCCL_TUNE=online, =step).
 
     python bench/gpu_tuning.py                              on two GPUs, a cluster each
+    python bench/gpu_tuning.py --together                   in one cluster: NCCL is tuned
     python bench/gpu_tuning.py --devices cpu --model tiny --tokens 256   to check this script
 
 A GPT is trained by DDP and by FSDP2: the same model on the same data. First the first 200 steps:
@@ -82,9 +83,9 @@ class Study:
         self.document: Answer = {"wrap": wrap, "first": {}, "searches": {}, "rounds": {}}
 
     def job(self, name: str, **env: str) -> Trained:
-        """Ranks of two clusters."""
+        """Ranks of two clusters, or of one."""
         devices = self.options.ranks
-        labels = halves(len(devices))
+        labels = "A" * len(devices) if self.options.together else halves(len(devices))
         return Trained(self.wrap, job("hetccl", devices, env, "HETCCL_CLUSTER", labels, name))
 
     def tuned(self, mode: str, file: str, budget: str) -> Trained:
@@ -200,6 +201,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=WRAPS)
+    parser.add_argument("--together", action="store_true", help="in one cluster")
     parser.add_argument("--tokens", type=int, default=8192, help="of a rank in a step")
     parser.add_argument("--first-steps", type=int, default=200)
     parser.add_argument("--search-steps", type=int, default=3000, help="at most, of each search")

@@ -59,13 +59,19 @@ def key_text(key: Answer) -> str:
 
 
 def setting_text(setting: Answer) -> str:
-    """ "ring 1024K d4 b8": slice, depth and, where there are, GPU blocks."""
+    """ "ring 1024K d4 b8": slice, depth and, where there are, GPU blocks; then what the vendor's
+    library is asked for: "vendor ring/simple c16"."""
     words = [setting.get("algorithm", "?")]
     if "slice_bytes" in setting:
         words.append(f"{setting['slice_bytes'] / 1024:.0f}K")
-    words.append(f"d{setting.get('depth', '-')}")
+    if "depth" in setting:
+        words.append(f"d{setting['depth']}")
     if "gpu_blocks" in setting:
         words.append(f"b{setting['gpu_blocks']}")
+    if "nccl_algorithm" in setting:
+        words.append(f"{setting['nccl_algorithm']}/{setting['nccl_protocol']}")
+    if "nccl_channels" in setting:
+        words.append(f"c{setting['nccl_channels']}")
     return " ".join(words)
 
 

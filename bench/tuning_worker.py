@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetccl.bench.rendezvous import exchange
-
 from hetccl.communicator import Communicator
+from hetccl.rendezvous import exchange
 
 Setting = dict[str, Any]
 WARM, BLOCK = 3, 5  # calls
+BURST = 256 << 10  # bytes that the emulated link lets pass at once after a pause
 MOST_CALLS = 3000  # of a key, until its search must be over
 
 
@@ -64,6 +64,11 @@ def timed(call: Callable[[], None]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
+
+
+def warm_ups(size: int) -> int:
+    """Calls before those that count: they leave nothing of what the link lets pass at once."""
+    return max(WARM, 2 * BURST // size)
 
 
 def repeat(call: Callable[[], None]) -> None:
@@ -123,9 +128,15 @@ def grid(space: Setting, points: int) -> list[Setting]:
 
 
 def compare(
-    lockstep: Lockstep, call: Callable[[], None], key: Setting, settings: list[Setting], n: int
+    lockstep: Lockstep,
+    call: Callable[[], None],
+    key: Setting,
+    settings: list[Setting],
+    *,
+    n: int,
+    warm: int,
 ) -> list[float]:
-    """Each setting's median time, in rounds of all settings one after the other.
+    """Each setting's median time, in `n` rounds of all settings one after the other.
 
     Calls follow each other without a pause, as while tuning: what a shaped link lets pass after a
     pause would flatter them.
@@ -134,7 +145,7 @@ def compare(
     for _ in range(n):
         for setting, mine in zip(settings, times, strict=True):
             lockstep.comm.set_tuning(key, setting)
-            for _ in range(WARM):
+            for _ in range(warm):
                 call()
             block = timed(lambda: repeat(call))
             mine.append(lockstep.slowest(block / BLOCK))
@@ -150,6 +161,7 @@ def measure(comm: Communicator, collective: str, size: int, points: int) -> Sett
     begin = time.perf_counter()
     calls, tuned = tune(lockstep, call, key)
     seconds = time.perf_counter() - begin
+    tried = [one.get("tried", []) for one in keys_of(comm) if one["key"] == key]
     settings = grid(space, points)
     default = settings[0]
     text = json.dumps(tuned or default).encode()
@@ -158,11 +170,13 @@ def measure(comm: Communicator, collective: str, size: int, points: int) -> Sett
     comm.broadcast(shared, root=0, dtype="uint8")
     tuned = json.loads(bytes(shared))
     assert tuned is not None
-    once = lockstep.slowest(timed(call)) * (WARM + BLOCK)
-    swept = compare(lockstep, call, key, settings, max(2, min(9, int(0.1 / once))))
+    warm = warm_ups(size)
+    once = lockstep.slowest(timed(call)) * (warm + BLOCK)
+    swept = compare(lockstep, call, key, settings, n=max(2, min(9, int(0.1 / once))), warm=warm)
     order = sorted(range(len(settings)), key=lambda i: swept[i])
     finals = [default, tuned, *(settings[i] for i in order[:2])]
-    default_s, tuned_s, *best = compare(lockstep, call, key, finals, max(3, min(21, int(1 / once))))
+    rounds = max(3, min(21, int(1 / once)))
+    default_s, tuned_s, *best = compare(lockstep, call, key, finals, n=rounds, warm=warm)
     return {
         "collective": collective,
         "size": size,
@@ -174,6 +188,7 @@ def measure(comm: Communicator, collective: str, size: int, points: int) -> Sett
         "best": min(*best, default_s, tuned_s),
         "setting": tuned,
         "best_setting": settings[order[0]],
+        "tried": tried,
     }
 
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nccl-tuner/abi.h"
+#include "ccl/nccl/tuner_abi.h"
 
 namespace hetccl::nccl_tuner {
 namespace {

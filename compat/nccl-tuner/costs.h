@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "nccl-tuner/abi.h"
+#include "ccl/nccl/tuner_abi.h"
 #include "tune/space.h"
 
 namespace hetccl::nccl_tuner {
@@ -27,7 +27,7 @@ class Costs {
 
  private:
   Costs();
-  std::array<std::array<float, kProtocols>, kAlgorithms> costs_;
+  std::array<std::array<float, Tactic::kProtocols>, Tactic::kAlgorithms> costs_;
 };
 
 }  // namespace hetccl::nccl_tuner

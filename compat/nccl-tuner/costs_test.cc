@@ -5,20 +5,23 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+using enum Tactic::Protocol;
+
 plan::Resources resources(int algorithm, int protocol, int channels = 0) {
   plan::Resources made;
-  made.nccl_algorithm = static_cast<uint8_t>(algorithm + 1);
-  made.nccl_protocol = static_cast<uint8_t>(protocol + 1);
-  made.nccl_channels = static_cast<uint16_t>(channels);
+  made.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
+  made.tactic.protocol = static_cast<uint8_t>(protocol + 1);
+  made.tactic.channels = static_cast<uint16_t>(channels);
   return made;
 }
 
 // Ring and tree in all protocols; NVLS simple.
-constexpr float kTable[kAlgorithms][kProtocols] = {
+constexpr float kTable[Tactic::kAlgorithms][Tactic::kProtocols] = {
     {3, 2, 9}, {5, 4, 2.5F}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, 6}, {-1, -1, -1}, {-1, -1, -1}};
 
 TEST_CASE("costs: only what NCCL's table offers is possible, in tables of any shape") {
-  const Costs costs(&kTable[0][0], kAlgorithms, kProtocols);
+  const Costs costs(&kTable[0][0], Tactic::kAlgorithms, Tactic::kProtocols);
   CHECK(costs.possible({}));
   CHECK(costs.possible(resources(kRing, kLl, 8)));
   CHECK(costs.possible(resources(kNvls, kSimple)));
@@ -30,7 +33,7 @@ TEST_CASE("costs: only what NCCL's table offers is possible, in tables of any sh
   CHECK_FALSE(costs.possible(resources(-1, -1, 8)));
   CHECK_FALSE(costs.possible(resources(100, 100)));
   // NCCL 2.22 has six algorithms; a later one may have more of both.
-  CHECK_FALSE(Costs(&kTable[0][0], 6, kProtocols).possible(resources(kPat, kSimple)));
+  CHECK_FALSE(Costs(&kTable[0][0], 6, Tactic::kProtocols).possible(resources(kPat, kSimple)));
   constexpr float kWide[2][4] = {{1, -1, -1, 1}, {-1, -1, 1, 1}};
   const Costs wide(&kWide[0][0], 2, 4);
   CHECK(wide.possible(resources(kTree, kLl)));
@@ -47,7 +50,8 @@ TEST_CASE("costs: without a table only what every NCCL can run is possible") {
 }
 
 TEST_CASE("costs: the space starts with NCCL's choice, then by cost; hopeless pairs are left out") {
-  const auto space = Costs(&kTable[0][0], kAlgorithms, kProtocols).space(uint64_t{1} << 20U);
+  const auto space =
+      Costs(&kTable[0][0], Tactic::kAlgorithms, Tactic::kProtocols).space(uint64_t{1} << 20U);
   REQUIRE(space.size() == 7);  // all but tree with the simple protocol, 4.5 times as slow
   CHECK(space[0].start == tune::vendor_setting({}));
   CHECK(space[0].axes.empty());

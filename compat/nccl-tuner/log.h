@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "nccl-tuner/abi.h"
+#include "ccl/nccl/tuner_abi.h"
 
 namespace hetccl::nccl_tuner {
 

@@ -12,6 +12,8 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+
 constexpr size_t kRanks = 3, kCalls = 2'500;
 using Chosen = std::array<std::vector<std::optional<tune::Setting>>, kRanks>;
 
@@ -48,7 +50,7 @@ void run(size_t rank, const Config& config, const std::string& facts, Chosen& ch
   for (size_t i = 0; i < kCalls; ++i) {
     const auto setting =
         (*online)->use(call, steady_clock().now(), [&] { return costs.space(uint64_t{1} << 20U); });
-    const bool ring = setting && setting->resources.nccl_algorithm == kRing + 1;
+    const bool ring = setting && setting->resources.tactic.algorithm == kRing + 1;
     std::this_thread::sleep_for(std::chrono::microseconds(ring ? 50 : 250));
     chosen[rank].push_back(setting);
   }

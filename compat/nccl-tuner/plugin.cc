@@ -36,9 +36,9 @@ int choose(void* context, int function, size_t bytes, float** costs, int n_algor
   if (tuner == nullptr || table == nullptr) return kSuccess;
   const plan::Resources chosen =
       tuner->choose(function, bytes, Costs(table, n_algorithms, n_protocols));
-  if (chosen.nccl_algorithm == 0) return kSuccess;
-  table[(chosen.nccl_algorithm - 1) * n_protocols + chosen.nccl_protocol - 1] = 0;
-  if (chosen.nccl_channels > 0) *channels = chosen.nccl_channels;
+  if (chosen.tactic.algorithm == 0) return kSuccess;
+  table[(chosen.tactic.algorithm - 1) * n_protocols + chosen.tactic.protocol - 1] = 0;
+  if (chosen.tactic.channels > 0) *channels = chosen.tactic.channels;
   return kSuccess;
 }
 
@@ -47,10 +47,10 @@ int choose_v2(void* context, int function, size_t bytes, int /*collnet*/, int /*
   auto* tuner = static_cast<Tuner*>(context);
   if (tuner == nullptr) return kSuccess;
   const plan::Resources chosen = tuner->choose(function, bytes, Costs::unknown(function));
-  if (chosen.nccl_algorithm == 0) return kSuccess;
-  *algorithm = chosen.nccl_algorithm - 1;
-  *protocol = chosen.nccl_protocol - 1;
-  if (chosen.nccl_channels > 0) *channels = chosen.nccl_channels;
+  if (chosen.tactic.algorithm == 0) return kSuccess;
+  *algorithm = chosen.tactic.algorithm - 1;
+  *protocol = chosen.tactic.protocol - 1;
+  if (chosen.tactic.channels > 0) *channels = chosen.tactic.channels;
   return kSuccess;
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/cancel.h"
 #include "base/status.h"
+#include "base/tactic.h"
 #include "base/types.h"
 
 namespace hetccl {
@@ -82,6 +83,10 @@ class Communicator {
   /// The caller's number of the operation to which the calls that follow belong. All ranks number
   /// their operations alike. An adaptor that compares calls compares these too.
   virtual void number_calls(uint64_t number) { static_cast<void>(number); }
+  /// How the collectives that follow are to run, as far as `tactics` has it: alike on all ranks.
+  virtual void use(const Tactic& tactic) { static_cast<void>(tactic); }
+  /// What `use` may ask for; nothing where the library decides alone.
+  [[nodiscard]] virtual std::optional<Tactics> tactics() const { return std::nullopt; }
   /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks, PreMulSum multiplies
   /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).
   virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type,

@@ -172,6 +172,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
   Status open_tuning();
+  Result<std::vector<tune::Learnt>> exchange_knowledge();
   void keep_learnt();
   // tune_calls.cc
   [[nodiscard]] tune::Limits limits() const;
@@ -272,6 +273,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<Programs> programs_;
   std::unique_ptr<Tuning> tuning_;           // null: nothing can be tuned
   std::unique_ptr<TuningFile> tuning_file_;  // null: without HETCCL_TUNE
+  Tactics tactics_;                          // that the libraries of all clusters take
   uint64_t sequence_ = 0;
   Statistics statistics_;
 

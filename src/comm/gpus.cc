@@ -130,8 +130,9 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     if (gpu.device.get() != &device) continue;
     if (gpu.library == nullptr) {
       HETCCL_TRY(library().status());
-      gpu.library =
-          ccl::make_nccl_library(library_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
+      const bool tuned = config_.tune != "off" && !config_.deterministic;
+      gpu.library = ccl::make_nccl_library(library_->value(),
+                                           std::make_shared<DeviceWorkspace>(gpu.device), tuned);
     }
     return gpu.library.get();
   }

@@ -35,12 +35,13 @@ Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t b
   return chosen;
 }
 
-Status Programs::check(const tune::Key& key, const tune::Setting& setting) const {
-  const plan::Resources& asked = setting.resources;
-  if (asked.nccl_algorithm + asked.nccl_protocol + asked.nccl_channels > 0) {
+Status Programs::check(const tune::Key& key, const tune::Setting& setting,
+                       const Tactics& tactics) const {
+  const Tactic& asked = setting.resources.tactic;
+  if (asked != Tactic{} && tactics.empty()) {
     return error(Code::InvalidArgument,
-                 "parameters nccl_* are for hetccl's tuner plug-in of plain NCCL programs; here "
-                 "the vendor's library chooses them");
+                 "nccl_*: no vendor's library takes them here. NCCL and RCCL do where HETCCL_TUNE "
+                 "is not off, no NCCL_TUNER_PLUGIN is set, and they were loaded after that");
   }
   plan::Spec spec{.collective = key.collective, .algorithm = setting.algorithm};
   if (key.root_cluster >= static_cast<int>(topology_.clusters().size()))

@@ -45,8 +45,10 @@ class Programs {
   /// one, which calls of that key and tuning round share. It stays valid while this lives.
   Result<Chosen> choose(const Signature& signature, uint64_t block,
                         const std::optional<tune::Setting>& tuned = {}, uint64_t round = 0);
-  /// InvalidArgument where that setting's algorithm plans no call of that key.
-  [[nodiscard]] Status check(const tune::Key& key, const tune::Setting& setting) const;
+  /// InvalidArgument where that setting's algorithm plans no call of that key, or it asks the
+  /// vendors' libraries for what they do not take.
+  [[nodiscard]] Status check(const tune::Key& key, const tune::Setting& setting,
+                             const Tactics& tactics) const;
   /// The settings to search for calls like this.
   [[nodiscard]] tune::Space space(const Signature& signature, uint64_t block,
                                   const tune::Limits& limits);

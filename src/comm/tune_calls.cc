@@ -9,6 +9,7 @@ tune::Limits Communicator::limits() const {
   tune::Limits limits;
   limits.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   limits.depth = static_cast<uint32_t>(config.depth);
+  limits.tactics = tactics_;
   limits.tcp_streams = static_cast<uint16_t>(channels_->streams());
   limits.keep_bits = config.tune_bits == "keep";
   if ((device_->capabilities() & device::kHostAccessible) == 0)
@@ -40,15 +41,16 @@ Status Communicator::set_tuning(std::string_view json) {
   const auto setting = tune::setting_from_json(given["setting"]);
   if (!setting) {
     return error(Code::InvalidArgument,
-                 "\"setting\" is none: {algorithm, slice_bytes, depth, tcp_streams, gpu_blocks}");
+                 "\"setting\" is none: {algorithm, slice_bytes, depth, tcp_streams, gpu_blocks, "
+                 "nccl_algorithm, nccl_protocol, nccl_channels}");
   }
   if (tuning_ == nullptr) {
     return error(Code::InvalidUsage,
-                 "nothing can be tuned here: all ranks are in one cluster, or "
-                 "HETCCL_DETERMINISTIC=1 is set");
+                 "nothing can be tuned here: all ranks are in one cluster, whose library decides "
+                 "alone, or HETCCL_DETERMINISTIC=1 is set");
   }
   std::lock_guard lock(launch_mutex_);
-  HETCCL_TRY(programs_->check(*key, *setting));
+  HETCCL_TRY(programs_->check(*key, *setting, tactics_));
   tuning_->set(*key, *setting);
   return {};
 }

@@ -102,16 +102,22 @@ void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   }
 }
 
-// Of a phase the last call is timed, or, where steps are to be short, all from the end of the phase
-// before to its own: what the program does between its calls is part of it.
+// Of a phase all calls but the first count, which may find what the phase before has left behind;
+// or, where steps are to be short, all from the end of the phase before to its own: what the
+// program does between its calls is part of it.
 void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   const tune::Ledger::Use::Trial& trial = *call.trial;
   const TrialId id{trial.round, trial.change};
   Phases& phases = phases_[id];
   if (trial.call == 0) phases.since = now - took;
+  const uint32_t calls = trial.calls / trial.phases;
+  const bool counts = calls == 1 || trial.call % calls > 0;
+  if (counts) phases.calls += took;
   if (!trial.ends_phase) return;
-  const Duration phase = options_.by_steps ? now - phases.since : took;
+  const Duration phase =
+      options_.by_steps ? now - phases.since : phases.calls / std::max(calls - 1, 1U);
   phases.since = now;
+  phases.calls = {};
   phases.us.push_back(std::chrono::duration<double, std::micro>(phase).count());
   if (trial.phase + 1 < trial.phases) return;
   tune::Samples samples{id.first, id.second, std::move(phases.us)};

@@ -78,6 +78,7 @@ class Tuning {
   struct Phases {
     std::vector<double> us;
     TimePoint since{};  // the first call's start, or the end of the last phase
+    Duration calls{};   // that count, of the phase under way
   };
 
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }

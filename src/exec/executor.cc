@@ -83,14 +83,14 @@ void Executor::note_starts(TimePoint now) {
   noted_ = std::max(noted_, in_flight_.oldest());  // what is retired is another's memory
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight_.at(noted_);
-    if (op.code->one_library_call) continue;  // it is enqueued without a sign of its own
+    if (!op.tells_start()) continue;
     if (!op.started().reached(1)) return;
     op.started_at = now;
     options_.recorder->start(op.call.sequence, now);
   }
 }
 
-// Of a call whose caller waits, and of one library call, the launch is the start.
+// Of a call whose caller waits the launch is the start.
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
   options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at), now);

@@ -44,7 +44,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
                                   device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
-  options_.ccl->number_calls(call.sequence);
+  direct(call);
   Operation& op = operations_.take(*options_.device);
   if (Status prepared = prepare(op, lowered, call); !prepared.ok()) {
     operations_.give_back(op);
@@ -61,7 +61,8 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
     status = error(Code::Aborted, "the communicator was aborted");
   } else if (!call.begun) {
     if (!program.peers().empty()) wire_.find_windows(program.peers(), windows_);
-    status = interpreter_->enqueue(op, user, windows_);
+    if (op.marks_start()) status = options_.device->write_flag(user, op.started(), 1);
+    if (status.ok()) status = interpreter_->enqueue(op, user, windows_);
   }
   if (status.ok()) status = finish(op, user);
   if (status.ok()) return number;
@@ -70,6 +71,12 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   static_cast<void>(interpreter_->join(user));  // of two failures the first is told
   if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
   return status;
+}
+
+// What the library is to know of its calls.
+void Executor::direct(const Call& call) {
+  options_.ccl->number_calls(call.sequence);
+  options_.ccl->use(call.resources.tactic);
 }
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
@@ -87,7 +94,7 @@ Status Executor::finish(Operation& op, device::Stream& user) {
 
 // How the engine learns of its end.
 void Executor::choose_end(Operation& op) {
-  if (op.code->one_library_call && marks_ != nullptr && !op.call.awaited &&
+  if (op.code->one_library_call && marks_ != nullptr && !op.call.awaited && !op.call.timed &&
       options_.tracer == nullptr) {
     op.marks = marks_.get();
     op.mark = marks_->next();
@@ -123,7 +130,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   const Reducer how = reducer_of(call, step.average, step.scale);
   // First: when the calls of ranks differ, each rank is asked for its own.
   note_launch(call, signature.count, 1);
-  options_.ccl->number_calls(call.sequence);
+  direct(call);
   HETCCL_ASSIGN(const bool done,
                 options_.ccl->all_reduce_at_once(call.send, call.recv, signature.count,
                                                  signature.type, how, user.native()));
@@ -137,6 +144,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
 Status Executor::capture(Program& program, const Call& call, device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, {}, call));
   Operation& op = operations_.take(*options_.device);
+  direct(call);
   Status status = op.prepare(lowered, call);
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = interpreter_->record(op, user);

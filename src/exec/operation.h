@@ -97,6 +97,12 @@ struct Operation {
   }
   /// The user's stream has reached the collective.
   [[nodiscard]] device::Flag& started() { return flag(lower::kStarted); }
+  /// Whether a timed call of the library's alone is to say when its stream has come to it: its Code
+  /// does not, to save the time that it takes.
+  [[nodiscard]] bool marks_start() const {
+    return code->one_library_call && call.timed && !call.awaited;
+  }
+  [[nodiscard]] bool tells_start() const { return !code->one_library_call || marks_start(); }
   /// Where the device says that it is done and has joined the user's stream, unless a mark does.
   [[nodiscard]] device::Flag& finished() { return flag(lower::kFinished); }
   [[nodiscard]] bool is_finished() {

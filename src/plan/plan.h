@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/tactic.h"
 #include "base/types.h"
 #include "topology/topology.h"
 
@@ -177,11 +178,9 @@ struct Choice {
 /// What a rank spends on a call, and what it asks of its vendor's library. Changes no Code. Ranks
 /// need not agree, except on what they ask of a library: alike on all ranks of its communicator.
 struct Resources {
-  uint16_t tcp_streams = 0;    ///< of a channel, that carry messages; 0: all
-  uint16_t gpu_blocks = 0;     ///< of a kernel that adds; 0: as many as the setting says
-  uint8_t nccl_algorithm = 0;  ///< 1 + NCCL's number of it; 0: the library's choice
-  uint8_t nccl_protocol = 0;   ///< likewise
-  uint16_t nccl_channels = 0;  ///< at most; 0: the library's choice
+  uint16_t tcp_streams = 0;  ///< of a channel, that carry messages; 0: all
+  uint16_t gpu_blocks = 0;   ///< of a kernel that adds; 0: as many as the setting says
+  Tactic tactic = {};        ///< of the vendor's library in its own collectives
   bool operator==(const Resources&) const = default;
 };
 

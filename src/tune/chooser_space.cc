@@ -3,7 +3,9 @@
 
 #include "base/divide.h"
 #include "lower/geometry.h"
+#include "plan/call.h"
 #include "tune/chooser.h"
+#include "tune/library_space.h"
 
 namespace hetccl::tune {
 namespace {
@@ -11,6 +13,7 @@ namespace {
 constexpr uint64_t kLeastSlice = uint64_t{8} << 10U;
 constexpr uint64_t kMostCrossing = uint64_t{4} << 20U;     // of one slice: memory is bounded
 constexpr uint64_t kLeastStreamed = uint64_t{512} << 10U;  // less has one piece, on one stream
+constexpr uint64_t kLeastChannelled = uint64_t{64} << 10U;
 
 void insert(std::vector<uint64_t>& values, uint64_t value) {
   const auto at = std::lower_bound(values.begin(), values.end(), value);
@@ -44,6 +47,20 @@ Axis power_axis(Parameter parameter, uint64_t most, uint64_t start) {
   for (uint64_t value = 1; value <= most; value *= 2) axis.values.push_back(value);
   insert(axis.values, start);
   return axis;
+}
+
+// Whether the clusters' libraries have a part of such a call that they could do with fewer of
+// their channels.
+bool spends_channels(Collective collective, uint64_t bytes, const Limits& limits) {
+  return !limits.tactics.empty() && !limits.keep_bits && !plan::is_pairwise(collective) &&
+         bytes >= kLeastChannelled;
+}
+
+// The same implementation, but that the library does not choose how many.
+Subspace with_channels(Subspace space, uint64_t bytes) {
+  space.start.resources.tactic.channels = usual_channels(bytes);
+  space.axes.push_back(channels_axis());
+  return space;
 }
 
 }  // namespace
@@ -82,8 +99,13 @@ Subspace Chooser::subspace(const Option& option, uint64_t bytes, const Limits& l
 }
 
 Space Chooser::space(const plan::Spec& spec, uint64_t count, DataType type, const Limits& limits) {
-  if (model_.n_clusters() < 2) return {};
   const uint64_t bytes = multiply_saturated(count, size_of(type));
+  if (model_.n_clusters() < 2) {
+    const bool blocks =
+        spec.collective == Collective::AllGather || spec.collective == Collective::ReduceScatter;
+    const uint64_t all = multiply_saturated(bytes, blocks ? topology_.n_ranks() : 1);
+    return library_space(spec.collective, all, limits.tactics, limits.keep_bits);
+  }
   const Candidate best = choose(spec, count, type);
   Limits mine = limits;
   mine.keep_bits = limits.keep_bits && reduces(spec.collective);
@@ -94,6 +116,8 @@ Space Chooser::space(const plan::Spec& spec, uint64_t count, DataType type, cons
     Subspace one = subspace(option, bytes, mine);
     space.insert(first ? space.begin() : space.end(), std::move(one));
   }
+  if (!space.empty() && spends_channels(spec.collective, bytes, mine))
+    space.push_back(with_channels(space.front(), bytes));
   return space;
 }
 

@@ -9,8 +9,9 @@ namespace {
 
 constexpr size_t kWatched = 8;  // calls of a key before it is searched
 constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it is searched
-// A call can leave bytes behind that hold up the next: of two in a row the second is timed.
-constexpr uint32_t kPhase = 2;
+// A call can leave bytes behind that hold up the next, and ranks earlier or later than each other:
+// the first of a phase does not count, and of a few more the ranks' lead does not matter.
+constexpr uint32_t kPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row; twice as many after each search

@@ -11,8 +11,7 @@ Setting parse(std::string_view text) {
 }
 
 TEST_CASE("settings: what a vendor's library is asked for travels by name") {
-  const Setting ring =
-      vendor_setting({.nccl_algorithm = 2, .nccl_protocol = 3, .nccl_channels = 8});
+  const Setting ring = vendor_setting({.tactic = {.algorithm = 2, .protocol = 3, .channels = 8}});
   CHECK(to_json(ring).dump() == R"({"algorithm":"vendor","nccl_algorithm":"ring",)"
                                 R"("nccl_protocol":"simple","nccl_channels":8})");
   CHECK(setting_from_json(to_json(ring)) == ring);
@@ -21,7 +20,7 @@ TEST_CASE("settings: what a vendor's library is asked for travels by name") {
   CHECK(parse(R"({"algorithm":"vendor","nccl_algorithm":2,"nccl_protocol":3,"nccl_channels":8})") ==
         ring);
   // Beside what clusters do between them.
-  const Setting both{"ring", {.slice_bytes = 4096, .depth = 3}, {.nccl_protocol = 1}};
+  const Setting both{"ring", {.slice_bytes = 4096, .depth = 3}, {.tactic = {.protocol = 1}}};
   CHECK(setting_from_json(to_json(both)) == both);
 }
 

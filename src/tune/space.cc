@@ -47,11 +47,11 @@ void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
     case Parameter::GpuBlocks:
       return visitor(setting.resources.gpu_blocks);
     case Parameter::NcclAlgorithm:
-      return visitor(setting.resources.nccl_algorithm);
+      return visitor(setting.resources.tactic.algorithm);
     case Parameter::NcclProtocol:
-      return visitor(setting.resources.nccl_protocol);
+      return visitor(setting.resources.tactic.protocol);
     case Parameter::NcclChannels:
-      return visitor(setting.resources.nccl_channels);
+      return visitor(setting.resources.tactic.channels);
     case Parameter::Algorithm:
       return;
   }

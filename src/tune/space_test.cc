@@ -70,6 +70,38 @@ TEST_CASE("space: where bits are kept, sums keep their algorithm and their slice
   }
 }
 
+TEST_CASE(
+    "space: clusters whose libraries can be told may spend fewer channels, as the last choice") {
+  std::mt19937_64 random(8);
+  Tactics tactics;
+  tactics.add(LibraryCall::AllReduce, Tactic::kRing, Tactic::kSimple);
+  for (int i = 0; i < 100; ++i) {
+    const topology::Topology topology = test::random_topology(random);
+    if (topology.clusters().size() < 2) continue;
+    Chooser chooser(topology, {});
+    const auto space = [&](Collective collective, uint64_t count, Limits limits) {
+      limits.tcp_streams = 4;
+      return chooser.space({.collective = collective}, count, DataType::Float32, limits);
+    };
+    const Space told = space(Collective::AllReduce, 1 << 20, {.tactics = tactics});
+    const Space alone = space(Collective::AllReduce, 1 << 20, {});
+    REQUIRE(told.size() == alone.size() + 1);
+    CHECK(told.front().start == alone.front().start);
+    CHECK(told.back().start.algorithm == told.front().start.algorithm);
+    CHECK(told.back().start.resources.tactic == Tactic{0, 0, 16});
+    CHECK(told.back().axes.back().parameter == Parameter::NcclChannels);
+    CHECK(find_point(told, told.back().start) == start_of(told, told.size() - 1));
+    CHECK(find_point(told, told.front().start) == start_of(told, 0));
+    const auto as_alone = [&](Collective collective, uint64_t count, bool keep) {
+      return space(collective, count, {.tactics = tactics, .keep_bits = keep}).size() ==
+             space(collective, count, {.keep_bits = keep}).size();
+    };
+    CHECK(as_alone(Collective::AllReduce, 1 << 20, true));
+    CHECK(as_alone(Collective::AllReduce, 1 << 10, false));
+    CHECK(as_alone(Collective::AllToAll, 1 << 20, false));
+  }
+}
+
 // Whatever the search tries runs on every rank.
 TEST_CASE("space: the verifier accepts random points of random topologies") {
   std::mt19937_64 random(6);

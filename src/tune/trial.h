@@ -13,7 +13,7 @@ namespace hetccl::tune {
 class Trial {
  public:
   /// The first pair warms up: a candidate may have to connect ranks, or take memory.
-  static constexpr uint32_t kFirstPhases = 6, kMorePhases = 12;
+  static constexpr uint32_t kFirstPhases = 6, kMorePhases = 8;
 
   /// `us`: one phase after the other, each as long as its slowest rank took. What the candidate's
   /// took more (less: negative) than their partners, in all.
@@ -30,7 +30,7 @@ class Trial {
 
  private:
   // Of a median of so many pairs, enough is enough.
-  static constexpr size_t kMostPairs = 24;
+  static constexpr size_t kMostPairs = 18;
   std::vector<double> logs_;  // of the pairs' ratios
   std::vector<double> standing_;
   double ratio_ = 1, error_ = 0, standing_us_ = 0;

@@ -1,6 +1,7 @@
 // NCCL as a table that writes down its calls, for one rank. Nothing moves.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "ccl/nccl/nccl_library.h"
+#include "ccl/nccl/telling.h"
 
 namespace hetccl::fake {
 
@@ -24,8 +26,11 @@ class FakeNccl {
   int async_outcome = ccl::nccl::kSuccess;
   int send_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
-  int max_blocks = 0;               ///< that the last init with a config asked for
-  std::function<void()> on_abort;   ///< once calls do not wait any more
+  int max_blocks = 0;              ///< that the last init with a config asked for
+  std::function<void()> on_abort;  ///< once calls do not wait any more
+  /// How many channels the last collective was asked to take; 0: none said. Ring, simple is all
+  /// that the fake can do, at any number of them.
+  int channels = 0;
   std::atomic<bool> blocks{false};  ///< all-reduces and sends wait for an abort, as for lost ranks
 
   /// What was called since the last `take`.
@@ -100,7 +105,25 @@ class FakeNccl {
     api.destroy_op = [this](int op, void*) { return note("destroy_op", {num(op)}); };
   }
 
+  // As NCCL does for each of its collectives.
+  void ask(const std::string& call) {
+    static const std::map<std::string, int> kFunctions = {{"broadcast", 0},
+                                                          {"reduce", 1},
+                                                          {"all_gather", 2},
+                                                          {"reduce_scatter", 3},
+                                                          {"all_reduce", 4}};
+    const auto function = kFunctions.find(call);
+    if (function == kFunctions.end()) return;
+    std::array<float, 21> costs{};
+    costs.fill(nccl_tuner::kImpossible);
+    costs[Tactic::kRing * Tactic::kProtocols + Tactic::kSimple] = 1;
+    channels = 0;
+    ccl::nccl::tuner::choose_v3(nullptr, function->second, 64, 1,
+                                reinterpret_cast<float**>(costs.data()), Tactic::kAlgorithms,
+                                Tactic::kProtocols, &channels);
+  }
   int note(const char* call, const std::vector<std::string>& arguments = {}) {
+    ask(call);
     std::string text = call;
     for (const auto& argument : arguments) text += " " + argument;
     std::lock_guard lock(mutex_);

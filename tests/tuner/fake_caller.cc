@@ -11,6 +11,8 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+
 std::mutex log_mutex;
 std::vector<std::string> log_lines;
 
@@ -29,8 +31,8 @@ void log(int level, unsigned long subsystems, const char* file, int /*line*/, co
 Chosen cheapest(const Table& table) {
   Chosen chosen;
   float least = 3.6e9F;
-  for (int a = 0; a < kAlgorithms; ++a) {
-    for (int p = 0; p < kProtocols; ++p) {
+  for (int a = 0; a < Tactic::kAlgorithms; ++a) {
+    for (int p = 0; p < Tactic::kProtocols; ++p) {
       const float cost = table[static_cast<size_t>(a)][static_cast<size_t>(p)];
       if (cost == kImpossible || cost < 0 || cost >= least) continue;
       least = cost;
@@ -99,10 +101,11 @@ Chosen FakeNccl::call(void* context, int function, size_t bytes, const Table& gi
   }
   const auto get = v4_ != nullptr ? v4_->get_coll_info : tuner_.get_coll_info;
   if (v3_ != nullptr) {
-    result =
-        v3_->get_coll_info(context, function, bytes, 1, costs, kAlgorithms, kProtocols, &channels);
+    result = v3_->get_coll_info(context, function, bytes, 1, costs, Tactic::kAlgorithms,
+                                Tactic::kProtocols, &channels);
   } else {
-    result = get(context, function, bytes, 1, costs, kAlgorithms, kProtocols, 0, &channels);
+    result = get(context, function, bytes, 1, costs, Tactic::kAlgorithms, Tactic::kProtocols, 0,
+                 &channels);
   }
   if (result != kSuccess) std::abort();
   Chosen chosen = cheapest(table);

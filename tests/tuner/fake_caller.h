@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "nccl-tuner/abi.h"
+#include "ccl/nccl/tuner_abi.h"
 
 namespace hetccl::nccl_tuner {
 
-using Table = std::array<std::array<float, kProtocols>, kAlgorithms>;
+using Table = std::array<std::array<float, Tactic::kProtocols>, Tactic::kAlgorithms>;
 
 /// What NCCL would do with a call; channels 0: as many as NCCL likes.
 struct Chosen {

@@ -17,6 +17,9 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+using enum Tactic::Protocol;
+
 constexpr size_t kAhead = 20;  // calls that a rank may be ahead of others, as with streams
 constexpr size_t kMiB = size_t{1} << 20U;
 

@@ -13,6 +13,9 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+using enum Tactic::Protocol;
+
 const Chosen kOwn{kTree, kLl128, 0};
 constexpr size_t kMiB = size_t{1} << 20U;
 
@@ -53,7 +56,7 @@ TEST_CASE("search: three ranks answer alike in 60,000 calls, and end far below N
   const auto known = knowledge.value().find(place_of(kJobRanks, 1));
   REQUIRE(!known.empty());
   for (const tune::Learnt& one : known) {
-    CHECK(one.setting.resources.nccl_algorithm == kRing + 1);
+    CHECK(one.setting.resources.tactic.algorithm == kRing + 1);
     CHECK(one.us < one.default_us);
   }
   options.n_calls = 600;

@@ -15,14 +15,17 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
+using enum Tactic::Algorithm;
+using enum Tactic::Protocol;
+
 constexpr size_t kRanks = 4, kNodes = 2, kMiB = size_t{1} << 20U;
 const Chosen kOwn{kTree, kLl128, 0};
 
 plan::Resources resources(int algorithm, int protocol, int channels = 0) {
   plan::Resources made;
-  made.nccl_algorithm = static_cast<uint8_t>(algorithm + 1);
-  made.nccl_protocol = static_cast<uint8_t>(protocol + 1);
-  made.nccl_channels = static_cast<uint16_t>(channels);
+  made.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
+  made.tactic.protocol = static_cast<uint8_t>(protocol + 1);
+  made.tactic.channels = static_cast<uint16_t>(channels);
   return made;
 }
 

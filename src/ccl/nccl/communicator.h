@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "ccl/ccl.h"
 #include "ccl/nccl/nccl_library.h"
+#include "ccl/nccl/telling.h"
 
 namespace hetccl::ccl::nccl {
 
@@ -74,6 +75,10 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
+  void use(const Tactic& tactic) override { tactic_ = tactic; }
+  [[nodiscard]] std::optional<Tactics> tactics() const override {
+    return n_ranks_ > 1 ? std::optional(possible_) : std::nullopt;
+  }
   Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override;
   Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
@@ -110,6 +115,8 @@ class NcclCommunicator : public Communicator {
 
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;
+  Tactic tactic_;
+  Tactics possible_;                   // of the calls so far
   std::atomic<bool> to_abort_{false};  // there was no thread for it
 };
 

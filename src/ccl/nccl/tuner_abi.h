@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/tactic.h"
+
 namespace hetccl::nccl_tuner {
 
 // ncclResult_t, ncclFunc_t and ncclDebugLogLevel are enumerations, in C as large as an int.
 
-/// ncclSuccess. Another answer fails the collective, so the plug-in has no other.
+/// ncclSuccess. Another answer fails the collective, so plug-ins have no other.
 inline constexpr int kSuccess = 0;
 
 /// ncclDebugLogLevel and ncclDebugLogSubSys.
@@ -19,20 +21,10 @@ inline constexpr unsigned long kLogTuning = 0x40;
 using LogFunction = void (*)(int level, unsigned long subsystems, const char* file, int line,
                              const char* format, ...);
 
-/// ncclFunc_t, as far as the plug-in is asked.
-enum Function : int {
-  kBroadcast = 0,
-  kReduce = 1,
-  kAllGather = 2,
-  kReduceScatter = 3,
-  kAllReduce = 4,
-};
-/// NCCL_ALGO_*, as far as they are named; NCCL before 2.23 and RCCL have no PAT.
-enum Algorithm : int { kTree, kRing, kCollnetDirect, kCollnetChain, kNvls, kNvlsTree, kPat };
-inline constexpr int kAlgorithms = 7;
-/// NCCL_PROTO_*.
-enum Protocol : int { kLl, kLl128, kSimple };
-inline constexpr int kProtocols = 3;
+/// ncclFunc_t, as far as plug-ins are asked: LibraryCall's numbers.
+enum Function : int { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce };
+static_assert(kBroadcast == static_cast<int>(LibraryCall::Broadcast) &&
+              kAllReduce == static_cast<int>(LibraryCall::AllReduce));
 /// NCCL_ALGO_PROTO_IGNORE: an entry of a cost table that cannot be chosen.
 inline constexpr float kImpossible = -1.0F;
 

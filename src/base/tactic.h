@@ -1,0 +1,72 @@
+// How a vendor's library runs a collective, where it lets itself be told.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace hetccl {
+
+/// The collectives of NCCL and RCCL, with their numbers (ncclFunc_t).
+enum class LibraryCall : uint8_t { Broadcast, Reduce, AllGather, ReduceScatter, AllReduce };
+inline constexpr size_t kLibraryCalls = 5;
+
+/// What a library is asked for in a call: alike on all ranks of its communicator.
+struct Tactic {
+  /// NCCL_ALGO_*; NCCL before 2.23 and RCCL have no PAT.
+  enum Algorithm : int { kTree, kRing, kCollnetDirect, kCollnetChain, kNvls, kNvlsTree, kPat };
+  /// NCCL_PROTO_*.
+  enum Protocol : int { kLl, kLl128, kSimple };
+  static constexpr int kAlgorithms = 7, kProtocols = 3;
+
+  uint8_t algorithm = 0;  ///< 1 + NCCL's number of it; 0: the library's choice
+  uint8_t protocol = 0;   ///< likewise
+  uint16_t channels = 0;  ///< at most; 0: the library's choice
+  bool operator==(const Tactic&) const = default;
+};
+
+/// Whether the library limits the channels asked for to those that the communicator has. In
+/// CollNet's algorithms, and in NVLS's over several nodes, it does not.
+inline bool has_channels(int algorithm) {
+  return algorithm == Tactic::kTree || algorithm == Tactic::kRing || algorithm == Tactic::kPat;
+}
+
+/// Which pairs of algorithm and protocol a library's communicator can be told to use.
+class Tactics {
+ public:
+  /// NCCL's numbers, which may be any: those that are none are left out.
+  void add(LibraryCall call, int algorithm, int protocol) {
+    if (is_pair(algorithm, protocol)) bits_[index_of(call)] |= bit_of(algorithm, protocol);
+  }
+  [[nodiscard]] bool has(LibraryCall call, int algorithm, int protocol) const {
+    return is_pair(algorithm, protocol) &&
+           (bits_[index_of(call)] & bit_of(algorithm, protocol)) != 0;
+  }
+  [[nodiscard]] bool empty() const { return bits_ == Bits{}; }
+  /// Leaves what both have.
+  Tactics& operator&=(const Tactics& other) {
+    for (size_t i = 0; i < kLibraryCalls; ++i) bits_[i] &= other.bits_[i];
+    return *this;
+  }
+  bool operator==(const Tactics&) const = default;
+
+  /// By call: bit `algorithm * Tactic::kProtocols + protocol`.
+  using Bits = std::array<uint32_t, kLibraryCalls>;
+  Tactics() = default;
+  explicit Tactics(const Bits& bits) : bits_(bits) {}
+  [[nodiscard]] const Bits& bits() const { return bits_; }
+
+ private:
+  static bool is_pair(int algorithm, int protocol) {
+    return algorithm >= 0 && algorithm < Tactic::kAlgorithms && protocol >= 0 &&
+           protocol < Tactic::kProtocols;
+  }
+  static size_t index_of(LibraryCall call) { return static_cast<size_t>(call); }
+  static uint32_t bit_of(int algorithm, int protocol) {
+    return uint32_t{1} << static_cast<unsigned>(algorithm * Tactic::kProtocols + protocol);
+  }
+
+  Bits bits_{};
+};
+
+}  // namespace hetccl

@@ -1,0 +1,20 @@
+// What NCCL and RCCL look up in libhetccl.so, which is their tuner plug-in for hetccl's own
+// communicators (ccl/nccl/telling.h).
+#include "ccl/nccl/telling.h"
+
+namespace {
+
+namespace tuner = hetccl::ccl::nccl::tuner;
+constexpr const char* kName = "hetccl, for its own communicators";
+
+}  // namespace
+
+extern "C" {
+
+[[gnu::visibility("default")]] extern const tuner::TunerV3 ncclTunerPlugin_v3 = {
+    kName, tuner::init, tuner::choose_v3, tuner::finish};
+[[gnu::visibility("default")]] extern const tuner::TunerV4 ncclTunerPlugin_v4 = {
+    kName, tuner::init, tuner::choose_v4, tuner::finish};
+[[gnu::visibility("default")]] extern const tuner::TunerV5 ncclTunerPlugin_v5 = {
+    kName, tuner::init_v5, tuner::choose_v4, tuner::finish};
+}

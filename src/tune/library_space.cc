@@ -1,0 +1,68 @@
+#include "tune/library_space.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+namespace hetccl::tune {
+namespace {
+
+constexpr uint64_t kBytesOfChannel = uint64_t{256} << 10U;  // where the search starts
+constexpr uint64_t kMostStart = 16;
+
+// Of whom the search hopes most first.
+constexpr std::array kAlgorithms = {Tactic::kRing,        Tactic::kNvls, Tactic::kTree,
+                                    Tactic::kNvlsTree,    Tactic::kPat,  Tactic::kCollnetDirect,
+                                    Tactic::kCollnetChain};
+constexpr std::array kProtocols = {Tactic::kSimple, Tactic::kLl128, Tactic::kLl};
+
+std::optional<LibraryCall> call_of(Collective collective) {
+  switch (collective) {
+    case Collective::Broadcast:
+      return LibraryCall::Broadcast;
+    case Collective::Reduce:
+      return LibraryCall::Reduce;
+    case Collective::AllGather:
+      return LibraryCall::AllGather;
+    case Collective::ReduceScatter:
+      return LibraryCall::ReduceScatter;
+    case Collective::AllReduce:
+      return LibraryCall::AllReduce;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Axis channels_axis() {
+  return {Parameter::NcclChannels, {1, 2, 4, 8, 16, 32}};
+}
+
+uint16_t usual_channels(uint64_t bytes) {
+  const uint64_t channels = std::clamp<uint64_t>(bytes / kBytesOfChannel, 1, kMostStart);
+  return static_cast<uint16_t>(std::bit_floor(channels));
+}
+
+Subspace library_subspace(int algorithm, int protocol, uint64_t bytes) {
+  plan::Resources resources;
+  resources.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
+  resources.tactic.protocol = static_cast<uint8_t>(protocol + 1);
+  if (!has_channels(algorithm)) return {vendor_setting(resources), {}};
+  resources.tactic.channels = usual_channels(bytes);
+  return {vendor_setting(resources), {channels_axis()}};
+}
+
+Space library_space(Collective collective, uint64_t bytes, const Tactics& tactics, bool keep_bits) {
+  const auto call = call_of(collective);
+  if (!call || tactics.empty()) return {};
+  Space space{{vendor_setting({}), {}}};
+  if (keep_bits && reduces(collective)) return space;
+  for (const int algorithm : kAlgorithms)
+    for (const int protocol : kProtocols)
+      if (tactics.has(*call, algorithm, protocol))
+        space.push_back(library_subspace(algorithm, protocol, bytes));
+  return space;
+}
+
+}  // namespace hetccl::tune
