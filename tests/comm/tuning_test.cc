@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "comm/ranks.h"
+#include "fake/vendor_library.h"
 
 namespace {
 
@@ -235,4 +237,81 @@ TEST_CASE("tuning: a rank that goes in mid-search is named, and nobody hangs") {
       CHECK(status.message().find(format("rank %d: it has had enough", gone)) != std::string::npos);
     }
   }
+}
+
+namespace {
+
+// Sums by ranks of one cluster whose library can be told how to run; whether all were right.
+bool sums_in_a_cluster(const Config& config, int n_ranks, int calls,
+                       const std::function<void(Communicator&)>& at_the_end) {
+  constexpr size_t kCount = 10'000;
+  std::atomic<int> wrong{0};
+  const std::vector<Config> configs(static_cast<size_t>(n_ranks), config);
+  on_fake_devices(configs, {.max_delay_us = 0}, [&](int rank, auto& device, auto made) {
+    auto* data = static_cast<float*>(device.allocate(kCount * sizeof(float)).value());
+    auto stream = device.create_stream().value();
+    std::vector<float> values(kCount, 1);
+    for (int call = 0; call < calls; ++call) {
+      if (call % 8 == 0) {
+        std::fill(values.begin(), values.end(), 1.F);
+        device.upload(data, values.data(), kCount * sizeof(float));
+      }
+      const CollectiveArguments sum{
+          {.collective = Collective::AllReduce, .type = DataType::Float32, .count = kCount},
+          data,
+          data};
+      wrong += made->start(sum, stream->native()).ok() ? 0 : 1;
+      if (call % 8 < 7) continue;
+      wrong += device.synchronize(std::chrono::seconds(10)) ? 0 : 1;
+      device.download(values.data(), data, kCount * sizeof(float));
+      for (const float value : values) wrong += value == std::pow(n_ranks, 8) ? 0 : 1;
+    }
+    if (rank == 0) at_the_end(*made);
+    stream.reset();
+    CHECK(made->finish().ok());
+    device.free(data);
+  });
+  return wrong == 0;
+}
+
+// While it lives, libraries can be told how to run their calls.
+class WithTold {
+ public:
+  WithTold() { fake::VendorLibrary::told = &told; }
+  ~WithTold() { fake::VendorLibrary::told = nullptr; }
+  fake::Told told;
+};
+
+}  // namespace
+
+TEST_CASE("tuning: the library of one cluster is told the same on all ranks, and does it faster") {
+  WithTold with;
+  const Folder folder;
+  std::string tuning;
+  CHECK(sums_in_a_cluster(tuned(folder), 3, kSanitized ? 160 : 2000,
+                          [&](Communicator& made) { tuning = made.tuning_json(); }));
+  CAPTURE(tuning);
+  CHECK(with.told.differing() == 0);
+  CHECK(with.told.distinct() > (kSanitized ? 1 : 6));
+  if (kSanitized) return;
+  CHECK(fake::Told::time_of(with.told.last()) <= std::chrono::microseconds(400));
+  CHECK(tuning.find("\"nccl_algorithm\":\"ring\"") != std::string::npos);
+}
+
+TEST_CASE("tuning: a library that cannot be told is asked for nothing, whatever the file says") {
+  const Folder folder;
+  const auto set = [](Communicator& made) {
+    return made.set_tuning(
+        R"({"key": {"collective": "all_reduce", "size_class": 16, "element_bytes": 4},)"
+        R"( "setting": {"algorithm": "vendor", "nccl_channels": 2}})");
+  };
+  {
+    WithTold with;
+    CHECK(sums_in_a_cluster(tuned(folder), 2, kSanitized ? 80 : 1600,
+                            [&](Communicator& made) { CHECK(set(made).ok()); }));
+  }
+  CHECK(sums_in_a_cluster(tuned(folder), 2, 8, [&](Communicator& made) {
+    CHECK(set(made).code() == Code::InvalidUsage);
+    CHECK(Json::parse(made.tuning_json(), "tuning", 1U << 20U).value()["keys"].size() == 0);
+  }));
 }

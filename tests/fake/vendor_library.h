@@ -1,5 +1,5 @@
 // The host's library as if it were a vendor's: it may join fake devices of several "hosts", lack a
-// type, and makes communicators for pairs.
+// type, makes communicators for pairs, and can be told how to run its calls.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ccl/ccl.h"
+#include "fake/told_communicator.h"
 
 namespace hetccl::fake {
 
@@ -29,7 +30,10 @@ class VendorLibrary : public ccl::Library {
   void forget(const ccl::UniqueId& id) override { real_->forget(id); }
   Result<std::unique_ptr<ccl::Communicator>> init(const ccl::UniqueId& id, int n_ranks, int rank,
                                                   Waker* waker, const WaitLimit& limit) override {
-    return real_->init(id, n_ranks, rank, waker, limit);
+    auto made = real_->init(id, n_ranks, rank, waker, limit);
+    if (made.ok() && told != nullptr)
+      made.value() = std::make_unique<ToldCommunicator>(std::move(made).value(), *told);
+    return made;
   }
   Result<std::unique_ptr<ccl::Communicator>> init_pair(const ccl::UniqueId& id, int rank,
                                                        Waker* waker,
@@ -41,6 +45,8 @@ class VendorLibrary : public ccl::Library {
     if (made.ok() && rank == 1 && pairs_late.fetch_sub(1) > 0) made.value() = nullptr;
     return made;
   }
+  /// Not null: communicators can be told how to run, and note it there.
+  static inline Told* told = nullptr;
   /// By all libraries of this process.
   static inline std::atomic<int> pairs_asked_for{0};
   /// The rank of a pair that gets no communicator.
