@@ -2,6 +2,7 @@
 
     python bench/gpu_tuning.py                              on two GPUs, a cluster each
     python bench/gpu_tuning.py --together                   in one cluster: NCCL is tuned
+    python bench/gpu_tuning.py --together --by sockets      in one cluster, whose link is slow
     python bench/gpu_tuning.py --devices cpu --model tiny --tokens 256   to check this script
 
 A GPT is trained by DDP and by FSDP2: the same model on the same data. First the first 200 steps:
@@ -23,7 +24,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_contender import Answer, Contender, halves, job, refuse_without_settings
+from gpu_contender import (
+    NCCL_SHARED_MEMORY,
+    NCCL_SOCKETS,
+    Answer,
+    Contender,
+    halves,
+    job,
+    refuse_without_settings,
+)
 from gpu_tuning_report import (
     MODES,
     compare_losses,
@@ -37,6 +46,7 @@ WRAPS = ("ddp", "fsdp2")
 STARTING = 90.0
 PATIENCE = 60.0  # of an answer
 CHUNK = 50  # steps between two looks at the search
+LINKS = {"nvlink": {}, "memory": NCCL_SHARED_MEMORY, "sockets": NCCL_SOCKETS}
 WARM_UPS = 3  # steps of a round that do not count
 LARGEST_DIFFERENCE = 1e-3
 
@@ -85,8 +95,13 @@ class Study:
     def job(self, name: str, **env: str) -> Trained:
         """Ranks of two clusters, or of one."""
         devices = self.options.ranks
-        labels = "A" * len(devices) if self.options.together else halves(len(devices))
-        return Trained(self.wrap, job("hetccl", devices, env, "HETCCL_CLUSTER", labels, name))
+        label = "HETCCL_CLUSTER"
+        if self.options.together:
+            env |= {label: "A", **LINKS[self.options.by]}
+            label = "NCCL_HOSTID" if self.options.by == "sockets" else label
+        same = self.options.together and self.options.by != "sockets"
+        labels = "A" * len(devices) if same else halves(len(devices))
+        return Trained(self.wrap, job("hetccl", devices, env, label, labels, name))
 
     def tuned(self, mode: str, file: str, budget: str) -> Trained:
         """One that tunes, and keeps what it finds in a file, or has it from there."""
@@ -202,6 +217,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=WRAPS)
     parser.add_argument("--together", action="store_true", help="in one cluster")
+    parser.add_argument("--by", choices=LINKS, default="nvlink", help="NCCL's link in one cluster")
     parser.add_argument("--tokens", type=int, default=8192, help="of a rank in a step")
     parser.add_argument("--first-steps", type=int, default=200)
     parser.add_argument("--search-steps", type=int, default=3000, help="at most, of each search")
