@@ -9,6 +9,9 @@ namespace {
 
 constexpr uint64_t kBytesOfChannel = uint64_t{256} << 10U;  // where the search starts
 constexpr uint64_t kMostStart = 16;
+// Protocol ll sends twice the bytes, to save time that larger calls do not notice: over sockets 32
+// MiB took eight times as long.
+constexpr uint64_t kMostOfLl = uint64_t{4} << 20U;
 
 // Of whom the search hopes most first.
 constexpr std::array kAlgorithms = {Tactic::kRing,        Tactic::kNvls, Tactic::kTree,
@@ -60,7 +63,8 @@ Space library_space(Collective collective, uint64_t bytes, const Tactics& tactic
   if (keep_bits && reduces(collective)) return space;
   for (const int algorithm : kAlgorithms)
     for (const int protocol : kProtocols)
-      if (tactics.has(*call, algorithm, protocol))
+      if (tactics.has(*call, algorithm, protocol) &&
+          (protocol != Tactic::kLl || bytes <= kMostOfLl))
         space.push_back(library_subspace(algorithm, protocol, bytes));
   return space;
 }

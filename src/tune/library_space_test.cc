@@ -31,6 +31,7 @@ TEST_CASE("library space: the library's choice, then each pair that it has, with
   CHECK(space[3].start == vendor_setting({.tactic = {kNvls + 1, kSimple + 1, 0}}));
   CHECK(space[3].axes.empty());  // its channels are the library's
   CHECK(library_space(Collective::AllGather, 1024, usual(), true).size() == 3);
+  CHECK(library_space(Collective::AllGather, uint64_t{5} << 20U, usual(), true).size() == 2);
 }
 
 TEST_CASE("library space: sums keep their order, and some calls cannot be told") {

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+import cuda_tuning
 import torch
 import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
@@ -478,6 +479,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
 
         made[f"{name}-all"] = lambda: on_pairs(COLLECTIVES)
         made[f"{name}-messages"] = lambda: on_pairs(PAIRS)
+        made[f"{name}-tuned"] = lambda: run(
+            [cuda_tuning.search], devices, labels, True, env=cuda_tuning.environment()
+        )
         if len(devices) < 3:
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, True, UNDER_SETTINGS)
             made[f"{name}-connecting"] = lambda: under_settings(devices, labels, True, CONNECTING)
