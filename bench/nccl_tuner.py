@@ -236,7 +236,7 @@ def served(bench: Bench, seconds: float) -> None:
 
 def online(bench: Bench, seconds: float, loaded: bool) -> None:
     """The job's first communicator is searched; then it takes turns with NCCL's choices."""
-    cells = [cell for cell in bench.cells if cell[1] == SIZES["1M"] and cell[2] == loaded]
+    cells = [cell for cell in bench.cells if cell[1] == SIZES["64K"] and cell[2] == loaded]
     for cell in cells if seconds else []:
         deadline = time.monotonic() + seconds
         bench.measure("world", cell)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from cuda_ranks import SCALE, Rank, total
 
-CALLS = 1200
+CALLS = 500
 ELEMENTS = 1 << 18
 CHECKED = 40  # calls in a row between two looks at the values
 
