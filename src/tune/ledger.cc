@@ -75,11 +75,12 @@ std::optional<Ledger::Use> Ledger::use(const std::optional<Key>& key, uint64_t s
   const bool ends_phase = trial.next % change.phase == 0;
   use.trial = {trial.round, trial.index, call, change.calls, phase, change.calls / change.phase,
                ends_phase};
-  if (phase % 2 == 1) {
+  if (tries_candidate(phase)) {
     use.setting = change.setting;
     use.round = trial.round;
-    if (change.rests && ends_phase) trial.rest = kRests[phase / 2 % kRests.size()];
   }
+  const bool ends_pair = ends_phase && phase % 2 == 1;
+  if (change.rests && ends_pair) trial.rest = kRests[phase / 2 % kRests.size()];
   if (trial.next == change.calls) state.trial.reset();
   return use;
 }

@@ -18,8 +18,8 @@ struct Change {
   Key key;
   Setting setting;
   /// 0: it replaces the setting. Else it is tried beside it in so many calls of the key. They are
-  /// cut into phases: the first, third, … phase uses the setting that stands, the second, fourth, …
-  /// this one.
+  /// cut into phases, some of which (`tries_candidate`) use this one, the others the setting that
+  /// stands.
   uint32_t calls = 0;
   /// Calls in a phase: 1 where each call is timed, more where only the time of many calls in a row
   /// says anything (steps of training, calls of a library that tells no times). Divides `calls`.
@@ -30,6 +30,12 @@ struct Change {
   bool rests = false;
   bool operator==(const Change&) const = default;
 };
+
+/// Whether that phase of a trial, counted from 0, uses the candidate. Each second pair of phases
+/// has it first, so that what a phase leaves to the next falls on both.
+[[nodiscard]] constexpr bool tries_candidate(size_t phase) {
+  return phase % 4 == 1 || phase % 4 == 2;
+}
 
 /// Rank 0 to all: from collective number `from` on, these changes are to hold.
 struct Proposal {

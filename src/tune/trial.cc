@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "tune/note.h"
+
 namespace hetccl::tune {
 namespace {
 
@@ -43,10 +45,12 @@ double Trial::add(std::span<const double> us) {
   double lost = 0;
   const size_t warm = logs_.empty() ? 2 : 0;
   for (size_t i = 0; i + 1 < us.size(); i += 2) {
-    lost += us[i + 1] - us[i];
+    const bool first = tries_candidate(i);
+    const double candidate = us[first ? i : i + 1], standing = us[first ? i + 1 : i];
+    lost += candidate - standing;
     if (i < warm) continue;
-    standing_.push_back(us[i]);
-    logs_.push_back(std::log(std::max(us[i + 1], 1e-3) / std::max(us[i], 1e-3)));
+    standing_.push_back(standing);
+    logs_.push_back(std::log(std::max(candidate, 1e-3) / std::max(standing, 1e-3)));
   }
   if (logs_.empty()) return lost;
   standing_us_ = median(standing_);

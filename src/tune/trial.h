@@ -8,8 +8,8 @@
 
 namespace hetccl::tune {
 
-/// Pairs of phases, the first of each pair with the setting that stands, the second with the
-/// candidate. They alternate, so what slows the machine for a while slows both.
+/// Pairs of phases, one with the setting that stands, one with the candidate (`tries_candidate`).
+/// They alternate, so what slows the machine for a while slows both.
 class Trial {
  public:
   /// The first pair warms up: a candidate may have to connect ranks, or take memory.
