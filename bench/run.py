@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--small-repeats", type=int, default=200, help="of 4 KiB all-reduces")
     parser.add_argument("--rounds", type=int, default=1, help="of both backends, alternating")
     parser.add_argument("--native-rounds", type=int, default=3, help="of what goes without torch")
-    names = [*(scene.name for scene in SCENES), *native.PARTS, prediction.NAME]
+    names = [*(scene.name for scene in SCENES), *native.PARTS, *prediction.PARTS]
     parser.add_argument("--scene", action="append", choices=names)
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one run")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers here")
@@ -113,19 +113,19 @@ def main() -> int:
         if wanted(name, part.hosts, options, console):
             with console.status(name):
                 parts[name] = part.measure(options)
-    predicted: dict[str, Any] = {}
-    if wanted(prediction.NAME, 3, options, console):
-        with console.status(prediction.NAME):
-            predicted = prediction.measure(options, RATE)
+    predicted: dict[str, dict[str, Any]] = {}
+    for name, predictions in prediction.PARTS.items():
+        if wanted(name, 3, options, console):
+            with console.status(name):
+                predicted[name] = predictions.measure(options, RATE)
     sheets = [sheet for sheet in (large_sheet(measured), small_sheet(measured)) if sheet.rows]
     sheets += native_report.sheets(parts)
-    if predicted:
-        sheets.append(prediction.sheet(predicted))
+    sheets += [prediction.PARTS[name].sheet(found) for name, found in predicted.items()]
     show(sheets, console)
     if options.json:
         documents = [{"scene": m.scene.name, "runs": m.runs} for m in measured]
         documents += [{"scene": name, "runs": part} for name, part in parts.items()]
-        documents += [{"scene": prediction.NAME, "runs": predicted}] if predicted else []
+        documents += [{"scene": name, "runs": found} for name, found in predicted.items()]
         options.json.write_text(json.dumps(documents, indent=1) + "\n")
     if options.write:
         command = f"make bench ARGS='{' '.join(sys.argv[1:])}'"

@@ -39,7 +39,7 @@ bool Costs::possible(int algorithm, int protocol) const {
 
 bool Costs::possible(const plan::Resources& resources) const {
   const int algorithm = resources.tactic.algorithm - 1, protocol = resources.tactic.protocol - 1;
-  if (resources.tactic.channels > 0 && !has_channels(algorithm)) return false;
+  if (resources.tactic.channels > 0 && !takes_channels(algorithm)) return false;
   return (algorithm < 0 && protocol < 0) || possible(algorithm, protocol);
 }
 

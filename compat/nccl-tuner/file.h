@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "nccl-tuner/log.h"
-#include "tune/knowledge.h"
+#include "tune/knowledge_file.h"
 
 namespace hetccl::nccl_tuner {
 
-/// A file that cannot be read or written is reported, and nothing else suffers.
+/// For communicators of one place.
 class TuneFile {
  public:
   /// `path` may be empty: then there is no file.
@@ -21,16 +21,14 @@ class TuneFile {
   TuneFile(const TuneFile&) = delete;
   TuneFile& operator=(const TuneFile&) = delete;
 
-  [[nodiscard]] std::vector<tune::Learnt> read() const;
-  /// Merges it with what others have written meanwhile.
-  void add(const std::vector<tune::Learnt>& learnt) const;
+  [[nodiscard]] std::vector<tune::Learnt> read() const { return file_.read().find(place_); }
+  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place_, learnt); }
   /// The same on a thread of its own, unless one still writes.
   void start_adding(std::vector<tune::Learnt> learnt);
 
  private:
-  const std::string path_;
+  const tune::KnowledgeFile file_;
   const tune::Place place_;
-  const NcclLog log_;
   std::thread writer_;
   std::atomic<bool> writes_ = false;
 };

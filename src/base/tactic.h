@@ -25,9 +25,9 @@ struct Tactic {
   bool operator==(const Tactic&) const = default;
 };
 
-/// Whether the library limits the channels asked for to those that the communicator has. In
-/// CollNet's algorithms, and in NVLS's over several nodes, it does not.
-inline bool has_channels(int algorithm) {
+/// Whether the library limits the channels asked for to those that the communicator has. With
+/// CollNet's algorithms, and with NVLS's over several nodes, it does not.
+inline bool takes_channels(int algorithm) {
   return algorithm == Tactic::kTree || algorithm == Tactic::kRing || algorithm == Tactic::kPat;
 }
 
@@ -42,10 +42,14 @@ class Tactics {
     return is_pair(algorithm, protocol) &&
            (bits_[index_of(call)] & bit_of(algorithm, protocol)) != 0;
   }
+  /// What the library expects pairs to cost: a digest, which tells its links and settings apart.
+  [[nodiscard]] uint64_t costs() const { return costs_; }
+  void add_costs(uint64_t digest) { costs_ = (costs_ * kPrime) ^ digest; }
   [[nodiscard]] bool empty() const { return bits_ == Bits{}; }
   /// Leaves what both have.
   Tactics& operator&=(const Tactics& other) {
     for (size_t i = 0; i < kLibraryCalls; ++i) bits_[i] &= other.bits_[i];
+    add_costs(other.costs_);
     return *this;
   }
   bool operator==(const Tactics&) const = default;
@@ -53,7 +57,7 @@ class Tactics {
   /// By call: bit `algorithm * Tactic::kProtocols + protocol`.
   using Bits = std::array<uint32_t, kLibraryCalls>;
   Tactics() = default;
-  explicit Tactics(const Bits& bits) : bits_(bits) {}
+  explicit Tactics(const Bits& bits, uint64_t costs = 0) : bits_(bits), costs_(costs) {}
   [[nodiscard]] const Bits& bits() const { return bits_; }
 
  private:
@@ -66,7 +70,10 @@ class Tactics {
     return uint32_t{1} << static_cast<unsigned>(algorithm * Tactic::kProtocols + protocol);
   }
 
+  static constexpr uint64_t kPrime = 1'099'511'628'211;
+
   Bits bits_{};
+  uint64_t costs_ = 0;
 };
 
 }  // namespace hetccl

@@ -84,8 +84,8 @@ class Communicator {
   /// their operations alike. An adaptor that compares calls compares these too.
   virtual void number_calls(uint64_t number) { static_cast<void>(number); }
   /// How the collectives that follow are to run, as far as `tactics` has it: alike on all ranks.
-  virtual void use(const Tactic& tactic) { static_cast<void>(tactic); }
-  /// What `use` may ask for; nothing where the library decides alone.
+  virtual void set_tactic(const Tactic& tactic) { static_cast<void>(tactic); }
+  /// What `set_tactic` may ask for; nullopt where the library cannot be told.
   [[nodiscard]] virtual std::optional<Tactics> tactics() const { return std::nullopt; }
   /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks, PreMulSum multiplies
   /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).

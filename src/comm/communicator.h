@@ -172,6 +172,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
   Status open_tuning();
+  Status exchange_tactics();
   Result<std::vector<tune::Learnt>> exchange_knowledge();
   void keep_learnt();
   // tune_calls.cc

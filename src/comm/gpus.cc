@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "ccl/nccl/tuner_plugin.h"
+
 namespace hetccl::comm {
 namespace {
 
@@ -130,9 +132,10 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     if (gpu.device.get() != &device) continue;
     if (gpu.library == nullptr) {
       HETCCL_TRY(library().status());
-      const bool tuned = config_.tune != "off" && !config_.deterministic;
-      gpu.library = ccl::make_nccl_library(library_->value(),
-                                           std::make_shared<DeviceWorkspace>(gpu.device), tuned);
+      // Before the library's first call, on every rank.
+      if (config_.tune != "off" && !config_.deterministic) ccl::nccl::offer_tuner();
+      gpu.library =
+          ccl::make_nccl_library(library_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
     }
     return gpu.library.get();
   }

@@ -8,7 +8,7 @@
 #include "comm/communicator.h"
 #include "exec/link_probe.h"
 #include "tune/probes.h"
-#include "tune/welcome.h"
+#include "tune/tactics_json.h"
 
 namespace hetccl::comm {
 namespace {
@@ -45,49 +45,59 @@ Status Communicator::measure() {
   return open_tuning();
 }
 
-// Ranks tell each other what their libraries can be told, and rank 0 what it has read. Notes may
-// come as soon as it has.
+// Notes may come as soon as tuning is open.
 Status Communicator::open_tuning() {
   const Config& config = runtime_.config();
   if (config.deterministic) return {};
   const bool off = config.tune == "off";
-  std::vector<tune::Learnt> known;
-  if (!off) {
-    tuning_file_ = std::make_unique<TuningFile>(config, topology(), log_);
-    HETCCL_ASSIGN(known, exchange_knowledge());
-  }
-  if (topology().clusters().size() < 2 && tactics_.empty()) {
-    tuning_file_.reset();
-    return {};
-  }
+  if (!off) HETCCL_TRY(exchange_tactics());
+  const bool alone = topology().clusters().size() < 2;
+  if (alone && tactics_.empty()) return {};
   Tuning::Options options;
   options.searches = !off && config.tune != "frozen";
   options.by_steps = config.tune == "step";
+  options.timing_costs = alone;
   options.budget = static_cast<double>(config.tune_budget) / 100;
   options.failed = [this] { return verdict_.failed(); };
   tuning_ = std::make_unique<Tuning>(*session_, runtime_.engine(), std::move(options));
+  if (off) return {};
+  tuning_file_ = std::make_unique<TuningFile>(config, topology(), tactics_, log_);
+  HETCCL_ASSIGN(const auto known, exchange_knowledge());
   tuning_->know(known);
   return {};
 }
 
-// What rank 0 has read, as far as it can be done here; and `tactics_`.
-Result<std::vector<tune::Learnt>> Communicator::exchange_knowledge() {
-  tune::Welcome mine;
-  if (ccl_ != nullptr) mine.tactics = ccl_->tactics();
-  if (rank() == 0) mine.learnt = tuning_file_->read();
+// All ranks tell each other what their libraries can be told.
+Status Communicator::exchange_tactics() {
+  std::optional<Tactics> mine;
+  if (ccl_ != nullptr) mine = ccl_->tactics();
   const std::string text = tune::to_json(mine).dump();
   HETCCL_ASSIGN(const auto all, session_->all_gather({text.begin(), text.end()}, init_left_ms()));
-  std::vector<tune::Welcome> told;
+  std::vector<std::optional<Tactics>> told;
   for (size_t who = 0; who < all.size(); ++who) {
+    const std::string what = format("the tactics of rank %zu", who);
     const std::string_view theirs(reinterpret_cast<const char*>(all[who].data()), all[who].size());
-    const std::string what = format("the tuning of rank %zu", who);
     HETCCL_ASSIGN(const Json json, Json::parse(theirs, what.c_str(), theirs.size()));
-    told.push_back(tune::welcome_from_json(json));
+    told.push_back(tune::tactics_from_json(json));
   }
   tactics_ = tune::common_tactics(told);
-  std::vector<tune::Learnt> known = std::move(told[0].learnt);
-  if (tactics_.empty())
-    std::erase_if(known, [](const auto& one) { return one.setting.resources.tactic != Tactic{}; });
+  return {};
+}
+
+// Rank 0 tells the others what it has read. Returns what can be done here.
+Result<std::vector<tune::Learnt>> Communicator::exchange_knowledge() {
+  std::vector<uint8_t> mine;
+  if (rank() == 0) {
+    const std::string text = tune::to_json(tuning_file_->read()).dump();
+    mine.assign(text.begin(), text.end());
+  }
+  HETCCL_ASSIGN(const auto all, session_->all_gather(mine, init_left_ms()));
+  const std::string_view text(reinterpret_cast<const char*>(all[0].data()), all[0].size());
+  HETCCL_ASSIGN(const Json json, Json::parse(text, "rank 0's tuning", all[0].size()));
+  std::vector<tune::Learnt> known = tune::learnt_from_json(json);
+  std::erase_if(known, [this](const tune::Learnt& one) {
+    return !programs_->check(one.key, one.setting, tactics_).ok();
+  });
   return known;
 }
 

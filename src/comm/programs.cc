@@ -4,6 +4,7 @@
 
 #include "plan/algorithms.h"
 #include "plan/call.h"
+#include "tune/library_space.h"
 
 namespace hetccl::comm {
 
@@ -37,12 +38,8 @@ Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t b
 
 Status Programs::check(const tune::Key& key, const tune::Setting& setting,
                        const Tactics& tactics) const {
-  const Tactic& asked = setting.resources.tactic;
-  if (asked != Tactic{} && tactics.empty()) {
-    return error(Code::InvalidArgument,
-                 "nccl_*: no vendor's library takes them here. NCCL and RCCL do where HETCCL_TUNE "
-                 "is not off, no NCCL_TUNER_PLUGIN is set, and they were loaded after that");
-  }
+  HETCCL_TRY(tune::check(setting.resources.tactic, key.collective, topology_.clusters().size() < 2,
+                         tactics));
   plan::Spec spec{.collective = key.collective, .algorithm = setting.algorithm};
   if (key.root_cluster >= static_cast<int>(topology_.clusters().size()))
     return error(Code::InvalidArgument, "there is no cluster %d", key.root_cluster);

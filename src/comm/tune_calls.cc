@@ -4,6 +4,16 @@
 
 namespace hetccl::comm {
 
+namespace {
+
+bool has_hosts(const topology::Topology& topology) {
+  const auto& ranks = topology.infos();
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const topology::RankInfo& one) { return one.host_access; });
+}
+
+}  // namespace
+
 tune::Limits Communicator::limits() const {
   const Config& config = runtime_.config();
   tune::Limits limits;
@@ -14,13 +24,14 @@ tune::Limits Communicator::limits() const {
   limits.keep_bits = config.tune_bits == "keep";
   if ((device_->capabilities() & device::kHostAccessible) == 0)
     limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
+  if (has_hosts(topology())) limits.host_threads = static_cast<uint16_t>(runtime_.host_threads());
   return limits;
 }
 
 std::string Communicator::tuning_json() {
   Json json = tuning_ != nullptr ? tuning_->describe() : Json();
   json.set("mode", tuning_ != nullptr ? runtime_.config().tune : "off");
-  const TuningFile file(runtime_.config(), topology(), log_);
+  const TuningFile file(runtime_.config(), topology(), tactics_, log_);
   json.set("place", file.place().digest);
   json.set("summary", file.place().summary);
   json.set("file", file.path());
@@ -42,12 +53,14 @@ Status Communicator::set_tuning(std::string_view json) {
   if (!setting) {
     return error(Code::InvalidArgument,
                  "\"setting\" is none: {algorithm, slice_bytes, depth, tcp_streams, gpu_blocks, "
-                 "nccl_algorithm, nccl_protocol, nccl_channels}");
+                 "host_threads, nccl_algorithm, nccl_protocol, nccl_channels}");
   }
   if (tuning_ == nullptr) {
-    return error(Code::InvalidUsage,
-                 "nothing can be tuned here: all ranks are in one cluster, whose library decides "
-                 "alone, or HETCCL_DETERMINISTIC=1 is set");
+    return error(
+        Code::InvalidUsage,
+        "nothing can be tuned here: HETCCL_DETERMINISTIC=1 is set, or all ranks are in one "
+        "cluster whose library decides alone (one of GPUs can be told with "
+        "HETCCL_TUNE=online, step or frozen: docs/tuning.md)");
   }
   std::lock_guard lock(launch_mutex_);
   HETCCL_TRY(programs_->check(*key, *setting, tactics_));

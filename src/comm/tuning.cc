@@ -21,8 +21,10 @@ constexpr uint64_t kFirstSet = uint64_t{1} << 48U;
 Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options options)
     : session_(session), engine_(engine), options_(std::move(options)), active_(options_.searches) {
   if (session_.rank() == kLeader && options_.searches)
-    conductor_.emplace(tune::ConductorOptions{
-        .n_ranks = session_.n_ranks(), .budget = options_.budget, .by_steps = options_.by_steps});
+    conductor_.emplace(tune::ConductorOptions{.n_ranks = session_.n_ranks(),
+                                              .budget = options_.budget,
+                                              .by_steps = options_.by_steps,
+                                              .timing_costs = options_.timing_costs});
 }
 
 void Tuning::know(std::span<const tune::Learnt> learnt) {
@@ -59,7 +61,8 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
     }
     use = ledger_.use(key, sequence, captured);
   }
-  const bool timed = key && !captured && (use->trial || leads());
+  const bool watched = leads() && key && !captured && !use->trial && conductor_->wants_time(*key);
+  const bool timed = watched || use->trial.has_value();
   if (timed) timed_.push_back({sequence, use->trial, *key});
   return {use->setting, use->round, timed};
 }
@@ -102,9 +105,9 @@ void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   }
 }
 
-// Of a phase all calls but the first count, which may find what the phase before has left behind;
-// or, where steps are to be short, all from the end of the phase before to its own: what the
-// program does between its calls is part of it.
+// The first call of a phase does not count: what the phase before has left may hold it up. By steps
+// a phase lasts from the end of the one before to its own end: what the program does between its
+// calls is part of it.
 void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   const tune::Ledger::Use::Trial& trial = *call.trial;
   const TrialId id{trial.round, trial.change};

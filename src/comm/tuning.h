@@ -27,6 +27,7 @@ class Tuning {
     bool searches = false;  ///< else what is known stays as it is
     double budget = 0.02;
     bool by_steps = false;         ///< the program's steps are made short, not each call
+    bool timing_costs = false;     ///< as ConductorOptions
     std::function<bool()> failed;  ///< whether the communicator has
   };
   /// Session and engine outlive it.

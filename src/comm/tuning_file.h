@@ -7,26 +7,25 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "tune/knowledge.h"
+#include "tune/knowledge_file.h"
 
 namespace hetccl::comm {
 
-/// A file that cannot be read or written is reported, and nothing else suffers. Immutable.
+/// Immutable.
 class TuningFile {
  public:
-  /// For communicators of that topology; the log outlives it.
-  TuningFile(const Config& config, const topology::Topology& topology, const Log& log);
+  /// For communicators of that topology whose libraries can be told that; the log outlives it.
+  TuningFile(const Config& config, const topology::Topology& topology, const Tactics& tactics,
+             const Log& log);
 
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
   /// Under which this job's results stand.
   [[nodiscard]] const tune::Place& place() const { return steps_ ? by_step_ : by_call_; }
   [[nodiscard]] std::vector<tune::Learnt> read() const;
-  /// Merges it with what others have written meanwhile.
-  void add(const std::vector<tune::Learnt>& learnt) const;
+  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place(), learnt); }
 
  private:
-  const std::string path_;  // empty: there is none
-  const Log& log_;
+  const tune::KnowledgeFile file_;
   const tune::Place by_call_, by_step_;  // by what was made fast
   const bool steps_, frozen_;
 };

@@ -90,7 +90,7 @@ void Executor::note_starts(TimePoint now) {
   }
 }
 
-// Of a call whose caller waits the launch is the start.
+// The start is the launch where the caller waits, and where nobody looked between start and end.
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
   options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at), now);

@@ -108,7 +108,7 @@ class Executor : public progress::Driven {
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
   Status take_buffers(Operation& op);
-  void direct(const Call& call);
+  void configure_library(const Call& call);
   void choose_end(Operation& op);
   Status finish(Operation& op, device::Stream& user);
   void retire(TimePoint now);

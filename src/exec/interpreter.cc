@@ -195,6 +195,7 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
   }
   reduction.blocks = op.call.resources.gpu_blocks;
+  reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
   return kernels_ ? device_.reduce(stream, reduction)

@@ -44,7 +44,7 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
                                   device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
-  direct(call);
+  configure_library(call);
   Operation& op = operations_.take(*options_.device);
   if (Status prepared = prepare(op, lowered, call); !prepared.ok()) {
     operations_.give_back(op);
@@ -73,10 +73,10 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   return status;
 }
 
-// What the library is to know of its calls.
-void Executor::direct(const Call& call) {
+// Tells the library the call's number and tactic, before it makes calls of its own.
+void Executor::configure_library(const Call& call) {
   options_.ccl->number_calls(call.sequence);
-  options_.ccl->use(call.resources.tactic);
+  options_.ccl->set_tactic(call.resources.tactic);
 }
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
@@ -130,7 +130,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   const Reducer how = reducer_of(call, step.average, step.scale);
   // First: when the calls of ranks differ, each rank is asked for its own.
   note_launch(call, signature.count, 1);
-  direct(call);
+  configure_library(call);
   HETCCL_ASSIGN(const bool done,
                 options_.ccl->all_reduce_at_once(call.send, call.recv, signature.count,
                                                  signature.type, how, user.native()));
@@ -144,7 +144,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
 Status Executor::capture(Program& program, const Call& call, device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, {}, call));
   Operation& op = operations_.take(*options_.device);
-  direct(call);
+  configure_library(call);
   Status status = op.prepare(lowered, call);
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = interpreter_->record(op, user);

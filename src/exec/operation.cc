@@ -26,6 +26,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   buffers_ = &own_;
   marks = nullptr;
   given_up.store(false, std::memory_order_relaxed);
+  started_at = {};
   grain_ = plan::grain_of(call.signature.type);
   ring_places_.resize(code->messages.size() * code->n_slots);
   const size_t n_flags = code->syncs.size();

@@ -99,7 +99,7 @@ bool Watch::may_have_ended(uint64_t number, TimePoint now) {
 // Whether the user's stream has come to it, as far as this rank can tell.
 bool Watch::has_begun(uint64_t number) {
   Operation& op = in_flight_.at(number);
-  return op.code->one_library_call || op.started().reached(1);
+  return !op.tells_start() || op.started().reached(1);
 }
 
 // The first slice of which not all is done, as far as this rank can tell, and the first such step.

@@ -23,9 +23,8 @@ constexpr int kLooks = 64;  // between two looks at the clock
 constexpr size_t kMaxSources = Reduction::kMaxSources;
 
 // Bytes of each part but the last: whole pages, so whole elements.
-size_t part_of(size_t bytes, int threads) {
+size_t part_of(size_t bytes, size_t parts) {
   constexpr size_t kPage = 4096;
-  const size_t parts = static_cast<size_t>(threads) * kPartsPerThread;
   return std::max(kLeastPart, (bytes / parts + kPage - 1) / kPage * kPage);
 }
 
@@ -54,6 +53,10 @@ void Crew::end() {
   stop_.store(false);
 }
 
+size_t Crew::all_parts() const {
+  return static_cast<size_t>(threads()) * kPartsPerThread;
+}
+
 void Crew::copy(void* dst, const void* src, size_t bytes, Caching caching) {
   const Copy one = {dst, src, bytes};
   copy({&one, 1}, caching);
@@ -63,7 +66,7 @@ void Crew::copy(std::span<const Copy> copies, Caching caching) {
   size_t bytes = 0;
   for (const Copy& one : copies) bytes += one.bytes;
   const bool alone = threads() == 1 || bytes < kLeastBytes;
-  const size_t part = alone ? std::max<size_t>(bytes, 1) : part_of(bytes, threads());
+  const size_t part = alone ? std::max<size_t>(bytes, 1) : part_of(bytes, all_parts());
   // As if they were one: what lies within [begin, end) of it.
   const auto copy_part = [&](size_t begin, size_t end) {
     for (const Copy& one : copies) {
@@ -82,13 +85,15 @@ void Crew::copy(std::span<const Copy> copies, Caching caching) {
 }
 
 void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
-                  RedOp op, uint32_t divisor, const Factor* factors, Caching caching) {
+                  RedOp op, uint32_t divisor, const Factor* factors, Caching caching, int most) {
   const size_t element = size_of(type);
   const auto sources = static_cast<size_t>(n_srcs);
-  if (threads() == 1 || count * element * sources < kLeastBytes || sources > kMaxSources) {
+  const bool few = most > 0 && most < threads();  // a part each, so no more threads than that
+  if (threads() == 1 || most == 1 || count * element * sources < kLeastBytes || sources > kMaxSources) {
     return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
   }
-  const size_t part = part_of(count * element, threads());
+  const size_t parts = few ? static_cast<size_t>(most) : all_parts();
+  const size_t part = part_of(count * element, parts);
   share((count * element + part - 1) / part, [&](size_t i) {
     const size_t begin = i * part;
     const void* moved[kMaxSources];

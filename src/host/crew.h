@@ -37,9 +37,10 @@ class Crew {
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep);
   /// All of them, in any order: what is written is not read.
   void copy(std::span<const Copy> copies, Caching caching = Caching::Keep);
-  /// As hetccl::reduce (base/reduce.h), with the same bits.
+  /// As hetccl::reduce (base/reduce.h), with the same bits, by at most `most` threads; 0: by all.
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep);
+              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
+              int most = 0);
 
   /// Calls `work(part)` once for each part below `n_parts`, on any of the threads (on this one
   /// where they are more than 65,535), and returns when all are done.
@@ -52,6 +53,7 @@ class Crew {
   }
 
  private:
+  [[nodiscard]] size_t all_parts() const;  // of what all threads share
   using Work = void (*)(void* context, size_t part);
   // The parts that nobody has begun: n_parts and the next one, under a number that tells this
   // work from others.

@@ -53,6 +53,22 @@ TEST_CASE("a crew does every part once, and on several threads") {
   }
 }
 
+TEST_CASE("few of a crew reduce with the same bits as all") {
+  constexpr size_t kCount = 300'001;
+  const std::vector<float> a = numbers(kCount, 1), b = numbers(kCount, 2);
+  const void* const sources[] = {a.data(), b.data()};
+  const Factor factors[2] = {};
+  Crew crew(4);
+  std::vector<float> expected(kCount), got(kCount);
+  hetccl::reduce(expected.data(), sources, 2, kCount, DataType::Float32, RedOp::Sum, 1, factors);
+  for (const int most : {0, 1, 2, 3, 4, 100}) {
+    std::fill(got.begin(), got.end(), 0.F);
+    crew.reduce(got.data(), sources, 2, kCount, DataType::Float32, RedOp::Sum, 1, factors,
+                Caching::Keep, most);
+    CHECK(got == expected);
+  }
+}
+
 TEST_CASE("a crew that sleeps is woken") {
   Crew crew(4);
   for (const auto pause : {0, 50, 150, 1000, 20'000}) {

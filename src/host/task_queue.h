@@ -77,7 +77,8 @@ class TaskQueue {
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
   void copy(std::span<const Copy> copies, Caching caching = Caching::Keep) const;
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep) const;
+              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
+              int most_threads = 0) const;
 
  private:
   struct Slot {

@@ -180,6 +180,7 @@ struct Choice {
 struct Resources {
   uint16_t tcp_streams = 0;  ///< of a channel, that carry messages; 0: all
   uint16_t gpu_blocks = 0;   ///< of a kernel that adds; 0: as many as the setting says
+  uint16_t host_threads = 0; ///< that add, of a rank of the host; 0: all that it has for this
   Tactic tactic = {};        ///< of the vendor's library in its own collectives
   bool operator==(const Resources&) const = default;
 };

@@ -13,6 +13,7 @@ namespace {
 constexpr uint64_t kLeastSlice = uint64_t{8} << 10U;
 constexpr uint64_t kMostCrossing = uint64_t{4} << 20U;     // of one slice: memory is bounded
 constexpr uint64_t kLeastStreamed = uint64_t{512} << 10U;  // less has one piece, on one stream
+constexpr uint64_t kLeastThreaded = uint64_t{256} << 10U;  // less is one thread's
 constexpr uint64_t kLeastChannelled = uint64_t{64} << 10U;
 
 void insert(std::vector<uint64_t>& values, uint64_t value) {
@@ -49,14 +50,13 @@ Axis power_axis(Parameter parameter, uint64_t most, uint64_t start) {
   return axis;
 }
 
-// Whether the clusters' libraries have a part of such a call that they could do with fewer of
-// their channels.
+// Whether fewer channels inside clusters would leave blocks of the GPU to others.
 bool spends_channels(Collective collective, uint64_t bytes, const Limits& limits) {
   return !limits.tactics.empty() && !limits.keep_bits && !plan::is_pairwise(collective) &&
          bytes >= kLeastChannelled;
 }
 
-// The same implementation, but that the library does not choose how many.
+// The same implementation with a fixed number of the library's channels.
 Subspace with_channels(Subspace space, uint64_t bytes) {
   space.start.resources.tactic.channels = usual_channels(bytes);
   space.axes.push_back(channels_axis());
@@ -93,6 +93,11 @@ Subspace Chooser::subspace(const Option& option, uint64_t bytes, const Limits& l
   if (option.load.adds && limits.gpu_blocks > 0 && bytes >= kLeastSlice) {
     space.start.resources.gpu_blocks = limits.gpu_blocks;
     space.axes.push_back(power_axis(Parameter::GpuBlocks, 64, limits.gpu_blocks));
+  }
+  if (option.load.adds && limits.host_threads > 1 && bytes >= kLeastThreaded) {
+    space.start.resources.host_threads = limits.host_threads;
+    const uint64_t all = limits.host_threads;
+    space.axes.push_back(power_axis(Parameter::HostThreads, all, all));
   }
   std::erase_if(space.axes, [](const Axis& axis) { return axis.values.size() < 2; });
   return space;

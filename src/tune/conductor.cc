@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "tune/median.h"
+
 namespace hetccl::tune {
 namespace {
 
@@ -13,18 +15,13 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 // the first of a phase does not count, and of a few more the ranks' lead does not matter.
 constexpr uint32_t kPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
+constexpr size_t kUnwatched = 15 * kWindow;
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row; twice as many after each search
 constexpr uint32_t kMostBackOff = 4;
 constexpr uint64_t kMostMargin = 256;
 constexpr uint32_t kMostVoids = 3;
 constexpr size_t kVerdictsKept = 64;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -270,6 +267,17 @@ void Conductor::abandon(Course& course) {
   course.state = State::Ready;
 }
 
+bool Conductor::wants_time(const Key& key) {
+  const auto found = courses_.find(key);
+  if (options_.by_steps || found == courses_.end()) return false;
+  Course& course = found->second;
+  if (course.state == State::Watching) return course.watched.size() < kWatched;
+  if (course.state != State::Settled || course.replacing) return false;
+  if (course.unwatched == 0) return true;
+  --course.unwatched;
+  return false;
+}
+
 void Conductor::watch(const Key& key, double us) {
   const auto found = courses_.find(key);
   if (found == courses_.end()) return;
@@ -288,6 +296,7 @@ void Conductor::look_for_drift(Course& course) {
   const double ratio = now_us / course.us;
   if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
     course.drifted = 0;
+    if (options_.timing_costs) course.unwatched = kUnwatched;
   } else if (++course.drifted >= kWindows << (std::clamp(course.searches, 1U, kMostBackOff) - 1)) {
     course.drifted = 0;
     course.us = now_us;

@@ -31,6 +31,8 @@ struct ConductorOptions {
   size_t most_trials = Search::kMostTrials;  ///< of a key
   /// What is made short: each call, or the program's steps (`step`), of which calls are a part.
   bool by_steps = false;
+  /// Timing a call costs: of settled keys some calls are watched.
+  bool timing_costs = false;
 };
 
 /// Not thread-safe. Makes no decision that other ranks do not hear of, so it may use its own clock.
@@ -57,6 +59,8 @@ class Conductor {
   Verdict resolve(uint64_t round);
   /// Of a trial, from every rank.
   void add(int rank, const Samples& samples);
+  /// Whether `watch` wants the time of the next call of that key. Called once for each call.
+  [[nodiscard]] bool wants_time(const Key& key);
   /// How long a call of that key, outside trials, took on this rank.
   void watch(const Key& key, double us);
 
@@ -91,6 +95,7 @@ class Conductor {
     uint64_t bytes = 0;                 // of a block of its last call
     double us = 0, default_us = 0;      // of a call
     size_t drifted = 0;                 // windows in a row
+    size_t unwatched = 0;               // calls until it is watched again
     uint32_t searches = 0;
     bool fresh = false;  // nothing was watched since the search
     // The trial under way.

@@ -13,7 +13,7 @@ constexpr uint64_t kMostStart = 16;
 // MiB took eight times as long.
 constexpr uint64_t kMostOfLl = uint64_t{4} << 20U;
 
-// Of whom the search hopes most first.
+// The most promising come first.
 constexpr std::array kAlgorithms = {Tactic::kRing,        Tactic::kNvls, Tactic::kTree,
                                     Tactic::kNvlsTree,    Tactic::kPat,  Tactic::kCollnetDirect,
                                     Tactic::kCollnetChain};
@@ -51,9 +51,38 @@ Subspace library_subspace(int algorithm, int protocol, uint64_t bytes) {
   plan::Resources resources;
   resources.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
   resources.tactic.protocol = static_cast<uint8_t>(protocol + 1);
-  if (!has_channels(algorithm)) return {vendor_setting(resources), {}};
+  if (!takes_channels(algorithm)) return {vendor_setting(resources), {}};
   resources.tactic.channels = usual_channels(bytes);
   return {vendor_setting(resources), {channels_axis()}};
+}
+
+Status check(const Tactic& tactic, Collective collective, bool alone, const Tactics& tactics) {
+  if (tactic == Tactic{}) return {};
+  if (tactics.empty()) {
+    return error(
+        Code::InvalidArgument,
+        "nccl_*: the libraries of this job's clusters cannot be told. It takes NCCL 2.22 or "
+        "newer in every cluster of GPUs, HETCCL_TUNE=online, step or frozen, no "
+        "NCCL_TUNER_PLUGIN of your own, no NCCL communicator before hetccl's first, and "
+        "not NCCL_COMM_BLOCKING=0");
+  }
+  const int algorithm = tactic.algorithm - 1, protocol = tactic.protocol - 1;
+  if ((algorithm < 0) != (protocol < 0))
+    return error(Code::InvalidArgument, "nccl_algorithm and nccl_protocol go together");
+  if (algorithm < 0) return {};
+  if (!alone) {
+    return error(Code::InvalidArgument,
+                 "nccl_algorithm and nccl_protocol are for jobs of one cluster: between clusters a "
+                 "collective takes several calls of the library, which differ in what they can");
+  }
+  const auto call = call_of(collective);
+  if (!call || !tactics.has(*call, algorithm, protocol)) {
+    return error(Code::InvalidArgument,
+                 "nccl_algorithm and nccl_protocol: the library cannot run this collective so");
+  }
+  if (tactic.channels > 0 && !takes_channels(algorithm))
+    return error(Code::InvalidArgument, "nccl_channels goes with tree, ring and pat alone");
+  return {};
 }
 
 Space library_space(Collective collective, uint64_t bytes, const Tactics& tactics, bool keep_bits) {

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include "tune/welcome.h"
-
 namespace hetccl::tune {
 namespace {
 
@@ -40,27 +38,28 @@ TEST_CASE("library space: sums keep their order, and some calls cannot be told")
   CHECK(library_space(Collective::AllReduce, 1024, {}, false).empty());
 }
 
-TEST_CASE("welcome: survives the trip, whatever a rank sends is bounded") {
-  Welcome mine;
-  mine.tactics = usual();
-  CHECK(welcome_from_json(to_json(mine)).tactics == usual());
-  CHECK_FALSE(welcome_from_json(to_json(Welcome{})).tactics.has_value());
-  for (const char* text : {R"({"tactics": [1, 2]})", R"({"tactics": [1, 2, 3, 4, -5]})",
-                           R"({"tactics": [1, 2, 3, 4, 1e300], "learnt": 3})"}) {
-    const Json json = Json::parse(text, "it", 1000).value();
-    CHECK(welcome_from_json(json).tactics == Tactics{});
-  }
-}
-
-TEST_CASE("welcome: all libraries that can be told must take it") {
-  Tactics rings;
-  rings.add(LibraryCall::AllReduce, kRing, kSimple);
-  const Welcome able{usual(), {}}, less{rings, {}}, unable{Tactics{}, {}}, other{};
-  CHECK(common_tactics({}).empty());
-  CHECK(common_tactics(std::vector{other, other}).empty());
-  CHECK(common_tactics(std::vector{able, other, able}) == usual());
-  CHECK(common_tactics(std::vector{able, less}) == rings);
-  CHECK(common_tactics(std::vector{able, unable}).empty());
+TEST_CASE("library space: what the library cannot do is refused, and why") {
+  const auto refused = [](const Tactic& tactic, const char* why, bool alone = true,
+                          Collective collective = Collective::AllReduce) {
+    const Status status = check(tactic, collective, alone, usual());
+    CHECK(status.code() == Code::InvalidArgument);
+    CHECK_MESSAGE(status.message().find(why) != std::string::npos, status.message());
+  };
+  const auto pair = [](int algorithm, int protocol, uint16_t channels = 0) {
+    return Tactic{static_cast<uint8_t>(algorithm + 1), static_cast<uint8_t>(protocol + 1),
+                  channels};
+  };
+  CHECK(check({}, Collective::AllReduce, false, {}).ok());
+  CHECK(check({.channels = 4}, Collective::AllReduce, false, usual()).ok());
+  CHECK(check(pair(kRing, kSimple, 4), Collective::AllReduce, true, usual()).ok());
+  CHECK(check({.channels = 4}, Collective::AllReduce, true, {}).message().find("HETCCL_TUNE") !=
+        std::string::npos);
+  refused({.algorithm = 1}, "go together");
+  refused({.protocol = 1}, "go together");
+  refused(pair(kPat, kSimple), "cannot run");
+  refused(pair(kTree, kSimple), "cannot run", true, Collective::AllGather);
+  refused(pair(kRing, kSimple), "one cluster", false);
+  refused(pair(kNvls, kSimple, 4), "nccl_channels");
 }
 
 }  // namespace

@@ -21,8 +21,7 @@ struct Change {
   /// cut into phases, some of which (`tries_candidate`) use this one, the others the setting that
   /// stands.
   uint32_t calls = 0;
-  /// Calls in a phase: 1 where each call is timed, more where only the time of many calls in a row
-  /// says anything (steps of training, calls of a library that tells no times). Divides `calls`.
+  /// Calls in a phase. Divides `calls`.
   uint32_t phase = 1;
   /// After each two phases follow 1 to 3 calls with the setting that stands, which do not count. A
   /// program that repeats as many calls as some phases have would else try each setting at its own
@@ -59,8 +58,8 @@ struct Verdict {
 struct Doubt {
   uint64_t round = 0;
 };
-/// To rank 0: how long the phases of a trial, or the last call of each, took on this rank, in their
-/// order.
+/// To rank 0: of each phase of a trial, in their order, how long a call took on this rank (the mean
+/// of all but the first), or by steps the whole phase.
 struct Samples {
   uint64_t round = 0;
   uint32_t change = 0;  ///< index in the proposal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/cores.h"
 #include "base/status.h"
 #include "plan/algorithms.h"
 
@@ -16,21 +17,24 @@ constexpr std::array<std::string_view, 7> kNcclAlgorithms = {
 constexpr std::array<std::string_view, 3> kNcclProtocols = {"ll", "ll128", "simple"};
 constexpr uint64_t kMostChannels = 128;  // RCCL's; NCCL has 64
 
-constexpr std::array<ParameterRow, 8> kParameters = {{
-    {Parameter::Algorithm, "algorithm", "", "", Effect::NextCall, 0, 0,
+constexpr std::array<ParameterRow, 9> kParameters = {{
+    {Parameter::Algorithm, "algorithm", "", "", 0, 0,
      "how clusters exchange data: a row of the algorithms"},
-    {Parameter::SliceBytes, "slice_bytes", "bytes", "HETCCL_SLICE_BYTES", Effect::NextCall, 64,
+    {Parameter::SliceBytes, "slice_bytes", "bytes", "HETCCL_SLICE_BYTES", 64,
      kMostSlice, "a block is cut into slices, which follow each other from step to step"},
-    {Parameter::Depth, "depth", "", "HETCCL_DEPTH", Effect::NextCall, 1, 64, "slices in flight"},
-    {Parameter::TcpStreams, "tcp_streams", "", "", Effect::NextCall, 0, 64,
+    {Parameter::Depth, "depth", "", "HETCCL_DEPTH", 1, 64, "slices in flight"},
+    {Parameter::TcpStreams, "tcp_streams", "", "", 0, 64,
      "TCP connections of a channel that carry the call's data; 0: all"},
-    {Parameter::GpuBlocks, "gpu_blocks", "", "", Effect::NextCall, 0, 65'535,
+    {Parameter::GpuBlocks, "gpu_blocks", "", "", 0, 65'535,
      "thread blocks of a kernel that adds; 0: HETCCL_GPU_BLOCKS"},
-    {Parameter::NcclAlgorithm, "nccl_algorithm", "", "NCCL_ALGO", Effect::NextCall, 0,
+    {Parameter::HostThreads, "host_threads", "", "HETCCL_HOST_THREADS", 0,
+     kMaxHostThreads,
+     "threads of a rank of the host that add; 0: HETCCL_HOST_THREADS"},
+    {Parameter::NcclAlgorithm, "nccl_algorithm", "", "NCCL_ALGO", 0,
      kNcclAlgorithms.size(), "NCCL's and RCCL's; absent: the library's choice", kNcclAlgorithms},
-    {Parameter::NcclProtocol, "nccl_protocol", "", "NCCL_PROTO", Effect::NextCall, 0,
+    {Parameter::NcclProtocol, "nccl_protocol", "", "NCCL_PROTO", 0,
      kNcclProtocols.size(), "NCCL's and RCCL's; absent: the library's choice", kNcclProtocols},
-    {Parameter::NcclChannels, "nccl_channels", "", "", Effect::NextCall, 0, kMostChannels,
+    {Parameter::NcclChannels, "nccl_channels", "", "", 0, kMostChannels,
      "channels of NCCL and RCCL, each a thread block; 0: the library's choice"},
 }};
 
@@ -46,6 +50,8 @@ void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
       return visitor(setting.resources.tcp_streams);
     case Parameter::GpuBlocks:
       return visitor(setting.resources.gpu_blocks);
+    case Parameter::HostThreads:
+      return visitor(setting.resources.host_threads);
     case Parameter::NcclAlgorithm:
       return visitor(setting.resources.tactic.algorithm);
     case Parameter::NcclProtocol:

@@ -24,24 +24,19 @@ enum class Parameter : uint8_t {
   Depth,
   TcpStreams,
   GpuBlocks,
+  HostThreads,
   NcclAlgorithm,
   NcclProtocol,
   NcclChannels,
 };
 
-/// When a new value takes effect.
-enum class Effect : uint8_t {
-  NextCall,     ///< of an agreed number
-  NextProcess,  ///< it is a setting: `hetccl tune` compares runs, the online search leaves it alone
-};
-
-/// One row of the table: for the docs, `hetccl tune` and checks of what others propose.
+/// One row of the table: for the docs, `hetccl tune` and checks of what others propose. A new value
+/// takes effect at the next call of an agreed number.
 struct ParameterRow {
   Parameter parameter{};
   std::string_view name;     ///< in JSON
   std::string_view unit;     ///< "bytes", or ""
   std::string_view setting;  ///< the variable that fixes it, or ""
-  Effect effect{};
   uint64_t least = 0, most = 0;
   std::string_view help;
   std::span<const std::string_view> names = {};  ///< of the values 1, 2, …; empty: numbers

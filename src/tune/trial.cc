@@ -5,18 +5,13 @@
 #include <numeric>
 #include <utility>
 
+#include "tune/median.h"
 #include "tune/note.h"
 
 namespace hetccl::tune {
 namespace {
 
 constexpr double kSure = 1.5;  // errors from the limit, for what is to replace what stands
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 // The mean of the middle half, and its standard error. Of values of two kinds, as of calls at two
 // places of a step, a median would be that of the kind that happens to be more frequent, and say

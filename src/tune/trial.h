@@ -29,7 +29,7 @@ class Trial {
   [[nodiscard]] double standing_us() const { return standing_us_; }
 
  private:
-  // Of a median of so many pairs, enough is enough.
+  // With so many pairs the trial ends.
   static constexpr size_t kMostPairs = 18;
   std::vector<double> logs_;  // of the pairs' ratios
   std::vector<double> standing_;

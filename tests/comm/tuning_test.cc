@@ -298,20 +298,46 @@ TEST_CASE("tuning: the library of one cluster is told the same on all ranks, and
   CHECK(tuning.find("\"nccl_algorithm\":\"ring\"") != std::string::npos);
 }
 
-TEST_CASE("tuning: a library that cannot be told is asked for nothing, whatever the file says") {
-  const Folder folder;
-  const auto set = [](Communicator& made) {
-    return made.set_tuning(
-        R"({"key": {"collective": "all_reduce", "size_class": 16, "element_bytes": 4},)"
-        R"( "setting": {"algorithm": "vendor", "nccl_channels": 2}})");
+TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and not by hand") {
+  const auto set = [](Communicator& made, const char* setting) {
+    return made.set_tuning(format(
+        R"({"key": {"collective": "all_reduce", "size_class": 16, "element_bytes": 4}, "setting": )"
+        R"({"algorithm": "vendor", %s}})",
+        setting));
   };
+  const auto keys_of = [](Communicator& made) {
+    return Json::parse(made.tuning_json(), "tuning", 1U << 20U).value()["keys"].size();
+  };
+  const Folder folder;
   {
     WithTold with;
-    CHECK(sums_in_a_cluster(tuned(folder), 2, kSanitized ? 80 : 1600,
-                            [&](Communicator& made) { CHECK(set(made).ok()); }));
+    CHECK(sums_in_a_cluster(tuned(folder), 2, kSanitized ? 80 : 1600, [&](Communicator& made) {
+      CHECK(set(made, R"("nccl_channels": 2)").ok());
+      CHECK(set(made, R"("nccl_algorithm": "pat", "nccl_protocol": "simple")").code() ==
+            Code::InvalidArgument);
+    }));
   }
   CHECK(sums_in_a_cluster(tuned(folder), 2, 8, [&](Communicator& made) {
-    CHECK(set(made).code() == Code::InvalidUsage);
-    CHECK(Json::parse(made.tuning_json(), "tuning", 1U << 20U).value()["keys"].size() == 0);
+    CHECK(set(made, R"("nccl_channels": 2)").code() == Code::InvalidUsage);
+    CHECK(keys_of(made) == 0);
   }));
+  // The same place, two clusters: one setting asks for channels, the other one does not.
+  const Folder other;
+  const std::string place = [&] {
+    Ranks ranks({"A", "B"}, tuned(other, "frozen"), false);
+    return *tuning_of(ranks)["place"].text();
+  }();
+  const auto entry = [&](int size_class, const char* more) {
+    return format(
+        R"({"key": {"collective": "all_reduce", "size_class": %d, "element_bytes": 4}, "setting": )"
+        R"({"algorithm": "exchange", "slice_bytes": 4096, "depth": 3%s}, "bytes": 4000, "us": 1, )"
+        R"("default_us": 1, "trials": 1, "place": "%s", "summary": "", "time": 1})",
+        size_class, more, place.c_str());
+  };
+  std::filesystem::create_directories(std::filesystem::path(other.file()).parent_path());
+  std::ofstream(other.file()) << "{\"hetccl_tuning\": 1, \"entries\": ["
+                              << entry(12, R"(, "nccl_channels": 2)") << ", " << entry(13, "")
+                              << "]}";
+  Ranks ranks({"A", "B"}, tuned(other), false);
+  CHECK(tuning_of(ranks)["learnt"].size() == 1);
 }

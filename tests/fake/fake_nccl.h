@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ccl/nccl/nccl_library.h"
-#include "ccl/nccl/telling.h"
+#include "ccl/nccl/tuner_plugin.h"
 
 namespace hetccl::fake {
 

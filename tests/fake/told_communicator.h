@@ -72,7 +72,7 @@ class ToldCommunicator : public ccl::Communicator {
     number_ = number;
     real_->number_calls(number);
   }
-  void use(const Tactic& tactic) override { tactic_ = tactic; }
+  void set_tactic(const Tactic& tactic) override { tactic_ = tactic; }
   [[nodiscard]] std::optional<Tactics> tactics() const override { return Told::possible(); }
   Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override {

@@ -38,7 +38,8 @@ def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) ->
 
 def run_rank(options: Options, rank: int, size: int) -> int:
     """One rank, start to end: 0, or 1 when it failed."""
-    os.environ["HETCCL_TUNE"] = "off"  # nothing but the sweep changes a setting
+    # Nothing but the sweep changes a setting, and NCCL can be told.
+    os.environ["HETCCL_TUNE"] = "frozen"
     label = options.labels[rank] if options.labels else None
     try:
         meeting = exchange(rank, options.rendezvous, options.timeout)

@@ -43,16 +43,16 @@ class Work:
 
 def list_work(comm: Communicator, options: Options) -> list[Work]:
     """The keys of the options' calls, each once. Raises SweepError where nothing can be tuned."""
-    if len(comm.topology()["clusters"]) < 2:
-        raise SweepError(
-            "all ranks are in one cluster, where the vendor's library decides and hetccl has "
-            "nothing to tune: to split them, give --layout AABB"
-        )
     found: dict[str, Work] = {}
     for collective in options.collectives:
         for size in options.sizes:
             work = _work(comm, options, collective, size)
             found.setdefault(grid.identity(work.key), work)
+    if all(len(work.settings) < 2 for work in found.values()):
+        raise SweepError(
+            "these calls have one setting each: all ranks are in one cluster whose library decides "
+            "alone, or HETCCL_DETERMINISTIC=1 is set. To split the ranks, give --layout AABB"
+        )
     return list(found.values())
 
 

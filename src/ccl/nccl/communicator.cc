@@ -230,7 +230,7 @@ Status NcclCommunicator::in_group(Body&& body) {
 Status NcclCommunicator::all_reduce(const void* send, void* recv, size_t count, DataType type,
                                     const Reducer& how, void* stream) {
   if (count == 0) return {};
-  const Telling telling(tactic_, possible_);
+  const ScopedTactic scope(tactic_, possible_);
   return with_operator(how, type, [&](int op) {
     return handle_->check(api().all_reduce(send, recv, count, number_of(type), op, comm(), stream),
                           "ncclAllReduce");
@@ -242,7 +242,7 @@ Status NcclCommunicator::reduce(std::span<const Shard> shards, DataType type, co
   HETCCL_TRY(check_ranks(shards, n_ranks_));
   const auto empty = [](const Shard& shard) { return shard.count == 0; };
   if (std::all_of(shards.begin(), shards.end(), empty)) return {};
-  const Telling telling(tactic_, possible_);
+  const ScopedTactic scope(tactic_, possible_);
   return with_operator(how, type, [&](int op) {
     const Target target{number_of(type), stream};
     if (!one_each(shards)) return reduce_each(shards, op, target);
@@ -268,7 +268,7 @@ Status NcclCommunicator::reduce_each(std::span<const Shard> shards, int op, cons
 Status NcclCommunicator::broadcast(std::span<const Shard> shards, DataType type, void* stream) {
   HETCCL_TRY(check_ranks(shards, n_ranks_));
   HETCCL_ASSIGN(const auto call, handle_->enter());
-  const Telling telling(tactic_, possible_);
+  const ScopedTactic scope(tactic_, possible_);
   const auto [number, per_element] = moved_as(type);
   const Target target{number, stream};
   if (one_each(shards)) {

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "ccl/ccl.h"
 #include "ccl/nccl/nccl_library.h"
-#include "ccl/nccl/telling.h"
+#include "ccl/nccl/tuner_plugin.h"
 
 namespace hetccl::ccl::nccl {
 
@@ -75,7 +75,7 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  void use(const Tactic& tactic) override { tactic_ = tactic; }
+  void set_tactic(const Tactic& tactic) override { tactic_ = tactic; }
   [[nodiscard]] std::optional<Tactics> tactics() const override {
     return n_ranks_ > 1 ? std::optional(possible_) : std::nullopt;
   }

@@ -109,8 +109,8 @@ bool computes_fp8(const std::string& architecture) {
 
 class NcclLibrary : public Library {
  public:
-  NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace, bool tuned)
-      : api_(std::move(api)), workspace_(std::move(workspace)), tuned_(tuned) {}
+  NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
+      : api_(std::move(api)), workspace_(std::move(workspace)) {}
 
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
@@ -153,7 +153,6 @@ class NcclLibrary : public Library {
     if (seat.rank < 0 || seat.rank >= seat.n_ranks)
       return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
                    seat.n_ranks);
-    if (tuned_) offer_tuner();
     auto attempt = std::make_shared<Attempt>();
     // NCCL's own threads, of which each communicator has some, take their name from this one.
     HETCCL_ASSIGN(auto thread,
@@ -188,7 +187,6 @@ class NcclLibrary : public Library {
 
   const std::shared_ptr<const Api> api_;
   const std::shared_ptr<Workspace> workspace_;
-  const bool tuned_;
 };
 
 }  // namespace
@@ -199,8 +197,8 @@ ReductionSet nccl_reductions() {
 }
 
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
-                                           std::shared_ptr<Workspace> workspace, bool tuned) {
-  return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace), tuned);
+                                           std::shared_ptr<Workspace> workspace) {
+  return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace));
 }
 
 }  // namespace hetccl::ccl

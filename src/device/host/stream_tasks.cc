@@ -42,7 +42,8 @@ struct ReduceTask {
       factors[s] = whole.factor;
     }
     queue->reduce(queue->host_address(static_cast<std::byte*>(whole.dst) + done * element), srcs,
-                  whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors, whole.caching);
+                  whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors, whole.caching,
+                  whole.threads);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;
   }

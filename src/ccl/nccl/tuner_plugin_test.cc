@@ -1,9 +1,11 @@
 // What NCCL is answered when it asks how to run a call.
-#include "ccl/nccl/telling.h"
+#include "ccl/nccl/tuner_plugin.h"
 
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 namespace hetccl::ccl::nccl {
@@ -31,28 +33,28 @@ Tactic tactic(int algorithm, int protocol, uint16_t channels = 0) {
   return {static_cast<uint8_t>(algorithm + 1), static_cast<uint8_t>(protocol + 1), channels};
 }
 
-TEST_CASE("telling: a pair becomes the cheapest, with its channels") {
+TEST_CASE("tuner plug-in: a pair becomes the cheapest, with its channels") {
   Tactics possible;
-  const Telling telling(tactic(kRing, kLl, 4), possible);
+  const ScopedTactic scope(tactic(kRing, kLl, 4), possible);
   Asked asked;
   CHECK(asked.ask() == nccl_tuner::kSuccess);
   CHECK(asked.costs[3] == 0);
   CHECK(asked.channels == 4);
 }
 
-TEST_CASE("telling: what NCCL cannot do is left to it, on all ranks alike") {
+TEST_CASE("tuner plug-in: what NCCL cannot do is left to it, on all ranks alike") {
   Tactics possible;
   for (const Tactic& wanted : {tactic(kNvls, kLl, 4), tactic(kPat, kSimple), Tactic{99, 99, 4}}) {
-    const Telling telling(wanted, possible);
+    const ScopedTactic scope(wanted, possible);
     Asked asked;
     asked.ask();
     CHECK(asked.untouched());
   }
 }
 
-TEST_CASE("telling: channels alone, where NCCL limits them") {
+TEST_CASE("tuner plug-in: channels alone, where NCCL limits them") {
   Tactics possible;
-  const Telling telling(Tactic{0, 0, 8}, possible);
+  const ScopedTactic scope(Tactic{0, 0, 8}, possible);
   Asked asked;
   asked.ask();
   CHECK(asked.channels == 8);
@@ -64,13 +66,14 @@ TEST_CASE("telling: channels alone, where NCCL limits them") {
 }
 
 TEST_CASE(
-    "telling: other communicators' calls, other threads' and other functions are left alone") {
+    "tuner plug-in: other communicators' calls, other threads' and other functions are left "
+    "alone") {
   Asked asked;
   asked.ask();
   CHECK(asked.untouched());
   Tactics possible;
   {
-    const Telling telling(tactic(kRing, kLl, 4), possible);
+    const ScopedTactic scope(tactic(kRing, kLl, 4), possible);
     std::thread([&] { asked.ask(); }).join();
     CHECK(asked.untouched());
     asked.ask(5);
@@ -82,9 +85,9 @@ TEST_CASE(
   CHECK(asked.untouched());
 }
 
-TEST_CASE("telling: what a library offers is noted, by call") {
+TEST_CASE("tuner plug-in: what a library offers is noted, by call") {
   Tactics possible;
-  const Telling telling({}, possible);
+  const ScopedTactic scope({}, possible);
   Asked asked;
   asked.ask();
   CHECK(asked.untouched());
@@ -102,9 +105,16 @@ TEST_CASE("telling: what a library offers is noted, by call") {
   CHECK_FALSE(possible.has(LibraryCall::Reduce, kTree, kLl));
 }
 
-TEST_CASE("telling: a table of another shape") {
+TEST_CASE("tuner plug-in: it is offered where the user has chosen none") {
+  setenv("NCCL_TUNER_PLUGIN", "/the/users/own.so", 1);
+  offer_tuner();
+  CHECK(std::string(getenv("NCCL_TUNER_PLUGIN")) == "/the/users/own.so");
+  unsetenv("NCCL_TUNER_PLUGIN");
+}
+
+TEST_CASE("tuner plug-in: a table of another shape") {
   Tactics possible;
-  const Telling telling(tactic(kRing, kSimple, 2), possible);
+  const ScopedTactic scope(tactic(kRing, kSimple, 2), possible);
   std::array<float, 8> wide{1, -1, -1, 1, -1, -1, 3, 2};  // of two algorithms, four protocols
   int channels = 0;
   tuner::choose_v3(nullptr, kAllReduce, 64, 1, reinterpret_cast<float**>(wide.data()), 2, 4,
