@@ -29,6 +29,7 @@ Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options op
 
 void Tuning::know(std::span<const tune::Learnt> learnt) {
   const std::lock_guard lock(mutex_);
+  known_.assign(learnt.begin(), learnt.end());
   for (const tune::Learnt& one : learnt) {
     ledger_.know(one.key, one.setting);
     if (leads()) conductor_->know(one);
@@ -191,9 +192,8 @@ std::vector<tune::Learnt> Tuning::learnt() {
 
 Json Tuning::describe() {
   const std::lock_guard lock(mutex_);
-  if (!leads()) return {};
-  Json json = conductor_->describe();
-  json.set("learnt", tune::to_json(conductor_->learnt()));
+  Json json = leads() ? conductor_->describe() : Json();
+  json.set("learnt", tune::to_json(leads() ? conductor_->learnt() : known_));
   return json;
 }
 

@@ -89,7 +89,8 @@ void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, 
   const size_t element = size_of(type);
   const auto sources = static_cast<size_t>(n_srcs);
   const bool few = most > 0 && most < threads();  // a part each, so no more threads than that
-  if (threads() == 1 || most == 1 || count * element * sources < kLeastBytes || sources > kMaxSources) {
+  if (threads() == 1 || most == 1 || count * element * sources < kLeastBytes ||
+      sources > kMaxSources) {
     return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
   }
   const size_t parts = few ? static_cast<size_t>(most) : all_parts();

@@ -22,13 +22,13 @@ struct Candidate {
 
 /// What a rank has that can be shared out, and what its user has fixed.
 struct Limits {
-  uint64_t slice_bytes = 0;  ///< 0: to be searched
-  uint32_t depth = 0;        ///< 0: to be searched
-  uint16_t tcp_streams = 0;  ///< of each TCP channel
-  uint16_t gpu_blocks = 0;   ///< of a kernel by default; 0: no GPU adds
-  uint16_t host_threads = 0; ///< that a host has for adding; 0: no host adds
-  Tactics tactics = {};      ///< of the vendors' libraries, where all can be told
-  bool keep_bits = false;    ///< nothing may change the order of sums
+  uint64_t slice_bytes = 0;   ///< 0: to be searched
+  uint32_t depth = 0;         ///< 0: to be searched
+  uint16_t tcp_streams = 0;   ///< of each TCP channel
+  uint16_t gpu_blocks = 0;    ///< of a kernel by default; 0: no GPU adds
+  uint16_t host_threads = 0;  ///< that a host has for adding; 0: no host adds
+  Tactics tactics = {};       ///< of the vendors' libraries, where all can be told
+  bool keep_bits = false;     ///< nothing may change the order of sums
 };
 
 /// The first call of a collective (with a root, of the root's cluster) makes plans of every row

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "tune/median.h"
+#include "tune/averages.h"
 
 namespace hetccl::tune {
 namespace {
@@ -14,7 +14,7 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 // A call can leave bytes behind that hold up the next, and ranks earlier or later than each other:
 // the first of a phase does not count, and of a few more the ranks' lead does not matter.
 constexpr uint32_t kPhase = 4;
-constexpr size_t kWindow = 16;  // calls whose median is compared with what was learnt
+constexpr size_t kWindow = 16;  // calls whose mean is compared with what was learnt
 constexpr size_t kUnwatched = 15 * kWindow;
 constexpr double kDrift = 1.5;  // that many times as slow, or as fast
 constexpr size_t kWindows = 2;  // in a row; twice as many after each search
@@ -290,7 +290,7 @@ void Conductor::watch(const Key& key, double us) {
 }
 
 void Conductor::look_for_drift(Course& course) {
-  const double now_us = median(course.watched);
+  const double now_us = trimmed_mean(course.watched);
   course.watched.clear();
   if (std::exchange(course.fresh, false)) return calibrate(course, now_us);
   const double ratio = now_us / course.us;

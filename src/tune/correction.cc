@@ -25,16 +25,18 @@ Correction::Correction(Chooser& chooser, const topology::Topology& topology,
                        const std::vector<Learnt>& learnt) {
   for (const Learnt& one : learnt) {
     const auto n_clusters = static_cast<int32_t>(topology.clusters().size());
-    if (one.us <= 0 || one.key.root_cluster >= n_clusters) continue;
+    if (one.us <= 0 || one.default_us <= 0 || one.key.root_cluster >= n_clusters) continue;
     const auto predicted = chooser.choose(spec_of(one.key, topology), one.bytes, DataType::Int8);
     if (predicted.algorithm.empty() || predicted.seconds <= 0) continue;
-    factors_[any_size(one.key)][one.bytes] = std::log(one.us * 1e-6 / predicted.seconds);
+    tuned_[one.key] = one.us * 1e-6 / predicted.seconds;
+    defaults_[any_size(one.key)][one.bytes] = std::log(one.default_us * 1e-6 / predicted.seconds);
   }
 }
 
 double Correction::factor(const Key& key, uint64_t bytes) const {
-  const auto found = factors_.find(any_size(key));
-  if (found == factors_.end()) return 1;
+  if (const auto known = tuned_.find(key); known != tuned_.end()) return known->second;
+  const auto found = defaults_.find(any_size(key));
+  if (found == defaults_.end()) return 1;
   const Factors& factors = found->second;
   const auto above = factors.lower_bound(bytes);
   if (above == factors.end()) return std::exp(factors.rbegin()->second);

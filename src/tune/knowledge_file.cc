@@ -16,8 +16,8 @@ Knowledge KnowledgeFile::read() const {
   if (text.ok() && text.value().empty()) return {};
   auto knowledge = text.ok() ? Knowledge::parse(text.value()) : Result<Knowledge>(text.status());
   if (knowledge.ok()) return std::move(knowledge).value();
-  warn_("HETCCL_TUNE_FILE=" + path_ + ": nothing is known from earlier jobs: " +
-        knowledge.status().message());
+  warn_("HETCCL_TUNE_FILE=" + path_ +
+        ": nothing is known from earlier jobs: " + knowledge.status().message());
   return {};
 }
 

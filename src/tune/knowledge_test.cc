@@ -101,18 +101,24 @@ TEST_CASE("correction: known sizes are met, others lie between; other collective
   const auto predicted = [&](uint64_t bytes) {
     return 1e6 * chooser.choose({Collective::AllReduce}, bytes, DataType::Int8).seconds;
   };
-  const std::vector<Learnt> both = {learnt(12, 3 * predicted(1U << 12U)),
-                                    learnt(20, 1.5 * predicted(1U << 20U))};
-  const Correction correction(chooser, topology, both);
-  Key key = kKey;
-  CHECK(correction.factor(key, 1U << 12U) == doctest::Approx(3));
-  CHECK(correction.factor(key, 1U << 20U) == doctest::Approx(1.5));
-  CHECK(correction.factor(key, 1U << 16U) == doctest::Approx(std::sqrt(4.5)));
-  CHECK(correction.factor(key, 1U << 4U) == doctest::Approx(3));
-  CHECK(correction.factor(key, 1U << 26U) == doctest::Approx(1.5));
-  key.collective = Collective::AllGather;
-  key.element_bytes = 0;
-  CHECK(correction.factor(key, 1U << 20U) == 1);
+  // Its calls took `tuned` times as long as predicted, those with the model's setting `normal`
+  // times.
+  const auto known = [&](uint8_t size_class, double tuned, double normal) {
+    Learnt one = learnt(size_class, tuned * predicted(uint64_t{1} << size_class));
+    one.default_us = normal * predicted(uint64_t{1} << size_class);
+    return one;
+  };
+  const Correction correction(chooser, topology, {known(12, 3, 4), known(20, 1.5, 2)});
+  const auto factor = [&](uint8_t size_class, Key key = kKey) {
+    key.size_class = size_class;
+    return correction.factor(key, uint64_t{1} << size_class);
+  };
+  CHECK(factor(12) == doctest::Approx(3));
+  CHECK(factor(20) == doctest::Approx(1.5));
+  CHECK(factor(16) == doctest::Approx(std::sqrt(8)));
+  CHECK(factor(4) == doctest::Approx(4));
+  CHECK(factor(26) == doctest::Approx(2));
+  CHECK(factor(20, {Collective::AllGather}) == 1);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tune/median.h"
+#include "tune/averages.h"
 #include "tune/note.h"
 
 namespace hetccl::tune {

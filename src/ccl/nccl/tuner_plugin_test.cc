@@ -4,8 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstdlib>
-#include <string>
 #include <thread>
 
 namespace hetccl::ccl::nccl {
@@ -103,13 +101,6 @@ TEST_CASE("tuner plug-in: what a library offers is noted, by call") {
   CHECK(possible.has(LibraryCall::AllReduce, kTree, kLl));
   CHECK_FALSE(possible.has(LibraryCall::AllReduce, kRing, kLl));
   CHECK_FALSE(possible.has(LibraryCall::Reduce, kTree, kLl));
-}
-
-TEST_CASE("tuner plug-in: it is offered where the user has chosen none") {
-  setenv("NCCL_TUNER_PLUGIN", "/the/users/own.so", 1);
-  offer_tuner();
-  CHECK(std::string(getenv("NCCL_TUNER_PLUGIN")) == "/the/users/own.so");
-  unsetenv("NCCL_TUNER_PLUGIN");
 }
 
 TEST_CASE("tuner plug-in: a table of another shape") {
