@@ -33,7 +33,7 @@ TUNED_SCENES = (
     Scene("ABBAB", (0, 1, 1, 0, 1)),
     Scene("AABC", (0, 0, 1, 2)),
 )
-LEARNT_SIZES = ("-b", "4K", "-e", "1M", "-f", "16")
+LEARNT_SIZES = ("-b", "4K", "-e", "1M", "-f", "4")
 LEARNING_CALLS = ("-n", "1000", "-w", "5", "-z", "1", "--check", "0")
 # So many calls that what the emulated link lets pass after a pause matters little.
 FORESEEN = (
@@ -113,9 +113,7 @@ def tuned_sheet(measured: dict[str, Any]) -> Sheet:
                     misses.append(f"{name} {row['size'] >> 10} KiB {ratio:.2f}")
         share = goal(f"{n_good} of {n_all}", n_good >= GOAL_SHARE * n_all)
         rows.append((scene, share, ", ".join(misses)))
-    title = (
-        "Predictions within 25 % after tuning of 4 KiB, 64 KiB and 1 MiB; calls of 4 KiB to 64 MiB"
-    )
+    title = "Predictions within 25 % after tuning of 4 KiB to 1 MiB; calls of 4 KiB to 64 MiB"
     return Sheet(title, ("ranks", "within 25 %", "the others, predicted over measured"), rows)
 
 

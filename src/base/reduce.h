@@ -36,8 +36,8 @@ struct Reduction {
   uint32_t divisor = 1;
   Factor factor{};
   Caching caching = Caching::Keep;  ///< of the result; of hosts alone
-  uint16_t blocks = 0;   ///< of a GPU's kernel, at most; 0: as the device's setting says
-  uint16_t threads = 0;  ///< of a host, at most; 0: as many as it has for this
+  uint16_t blocks = 0;              ///< of a GPU's kernel, at most; 0: as the device's setting says
+  uint16_t threads = 0;             ///< of a host, at most; 0: as many as it has for this
 };
 
 /// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the

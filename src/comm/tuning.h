@@ -101,7 +101,7 @@ class Tuning {
   std::mutex mutex_;  // guards what follows
   tune::Ledger ledger_;
   std::optional<tune::Conductor> conductor_;  // on rank 0 alone
-  std::vector<tune::Learnt> known_;  // when the communicator was made
+  std::vector<tune::Learnt> known_;           // when the communicator was made
   std::deque<Timed> timed_;
   std::map<TrialId, Phases> phases_;
   uint64_t n_set_ = 0;   // by `set`

@@ -178,10 +178,10 @@ struct Choice {
 /// What a rank spends on a call, and what it asks of its vendor's library. Changes no Code. Ranks
 /// need not agree, except on what they ask of a library: alike on all ranks of its communicator.
 struct Resources {
-  uint16_t tcp_streams = 0;  ///< of a channel, that carry messages; 0: all
-  uint16_t gpu_blocks = 0;   ///< of a kernel that adds; 0: as many as the setting says
-  uint16_t host_threads = 0; ///< that add, of a rank of the host; 0: all that it has for this
-  Tactic tactic = {};        ///< of the vendor's library in its own collectives
+  uint16_t tcp_streams = 0;   ///< of a channel, that carry messages; 0: all
+  uint16_t gpu_blocks = 0;    ///< of a kernel that adds; 0: as many as the setting says
+  uint16_t host_threads = 0;  ///< that add, of a rank of the host; 0: all that it has for this
+  Tactic tactic = {};         ///< of the vendor's library in its own collectives
   bool operator==(const Resources&) const = default;
 };
 
