@@ -39,6 +39,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   options.slice_bytes = 64 * (1 + random() % 64);
   options.depth = static_cast<uint32_t>(random() % 5);
   options.last_algorithm = random() % 2 == 0;
+  options.timed_every = random() % 3;
   const bool mixed = random() % 3 == 0;
   for (const std::string& label : options.labels) {
     if (mixed && random() % 2 == 0) options.hosts.insert(label);
@@ -213,6 +214,32 @@ TEST_CASE("more operations in flight than slots, recycled many times") {
     REQUIRE(job.opened().ok());
     const std::vector<Case> tests(fake_device ? 12 : 80, all_reduce(labels, 700));
     CHECK(job.run(tests) == "");
+  }
+}
+
+TEST_CASE("timed calls of one cluster end in order among others, each with its own time") {
+  const std::vector<std::string> labels = {"A", "A", "A"};
+  for (const bool one_queue : {false, true}) {
+    for (const uint64_t every : {1, 2, 3}) {
+      JobOptions options;
+      options.labels = labels;
+      options.one_queue = one_queue;
+      options.timed_every = every;
+      Job job(options);
+      REQUIRE(job.opened().ok());
+      const std::vector<Case> tests(24, all_reduce(labels, 700));
+      CHECK(job.run(tests) == "");
+      for (int rank = 0; rank < job.n_ranks(); ++rank) {
+        REQUIRE(job.rank(rank).drained());
+        const auto& timed = job.rank(rank).timed();
+        REQUIRE(timed.size() == 24 / every);
+        for (size_t i = 0; i < timed.size(); ++i) {
+          CHECK(timed[i].sequence == i * every);
+          CHECK(timed[i].took.count() >= 0);
+          CHECK(timed[i].took < std::chrono::seconds(10));
+        }
+      }
+    }
   }
 }
 

@@ -107,6 +107,9 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   options.local_rank = topology_.local_rank(rank_);
   options.windows = options_.window > 0;
   if (topology_.clusters().size() == 1) options.settler = settler_.get();
+  options.on_timed = [this](uint64_t sequence, Duration took, TimePoint) {
+    timed_.push_back({sequence, took});
+  };
   options.on_fault = [this](const Fault& fault) {
     std::lock_guard lock(fault_mutex_);
     fault_ = fault.status;
@@ -161,15 +164,17 @@ Status JobRank::enqueue(const Case& test) {
   const auto sent = send_counts(test, rank_), received = recv_counts(test, rank_);
   const auto from = fake::packed(sent), to = fake::packed(received);
   const bool uneven = test.signature.uneven;
-  const Call call{.send = send_at,
-                  .recv = receives(test, rank_) ? recv_at : nullptr,
-                  .signature = test.signature,
-                  .factor = factor_of(test, rank_),
-                  .sequence = programs_.size() - 1,
-                  .deadline = steady_clock().now() + options_.deadline,
-                  .launched = steady_clock().now(),
-                  .input = uneven ? Layout{sent, from} : Layout{},
-                  .output = uneven ? Layout{received, to} : Layout{}};
+  const Call call{
+      .send = send_at,
+      .recv = receives(test, rank_) ? recv_at : nullptr,
+      .signature = test.signature,
+      .factor = factor_of(test, rank_),
+      .sequence = programs_.size() - 1,
+      .deadline = steady_clock().now() + options_.deadline,
+      .launched = steady_clock().now(),
+      .input = uneven ? Layout{sent, from} : Layout{},
+      .output = uneven ? Layout{received, to} : Layout{},
+      .timed = options_.timed_every > 0 && (programs_.size() - 1) % options_.timed_every == 0};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
                                          call, *streams_[call.sequence % streams_.size()]));
   executor_->urgent() ? engine_->notify() : engine_->notify_at_leisure();

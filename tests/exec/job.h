@@ -34,7 +34,14 @@ struct JobOptions {
   bool late_abort = false;      ///< of clusters' libraries: they wait for `JobRank::enter_abort`
   size_t window = 0;            ///< that a fake device shares with others, and with hosts
   bool last_algorithm = false;  ///< calls go by the last algorithm that applies, not the first
+  uint64_t timed_every = 0;     ///< each n-th call is timed; 0: none
   Duration deadline = std::chrono::seconds(60);
+};
+
+/// A call that was timed.
+struct TimedCall {
+  uint64_t sequence = 0;
+  Duration took{};
 };
 
 /// The device of a rank of such a job; null when there is none. A host beside fake devices counts
@@ -73,6 +80,8 @@ class JobRank {
   /// See Executor.
   std::string standing();
   [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
+  /// So far, in the order in which they were told. Nobody drives meanwhile.
+  [[nodiscard]] const std::vector<TimedCall>& timed() const { return timed_; }
   /// That a host made so far, beside fake devices.
   [[nodiscard]] uint64_t copies() const { return copies_.load(); }
 
@@ -101,6 +110,7 @@ class JobRank {
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Buffers> buffers_;
   uint64_t last_ = 0;
+  std::vector<TimedCall> timed_;
   std::mutex fault_mutex_;
   Status fault_;
 };
