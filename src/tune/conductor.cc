@@ -16,8 +16,9 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 constexpr uint32_t kPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose mean is compared with what was learnt
 constexpr size_t kUnwatched = 15 * kWindow;
-constexpr double kDrift = 1.5;  // that many times as slow, or as fast
-constexpr size_t kWindows = 2;  // in a row; twice as many after each search
+constexpr double kShortUs = 200;  // of a call that a look at each would make longer
+constexpr double kDrift = 1.5;    // that many times as slow, or as fast
+constexpr size_t kWindows = 2;    // in a row; twice as many after each search
 constexpr uint32_t kMostBackOff = 4;
 constexpr uint64_t kMostMargin = 256;
 constexpr uint32_t kMostVoids = 3;
@@ -296,7 +297,7 @@ void Conductor::look_for_drift(Course& course) {
   const double ratio = now_us / course.us;
   if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
     course.drifted = 0;
-    if (options_.timing_costs) course.unwatched = kUnwatched;
+    if (options_.timing_costs || course.us < kShortUs) course.unwatched = kUnwatched;
   } else if (++course.drifted >= kWindows << (std::clamp(course.searches, 1U, kMostBackOff) - 1)) {
     course.drifted = 0;
     course.us = now_us;
