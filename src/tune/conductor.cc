@@ -15,6 +15,8 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 // the first of a phase does not count, and of a few more the ranks' lead does not matter.
 constexpr uint32_t kPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose mean is compared with what was learnt
+// What slower trials have left to links and buffers makes the first calls after them fast.
+constexpr size_t kFresh = 4;  // windows
 constexpr size_t kUnwatched = 15 * kWindow;
 constexpr double kShortUs = 200;  // of a call that a look at each would make longer
 constexpr double kDrift = 1.5;    // that many times as slow, or as fast
@@ -258,7 +260,7 @@ void Conductor::settle(Course& course) {
   course.trial = {};
   course.watched.clear();
   course.drifted = 0;
-  course.fresh = true;
+  course.fresh = kFresh;
   ++n_finished_;
 }
 
@@ -293,7 +295,10 @@ void Conductor::watch(const Key& key, double us) {
 void Conductor::look_for_drift(Course& course) {
   const double now_us = trimmed_mean(course.watched);
   course.watched.clear();
-  if (std::exchange(course.fresh, false)) return calibrate(course, now_us);
+  if (course.fresh > 0) {
+    if (--course.fresh == 0) calibrate(course, now_us);
+    return;
+  }
   const double ratio = now_us / course.us;
   if (course.us > 0 && ratio < kDrift && ratio > 1 / kDrift) {
     course.drifted = 0;

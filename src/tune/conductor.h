@@ -97,7 +97,7 @@ class Conductor {
     size_t drifted = 0;                 // windows in a row
     size_t unwatched = 0;               // calls until it is watched again
     uint32_t searches = 0;
-    bool fresh = false;  // nothing was watched since the search
+    size_t fresh = 0;  // windows until what is watched counts, after a search
     // The trial under way.
     uint64_t round = 0;
     uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;
