@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from places import place_of, run_ranks
-from report import Scene, Sheet, goal
+from report import EMULATED_SCENES, Scene, Sheet, goal
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-SCENES = (Scene("AABB", (0, 0, 1, 1)), Scene("AABC", (0, 0, 1, 2)))
+SCENES = tuple(scene for scene in EMULATED_SCENES if scene.name in ("AABB", "AABC"))
 GOAL = 0.25  # of the measured time
 GOAL_SHARE = 0.9  # of calls, after tuning
 PORT = 29404
@@ -27,12 +27,6 @@ SIZES = ("-b", "4K", "-e", "16M", "-f", "16")
 CALLS = ("-n", "20", "-w", "5", "-z", "1", "--check", "0")
 # Broadcasts are tuned by steps alone.
 TUNED_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-TUNED_SCENES = (
-    Scene("AABB", (0, 0, 1, 1)),
-    Scene("ABAB", (0, 1, 0, 1)),
-    Scene("ABBAB", (0, 1, 1, 0, 1)),
-    Scene("AABC", (0, 0, 1, 2)),
-)
 LEARNT_SIZES = ("-b", "4K", "-e", "1M", "-f", "4")
 LEARNING_CALLS = ("-n", "1000", "-w", "5", "-z", "1", "--check", "0")
 # So many calls that what the emulated link lets pass after a pause matters little.
@@ -78,7 +72,7 @@ def measure(options: argparse.Namespace, rate: str) -> dict[str, Any]:
 def measure_tuned(options: argparse.Namespace, rate: str) -> dict[str, Any]:
     """The same after a job has tuned some sizes; all jobs of a scene share a file."""
     found: dict[str, Any] = {}
-    for scene in TUNED_SCENES:
+    for scene in EMULATED_SCENES:
         with tempfile.TemporaryDirectory() as folder:
             file = {"HETCCL_TUNE_FILE": str(Path(folder) / "tuning.json")}
             search = {"HETCCL_TUNE": "online", "HETCCL_TUNE_BUDGET": "10000", **file}

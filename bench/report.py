@@ -42,6 +42,14 @@ class Scene:
         return [self.host_of_rank.count(host) for host in sorted(set(self.host_of_rank))]
 
 
+EMULATED_SCENES = (
+    Scene("AABB", (0, 0, 1, 1)),
+    Scene("ABAB", (0, 1, 0, 1)),
+    Scene("ABBAB", (0, 1, 1, 0, 1)),
+    Scene("AABC", (0, 0, 1, 2)),
+)
+
+
 def goal_of_limit(scene: Scene) -> float:
     """Of two equal hosts, of two unequal ones, of three."""
     if scene.hosts > 2:

@@ -18,7 +18,7 @@ import native
 import native_report
 import prediction
 from places import place_of, run_ranks
-from report import Measured, Scene, large_sheet, markdown, show, small_sheet
+from report import EMULATED_SCENES, Measured, Scene, large_sheet, markdown, show, small_sheet
 from rich.console import Console
 
 from hetccl.hosts import INTERFACE, EmulatedHosts
@@ -30,10 +30,7 @@ RATE_BYTES = 1e9 / 8
 PORT = 29400
 
 SCENES = (
-    Scene("AABB", (0, 0, 1, 1)),
-    Scene("ABAB", (0, 1, 0, 1)),
-    Scene("ABBAB", (0, 1, 1, 0, 1)),
-    Scene("AABC", (0, 0, 1, 2)),
+    *EMULATED_SCENES,
     Scene("one host, 2 ranks", (0, 0)),
     Scene("one host, 4 ranks", (0, 0, 0, 0)),
 )

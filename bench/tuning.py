@@ -17,18 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from places import place_of, run_ranks
+from report import EMULATED_SCENES
 from rich.console import Console
 from rich.table import Table
 
 from hetccl.hosts import EmulatedHosts
 
 HERE = Path(__file__).parent
-SCENES = {
-    "AABB": (0, 0, 1, 1),
-    "ABAB": (0, 1, 0, 1),
-    "ABBAB": (0, 1, 1, 0, 1),
-    "AABC": (0, 0, 1, 2),
-}
+SCENES = {scene.name: scene.host_of_rank for scene in EMULATED_SCENES}
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 

@@ -52,7 +52,7 @@ PYBIND11_MODULE(_torch, module) {
           py::arg("timeout"), NoGil(), "The deadline of collectives called from now on.")
       .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.")
       .def("tuning", &HetcclBackend::tuning, NoGil(),
-           "What tuning knows and does, as hetcclCommGetTuning's JSON.");
+           "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
       .def(py::init<>())
       .def("create", &Registry::create, py::arg("options"), py::arg("device"), py::arg("world"),

@@ -432,7 +432,7 @@ class Communicator:
         return graph
 
     def tuning(self) -> dict[str, Any]:
-        """What tuning knows and does: see hetcclCommGetTuning for the fields."""
+        """The state of tuning: see hetcclCommGetTuning for the fields."""
         text = ctypes.c_char_p()
         self._call("hetcclCommGetTuning", self._comm, ctypes.byref(text))
         known: dict[str, Any] = json.loads(text.value or b"{}")

@@ -11,7 +11,7 @@ namespace hetccl {
 enum class LibraryCall : uint8_t { Broadcast, Reduce, AllGather, ReduceScatter, AllReduce };
 inline constexpr size_t kLibraryCalls = 5;
 
-/// What a library is asked for in a call: alike on all ranks of its communicator.
+/// A request to the library for one call. All ranks of its communicator make the same.
 struct Tactic {
   /// NCCL_ALGO_*; NCCL before 2.23 and RCCL have no PAT.
   enum Algorithm : int { kTree, kRing, kCollnetDirect, kCollnetChain, kNvls, kNvlsTree, kPat };
@@ -42,7 +42,7 @@ class Tactics {
     return is_pair(algorithm, protocol) &&
            (bits_[index_of(call)] & bit_of(algorithm, protocol)) != 0;
   }
-  /// What the library expects pairs to cost: a digest, which tells its links and settings apart.
+  /// A digest of the costs that the library expects: other links or settings, another digest.
   [[nodiscard]] uint64_t costs() const { return costs_; }
   void add_costs(uint64_t digest) { costs_ = (costs_ * kPrime) ^ digest; }
   [[nodiscard]] bool empty() const { return bits_ == Bits{}; }

@@ -132,7 +132,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] Status known();
   // The rest only where `known` is ok.
   [[nodiscard]] const std::string& topology_json();
-  /// What tuning knows and does, as JSON: see hetcclCommGetTuning.
+  /// The state of tuning, as JSON: see hetcclCommGetTuning.
   [[nodiscard]] std::string tuning_json();
   /// The program has finished a step (HETCCL_TUNE=step).
   void step();

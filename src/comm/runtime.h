@@ -66,7 +66,7 @@ class Runtime {
   [[nodiscard]] WindowBudget& windows() { return windows_; }
   /// `all` ranks of the host have what the process may use to share, `bound` of them its cores.
   void share_cores(int bound, int all);
-  /// Of a rank of the host, for copies and reductions.
+  /// How many threads of a rank of the host copy and reduce.
   [[nodiscard]] int host_threads() const { return crew_->threads(); }
   /// Counts the operators that users of all communicators have made.
   std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }

@@ -15,7 +15,8 @@ constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it i
 // the first of a phase does not count, and of a few more the ranks' lead does not matter.
 constexpr uint32_t kPhase = 4;
 constexpr size_t kWindow = 16;  // calls whose mean is compared with what was learnt
-// What slower trials have left to links and buffers makes the first calls after them fast.
+// After slower trials links and buffers are emptier, and the first calls are faster than later
+// ones.
 constexpr size_t kFresh = 4;  // windows
 constexpr size_t kUnwatched = 15 * kWindow;
 constexpr double kShortUs = 200;  // of a call that a look at each would make longer

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ccl/ccl.h"
+#include "fake/forwarding_communicator.h"
 
 namespace hetccl::fake {
 
@@ -64,10 +64,10 @@ class Told {
   int differing_ = 0;
 };
 
-class ToldCommunicator : public ccl::Communicator {
+class ToldCommunicator : public ForwardingCommunicator {
  public:
   ToldCommunicator(std::unique_ptr<ccl::Communicator> real, Told& told)
-      : real_(std::move(real)), told_(told) {}
+      : ForwardingCommunicator(std::move(real)), told_(told) {}
   void number_calls(uint64_t number) override {
     number_ = number;
     real_->number_calls(number);
@@ -80,27 +80,8 @@ class ToldCommunicator : public ccl::Communicator {
     std::this_thread::sleep_for(Told::time_of(tactic_));
     return real_->all_reduce(send, recv, count, type, how, stream);
   }
-  Status reduce(std::span<const ccl::Shard> shards, DataType type, const Reducer& how,
-                void* stream) override {
-    return real_->reduce(shards, type, how, stream);
-  }
-  Status broadcast(std::span<const ccl::Shard> shards, DataType type, void* stream) override {
-    return real_->broadcast(shards, type, stream);
-  }
-  Status exchange(std::span<const ccl::Transfer> transfers, DataType type, void* stream) override {
-    return real_->exchange(transfers, type, stream);
-  }
-  Status barrier(void* stream) override { return real_->barrier(stream); }
-  [[nodiscard]] Status async_error() const override { return real_->async_error(); }
-  [[nodiscard]] std::optional<ccl::Disagreement> disagreement() const override {
-    return real_->disagreement();
-  }
-  void abort() override { real_->abort(); }
-  [[nodiscard]] bool abort_has_begun() override { return real_->abort_has_begun(); }
-  [[nodiscard]] ShmSource* shm_source() override { return real_->shm_source(); }
 
  private:
-  const std::unique_ptr<ccl::Communicator> real_;
   Told& told_;
   uint64_t number_ = 0;
   Tactic tactic_;

@@ -16,8 +16,6 @@ class CostTable {
         n_algorithms_(n_algorithms),
         n_protocols_(n_protocols) {}
 
-  [[nodiscard]] int n_algorithms() const { return n_algorithms_; }
-  [[nodiscard]] int n_protocols() const { return n_protocols_; }
   [[nodiscard]] float cost(int algorithm, int protocol) const {
     const bool inside =
         algorithm >= 0 && algorithm < n_algorithms_ && protocol >= 0 && protocol < n_protocols_;
