@@ -219,6 +219,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclHostStreamQuery": [c_void_p, c_uint64],
     "hetcclHostStreamWait": [c_void_p, c_uint64, c_int64],
     "hetcclCommGetStats": [c_void_p, POINTER(Stats)],
+    "hetcclSetIdleHook": [c_void_p, c_void_p],
     "hetcclCommIsCapturing": [c_void_p, c_void_p, POINTER(c_int)],
     "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
     "hetcclCommGetTuning": [c_void_p, POINTER(c_char_p)],

@@ -156,6 +156,17 @@ constexpr std::array kRows = {
     Row{{"HETCCL_LIVENESS_MS", "integer", "5000",
          "milliseconds of silence after which a rank counts as lost"},
         IntegerRange{&Config::liveness_ms, 100, kDayMs}},
+    Row{{"HETCCL_MPI", "flag", "1",
+         "0: libhetccl_mpi.so leaves every call to the MPI, and adds no message of its own"},
+        Flag{&Config::mpi}},
+    Row{{"HETCCL_MPI_FILE", "text", "",
+         "file of rules, in the form of MPICH's tuning files, by which MPI calls are served "
+         "(docs/mpi.md); rank 0 reads it for all; empty: MPICH's own settings, else hetccl's "
+         "rules"},
+        Text{&Config::mpi_file, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_MPI_SUMMARY", "flag", "0",
+         "1: MPI_Finalize prints calls, bytes and time of each collective, and who served them"},
+        Flag{&Config::mpi_summary}},
     Row{{"HETCCL_NCCL_LIBRARY", "text", "",
          "path of the libnccl to use; empty: the process's own, else libnccl.so.2"},
         Text{&Config::nccl_library, is_path, "a path of at most 1024 bytes"}},
@@ -300,6 +311,11 @@ std::string misspelt(std::string_view name) {
 
 std::span<const ConfigEntry> config_entries() {
   return kEntries;
+}
+
+std::string mpich_setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : std::string(value).substr(0, kMaxTextBytes);
 }
 
 std::string user_cache_folder() {

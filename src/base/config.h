@@ -45,6 +45,9 @@ struct Config {
   bool transport_shm = true;      ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;         ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
   std::string kernel_cache;       ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
+  bool mpi = true;                ///< HETCCL_MPI: 0 leaves every call to the MPI
+  std::string mpi_file;           ///< HETCCL_MPI_FILE: which calls hetccl serves
+  bool mpi_summary = false;       ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
   std::string nccl_library;       ///< HETCCL_NCCL_LIBRARY: a path; "" searches
   std::string nvrtc_library;      ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
@@ -61,6 +64,10 @@ struct Config {
   /// each.
   [[nodiscard]] std::string agreed() const;
 };
+
+/// The value of one of MPICH's own settings ("MPIR_CVAR_..."), or "": the MPI interposer takes some
+/// of them, too.
+std::string mpich_setting(const char* name);
 
 /// The user's folder for what can be made again: $XDG_CACHE_HOME, or .cache in $HOME; empty when
 /// neither is an absolute path.

@@ -410,6 +410,16 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
   });
 }
 
+hetcclResult_t hetcclSetIdleHook(void (*hook)(void*), void* context) {
+  return finished([&]() -> Status {
+    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    std::function<void()> call;
+    if (hook != nullptr) call = [=] { hook(context); };
+    runtime->engine().set_idle_hook(std::move(call));
+    return {};
+  });
+}
+
 hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream, int* capturing) {
   return with(comm, [&](Communicator& self) -> Status {
     if (capturing == nullptr) return null("capturing");

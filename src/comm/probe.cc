@@ -1,39 +1,11 @@
 #include "comm/probe.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-
+#include "base/host_identity.h"
 #include "net/socket.h"
 
 namespace hetccl::comm {
-namespace {
-
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string inode_of(const char* path) {
-  struct stat info{};
-  return stat(path, &info) == 0 ? std::to_string(info.st_ino) : "unknown";
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-}  // namespace
-
-std::string host_identity() {
-  return first_line("/proc/sys/kernel/random/boot_id") + "/net:" + inode_of("/proc/self/ns/net") +
-         "/pid:" + inode_of("/proc/self/ns/pid") + "/uid:" + std::to_string(getuid());
-}
-
 Result<topology::RankInfo> probe(int rank, const device::Device& device,
                                  const ccl::Library& library, const Config& config,
                                  const std::string& host_id, const std::string& label) {

@@ -15,8 +15,4 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
                                  const ccl::Library& library, const Config& config,
                                  const std::string& host_id, const std::string& label);
 
-/// Identity of this host for sharing memory: boot id, network and PID namespace, user. Two network
-/// namespaces are two hosts even though they share a kernel.
-std::string host_identity();
-
 }  // namespace hetccl::comm

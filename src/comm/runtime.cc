@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cores.h"
+#include "base/host_identity.h"
 #include "base/json.h"
 #include "comm/probe.h"
 #include "net/socket.h"

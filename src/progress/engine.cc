@@ -28,6 +28,8 @@ constexpr auto kLongestSleep = milliseconds(100);
 constexpr auto kHandoff = milliseconds(1);
 // The engine's thread leaves new work this long to a caller that comes to wait for it.
 constexpr auto kGrace = microseconds(100);
+// A waiting caller calls the idle hook this often: another library's messages wait for it.
+constexpr auto kHookPeriod = microseconds(50);
 // What is not urgent is looked at this often.
 constexpr auto kLeisure = milliseconds(1);
 
@@ -173,10 +175,24 @@ void Engine::sleep(TimePoint deadline) {
   if (ppoll(fds, n, &timeout, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) waker_->drain();
 }
 
-void Engine::drive(Check done, void* context, TimePoint deadline) {
+void Engine::set_idle_hook(std::function<void()> hook) {
+  std::lock_guard lock(hook_mutex_);
+  idle_hook_ = std::move(hook);
+  has_hook_.store(idle_hook_ != nullptr, std::memory_order_release);
+}
+
+void Engine::call_idle_hook() {
+  if (!has_hook_.load(std::memory_order_acquire)) return;
+  const std::unique_lock lock(hook_mutex_, std::try_to_lock);
+  if (lock.owns_lock() && idle_hook_) idle_hook_();
+}
+
+void Engine::drive(Check done, void* context, TimePoint deadline, bool idles) {
   TimePoint idle_since = TimePoint::max();
+  const bool returns = idles && has_hook_.load(std::memory_order_acquire);
+  bool slept = false;
   while (!done(context)) {
-    if (changers_.load(std::memory_order_seq_cst) > 0) return;
+    if (changers_.load(std::memory_order_seq_cst) > 0 || slept) return;
     if (drive_once()) {
       idle_since = TimePoint::max();
       wake_queued();
@@ -194,7 +210,8 @@ void Engine::drive(Check done, void* context, TimePoint deadline) {
     sleeping_.store(true, std::memory_order_seq_cst);
     if (!drive_once() && !done(context) && work == work_.load(std::memory_order_seq_cst) &&
         changers_.load(std::memory_order_seq_cst) == 0) {
-      sleep(deadline);
+      slept = returns;
+      sleep(returns ? std::min(deadline, clock_.now() + kHookPeriod) : deadline);
     }
     sleeping_.store(false, std::memory_order_seq_cst);
     arm(false);
@@ -212,13 +229,14 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   while (!done(context) && (deadline == TimePoint::max() || clock_.now() < deadline)) {
     const uint64_t released = released_.load(std::memory_order_seq_cst);
     if (changers_.load(std::memory_order_seq_cst) == 0 && drive_mutex_.try_lock()) {
-      drive(done, context, deadline);
+      drive(done, context, deadline, true);
       work = work_.load(std::memory_order_seq_cst);
       unfinished = urgent();
       left_some = active();
       drive_mutex_.unlock();
       released_.fetch_add(1, std::memory_order_seq_cst);
       wake_queued();
+      if (!done(context)) call_idle_hook();
       continue;
     }
     queued_.fetch_add(1, std::memory_order_seq_cst);
@@ -229,6 +247,7 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
       });
     }
     queued_.fetch_sub(1, std::memory_order_seq_cst);
+    call_idle_hook();
   }
   const bool finished = done(context);
   callers_.fetch_sub(1, std::memory_order_seq_cst);

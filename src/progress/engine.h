@@ -65,6 +65,10 @@ class Engine {
                       deadline);
   }
 
+  /// Threads in `wait` call `hook` (may be empty) when nothing has moved for a while, and then at
+  /// least every kHookPeriod, with no lock held. It must neither block nor call the engine.
+  void set_idle_hook(std::function<void()> hook);
+
   [[nodiscard]] Waker& waker() { return *waker_; }
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
@@ -72,6 +76,7 @@ class Engine {
   using Check = bool (*)(void*);
   Engine(const Clock& clock, std::unique_ptr<Waker> waker);
   bool wait_until(Check done, void* context, TimePoint deadline);
+  void call_idle_hook();
   // Why the thread stopped driving.
   struct Pause {
     uint64_t work = 0;  // notices that it has seen
@@ -82,9 +87,10 @@ class Engine {
   [[nodiscard]] bool wanted(const Pause& pause) const;
   // Whether the thread was called, and it is not only time to look.
   bool rest(std::unique_lock<std::mutex>& lock, const Pause& pause);
-  bool drive_once();                                          // with drive_mutex_ held
-  void drive(Check done, void* context, TimePoint deadline);  // with drive_mutex_ held
-  void sleep(TimePoint deadline);                             // with drive_mutex_ held
+  bool drive_once();  // with drive_mutex_ held
+  // With drive_mutex_ held. `idles`: returns, too, when it is time for the idle hook.
+  void drive(Check done, void* context, TimePoint deadline, bool idles = false);
+  void sleep(TimePoint deadline);  // with drive_mutex_ held
   void arm(bool on);
   void wake_thread();  // unless a caller drives
   void wake_queued();
@@ -98,6 +104,10 @@ class Engine {
   std::vector<transport::Transport*> transports_;
   std::vector<device::Device*> devices_;
   bool poll_only_ = false;  // a source advances and nothing announces it
+
+  std::mutex hook_mutex_;            // guards the hook while it changes
+  std::function<void()> idle_hook_;  // guarded by hook_mutex_
+  std::atomic<bool> has_hook_{false};
 
   std::mutex drive_mutex_;       // held by whoever drives
   std::vector<Driven*> driven_;  // guarded by drive_mutex_

@@ -41,6 +41,8 @@ struct Api {
   std::function<int(void* memory)> free_pinned;
   /// What the process has mapped becomes as if it were that, until `unpin`.
   std::function<int(void* memory, size_t bytes)> pin;
+  /// Whose memory an address is: -1 where it is no device's. `managed`: the host reaches it, too.
+  std::function<int(const void* address, int* device, bool* managed)> memory_owner;
   std::function<int(void* memory)> unpin;
   std::function<int(void** stream)> create_stream;  ///< independent of the default stream
   std::function<int(void* stream)> destroy_stream;  ///< its work goes on

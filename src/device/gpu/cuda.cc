@@ -12,6 +12,8 @@ constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
 constexpr int kCaptureModeRelaxed = 2;
+constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
+constexpr unsigned kMemoryOfDevice = 2;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 
 // Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
@@ -31,6 +33,8 @@ struct Driver {
   std::function<int(void**, void*, const char*)> get_function;
   std::function<int(void*)> load_function;
   std::function<int(int* mode)> exchange_capture_mode;
+  std::function<int(unsigned count, const int* attributes, void** data, uint64_t pointer)>
+      pointer_attributes;
   std::function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                     void*, void**, void**)>
       launch;
@@ -54,6 +58,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   if (!driver.wait_word) symbols.optional(driver.wait_word, "cuStreamWaitValue32");
   symbols.optional(driver.write_word, "cuStreamWriteValue32_v2");
   if (!driver.write_word) symbols.optional(driver.write_word, "cuStreamWriteValue32");
+  symbols.find(driver.pointer_attributes, "cuPointerGetAttributes");
   symbols.find(api.device_count, "cuDeviceGetCount");
   symbols.find(api.device_name, "cuDeviceGetName");
   symbols.find(api.device_bus_id, "cuDeviceGetPCIBusId");
@@ -127,6 +132,22 @@ void adapt_work(const Driver& driver, Api& api) {
   };
 }
 
+// Asked of an address that the driver does not know, it gives zeros and no error.
+void adapt_addresses(const Driver& driver, Api& api) {
+  api.memory_owner = [call = driver.pointer_attributes](const void* address, int* device,
+                                                        bool* managed) {
+    constexpr std::array kAttributes = {kPointerMemoryType, kPointerIsManaged, kPointerDevice};
+    unsigned type = 0, is_managed = 0;
+    int ordinal = -1;
+    std::array<void*, 3> results = {&type, &is_managed, &ordinal};
+    const int code = call(kAttributes.size(), kAttributes.data(), results.data(),
+                          reinterpret_cast<uint64_t>(address));
+    *managed = is_managed != 0;
+    *device = type == kMemoryOfDevice || *managed ? ordinal : -1;
+    return code;
+  };
+}
+
 // While any thread records a graph in the usual mode, the driver refuses what waits for the device,
 // and breaks that graph, unless the calling thread says that it has nothing to do with it.
 template <typename... Arguments>
@@ -170,6 +191,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   }
   adapt_devices(driver, *api);
   adapt_work(driver, *api);
+  adapt_addresses(driver, *api);
   set_apart_from_graphs(driver, *api);
   api->vendor = "cuda";
   api->path = library->path();

@@ -1,0 +1,55 @@
+// The binary interfaces of the MPIs: what an MPI's handles and constants are. Three of them cover
+// all: MPICH's, which Intel MPI, MVAPICH and Cray MPICH share; Open MPI's (4 and 5); and MPI 5's
+// own. Facts of their headers; tests/python/test_mpi_abi.py compares them with the real ones.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "hetccl/hetccl.h"
+#include "mpi/word.h"
+
+namespace hetccl::mpi {
+
+enum class TypeKind : uint8_t { Integer, Float, Complex, Bits };
+
+/// What a predefined datatype is in hetccl: `elements` of `type`.
+struct TypeMeaning {
+  const char* name;
+  hetcclDataType_t type;
+  int elements;
+  TypeKind kind;
+};
+
+inline constexpr size_t kTypes = 42;
+inline constexpr size_t kOps = 7;
+extern const std::array<TypeMeaning, kTypes> kTypeMeanings;
+struct OpMeaning {
+  const char* name;
+  hetcclRedOp_t op;
+};
+extern const std::array<OpMeaning, kOps> kOpMeanings;
+
+/// A predefined handle: a number, or where `symbol` is set the address of that symbol.
+struct Constant {
+  Word value = 0;
+  const char* symbol = nullptr;
+};
+
+struct Abi {
+  std::string_view name;                           ///< "mpich", "openmpi" or "standard"
+  size_t handle_bytes;                             ///< of a handle in an array of them
+  size_t status_bytes, status_source, status_tag;  ///< of MPI_Status, and offsets in it
+  Word in_place, status_ignore, statuses_ignore;
+  Constant comm_world, comm_self, comm_null, request_null, info_null;
+  std::array<Constant, kTypes> types;
+  std::array<Constant, kOps> ops;
+  int undefined, any_source, any_tag, proc_null, tag_ub, comm_type_shared;
+  int combiner_named, combiner_dup, combiner_contiguous;
+  int err_other, err_count, thread_multiple;
+};
+
+extern const Abi kMpichAbi, kOpenMpiAbi, kStandardAbi;
+
+}  // namespace hetccl::mpi

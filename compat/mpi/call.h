@@ -1,0 +1,87 @@
+// One call of a collective, read from its arguments.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "mpi/library.h"
+#include "mpi/word.h"
+
+namespace hetccl::mpi {
+
+enum class Collective : uint8_t {
+  Allreduce,
+  Reduce,
+  Bcast,
+  Allgather,
+  Allgatherv,
+  ReduceScatter,
+  ReduceScatterBlock,
+  Alltoall,
+  Alltoallv,
+  Gather,
+  Gatherv,
+  Scatter,
+  Scatterv,
+  Barrier,
+};
+inline constexpr size_t kCollectives = 14;
+
+enum class Form : uint8_t { Blocking, Nonblocking, Persistent };
+
+/// The name as tuning files have it: "allreduce", "reduce_scatter_block".
+std::string_view name_of(Collective collective);
+std::optional<Collective> collective_of(std::string_view name);
+/// Its arguments, one letter each, as call.cc explains.
+std::string_view arguments_of(Collective collective);
+bool reduces(Collective collective);
+/// Whether it has blocks of unlike lengths.
+bool is_uneven(Collective collective);
+
+/// An array of counts or of displacements, in elements: of int, or, in the large-count functions,
+/// of MPI_Count and MPI_Aint.
+class Numbers {
+ public:
+  Numbers() = default;
+  Numbers(Word array, bool large) : array_(to_pointer<const void>(array)), large_(large) {}
+  int64_t operator[](int i) const {
+    return large_ ? static_cast<const int64_t*>(array_)[i] : static_cast<const int*>(array_)[i];
+  }
+
+ private:
+  const void* array_ = nullptr;
+  bool large_ = false;
+};
+
+/// What a rank sends or receives: `count` elements for each rank, or counts[r] at displs[r].
+struct Side {
+  Word buffer = 0;
+  bool in_place = false;  ///< MPI_IN_PLACE
+  int64_t count = 0;
+  Numbers counts, displs;
+  Word type = 0;
+};
+
+struct Call {
+  Collective collective = Collective::Barrier;
+  Form form = Form::Blocking;
+  bool large = false;  ///< one of the functions with MPI_Count
+  Words words;         ///< as they were passed, for the MPI
+  Side send, recv;     ///< of MPI_Bcast both are its buffer
+  Word op = 0;
+  int root = 0;
+  Word comm = 0;
+  void* request = nullptr;  ///< where its handle goes
+};
+
+/// `words` are those of the C function: of a nonblocking or persistent one the request comes last.
+Call read_call(Collective collective, Form form, bool large, const Words& words,
+               const Library& library);
+
+/// Makes the call with the MPI's own function. A large-count function that the MPI lacks is its
+/// plain one, where the counts fit.
+int call_mpi(const Call& call);
+
+}  // namespace hetccl::mpi

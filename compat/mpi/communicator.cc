@@ -1,0 +1,236 @@
+#include "mpi/communicator.h"
+
+#include <bit>
+#include <mutex>
+#include <utility>
+
+namespace hetccl::mpi {
+namespace {
+
+Function create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr");
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<Word, std::shared_ptr<Communicator>> all;
+  std::atomic<uint64_t> epoch{1};  // grows when one goes
+  int keyval = 0;
+  bool has_keyval = false;
+};
+
+Registry& registry() {
+  static auto* the = new Registry;  // MPI may free communicators at the very end
+  return *the;
+}
+
+int copy_nothing(Word, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+}  // namespace
+
+Communicator* Communicator::find(Word comm, Job& job) {
+  thread_local struct {
+    Word comm = 0;
+    uint64_t epoch = 0;
+    Communicator* found = nullptr;
+  } last;
+  Registry& the = registry();
+  const uint64_t epoch = the.epoch.load(std::memory_order_acquire);
+  if (last.comm == comm && last.epoch == epoch) return last.found;
+  std::shared_ptr<Communicator> found;
+  {
+    const std::lock_guard lock(the.mutex);
+    auto place = the.all.find(comm);
+    if (place != the.all.end()) found = place->second;
+  }
+  if (found == nullptr) {
+    found = std::make_shared<Communicator>(comm, job);
+    const std::lock_guard lock(the.mutex);
+    if (!the.has_keyval) {
+      create_keyval.call(Words(from_pointer(reinterpret_cast<void*>(copy_nothing)),
+                               from_pointer(reinterpret_cast<void*>(forget)),
+                               from_pointer(&the.keyval), 0));
+      the.has_keyval = true;
+    }
+    set_attr.call(Words(comm, from_int(the.keyval), from_pointer(found.get())));
+    the.all[comm] = found;
+  }
+  last = {comm, epoch, found.get()};
+  return found.get();
+}
+
+int Communicator::forget(Word comm, int, void*, void*) {
+  Registry& the = registry();
+  std::shared_ptr<Communicator> gone;
+  const std::lock_guard lock(the.mutex);
+  const auto place = the.all.find(mpi().handle(comm));
+  if (place == the.all.end()) return 0;
+  gone = std::move(place->second);  // calls that are under way keep it
+  the.all.erase(place);
+  the.epoch.fetch_add(1, std::memory_order_release);
+  return 0;
+}
+
+void Communicator::destroy_all() {
+  Registry& the = registry();
+  std::unordered_map<Word, std::shared_ptr<Communicator>> all;
+  {
+    const std::lock_guard lock(the.mutex);
+    all.swap(the.all);
+    the.epoch.fetch_add(1, std::memory_order_release);
+  }
+  all.clear();
+}
+
+Communicator::Communicator(Word comm, Job& job)
+    : comm_(comm), job_(job), rank_(job.library().rank(comm)) {
+  const Library& library = job.library();
+  shape_.size = library.size(comm);
+  if (library.is_inter(comm)) {
+    never_ = Reason::Communicator;
+  } else if (shape_.size == 1) {
+    never_ = Reason::Empty;
+  } else if (const auto shape = job.shape_of(comm, shape_.size)) {
+    shape_ = *shape;
+  } else {
+    never_ = Reason::Communicator;
+  }
+}
+
+// Calls of one key come with the same kind of buffers, as a rule: one place of the program makes
+// them. Nothing breaks where they do not: the rank then copies.
+uint32_t Communicator::key_of(const Call& call, const Volume& volume) {
+  const auto size_class = static_cast<uint32_t>(
+      volume.total < 0 ? 0 : std::bit_width(static_cast<uint64_t>(volume.total)));
+  return static_cast<uint32_t>(call.collective) << 8U | size_class;
+}
+
+Route Communicator::served_by_mpi(Reason reason, Volume volume) const {
+  return {.decision = {Algorithm::Beta}, .reason = reason, .volume = volume};
+}
+
+Question Communicator::question_of(const Call& call, const Volume& volume) const {
+  // Whether the root alone works in place, the others do not know.
+  const bool everywhere = call.collective != Collective::Reduce &&
+                          call.collective != Collective::Gather &&
+                          call.collective != Collective::Gatherv;
+  return {.collective = call.collective,
+          .nonblocking = call.form != Form::Blocking,
+          .in_place = everywhere && call.send.in_place,
+          .multithreaded = job_.multithreaded(),
+          .average_bytes = volume.average,
+          .total_bytes = volume.total,
+          .count = volume.count,
+          .shape = shape_};
+}
+
+int Communicator::facts_of(const Call& call) const {
+  if (call.collective == Collective::Barrier) return 0;
+  return (memory_of(call, rank_).on_host() ? 0 : kOnDevice) |
+         (is_contiguous(call, rank_, job_.library()) ? 0 : kWithGaps);
+}
+
+Decision Communicator::decide(Question question, int facts) const {
+  question.device = (facts & kOnDevice) != 0;
+  return job_.rules().decide(question);
+}
+
+void Communicator::want(uint32_t key, const Question& question, const Call& call) {
+  for (Wanted& wanted : wanted_) {
+    if (wanted.key != key) continue;
+    wanted.facts |= facts_of(call);
+    return;
+  }
+  const Memory memory = memory_of(call, rank_);
+  if (!memory.on_host() && device_place_.on_host()) {
+    device_place_ = {Memory::Kind::Device, memory.gpu};
+  }
+  wanted_.push_back({key, question, facts_of(call)});
+}
+
+// Of the kinds of calls that came since, in their order, which is the same on all ranks.
+void Communicator::agree() {
+  std::vector<int> bits;
+  bits.reserve(wanted_.size());
+  for (const Wanted& wanted : wanted_) bits.push_back(wanted.facts);
+  job_.library().combine(bits.data(), static_cast<int>(bits.size()), comm_);
+  const std::vector<Wanted> agreed = std::exchange(wanted_, {});
+  for (size_t i = 0; i < bits.size(); ++i) {
+    facts_.try_emplace(agreed[i].key, bits[i]);
+    const Decision decision = decide(agreed[i].question, bits[i]);
+    if (decision.by_hetccl() && (bits[i] & kWithGaps) == 0) {
+      connect((bits[i] & kOnDevice) != 0, decision.communicators, true);
+    }
+  }
+}
+
+bool Communicator::connect(bool on_device, int count, bool may_wait) {
+  auto& list = endpoints_[on_device ? 1 : 0];
+  bool& broken = broken_[on_device ? 1 : 0];
+  while (!broken && static_cast<int>(list.size()) < count) {
+    if (!may_wait) return false;
+    auto made = Endpoint::create(comm_, on_device ? device_place_ : Memory{}, job_.library());
+    if (!made.ok()) {
+      broken = true;
+      job_.log().warn("MPI serves a communicator of %d ranks alone: %s", shape_.size,
+                      made.status().message().c_str());
+    } else {
+      list.push_back(std::move(made).value());
+    }
+  }
+  return !broken;
+}
+
+Result<std::unique_ptr<Endpoint>> Communicator::connect_apart(const Route& route) {
+  return Endpoint::create(comm_, route.endpoints->front()->place(), job_.library());
+}
+
+Route Communicator::route(const Call& call) {
+  if (never_ != Reason::Hetccl) return served_by_mpi(never_, {});
+  const Library& library = job_.library();
+  const Volume volume = volume_of(call, shape_.size, rank_, library);
+  if (volume.total == 0 && call.collective != Collective::Barrier) {
+    return served_by_mpi(Reason::Empty, volume);
+  }
+  if (reduces(call.collective) && !reduction_of(call, library)) {
+    return served_by_mpi(Reason::Operator, volume);
+  }
+  if (call.send.in_place &&
+      (call.collective == Collective::Alltoall || call.collective == Collective::Alltoallv)) {
+    return served_by_mpi(Reason::InPlace, volume);
+  }
+  const Question question = question_of(call, volume);
+  const Decision on_host = decide(question, 0), on_device = decide(question, kOnDevice);
+  const bool may_wait = call.form != Form::Nonblocking;
+  const bool alike = on_host == on_device && !on_host.by_hetccl();
+  if (alike && (wanted_.empty() || !may_wait)) return {.decision = on_host, .volume = volume};
+  const uint32_t key = key_of(call, volume);
+  auto known = facts_.find(key);
+  if (known == facts_.end()) want(key, question, call);
+  if (!wanted_.empty() && may_wait) {
+    agree();
+    known = facts_.find(key);
+  }
+  if (known == facts_.end()) return served_by_mpi(Reason::NotYet, volume);
+  const bool device = (known->second & kOnDevice) != 0;
+  Route route{.decision = device ? on_device : on_host, .volume = volume};
+  if (!route.decision.by_hetccl()) return route;
+  if ((known->second & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
+  if (!connect(device, route.decision.communicators, may_wait)) {
+    return served_by_mpi(broken_[device ? 1 : 0] ? Reason::NoEndpoint : Reason::NotYet, volume);
+  }
+  route.reason = Reason::Hetccl;
+  route.endpoints = &endpoints_[device ? 1 : 0];
+  return route;
+}
+
+Composition& Communicator::composition() {
+  if (composition_ == nullptr) {
+    const int node = job_.node_of(job_.log().rank);
+    composition_ = std::make_unique<Composition>(comm_, node, job_.library());
+  }
+  return *composition_;
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,89 @@
+// What hetccl keeps of one of the program's communicators: how its ranks are spread, what they have
+// agreed on, and the communicators of hetccl over the same ranks. Made by the first call on it, and
+// gone with it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "mpi/compositions.h"
+#include "mpi/endpoint.h"
+#include "mpi/exchange.h"
+#include "mpi/job.h"
+#include "mpi/rules.h"
+#include "mpi/summary.h"
+
+namespace hetccl::mpi {
+
+/// Who serves a call.
+struct Route {
+  Decision decision{Algorithm::Beta};
+  Reason reason = Reason::Rule;
+  Volume volume;
+  /// Of hetccl: `decision.communicators` of them.
+  std::vector<std::unique_ptr<Endpoint>>* endpoints = nullptr;
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  /// Valid as long as the program's communicator.
+  static Communicator* find(Word comm, Job& job);
+  /// At MPI_Finalize.
+  static void destroy_all();
+  Communicator(Word comm, Job& job);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return shape_.size; }
+  [[nodiscard]] Word handle() const { return comm_; }
+
+  /// Who serves `call`: the same on all ranks. May wait for all of them, as the call may, unless it
+  /// is nonblocking.
+  Route route(const Call& call);
+  /// One more endpoint as those of `route`, for a request that outlives other calls. Waits for all.
+  Result<std::unique_ptr<Endpoint>> connect_apart(const Route& route);
+  /// For Algorithm::Alpha, of a blocking call.
+  Composition& composition();
+
+  /// Whether this thread may go on: another may be in a collective, which MPI forbids.
+  bool enter() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void leave() { busy_.store(false, std::memory_order_release); }
+
+ private:
+  // What ranks tell each other of a kind of call, as bits: the first time that it comes.
+  enum Fact : int { kOnDevice = 1, kWithGaps = 2 };
+  struct Wanted {
+    uint32_t key;
+    Question question;
+    int facts;
+  };
+  static uint32_t key_of(const Call& call, const Volume& volume);
+  static int forget(Word comm, int keyval, void* value, void* extra);
+
+  [[nodiscard]] Route served_by_mpi(Reason reason, Volume volume) const;
+  [[nodiscard]] Question question_of(const Call& call, const Volume& volume) const;
+  [[nodiscard]] int facts_of(const Call& call) const;
+  void want(uint32_t key, const Question& question, const Call& call);
+  void agree();
+  // Whether there are so many; makes them where the call may wait.
+  bool connect(bool on_device, int count, bool may_wait);
+  [[nodiscard]] Decision decide(Question question, int facts) const;
+
+  const Word comm_;
+  Job& job_;
+  const int rank_;
+  Shape shape_;
+  Reason never_ = Reason::Hetccl;  // why hetccl serves no call here, if so
+  std::atomic<bool> busy_{false};
+  std::unordered_map<uint32_t, int> facts_;  // agreed on, by kind of call
+  std::vector<Wanted> wanted_;               // of nonblocking calls, in their order
+  Memory device_place_;                      // this rank's, in endpoints_[1]
+  // Of host memory, and where a rank has device memory.
+  std::vector<std::unique_ptr<Endpoint>> endpoints_[2];
+  bool broken_[2] = {false, false};  // they could not be made
+  std::unique_ptr<Composition> composition_;
+};
+
+}  // namespace hetccl::mpi

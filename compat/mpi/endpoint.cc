@@ -1,0 +1,134 @@
+#include "mpi/endpoint.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/cpu_pause.h"
+#include "mpi/job.h"
+
+namespace hetccl::mpi {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::steady_clock;
+
+// A GPU's work is looked at without a pause for so long, then the MPI is driven in between.
+constexpr auto kSpin = microseconds(20);
+// How often a communicator with work on a GPU is asked whether it has failed.
+constexpr auto kLook = std::chrono::milliseconds(1);
+
+// With the communicator's last failure, or the calling thread's.
+Status status_of(hetcclResult_t result, hetcclComm_t comm) {
+  if (result == hetcclSuccess) return {};
+  return error(Code::SystemError, "%s", hetcclGetLastError(comm));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
+                                                   const Library& library) {
+  const int rank = library.rank(comm), size = library.size(comm);
+  struct {
+    hetcclUniqueId id;
+    int32_t ok;
+  } card{};
+  Status status;
+  if (rank == 0) {
+    status = status_of(hetcclGetUniqueId(&card.id), nullptr);
+    card.ok = status.ok() ? 1 : 0;
+  }
+  library.broadcast(&card, sizeof(card), 0, comm);
+  std::unique_ptr<Endpoint> endpoint(new Endpoint(place, library));
+  if (card.ok != 0) {
+    status = endpoint->open(card.id, size, rank);
+  } else if (status.ok()) {
+    status = error(Code::RemoteError, "rank 0 has no unique id");
+  }
+  if (library.combine(status.ok() ? 0 : 1, comm) == 0) return endpoint;
+  if (status.ok()) status = error(Code::RemoteError, "another rank cannot join");
+  return status;
+}
+
+Status Endpoint::open(const hetcclUniqueId& id, int size, int rank) {
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  const std::string device = format("cuda:%d", place_.gpu);
+  if (!place_.on_host()) {
+    HETCCL_ASSIGN(Gpu * gpu, Gpu::open(place_.gpu));
+    HETCCL_ASSIGN(queue_, GpuQueue::create(gpu->device()));
+  }
+  config.device = place_.on_host() ? nullptr : device.c_str();
+  config.timeout_ms = Job::get()->timeout_ms();
+  return status_of(hetcclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr);
+}
+
+Endpoint::~Endpoint() {
+  if (comm_ != nullptr) hetcclCommDestroy(comm_);
+  if (host_stream_ != nullptr) hetcclHostStreamDestroy(host_stream_);
+}
+
+Status Endpoint::run(const Exchange& exchange) {
+  if (queue_ == nullptr) return status_of(exchange.launch(comm_, nullptr), comm_);
+  HETCCL_ASSIGN(const uint64_t mark, start(exchange));
+  return await(mark);
+}
+
+Result<uint64_t> Endpoint::start(const Exchange& exchange, size_t part, size_t parts) {
+  if (queue_ != nullptr) {
+    HETCCL_TRY(status_of(exchange.launch(comm_, queue_->native(), part, parts), comm_));
+    HETCCL_ASSIGN(const uint32_t mark, queue_->mark());
+    return uint64_t{mark};
+  }
+  if (host_stream_ == nullptr) {
+    HETCCL_TRY(status_of(hetcclHostStreamCreate(&host_stream_), nullptr));
+  }
+  HETCCL_TRY(status_of(exchange.launch(comm_, host_stream_, part, parts), comm_));
+  uint64_t ticket = 0;
+  HETCCL_TRY(status_of(hetcclHostStreamRecord(host_stream_, &ticket), nullptr));
+  return ticket;
+}
+
+bool Endpoint::is_done(uint64_t mark) const {
+  if (queue_ != nullptr) return queue_->is_reached(static_cast<uint32_t>(mark));
+  return hetcclHostStreamQuery(host_stream_, mark) != hetcclInProgress;
+}
+
+Status Endpoint::await(uint64_t mark) {
+  if (queue_ == nullptr) {
+    HETCCL_TRY(status_of(hetcclHostStreamWait(host_stream_, mark, -1), nullptr));
+    return failure();
+  }
+  const auto begin = steady_clock::now();
+  auto looked = begin;
+  while (!is_done(mark)) {
+    const auto now = steady_clock::now();
+    if (now - begin < kSpin) {
+      cpu_pause();
+      continue;
+    }
+    library_.progress();
+    sched_yield();
+    if (now - looked < kLook) continue;
+    looked = now;
+    HETCCL_TRY(failure());
+  }
+  return failure();
+}
+
+void Endpoint::wait_briefly(uint64_t mark) {
+  if (queue_ == nullptr) {
+    hetcclHostStreamWait(host_stream_, mark, 1);
+    return;
+  }
+  const auto end = steady_clock::now() + kSpin;
+  while (!is_done(mark) && steady_clock::now() < end) cpu_pause();
+}
+
+Status Endpoint::failure() const {
+  hetcclResult_t result = hetcclSuccess;
+  hetcclCommGetAsyncError(comm_, &result);
+  return status_of(result, comm_);
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,395 @@
+#include "mpi/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hetccl::mpi {
+namespace {
+
+Function pack("PMPI_Pack"), unpack("PMPI_Unpack");
+
+// The buffers that mean something on this rank.
+struct Significant {
+  bool send = true, recv = true;
+};
+
+Significant significant(const Call& call, int rank) {
+  const bool root = rank == call.root;
+  switch (call.collective) {
+    case Collective::Bcast:
+      return {root, !root};
+    case Collective::Reduce:
+    case Collective::Gather:
+    case Collective::Gatherv:
+      return {!call.send.in_place, root};
+    case Collective::Scatter:
+    case Collective::Scatterv:
+      return {root, !call.recv.in_place};
+    case Collective::Barrier:
+      return {false, false};
+    default:
+      return {!call.send.in_place, true};
+  }
+}
+
+int64_t sum(const Numbers& numbers, int n) {
+  int64_t total = 0;
+  for (int i = 0; i < n; ++i) total += numbers[i];
+  return total;
+}
+
+bool applies(TypeKind kind, hetcclRedOp_t op) {
+  const bool bitwise = op == hetcclBand || op == hetcclBor || op == hetcclBxor;
+  switch (kind) {
+    case TypeKind::Integer:
+      return true;
+    case TypeKind::Float:
+      return !bitwise;
+    case TypeKind::Complex:
+      return op == hetcclSum;
+    case TypeKind::Bits:
+      return bitwise;
+  }
+  return false;
+}
+
+constexpr size_t kAlignment = 256;
+
+}  // namespace
+
+Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library) {
+  const auto of = [&](int64_t count, Word type) {
+    const int64_t bytes = count * library.type(type).bytes;
+    return Volume{bytes, bytes * n_ranks, count};
+  };
+  const auto of_all = [&](int64_t count, Word type) {
+    const int64_t bytes = count * library.type(type).bytes;
+    return Volume{bytes / n_ranks, bytes, count};
+  };
+  switch (call.collective) {
+    case Collective::Allreduce:
+    case Collective::Reduce:
+    case Collective::Bcast:
+      return of(call.send.count, call.send.type);
+    case Collective::Allgather:
+    case Collective::ReduceScatterBlock:
+    case Collective::Alltoall:
+      return of(call.recv.count, call.recv.type);
+    case Collective::Allgatherv:
+    case Collective::ReduceScatter:
+      return of_all(sum(call.recv.counts, n_ranks), call.recv.type);
+    case Collective::Gather:
+      return rank == call.root ? of(call.recv.count, call.recv.type)
+                               : of(call.send.count, call.send.type);
+    case Collective::Scatter:
+      return rank == call.root ? of(call.send.count, call.send.type)
+                               : of(call.recv.count, call.recv.type);
+    case Collective::Barrier:
+      return {0, 0, 0};
+    case Collective::Alltoallv:
+    case Collective::Gatherv:
+    case Collective::Scatterv:
+      break;
+  }
+  return {};
+}
+
+std::optional<Reduction> reduction_of(const Call& call, const Library& library) {
+  const TypeMeaning* type = library.type(call.recv.type).meaning;
+  const OpMeaning* op = library.op(call.op);
+  if (type == nullptr || op == nullptr || !applies(type->kind, op->op)) return std::nullopt;
+  return Reduction{type->type, op->op, type->elements};
+}
+
+bool is_contiguous(const Call& call, int rank, const Library& library) {
+  const Significant sides = significant(call, rank);
+  return (!sides.send || library.is_contiguous(call.send.type)) &&
+         (!sides.recv || library.is_contiguous(call.recv.type));
+}
+
+Memory memory_of(const Call& call, int rank) {
+  const Significant sides = significant(call, rank);
+  Memory memory;
+  if (sides.recv) memory = memory_of(to_pointer<const void>(call.recv.buffer));
+  if (sides.send && memory.on_host()) {
+    memory = memory_of(to_pointer<const void>(call.send.buffer));
+  }
+  return memory;
+}
+
+Result<std::unique_ptr<Exchange>> Exchange::prepare(const Call& call, int n_ranks, int rank,
+                                                    Memory place, const Library& library) {
+  std::unique_ptr<Exchange> exchange(new Exchange(call, n_ranks, rank, place, library));
+  HETCCL_TRY(exchange->prepare());
+  return exchange;
+}
+
+// Blocks of equal length are one block.
+std::vector<Exchange::Block> Exchange::blocks(const Side& side, bool one) const {
+  const int64_t size = library_.type(side.type).bytes, step = library_.extent(side.type);
+  const auto block = [&](int64_t place, int64_t count) {
+    return Block{place * step, count, static_cast<size_t>(count * size)};
+  };
+  if (one) return {block(0, side.count)};
+  if (!is_uneven(call_.collective)) return {block(0, side.count * n_ranks_)};
+  std::vector<Block> list;
+  list.reserve(static_cast<size_t>(n_ranks_));
+  for (int i = 0; i < n_ranks_; ++i) list.push_back(block(side.displs[i], side.counts[i]));
+  return list;
+}
+
+// Where this rank's own block of a side lies that holds all ranks'.
+std::byte* Exchange::own_block(const Side& side, std::byte* all, const Lengths& lengths) {
+  const auto me = static_cast<size_t>(rank_);
+  if (is_uneven(call_.collective)) {
+    count_ = lengths.counts[me];
+    return all + lengths.displs[me];
+  }
+  count_ = static_cast<size_t>(side.count * library_.type(side.type).bytes);
+  return all + me * count_;
+}
+
+Result<std::byte*> Exchange::take(size_t bytes) {
+  HETCCL_ASSIGN(Scratch memory, Scratch::take(place_, std::max<size_t>(bytes, 1)));
+  scratch_.push_back(std::move(memory));
+  return scratch_.back().data();
+}
+
+// Data of a type with gaps goes through the MPI's own packing, in host memory.
+Status Exchange::move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
+                         Memory memory) const {
+  if (block.bytes == 0) return {};
+  if (library_.is_contiguous(type)) return copy_memory(to, place_, from, memory, block.bytes);
+  if (!memory.is_usable_on({})) {
+    return error(Code::Unsupported, "a datatype with gaps, in device memory");
+  }
+  HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, block.bytes));
+  int position = 0;
+  if (pack.call(Words(from_pointer(from), from_int(block.count), type, from_pointer(packed.data()),
+                      from_int(static_cast<int64_t>(block.bytes)), from_pointer(&position),
+                      call_.comm)) != 0) {
+    return error(Code::SystemError, "MPI_Pack failed");
+  }
+  return copy_memory(to, place_, packed.data(), {}, block.bytes);
+}
+
+Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned ways,
+                     std::byte** at, Lengths* lengths, bool always_scratch) {
+  auto* const base = to_pointer<std::byte>(side.buffer);
+  const Memory memory = mpi::memory_of(base);
+  const bool forward =
+      std::all_of(list.begin(), list.end(), [](const Block& b) { return b.offset >= 0; });
+  const bool direct = !always_scratch && forward && memory.is_usable_on(place_) &&
+                      library_.is_contiguous(side.type);
+  size_t total = 0;
+  for (const Block& block : list) {
+    if (lengths != nullptr) {
+      lengths->counts.push_back(block.bytes);
+      lengths->displs.push_back(direct ? static_cast<size_t>(block.offset) : total);
+    }
+    total += block.bytes;
+  }
+  if (direct) {
+    *at = base;
+    return {};
+  }
+  HETCCL_ASSIGN(*at, take(total));
+  std::byte* here = *at;
+  for (const Block& block : list) {
+    if ((ways & kIn) != 0) {
+      HETCCL_TRY(move_in(base + block.offset, here, block, side.type, memory));
+    }
+    if ((ways & kOut) != 0) {
+      moves_.push_back({here, base + block.offset, block, side.type, memory});
+    }
+    here += block.bytes;
+  }
+  return {};
+}
+
+Status Exchange::prepare_all_to_one() {
+  const bool uneven = call_.collective == Collective::Gatherv;
+  if (is_root()) {
+    const unsigned ways = call_.send.in_place ? kIn | kOut : kOut;
+    HETCCL_TRY(use(call_.recv, blocks(call_.recv, false), ways, &recv_,
+                   uneven ? &recv_lengths_ : nullptr));
+  }
+  if (call_.send.in_place) {
+    send_ = own_block(call_.recv, recv_, recv_lengths_);
+    return {};
+  }
+  const auto own = blocks(call_.send, true);
+  count_ = own.front().bytes;
+  return use(call_.send, own, kIn, &send_, nullptr);
+}
+
+Status Exchange::prepare_one_to_all() {
+  const bool uneven = call_.collective == Collective::Scatterv;
+  if (is_root()) {
+    HETCCL_TRY(
+        use(call_.send, blocks(call_.send, false), kIn, &send_, uneven ? &send_lengths_ : nullptr));
+  }
+  if (call_.recv.in_place) {
+    recv_ = own_block(call_.send, send_, send_lengths_);
+    return {};
+  }
+  const auto own = blocks(call_.recv, true);
+  count_ = own.front().bytes;
+  return use(call_.recv, own, kOut, &recv_, nullptr);
+}
+
+Status Exchange::prepare_all_to_all() {
+  const Collective collective = call_.collective;
+  const bool uneven = is_uneven(collective);
+  const bool gathers = collective == Collective::Allgather || collective == Collective::Allgatherv;
+  const unsigned ways = call_.send.in_place ? kIn | kOut : kOut;
+  HETCCL_TRY(
+      use(call_.recv, blocks(call_.recv, false), ways, &recv_, uneven ? &recv_lengths_ : nullptr));
+  if (call_.send.in_place) {
+    if (!gathers) return error(Code::Unsupported, "an all-to-all in place");
+    send_ = own_block(call_.recv, recv_, recv_lengths_);
+    return {};
+  }
+  count_ = static_cast<size_t>(call_.send.count * library_.type(call_.send.type).bytes);
+  return use(call_.send, blocks(call_.send, gathers), kIn, &send_,
+             uneven && !gathers ? &send_lengths_ : nullptr);
+}
+
+// In place, MPI's input is all of recvbuf and the result goes to its beginning, where hetccl's
+// would stay in the rank's own block.
+Status Exchange::prepare_scattered_sum() {
+  const bool uneven = call_.collective == Collective::ReduceScatter;
+  const int64_t own = uneven ? call_.recv.counts[rank_] : call_.recv.count;
+  const int64_t all = uneven ? sum(call_.recv.counts, n_ranks_) : own * n_ranks_;
+  const int64_t size = library_.type(call_.recv.type).bytes;
+  const Side& input = call_.send.in_place ? call_.recv : call_.send;
+  HETCCL_TRY(use(input, {{0, all, static_cast<size_t>(all * size)}}, kIn, &send_, nullptr));
+  HETCCL_TRY(use(call_.recv, {{0, own, static_cast<size_t>(own * size)}}, kOut, &recv_, nullptr,
+                 call_.send.in_place && rank_ != 0));
+  const auto elements = static_cast<size_t>(reduction_->elements);
+  count_ = static_cast<size_t>(own) * elements;
+  if (!uneven) return {};
+  for (int i = 0; i < n_ranks_; ++i) {
+    send_lengths_.counts.push_back(static_cast<size_t>(call_.recv.counts[i]) * elements);
+  }
+  return {};
+}
+
+Status Exchange::prepare() {
+  if (reduces(call_.collective)) {
+    reduction_ = reduction_of(call_, library_);
+    if (!reduction_) return error(Code::Unsupported, "such a type or operator");
+  }
+  switch (call_.collective) {
+    case Collective::Barrier:
+      return {};
+    case Collective::Gather:
+    case Collective::Gatherv:
+      return prepare_all_to_one();
+    case Collective::Scatter:
+    case Collective::Scatterv:
+      return prepare_one_to_all();
+    case Collective::Allgather:
+    case Collective::Allgatherv:
+    case Collective::Alltoall:
+    case Collective::Alltoallv:
+      return prepare_all_to_all();
+    case Collective::ReduceScatter:
+    case Collective::ReduceScatterBlock:
+      return prepare_scattered_sum();
+    case Collective::Bcast: {
+      const auto whole = blocks(call_.send, true);
+      HETCCL_TRY(use(call_.send, whole, is_root() ? kIn : kOut, &recv_, nullptr));
+      send_ = recv_;
+      count_ = whole.front().bytes;
+      return {};
+    }
+    case Collective::Allreduce:
+    case Collective::Reduce:
+      break;
+  }
+  const auto whole = blocks(call_.recv, true);
+  count_ = static_cast<size_t>(call_.recv.count) * static_cast<size_t>(reduction_->elements);
+  const bool receives = call_.collective == Collective::Allreduce || is_root();
+  if (receives) {
+    const unsigned ways = call_.send.in_place ? kIn | kOut : kOut;
+    HETCCL_TRY(use(call_.recv, whole, ways, &recv_, nullptr));
+  }
+  if (!call_.send.in_place) return use(call_.send, whole, kIn, &send_, nullptr);
+  send_ = recv_;
+  return {};
+}
+
+hetcclResult_t Exchange::launch(hetcclComm_t comm, hetcclStream_t stream, size_t part,
+                                size_t parts) const {
+  const auto bytes = hetcclUint8;
+  const auto* from = send_lengths_.counts.data();
+  const auto* to = recv_lengths_.counts.data();
+  const auto* from_at = send_lengths_.displs.data();
+  const auto* to_at = recv_lengths_.displs.data();
+  const int root = call_.root;
+  switch (call_.collective) {
+    case Collective::Allreduce: {
+      const size_t first = count_ * part / parts, last = count_ * (part + 1) / parts;
+      const size_t size = static_cast<size_t>(library_.type(call_.recv.type).bytes) /
+                          static_cast<size_t>(reduction_->elements);
+      return hetcclAllReduce(send_ + first * size, recv_ + first * size, last - first,
+                             reduction_->type, reduction_->op, comm, stream);
+    }
+    case Collective::Reduce:
+      return hetcclReduce(send_, recv_, count_, reduction_->type, reduction_->op, root, comm,
+                          stream);
+    case Collective::Bcast:
+      return hetcclBroadcast(send_, recv_, count_, bytes, root, comm, stream);
+    case Collective::Allgather:
+      return hetcclAllGather(send_, recv_, count_, bytes, comm, stream);
+    case Collective::Allgatherv:
+      return hetcclAllGatherV(send_, recv_, to, to_at, bytes, comm, stream);
+    case Collective::ReduceScatter:
+      return hetcclReduceScatterV(send_, from, nullptr, recv_, reduction_->type, reduction_->op,
+                                  comm, stream);
+    case Collective::ReduceScatterBlock:
+      return hetcclReduceScatter(send_, recv_, count_, reduction_->type, reduction_->op, comm,
+                                 stream);
+    case Collective::Alltoall:
+      return hetcclAllToAll(send_, recv_, count_, bytes, comm, stream);
+    case Collective::Alltoallv:
+      return hetcclAllToAllV(send_, from, from_at, recv_, to, to_at, bytes, comm, stream);
+    case Collective::Gather:
+      return hetcclGather(send_, recv_, count_, bytes, root, comm, stream);
+    case Collective::Gatherv:
+      return hetcclGatherV(send_, count_, recv_, to, to_at, bytes, root, comm, stream);
+    case Collective::Scatter:
+      return hetcclScatter(send_, recv_, count_, bytes, root, comm, stream);
+    case Collective::Scatterv:
+      return hetcclScatterV(send_, from, from_at, recv_, count_, bytes, root, comm, stream);
+    case Collective::Barrier:
+      return hetcclBarrier(comm, stream);
+  }
+  return hetcclInternalError;
+}
+
+Status Exchange::deliver() {
+  for (const Move& move : moves_) {
+    if (move.block.bytes == 0) continue;
+    if (library_.is_contiguous(move.type)) {
+      HETCCL_TRY(copy_memory(move.to, move.memory, move.from, place_, move.block.bytes));
+      continue;
+    }
+    if (!move.memory.is_usable_on({})) {
+      return error(Code::Unsupported, "a datatype with gaps, in device memory");
+    }
+    HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, move.block.bytes));
+    HETCCL_TRY(copy_memory(packed.data(), {}, move.from, place_, move.block.bytes));
+    int position = 0;
+    if (unpack.call(Words(from_pointer(packed.data()),
+                          from_int(static_cast<int64_t>(move.block.bytes)), from_pointer(&position),
+                          from_pointer(move.to), from_int(move.block.count), move.type,
+                          call_.comm)) != 0) {
+      return error(Code::SystemError, "MPI_Unpack failed");
+    }
+  }
+  return {};
+}
+
+}  // namespace hetccl::mpi

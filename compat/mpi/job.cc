@@ -1,0 +1,270 @@
+#include "mpi/job.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+#include <unordered_map>
+
+#include "base/host_identity.h"
+#include "mpi/communicator.h"
+#include "mpi/default_rules.h"
+
+namespace hetccl::mpi {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+std::atomic<Job*> current{nullptr};
+thread_local int inside = 0;
+
+Function create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr");
+
+constexpr int64_t kNoLimitMs = 100'000'000'000;
+
+// What ranks tell each other first.
+struct Card {
+  uint32_t magic = 0x4e7cc1a1;
+  uint32_t version = HETCCL_VERSION_CODE;
+  bool operator==(const Card&) const = default;
+};
+
+// MPICH's tuning files, in the order in which MPICH asks them.
+constexpr std::array kMpichFiles = {
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE_GPU",
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
+    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU",
+    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
+};
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return error(Code::SystemError, "%s: cannot be read", path.c_str());
+  return text.str();
+}
+
+// Where the rules come from, and the rules.
+struct Source {
+  std::string name, text;
+};
+
+Result<Source> find_rules(const Config& config) {
+  std::string path = config.mpi_file;
+  for (const char* setting : kMpichFiles) {
+    if (path.empty()) path = mpich_setting(setting);
+  }
+  if (path.empty()) return Source{"hetccl's rules", default_rules()};
+  HETCCL_ASSIGN(std::string text, read_file(path));
+  return Source{path, std::move(text)};
+}
+
+void move_messages(void* library) {
+  if (inside > 0) static_cast<const Library*>(library)->progress();
+}
+
+int copy_nothing(Word, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+}  // namespace
+
+Job* Job::get() {
+  return current.load(std::memory_order_acquire);
+}
+
+InsideCall::InsideCall() {
+  ++inside;
+}
+
+InsideCall::~InsideCall() {
+  --inside;
+}
+
+void Job::start(Library& library) {
+  auto config = Config::from_environment();
+  if (!config.ok()) {
+    Log().error("%s: MPI serves every call", config.status().message().c_str());
+  }
+  // A rank that hetccl may not serve must say so to the others.
+  Config used = config.ok() ? config.value() : Config();
+  if (!config.ok()) used.mpi = false;
+  library.learn();
+  std::unique_ptr<Job> job(new Job(library, std::move(used)));
+  if (job->agree()) current.store(job.release(), std::memory_order_release);
+}
+
+Job::Job(Library& library, Config config)
+    : library_(library),
+      config_(std::move(config)),
+      requests_(library),
+      summary_(config_.mpi_summary) {
+  log_.level = parse_log_level(config_.log_level).value_or(LogLevel::Warn);
+  log_.rank = library_.rank(library_.comm_world);
+}
+
+bool Job::agree() {
+  const int size = library_.size(library_.comm_world);
+  if (size == 1) return false;
+  meet_ranks();
+  if (library_.combine(config_.mpi ? 0 : 1, library_.comm_world) != 0) return false;
+  if (!agree_on_rules()) return false;
+  multithreaded_ = library_.is_multithreaded();
+  learn_nodes();
+  requests_.open();
+  int keyval = 0;
+  create_keyval.call(Words(from_pointer(reinterpret_cast<void*>(copy_nothing)),
+                           from_pointer(reinterpret_cast<void*>(finish_job)), from_pointer(&keyval),
+                           0));
+  set_attr.call(Words(library_.comm_self, from_int(keyval), from_pointer(this)));
+  hetcclSetIdleHook(move_messages, const_cast<Library*>(&library_));
+  return true;
+}
+
+// Without this library a rank would take the first message of hetccl's for one of a collective of
+// the program's. Messages of a tag of their own harm no program.
+void Job::meet_ranks() {
+  const int size = library_.size(library_.comm_world);
+  const int tag = library_.own_tag();
+  if (log_.rank == 0) {
+    meet_as_first(size, tag);
+  } else {
+    meet_first(tag);
+  }
+}
+
+void Job::meet_as_first(int size, int tag) {
+  const auto deadline = steady_clock::now() + milliseconds(config_.init_timeout_ms);
+  std::vector<int> missing;
+  for (int rank = 1; rank < size; ++rank) missing.push_back(rank);
+  while (!missing.empty() && steady_clock::now() < deadline) {
+    std::erase_if(missing,
+                  [&](int rank) { return library_.probe(rank, tag, library_.comm_world); });
+    if (!missing.empty()) std::this_thread::yield();
+  }
+  if (!missing.empty()) {
+    log_.error(
+        "rank %d%s has not loaded libhetccl_mpi.so within %lld ms of MPI_Init: set LD_PRELOAD "
+        "for every rank (mpirun -x LD_PRELOAD with Open MPI, -genvlist LD_PRELOAD with MPICH "
+        "and Intel MPI), or HETCCL_INIT_TIMEOUT_MS",
+        missing.front(),
+        missing.size() > 1 ? format(" and %zu others", missing.size() - 1).c_str() : "",
+        static_cast<long long>(config_.init_timeout_ms));
+    library_.abort(1);
+  }
+  const Card mine;
+  for (int rank = 1; rank < size; ++rank) {
+    Card card;
+    library_.receive(&card, sizeof(card), rank, tag, library_.comm_world);
+    if (card == mine) continue;
+    log_.error("rank %d has loaded version %u of libhetccl_mpi.so, and rank 0 version %u", rank,
+               card.version, mine.version);
+    library_.abort(1);
+  }
+  for (int rank = 1; rank < size; ++rank) {
+    library_.send(&mine, sizeof(mine), rank, tag, library_.comm_world);
+  }
+}
+
+void Job::meet_first(int tag) {
+  const auto deadline = steady_clock::now() + milliseconds(2 * config_.init_timeout_ms);
+  Card card;
+  library_.send(&card, sizeof(card), 0, tag, library_.comm_world);
+  while (!library_.probe(0, tag, library_.comm_world)) {
+    if (steady_clock::now() > deadline) {
+      log_.error(
+          "rank 0 has not loaded libhetccl_mpi.so: set LD_PRELOAD for every rank (mpirun -x "
+          "LD_PRELOAD with Open MPI, -genvlist LD_PRELOAD with MPICH and Intel MPI)");
+      library_.abort(1);
+    }
+    std::this_thread::yield();
+  }
+  library_.receive(&card, sizeof(card), 0, tag, library_.comm_world);
+}
+
+bool Job::agree_on_rules() {
+  Source source;
+  if (log_.rank == 0) {
+    auto found = find_rules(config_);
+    if (found.ok()) {
+      source = std::move(found).value();
+    } else {
+      log_.error("%s: MPI serves every call", found.status().message().c_str());
+    }
+  }
+  int64_t bytes = static_cast<int64_t>(source.text.size());
+  library_.broadcast(&bytes, sizeof(bytes), 0, library_.comm_world);
+  if (bytes == 0) return false;
+  source.text.resize(static_cast<size_t>(bytes));
+  library_.broadcast(source.text.data(), static_cast<int>(bytes), 0, library_.comm_world);
+  auto rules = Rules::parse(source.text, source.name);
+  if (!rules.ok()) {
+    if (log_.rank == 0) {
+      log_.error("%s: MPI serves every call", rules.status().message().c_str());
+    }
+    return false;
+  }
+  rules_ = std::move(rules).value();
+  log_.debug("MPI calls are served by %s", source.name.c_str());
+  return true;
+}
+
+void Job::learn_nodes() {
+  const std::string host = config_.host_id.empty() ? host_identity() : config_.host_id;
+  const uint64_t mine = std::hash<std::string>()(host);
+  std::vector<uint64_t> all(static_cast<size_t>(library_.size(library_.comm_world)));
+  library_.gather_all(&mine, all.data(), sizeof(mine), library_.comm_world);
+  std::unordered_map<uint64_t, int> numbers;
+  for (const uint64_t node : all) {
+    nodes_.push_back(numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second);
+  }
+}
+
+int64_t Job::timeout_ms() const {
+  return config_.timeout_ms == Config().timeout_ms ? kNoLimitMs : config_.timeout_ms;
+}
+
+std::optional<Shape> Job::shape_of(Word comm, int size) const {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  library_.ranks_in_world(comm, size, ranks.data());
+  Shape shape{.size = size, .nodes = 0};
+  std::vector<bool> seen(nodes_.size());
+  int before = -1;
+  for (const int rank : ranks) {
+    if (rank == library_.abi.undefined) return std::nullopt;
+    const int node = node_of(rank);
+    if (!seen[static_cast<size_t>(node)]) {
+      ++shape.nodes;
+    } else if (node != before) {
+      shape.consecutive = false;
+    }
+    seen[static_cast<size_t>(node)] = true;
+    before = node;
+  }
+  return shape;
+}
+
+// Attributes of MPI_COMM_SELF are deleted at the very beginning of MPI_Finalize.
+int Job::finish_job(Word, int, void* value, void*) {
+  auto* job = static_cast<Job*>(value);
+  current.store(nullptr, std::memory_order_release);
+  job->finish();
+  delete job;
+  return 0;
+}
+
+void Job::finish() {
+  requests_.finish();
+  Communicator::destroy_all();
+  hetcclSetIdleHook(nullptr, nullptr);
+  summary_.print(library_);
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,71 @@
+// The job that this process is a rank of, between MPI_Init and MPI_Finalize: what its ranks have
+// agreed on at the beginning, and what is to be ended at the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "mpi/library.h"
+#include "mpi/requests.h"
+#include "mpi/rules.h"
+#include "mpi/summary.h"
+
+namespace hetccl::mpi {
+
+class Job {
+ public:
+  /// Null before MPI_Init and after MPI_Finalize, and where hetccl serves nothing.
+  static Job* get();
+  /// Right after MPI_Init, on all ranks of MPI_COMM_WORLD. Ends the job where a rank does not
+  /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library.
+  static void start(Library& library);
+
+  [[nodiscard]] const Rules& rules() const { return rules_; }
+  [[nodiscard]] const Log& log() const { return log_; }
+  [[nodiscard]] const Library& library() const { return library_; }
+  [[nodiscard]] bool multithreaded() const { return multithreaded_; }
+  /// For one call of hetccl. MPI knows no deadline: without HETCCL_TIMEOUT_MS there is none.
+  [[nodiscard]] int64_t timeout_ms() const;
+  /// How ranks of `comm` are spread over nodes, and nothing where one is not of this job's.
+  [[nodiscard]] std::optional<Shape> shape_of(Word comm, int size) const;
+  [[nodiscard]] int node_of(int world_rank) const {
+    return nodes_[static_cast<size_t>(world_rank)];
+  }
+  [[nodiscard]] Requests& requests() { return requests_; }
+  [[nodiscard]] Summary& summary() { return summary_; }
+
+ private:
+  Job(Library& library, Config config);
+  bool agree();
+  void meet_ranks();
+  void meet_as_first(int size, int tag);
+  void meet_first(int tag);
+  bool agree_on_rules();
+  void learn_nodes();
+  void finish();
+  static int finish_job(Word comm, int keyval, void* value, void* extra);
+
+  const Library& library_;
+  const Config config_;
+  Log log_;
+  Rules rules_;
+  bool multithreaded_ = false;
+  std::vector<int> nodes_;  // by rank in MPI_COMM_WORLD: 0, 1, ... in the order of first ranks
+  Requests requests_;
+  Summary summary_;
+};
+
+/// While it lives, what this thread waits for in hetccl lets the MPI move its messages.
+class InsideCall {
+ public:
+  InsideCall();
+  ~InsideCall();
+  InsideCall(const InsideCall&) = delete;
+  InsideCall& operator=(const InsideCall&) = delete;
+};
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,362 @@
+#include "mpi/library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/dynlib.h"
+
+namespace hetccl::mpi {
+namespace {
+
+// MPICH's and Open MPI's names for their libraries, and those of MPI 5's interface. Debian's MPICH
+// is libmpich.so.
+constexpr std::array kNames = {"libmpi.so.", "libmpi_abi.so.", "libmpich.so.", "libmpi_cray.so."};
+// And for those of Fortran.
+constexpr std::array kFortranNames = {"libmpi_mpifh", "libmpi_usempif08", "libmpifort",
+                                      "libmpichfort"};
+
+// The MPI may be in no global scope: an interpreter loads modules, and what they need, locally.
+std::vector<void*> open_loaded(std::span<const char* const> names) {
+  std::vector<void*> handles;
+  for (const char* name : names) {
+    for (const std::string& path : loaded_libraries(name)) {
+      if (void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) handles.push_back(handle);
+    }
+  }
+  return handles;
+}
+
+void* find_in(std::span<const char* const> names, const char* symbol) {
+  void* found = nullptr;
+  for (void* handle : open_loaded(names)) {
+    if (found == nullptr) found = dlsym(handle, symbol);
+    dlclose(handle);
+  }
+  return found;
+}
+
+// A tag that programs hardly use, far from the largest, which tools like.
+constexpr int kTagBelowLargest = 24'661;
+
+Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
+    comm_test_inter("PMPI_Comm_test_inter"), comm_group("PMPI_Comm_group"),
+    group_free("PMPI_Group_free"), translate("PMPI_Group_translate_ranks"),
+    comm_split("PMPI_Comm_split"), comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"),
+    allgather("PMPI_Allgather"), allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"),
+    send_function("PMPI_Send"), recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"),
+    type_size("PMPI_Type_size"), get_extent("PMPI_Type_get_extent"),
+    get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
+    type_free("PMPI_Type_free"), initialized("PMPI_Initialized"), finalized("PMPI_Finalized"),
+    query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
+    call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
+    add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+
+bool flag_of(Function& function) {
+  int flag = 0;
+  return function.address() != nullptr && function.call(Words(from_pointer(&flag))) == 0 &&
+         flag != 0;
+}
+
+const Abi& recognise(void* init) {
+  if (find_symbol("ompi_mpi_comm_world") != nullptr) return kOpenMpiAbi;
+  Dl_info info;
+  if (dladdr(init, &info) != 0 && std::strstr(info.dli_fname, "libmpi_abi") != nullptr) {
+    return kStandardAbi;
+  }
+  return kMpichAbi;
+}
+
+Word resolve(const Constant& constant) {
+  return constant.symbol == nullptr ? constant.value : from_pointer(find_symbol(constant.symbol));
+}
+
+bool asks_device_memory() {
+  for (const char* name : {"MPIX_Query_cuda_support", "MPIX_Query_hip_support"}) {
+    void* query = find_symbol(name);
+    if (query != nullptr && invoke(query, Words()) == 1) return true;
+  }
+  return false;
+}
+
+size_t slot_of(Word handle, size_t slots) {
+  return static_cast<size_t>((handle * 0x9E3779B97F4A7C15U) >> 40U) & (slots - 1);
+}
+
+}  // namespace
+
+void* find_symbol(const char* name) {
+  // A program that is linked to a fixed address has its own copies of the MPI's variables.
+  if (void* found = dlsym(RTLD_DEFAULT, name)) return found;
+  return find_in(kNames, name);
+}
+
+void* find_next(const char* name) {
+  if (void* found = dlsym(RTLD_NEXT, name)) return found;
+  return find_in(kFortranNames, name);
+}
+
+void* Function::address() {
+  void* known = address_.load(std::memory_order_acquire);
+  if (known != nullptr || missing_.load(std::memory_order_relaxed)) return known;
+  known = find_symbol((std::string(name_[0]) + name_[1] + name_[2]).c_str());
+  address_.store(known, std::memory_order_release);
+  if (known == nullptr && Library::get() != nullptr) missing_.store(true);
+  return known;
+}
+
+Library* Library::get() {
+  static std::atomic<Library*> found{nullptr};
+  if (Library* known = found.load(std::memory_order_acquire)) return known;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (found.load(std::memory_order_relaxed) == nullptr) {
+    if (void* init = find_symbol("PMPI_Init")) {
+      found.store(new Library(recognise(init)), std::memory_order_release);  // for good
+    }
+  }
+  return found.load(std::memory_order_relaxed);
+}
+
+const Library& mpi() {
+  return *Library::get();
+}
+
+Library::Library(const Abi& its_abi) : abi(its_abi) {
+  comm_world = resolve(abi.comm_world);
+  comm_self = resolve(abi.comm_self);
+  comm_null = resolve(abi.comm_null);
+  request_null = resolve(abi.request_null);
+  info_null = resolve(abi.info_null);
+  for (size_t i = 0; i < kTypes; ++i) types_[i] = resolve(abi.types[i]);
+  for (size_t i = 0; i < kOps; ++i) ops_[i] = resolve(abi.ops[i]);
+}
+
+void Library::learn() {
+  progress_tag_ = own_tag();
+  takes_device_memory = asks_device_memory();
+  void* size = find_symbol("PMPI_Type_size");
+  for (size_t i = 0; i < kTypes; ++i) {
+    const TypeMeaning& meaning = kTypeMeanings[i];
+    static constexpr std::array kBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8};
+    const int element = meaning.type >= hetcclInt16 ? 2 : kBytes[meaning.type];
+    int bytes = 0;
+    // A Fortran INTEGER may have 8 bytes, and a type may be missing.
+    if (types_[i] == 0 || size == nullptr ||
+        invoke(size, Words(types_[i], from_pointer(&bytes))) != 0 ||
+        bytes != element * meaning.elements) {
+      continue;
+    }
+    size_t place = slot_of(types_[i], kSlots);
+    while (slots_[place].handle != 0 && slots_[place].handle != types_[i]) {
+      place = (place + 1) & (kSlots - 1);
+    }
+    slots_[place] = {types_[i], {&meaning, bytes}};
+  }
+}
+
+Word Library::load_handle(const void* place) const {
+  if (abi.handle_bytes == 4) {
+    uint32_t half = 0;
+    std::memcpy(&half, place, sizeof(half));
+    return half;
+  }
+  Word whole = 0;
+  std::memcpy(&whole, place, sizeof(whole));
+  return whole;
+}
+
+void Library::store_handle(void* place, Word handle) const {
+  std::memcpy(place, &handle, abi.handle_bytes);  // the machines are little-endian
+}
+
+Type Library::type(Word datatype) const {
+  datatype = handle(datatype);
+  for (size_t place = slot_of(datatype, kSlots);; place = (place + 1) & (kSlots - 1)) {
+    if (slots_[place].handle == datatype) return slots_[place].type;
+    if (slots_[place].handle == 0) break;
+  }
+  int bytes = 0;
+  if (type_size.call(Words(datatype, from_pointer(&bytes))) != 0) bytes = abi.undefined;
+  return {nullptr, bytes};
+}
+
+int64_t Library::extent(Word datatype) const {
+  const Type known = type(datatype);
+  if (known.meaning != nullptr) return known.bytes;
+  int64_t low = 0, length = 0;
+  get_extent.call(Words(datatype, from_pointer(&low), from_pointer(&length)));
+  return length;
+}
+
+bool Library::is_contiguous(Word datatype) const {
+  const Type known = type(datatype);
+  if (known.meaning != nullptr) return true;
+  int64_t low = 0, length = 0;
+  if (get_extent.call(Words(datatype, from_pointer(&low), from_pointer(&length))) != 0)
+    return false;
+  if (low != 0 || length != known.bytes) return false;
+  // An equal extent does not do: the parts may lie in another order.
+  int integers = 0, addresses = 0, types = 0, combiner = 0;
+  if (get_envelope.call(Words(datatype, from_pointer(&integers), from_pointer(&addresses),
+                              from_pointer(&types), from_pointer(&combiner))) != 0) {
+    return false;
+  }
+  if (combiner == abi.combiner_named) return true;
+  if (combiner != abi.combiner_dup && combiner != abi.combiner_contiguous) return false;
+  int count = 0;
+  std::array<std::byte, sizeof(Word)> inner{};
+  if (get_contents.call(Words(datatype, from_int(integers), from_int(addresses), from_int(types),
+                              from_pointer(&count), 0, from_pointer(inner.data()))) != 0) {
+    return false;
+  }
+  const Word part = load_handle(inner.data());
+  const bool contiguous = is_contiguous(part);
+  // What get_contents gives is to be freed, unless it is predefined.
+  int ignored = 0, part_combiner = 0;
+  get_envelope.call(Words(part, from_pointer(&ignored), from_pointer(&ignored),
+                          from_pointer(&ignored), from_pointer(&part_combiner)));
+  if (part_combiner != abi.combiner_named) type_free.call(Words(from_pointer(inner.data())));
+  return contiguous;
+}
+
+const OpMeaning* Library::op(Word op) const {
+  op = handle(op);
+  for (size_t i = 0; i < kOps; ++i) {
+    if (ops_[i] == op) return &kOpMeanings[i];
+  }
+  return nullptr;
+}
+
+bool Library::is_initialized() const {
+  return flag_of(initialized);
+}
+
+bool Library::is_finalized() const {
+  return flag_of(finalized);
+}
+
+bool Library::is_multithreaded() const {
+  int level = 0;
+  query_thread.call(Words(from_pointer(&level)));
+  return level == abi.thread_multiple;
+}
+
+int Library::size(Word comm) const {
+  int n = 0;
+  comm_size.call(Words(comm, from_pointer(&n)));
+  return n;
+}
+
+int Library::rank(Word comm) const {
+  int n = 0;
+  comm_rank.call(Words(comm, from_pointer(&n)));
+  return n;
+}
+
+bool Library::is_inter(Word comm) const {
+  int flag = 0;
+  return comm_test_inter.call(Words(comm, from_pointer(&flag))) != 0 || flag != 0;
+}
+
+void Library::ranks_in_world(Word comm, int n, int* ranks) const {
+  Word group = 0, world = 0;
+  std::vector<int> mine(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) mine[static_cast<size_t>(i)] = i;
+  comm_group.call(Words(comm, from_pointer(&group)));
+  comm_group.call(Words(comm_world, from_pointer(&world)));
+  translate.call(Words(load_handle(&group), from_int(n), from_pointer(mine.data()),
+                       load_handle(&world), from_pointer(ranks)));
+  group_free.call(Words(from_pointer(&group)));
+  group_free.call(Words(from_pointer(&world)));
+}
+
+Word Library::split(Word comm, int color, int key) const {
+  Word made = 0;
+  comm_split.call(Words(comm, from_int(color), from_int(key), from_pointer(&made)));
+  return load_handle(&made);
+}
+
+void Library::free_comm(Word* comm) const {
+  comm_free.call(Words(from_pointer(comm)));
+}
+
+void Library::broadcast(void* bytes, int count, int root, Word comm) const {
+  bcast.call(Words(from_pointer(bytes), from_int(count), byte(), from_int(root), comm));
+}
+
+void Library::gather_all(const void* mine, void* all, int bytes, Word comm) const {
+  allgather.call(Words(from_pointer(mine), from_int(bytes), byte(), from_pointer(all),
+                       from_int(bytes), byte(), comm));
+}
+
+void Library::combine(int* bits, int count, Word comm) const {
+  constexpr size_t kInt = 6, kBor = 5;
+  allreduce.call(
+      Words(abi.in_place, from_pointer(bits), from_int(count), types_[kInt], ops_[kBor], comm));
+}
+
+void Library::sum_on_first(const double* mine, double* sums, int count, Word comm) const {
+  constexpr size_t kDouble = 13, kSum = 2;
+  reduce.call(Words(from_pointer(mine), from_pointer(sums), from_int(count), types_[kDouble],
+                    ops_[kSum], 0, comm));
+}
+
+void Library::send(const void* bytes, int count, int to, int tag, Word comm) const {
+  send_function.call(
+      Words(from_pointer(bytes), from_int(count), byte(), from_int(to), from_int(tag), comm));
+}
+
+void Library::receive(void* bytes, int count, int from, int tag, Word comm) const {
+  recv_function.call(Words(from_pointer(bytes), from_int(count), byte(), from_int(from),
+                           from_int(tag), comm, abi.status_ignore));
+}
+
+bool Library::probe(int from, int tag, Word comm) const {
+  int flag = 0;
+  iprobe.call(Words(from_int(from), from_int(tag), comm, from_pointer(&flag), abi.status_ignore));
+  return flag != 0;
+}
+
+// MPICH looks at no other rank for a probe of MPI_COMM_SELF.
+void Library::progress() const {
+  static_cast<void>(probe(abi.any_source, progress_tag_, comm_world));
+}
+
+int Library::own_tag() const {
+  int* largest = nullptr;
+  int flag = 0;
+  get_attr.call(
+      Words(comm_world, from_int(abi.tag_ub), from_pointer(&largest), from_pointer(&flag)));
+  const int most = flag != 0 ? *largest : 32767;  // what every MPI has at least
+  return most - kTagBelowLargest;
+}
+
+int Library::raise(Word comm, int code) const {
+  call_errhandler.call(Words(comm, from_int(code)));
+  return code;
+}
+
+int Library::error_code(const std::string& text) const {
+  static std::mutex mutex;
+  static int our_class = 0;
+  const std::lock_guard lock(mutex);
+  if (our_class == 0 && add_class.call(Words(from_pointer(&our_class))) != 0) return abi.err_other;
+  int code = 0;
+  if (add_code.call(Words(from_int(our_class), from_pointer(&code))) != 0) return abi.err_other;
+  const std::string shown = text.substr(0, 250);  // MPI_MAX_ERROR_STRING is 256 at least
+  add_string.call(Words(from_int(code), from_pointer(shown.c_str())));
+  return code;
+}
+
+void Library::abort(int code) const {
+  abort_job.call(Words(comm_world, from_int(code)));
+  std::abort();
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,99 @@
+#include "mpi/memory.h"
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "mpi/gpu.h"
+
+namespace hetccl::mpi {
+namespace {
+
+// Free memory of the host, by the power of two that it has at least. What is longer than the
+// longest class is not kept.
+class HostPool {
+ public:
+  void* take(size_t bytes) {
+    const size_t index = class_of(bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      if (index < kClasses && !free_[index].empty()) {
+        void* memory = free_[index].back();
+        free_[index].pop_back();
+        return memory;
+      }
+    }
+    const size_t size = index < kClasses ? size_t{1} << index : (bytes + kPage - 1) & ~(kPage - 1);
+    return std::aligned_alloc(kPage, std::max(size, kPage));
+  }
+  void give(void* memory, size_t bytes) {
+    const size_t index = class_of(bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      if (index < kClasses && free_[index].size() < kKept) {
+        free_[index].push_back(memory);
+        return;
+      }
+    }
+    std::free(memory);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096, kClasses = 28, kKept = 2;
+  static size_t class_of(size_t bytes) { return std::bit_width(std::max<size_t>(bytes, 1) - 1); }
+  std::mutex mutex_;
+  std::array<std::vector<void*>, kClasses> free_;
+};
+
+HostPool& host_pool() {
+  static auto* pool = new HostPool;  // outlives every communicator
+  return *pool;
+}
+
+}  // namespace
+
+Memory memory_of(const void* address) {
+  const Owner owner = owner_of(address);
+  if (owner.gpu < 0) return {};
+  return {owner.managed ? Memory::Kind::Managed : Memory::Kind::Device, owner.gpu};
+}
+
+Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes) {
+  if (bytes == 0) return {};
+  const bool device = dst_place.kind == Memory::Kind::Device;
+  if (!device && src_place.kind != Memory::Kind::Device) {
+    std::memcpy(dst, src, bytes);
+    return {};
+  }
+  HETCCL_ASSIGN(Gpu * gpu, Gpu::open(device ? dst_place.gpu : src_place.gpu));
+  return gpu->copy(dst, src, bytes);
+}
+
+Result<Scratch> Scratch::take(Memory place, size_t bytes) {
+  if (place.on_host()) {
+    void* memory = host_pool().take(bytes);
+    if (memory == nullptr) {
+      return error(Code::SystemError, "no memory for %zu bytes of scratch", bytes);
+    }
+    return Scratch(place, static_cast<std::byte*>(memory), bytes);
+  }
+  HETCCL_ASSIGN(Gpu * gpu, Gpu::open(place.gpu));
+  HETCCL_ASSIGN(void* memory, gpu->device().allocate(bytes));
+  return Scratch({Memory::Kind::Device, place.gpu}, static_cast<std::byte*>(memory), bytes);
+}
+
+Scratch::~Scratch() {
+  if (data_ == nullptr) return;
+  if (place_.on_host()) {
+    host_pool().give(data_, bytes_);
+    return;
+  }
+  const auto gpu = Gpu::open(place_.gpu);
+  if (gpu.ok()) gpu.value()->device().free(data_);
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,55 @@
+// Where a program's buffers lie, and scratch memory beside them. A GPU's runtime is asked only
+// where the process has loaded it.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "base/status.h"
+
+namespace hetccl::mpi {
+
+/// A place for data. The host reaches managed memory, and so do GPUs.
+struct Memory {
+  enum class Kind { Host, Device, Managed };
+  Kind kind = Kind::Host;
+  int gpu = -1;  ///< which, of device and managed memory
+
+  [[nodiscard]] bool on_host() const { return kind == Kind::Host; }
+  /// Whether what works on `place` (the host or a GPU) can use it as it is.
+  [[nodiscard]] bool is_usable_on(const Memory& place) const {
+    return kind == Kind::Managed || (kind == place.kind && gpu == place.gpu);
+  }
+  bool operator==(const Memory&) const = default;
+};
+
+/// Thread-safe, and cheap: a fraction of a microsecond.
+Memory memory_of(const void* address);
+
+/// Copies between any two places, and waits until it is done.
+Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes);
+
+/// Memory for one call. What is given back is kept, and taken by later calls. Thread-safe.
+class Scratch {
+ public:
+  static Result<Scratch> take(Memory place, size_t bytes);
+  Scratch(Scratch&& other) noexcept
+      : place_(other.place_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  Scratch& operator=(Scratch&& other) noexcept {
+    std::swap(place_, other.place_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Scratch();
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] Memory place() const { return place_; }
+
+ private:
+  Scratch(Memory place, std::byte* data, size_t bytes)
+      : place_(place), data_(data), bytes_(bytes) {}
+  Memory place_;
+  std::byte* data_;
+  size_t bytes_;
+};
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,185 @@
+#include "mpi/requests.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "mpi/communicator.h"
+
+namespace hetccl::mpi {
+namespace {
+
+Function grequest_start("PMPI_Grequest_start"), grequest_complete("PMPI_Grequest_complete"),
+    set_elements("PMPI_Status_set_elements"), set_cancelled("PMPI_Status_set_cancelled"),
+    recv_init("PMPI_Recv_init"), start("PMPI_Start"), comm_dup("PMPI_Comm_dup");
+
+template <typename F>
+Word address(F* function) {
+  return from_pointer(reinterpret_cast<void*>(function));
+}
+
+}  // namespace
+
+bool Operation::is_done() const {
+  return std::all_of(parts.begin(), parts.end(),
+                     [](const Part& part) { return part.endpoint->is_done(part.mark); });
+}
+
+Status Operation::finish() {
+  for (const Part& part : parts) HETCCL_TRY(part.endpoint->failure());
+  return exchange->deliver();
+}
+
+void Requests::open() {
+  Word made = 0;
+  comm_dup.call(Words(library_.comm_self, from_pointer(&made)));
+  self_ = library_.load_handle(&made);
+}
+
+void Requests::finish() {
+  while (any_pending()) advance();
+  persistent_.clear();
+  library_.free_comm(&self_);
+}
+
+int Requests::add(Operation operation, Word comm, void* place) {
+  auto pending = std::make_unique<Pending>(Pending{std::move(operation), comm, 0, 0, {}});
+  Word request = 0;
+  const int code = grequest_start.call(Words(address(query), address(free_state), address(cancel),
+                                             from_pointer(pending.get()), from_pointer(&request)));
+  if (code != 0) return code;
+  pending->request = library_.load_handle(&request);
+  library_.store_handle(place, pending->request);
+  const std::lock_guard lock(mutex_);
+  list_.push_back(std::move(pending));
+  pending_.fetch_add(1, std::memory_order_release);
+  return 0;
+}
+
+int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> owner,
+                             std::unique_ptr<Endpoint> endpoint, void* place) {
+  const std::lock_guard lock(mutex_);
+  const int tag = ++tags_;
+  Word request = 0;
+  const int code =
+      recv_init.call(Words(0, 0, library_.byte(), 0, from_int(tag), self_, from_pointer(&request)));
+  if (code != 0) return code;
+  request = library_.load_handle(&request);
+  library_.store_handle(place, request);
+  persistent_[request] =
+      std::make_unique<Persistent>(Persistent{call, std::move(owner), std::move(endpoint), tag});
+  return 0;
+}
+
+bool Requests::start_persistent(Word request, int* code) {
+  const std::lock_guard lock(mutex_);
+  const auto place = persistent_.find(request);
+  if (place == persistent_.end()) return false;
+  Persistent& self = *place->second;
+  *code = start.call(Words(from_pointer(&request)));
+  if (*code != 0) return true;
+  const auto begin = [&]() -> Result<Operation> {
+    HETCCL_ASSIGN(auto exchange,
+                  Exchange::prepare(self.call, self.owner->size(), self.owner->rank(),
+                                    self.endpoint->place(), library_));
+    HETCCL_ASSIGN(const uint64_t mark, self.endpoint->start(*exchange));
+    return Operation{self.owner, std::move(exchange), {{self.endpoint.get(), mark}}};
+  };
+  auto operation = begin();
+  auto pending = std::make_unique<Pending>(Pending{{}, self.call.comm, request, self.tag, {}});
+  if (operation.ok()) {
+    pending->operation = std::move(operation).value();
+  } else {
+    pending->status = operation.status();
+  }
+  list_.push_back(std::move(pending));
+  pending_.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void Requests::forget_persistent(Word request) {
+  std::unique_ptr<Persistent> gone;
+  const std::lock_guard lock(mutex_);
+  const auto place = persistent_.find(request);
+  if (place == persistent_.end()) return;
+  gone = std::move(place->second);
+  persistent_.erase(place);
+}
+
+void Requests::advance() {
+  if (!any_pending()) return;
+  std::vector<std::unique_ptr<Pending>> done;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;  // another thread does it
+    for (auto place = list_.begin(); place != list_.end();) {
+      if ((*place)->operation.exchange != nullptr && !(*place)->operation.is_done()) {
+        ++place;
+        continue;
+      }
+      done.push_back(std::move(*place));
+      place = list_.erase(place);
+    }
+  }
+  for (auto& pending : done) {
+    complete(*pending);
+    // A generalized request has its state until the MPI frees it.
+    if (pending->tag == 0) static_cast<void>(pending.release());
+    pending_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+void Requests::complete(Pending& pending) {
+  if (pending.operation.exchange != nullptr) pending.status = pending.operation.finish();
+  pending.operation = {};
+  if (pending.tag == 0) {
+    grequest_complete.call(Words(pending.request));
+    return;
+  }
+  // A receive cannot carry an error that is not its own.
+  if (!pending.status.ok()) {
+    library_.raise(pending.comm, library_.error_code(pending.status.message()));
+  }
+  library_.send(nullptr, 0, 0, pending.tag, self_);
+}
+
+bool Requests::await(Word request) {
+  const Operation* operation = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& pending : list_) {
+      if (pending->request == request && pending->operation.exchange != nullptr) {
+        operation = &pending->operation;
+      }
+    }
+    if (operation == nullptr) return false;
+    for (const Operation::Part& part : operation->parts) {
+      if (!part.endpoint->is_done(part.mark)) {
+        part.endpoint->wait_briefly(part.mark);
+        break;
+      }
+    }
+  }
+  return true;
+}
+
+int Requests::query(void* state, void* status) {
+  const auto& pending = *static_cast<Pending*>(state);
+  const Library& library = mpi();
+  set_elements.call(Words(from_pointer(status), library.byte(), 0));
+  set_cancelled.call(Words(from_pointer(status), 0));
+  auto* bytes = static_cast<std::byte*>(status);
+  std::memcpy(bytes + library.abi.status_source, &library.abi.undefined, sizeof(int));
+  std::memcpy(bytes + library.abi.status_tag, &library.abi.undefined, sizeof(int));
+  return pending.status.ok() ? 0 : library.error_code(pending.status.message());
+}
+
+int Requests::free_state(void* state) {
+  delete static_cast<Pending*>(state);
+  return 0;
+}
+
+int Requests::cancel(void*, int) {
+  return 0;  // MPI does not let collectives be cancelled
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,71 @@
+// The arguments of an MPI function, whatever the MPI. Each is an integer, a pointer or a handle,
+// which is one of the two; on the machines that hetccl builds for (x86-64 and AArch64 of Linux)
+// every one travels in a register, or in a slot of the stack, of 64 bits. The callee looks at as
+// many bits as its type has. So one library can stand before every MPI: it takes words, reads those
+// that it understands, and passes all on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace hetccl::mpi {
+
+using Word = std::uintptr_t;
+
+/// What a caller passed as a C int: the upper half of the word is undefined.
+constexpr int to_int(Word word) {
+  return static_cast<int>(static_cast<uint32_t>(word));
+}
+constexpr Word from_int(int64_t value) {
+  return static_cast<Word>(value);
+}
+template <typename T>
+T* to_pointer(Word word) {
+  return reinterpret_cast<T*>(word);
+}
+inline Word from_pointer(const void* pointer) {
+  return reinterpret_cast<Word>(pointer);
+}
+
+/// A call's arguments, at most kMost.
+struct Words {
+  static constexpr size_t kMost = 12;
+  std::array<Word, kMost> word{};
+  size_t size = 0;
+
+  Words() = default;
+  template <typename... Args>
+  explicit Words(Word first, Args... rest)
+      : word{first, static_cast<Word>(rest)...}, size(1 + sizeof...(rest)) {}
+  void push(Word value) { word[size++] = value; }
+  void insert(size_t place, Word value) {
+    for (size_t i = size++; i > place; --i) word[i] = word[i - 1];
+    word[place] = value;
+  }
+};
+
+namespace detail {
+template <size_t... I>
+int invoke(void* function, const Words& words, std::index_sequence<I...>) {
+  using Function = int (*)(decltype(static_cast<void>(I), Word{})...);
+  return reinterpret_cast<Function>(function)(words.word[I]...);
+}
+template <size_t... Sizes>
+int invoke_any(void* function, const Words& words, std::index_sequence<Sizes...>) {
+  int result = 0;
+  static_cast<void>(
+      ((words.size == Sizes &&
+        (result = invoke(function, words, std::make_index_sequence<Sizes>()), true)) ||
+       ...));
+  return result;
+}
+}  // namespace detail
+
+/// Calls an MPI function with these arguments.
+inline int invoke(void* function, const Words& words) {
+  return detail::invoke_any(function, words, std::make_index_sequence<Words::kMost + 1>());
+}
+
+}  // namespace hetccl::mpi
