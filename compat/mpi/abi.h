@@ -45,7 +45,7 @@ struct Abi {
   Constant comm_world, comm_self, comm_null, request_null, info_null;
   std::array<Constant, kTypes> types;
   std::array<Constant, kOps> ops;
-  int undefined, any_source, any_tag, proc_null, tag_ub, comm_type_shared;
+  int undefined, any_source, any_tag, proc_null, root, tag_ub, comm_type_shared;
   int combiner_named, combiner_dup, combiner_contiguous;
   int err_other, err_count, thread_multiple;
 };

@@ -1,7 +1,9 @@
 #include "mpi/call.h"
 
+#include <deque>
 #include <limits>
-#include <vector>
+#include <mutex>
+#include <utility>
 
 namespace hetccl::mpi {
 namespace {
@@ -109,35 +111,69 @@ void read_argument(Call& call, char letter, Word word, const Library& library) {
 // The arguments of a large-count function as the plain one takes them.
 class Narrowed {
  public:
-  /// False where a number does not fit.
-  bool narrow(const Call& call, const Row& row, int n_ranks) {
+  /// False where a number does not fit. `n_ranks` numbers are in a list.
+  bool narrow(const Call& call, Sides sides, int n_ranks) {
     words_ = call.words;
-    for (size_t i = 0; i < row.arguments.size(); ++i) {
-      const char letter = row.arguments[i];
-      if (std::string_view("nNc").find(letter) != std::string_view::npos) {
-        if (!fits(static_cast<int64_t>(words_.word[i]))) return false;
-      } else if (std::string_view("vVdD").find(letter) != std::string_view::npos &&
-                 words_.word[i] != 0) {
-        const auto* numbers = to_pointer<const int64_t>(words_.word[i]);
-        auto& list = lists_.emplace_back();
-        for (int r = 0; r < n_ranks; ++r) {
-          if (!fits(numbers[r])) return false;
-          list.push_back(static_cast<int>(numbers[r]));
-        }
-        words_.word[i] = from_pointer(list.data());
-      }
+    const std::string_view letters = arguments_of(call.collective);
+    for (size_t i = 0; i < letters.size(); ++i) {
+      const bool counts = is_one_of(letters[i], "nNc"), lists = is_one_of(letters[i], "vVdD");
+      const bool means =
+          is_one_of(letters[i], "NVD") ? sides.recv : sides.send || letters[i] == 'c';
+      if (!means || (!counts && !lists)) continue;
+      if (counts && !fits(static_cast<int64_t>(words_.word[i]))) return false;
+      if (lists && !narrow_list(words_.word[i], n_ranks)) return false;
     }
     return true;
   }
   [[nodiscard]] const Words& words() const { return words_; }
 
  private:
+  static bool is_one_of(char letter, std::string_view letters) {
+    return letters.find(letter) != std::string_view::npos;
+  }
   static bool fits(int64_t value) {
     return value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
+  }
+  bool narrow_list(Word& word, int n_ranks) {
+    const auto* numbers = to_pointer<const int64_t>(word);
+    auto& list = lists_.emplace_back();
+    for (int r = 0; r < n_ranks; ++r) {
+      if (!fits(numbers[r])) return false;
+      list.push_back(static_cast<int>(numbers[r]));
+    }
+    word = from_pointer(list.data());
+    return true;
   }
   Words words_;
   std::vector<std::vector<int>> lists_;
 };
+
+// Between two groups the root says so, and the other group names it.
+Sides sides_of(const Call& call) {
+  const Library& library = mpi();
+  const int rank = library.rank(call.comm);
+  if (!library.is_inter(call.comm)) return significant_sides(call, rank);
+  const bool root = call.root == library.abi.root;
+  Sides sides;
+  if (call.collective == Collective::Gather || call.collective == Collective::Gatherv) {
+    sides = {!root && call.root != library.abi.proc_null, root};
+  } else if (call.collective == Collective::Scatter || call.collective == Collective::Scatterv) {
+    sides = {root, !root && call.root != library.abi.proc_null};
+  }
+  return sides;
+}
+
+// The lists of calls that go on after they return. Open MPI, which lacks large-count functions, has
+// read them by then; MPI says that it need not, so the latest stay.
+const Words& keep(Narrowed narrowed) {
+  constexpr size_t kLatest = 256;
+  static std::mutex mutex;
+  static auto* kept = new std::deque<Narrowed>;
+  const std::lock_guard lock(mutex);
+  if (kept->size() == kLatest) kept->pop_front();
+  kept->push_back(std::move(narrowed));
+  return kept->back().words();
+}
 
 }  // namespace
 
@@ -179,23 +215,61 @@ Call read_call(Collective collective, Form form, bool large, const Words& words,
   return call;
 }
 
+Sides significant_sides(const Call& call, int rank) {
+  const bool root = rank == call.root;
+  switch (call.collective) {
+    case Collective::Bcast:
+      return {root, !root};
+    case Collective::Reduce:
+    case Collective::Gather:
+    case Collective::Gatherv:
+      return {!call.send.in_place, root};
+    case Collective::Scatter:
+    case Collective::Scatterv:
+      return {root, !call.recv.in_place};
+    case Collective::Barrier:
+      return {false, false};
+    default:
+      return {!call.send.in_place, true};
+  }
+}
+
+// Of a root's lists the other ranks' addresses mean nothing.
+KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
+  const bool root = rank == call.root;
+  const std::string_view letters = arguments_of(call.collective);
+  const auto keep_list = [&](Numbers& numbers, char letter, bool means,
+                             std::vector<int64_t>& list) {
+    if (!means || letters.find(letter) == std::string_view::npos) return;
+    for (int r = 0; r < n_ranks; ++r) list.push_back(numbers[r]);
+    numbers = Numbers(list);
+  };
+  const bool sends = call.collective != Collective::Scatterv || root;
+  const bool receives = call.collective != Collective::Gatherv || root;
+  keep_list(call_.send.counts, 'v', sends, lists_[0]);
+  keep_list(call_.send.displs, 'd', sends, lists_[1]);
+  keep_list(call_.recv.counts, 'V', receives, lists_[2]);
+  keep_list(call_.recv.displs, 'D', receives, lists_[3]);
+}
+
 int call_mpi(const Call& call) {
   Row& row = row_of(call.collective);
   auto& functions = row.functions[static_cast<size_t>(call.form)];
   if (functions[call.large ? 1 : 0].address() != nullptr) {
     return functions[call.large ? 1 : 0].call(call.words);
   }
-  Narrowed narrowed;
   if (!call.large || functions[0].address() == nullptr) {
     return mpi().raise(call.comm, mpi().abi.err_other);
   }
-  if (!narrowed.narrow(call, row, mpi().size(call.comm))) {
+  Narrowed narrowed;
+  // MPI_Reduce_scatter spreads the result over the group itself.
+  const int n =
+      call.collective == Collective::ReduceScatter ? mpi().size(call.comm) : mpi().peers(call.comm);
+  if (!narrowed.narrow(call, sides_of(call), n)) {
     return mpi().raise(call.comm, mpi().abi.err_count);
   }
   if (call.form == Form::Blocking) return functions[0].call(narrowed.words());
-  // The lists must live until the call is complete, which this MPI does not tell.
-  if (is_uneven(call.collective)) return mpi().raise(call.comm, mpi().abi.err_count);
-  return functions[0].call(narrowed.words());
+  return functions[0].call(keep(std::move(narrowed)));
 }
 
 }  // namespace hetccl::mpi

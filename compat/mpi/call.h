@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "mpi/library.h"
 #include "mpi/word.h"
@@ -46,6 +47,7 @@ class Numbers {
  public:
   Numbers() = default;
   Numbers(Word array, bool large) : array_(to_pointer<const void>(array)), large_(large) {}
+  explicit Numbers(const std::vector<int64_t>& list) : array_(list.data()), large_(true) {}
   int64_t operator[](int i) const {
     return large_ ? static_cast<const int64_t*>(array_)[i] : static_cast<const int*>(array_)[i];
   }
@@ -79,6 +81,27 @@ struct Call {
 /// `words` are those of the C function: of a nonblocking or persistent one the request comes last.
 Call read_call(Collective collective, Form form, bool large, const Words& words,
                const Library& library);
+
+/// Which sides of a call mean something on this rank: a root's do not on the others, nor does one
+/// that is in place.
+struct Sides {
+  bool send = true, recv = true;
+};
+Sides significant_sides(const Call& call, int rank);
+
+/// A call that is made more than once, with its own copies of the lists of lengths: programs free
+/// them sooner than MPI lets them, since MPIs read them early.
+class KeptCall {
+ public:
+  KeptCall(const Call& call, int n_ranks, int rank);
+  KeptCall(const KeptCall&) = delete;
+  KeptCall& operator=(const KeptCall&) = delete;
+  [[nodiscard]] const Call& call() const { return call_; }
+
+ private:
+  Call call_;
+  std::vector<int64_t> lists_[4];
+};
 
 /// Makes the call with the MPI's own function. A large-count function that the MPI lacks is its
 /// plain one, where the counts fit.

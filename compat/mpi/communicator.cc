@@ -22,6 +22,9 @@ Registry& registry() {
   return *the;
 }
 
+// Of one communicator, for persistent requests.
+constexpr size_t kMostReserved = 64;
+
 int copy_nothing(Word, int, void*, void*, void*, int* flag) {
   *flag = 0;
   return 0;
@@ -182,8 +185,38 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
   return !broken;
 }
 
-Result<std::unique_ptr<Endpoint>> Communicator::connect_apart(const Route& route) {
-  return Endpoint::create(comm_, route.endpoints->front()->place(), job_.library());
+// Ranks give endpoints back in any order, so they agree on one that is free on all.
+Endpoint* Communicator::reserve(const Route& route) {
+  const size_t kind = route.endpoints == &endpoints_[1] ? 1 : 0;
+  auto& list = reserved_[kind];
+  int used[kMostReserved / 32] = {};
+  {
+    const std::lock_guard lock(reserved_mutex_);
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].in_use) used[i / 32] |= 1 << (i % 32);
+    }
+  }
+  job_.library().combine(used, std::size(used), comm_);
+  size_t free = 0;
+  while (free < list.size() && (used[free / 32] >> (free % 32) & 1) != 0) ++free;
+  if (free == kMostReserved) return nullptr;
+  if (free == list.size()) {
+    auto made = Endpoint::create(comm_, route.endpoints->front()->place(), job_.library());
+    if (!made.ok()) return nullptr;
+    list.push_back({std::move(made).value(), false});
+  }
+  const std::lock_guard lock(reserved_mutex_);
+  list[free].in_use = true;
+  return list[free].endpoint.get();
+}
+
+void Communicator::release(Endpoint* endpoint) {
+  const std::lock_guard lock(reserved_mutex_);
+  for (auto& list : reserved_) {
+    for (Reserved& reserved : list) {
+      if (reserved.endpoint.get() == endpoint) reserved.in_use = false;
+    }
+  }
 }
 
 Route Communicator::route(const Call& call) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -42,8 +43,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Who serves `call`: the same on all ranks. May wait for all of them, as the call may, unless it
   /// is nonblocking.
   Route route(const Call& call);
-  /// One more endpoint as those of `route`, for a request that outlives other calls. Waits for all.
-  Result<std::unique_ptr<Endpoint>> connect_apart(const Route& route);
+  /// An endpoint as those of `route` that no other call uses until `release`. Waits for all ranks,
+  /// which get the same one; null on all where there are too many.
+  Endpoint* reserve(const Route& route);
+  void release(Endpoint* endpoint);
   /// For Algorithm::Alpha, of a blocking call.
   Composition& composition();
 
@@ -83,6 +86,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Of host memory, and where a rank has device memory.
   std::vector<std::unique_ptr<Endpoint>> endpoints_[2];
   bool broken_[2] = {false, false};  // they could not be made
+  struct Reserved {
+    std::unique_ptr<Endpoint> endpoint;
+    bool in_use;
+  };
+  std::mutex reserved_mutex_;          // guards in_use
+  std::vector<Reserved> reserved_[2];  // as endpoints_
   std::unique_ptr<Composition> composition_;
 };
 

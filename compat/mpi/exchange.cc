@@ -8,30 +8,6 @@ namespace {
 
 Function pack("PMPI_Pack"), unpack("PMPI_Unpack");
 
-// The buffers that mean something on this rank.
-struct Significant {
-  bool send = true, recv = true;
-};
-
-Significant significant(const Call& call, int rank) {
-  const bool root = rank == call.root;
-  switch (call.collective) {
-    case Collective::Bcast:
-      return {root, !root};
-    case Collective::Reduce:
-    case Collective::Gather:
-    case Collective::Gatherv:
-      return {!call.send.in_place, root};
-    case Collective::Scatter:
-    case Collective::Scatterv:
-      return {root, !call.recv.in_place};
-    case Collective::Barrier:
-      return {false, false};
-    default:
-      return {!call.send.in_place, true};
-  }
-}
-
 int64_t sum(const Numbers& numbers, int n) {
   int64_t total = 0;
   for (int i = 0; i < n; ++i) total += numbers[i];
@@ -102,13 +78,13 @@ std::optional<Reduction> reduction_of(const Call& call, const Library& library) 
 }
 
 bool is_contiguous(const Call& call, int rank, const Library& library) {
-  const Significant sides = significant(call, rank);
+  const Sides sides = significant_sides(call, rank);
   return (!sides.send || library.is_contiguous(call.send.type)) &&
          (!sides.recv || library.is_contiguous(call.recv.type));
 }
 
 Memory memory_of(const Call& call, int rank) {
-  const Significant sides = significant(call, rank);
+  const Sides sides = significant_sides(call, rank);
   Memory memory;
   if (sides.recv) memory = memory_of(to_pointer<const void>(call.recv.buffer));
   if (sides.send && memory.on_host()) {

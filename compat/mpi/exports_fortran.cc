@@ -13,15 +13,24 @@ namespace {
 Function comm_f2c("PMPI_Comm_f2c"), type_f2c("PMPI_Type_f2c"), op_f2c("PMPI_Op_f2c"),
     info_f2c("PMPI_Info_f2c"), request_f2c("PMPI_Request_f2c"), request_c2f("PMPI_Request_c2f");
 
-bool calls_c(const Library& library) {
-  return library.abi.name != kOpenMpiAbi.name;
+enum class Module { Mpi, F08 };
+
+bool is_open_mpi() {
+  return mpi().abi.name == kOpenMpiAbi.name;
+}
+
+// Whether functions of requests come to this library only here.
+bool stands_alone(Module module) {
+  return module == Module::F08 || is_open_mpi();
 }
 
 // These give a handle, a pointer, instead of a code.
 Word convert(Function& function, Word integer) {
   using Convert = void* (*)(int);
+  const int value = *to_pointer<const int>(integer);
   auto* call = reinterpret_cast<Convert>(function.address());
-  return from_pointer(call(*to_pointer<const int>(integer)));
+  // MPICH's handles of C are the integers of Fortran.
+  return call == nullptr ? static_cast<uint32_t>(value) : from_pointer(call(value));
 }
 
 int to_fortran(Word request) {
@@ -90,7 +99,7 @@ void set(Word place, int value) {
 
 void serve_fortran(Subroutine& next, Collective collective, Form form, const Words& words) {
   const Library& library = mpi();
-  if (calls_c(library)) {
+  if (!is_open_mpi()) {
     next.call(words);
     return;
   }
@@ -128,8 +137,9 @@ std::function<std::vector<Word>()> handles(Word array, int n) {
 }
 
 // What waits: `one` is for a request, `several` for a number of them, which comes first.
-void wait_fortran(Subroutine& wait, Subroutine& test, const Words& words, size_t flag, bool all) {
-  if (calls_c(mpi())) {
+void wait_fortran(Module module, Subroutine& wait, Subroutine& test, const Words& words,
+                  size_t flag, bool all) {
+  if (!stands_alone(module)) {
     wait.call(words);
     return;
   }
@@ -139,9 +149,9 @@ void wait_fortran(Subroutine& wait, Subroutine& test, const Words& words, size_t
   wait_for(wait.caller(), test.caller(), words, flag, handles(array, n), all);
 }
 
-void start_fortran(Subroutine& next, Word request, Word error) {
+void start_fortran(Module module, Subroutine& next, Word request, Word error) {
   int code = 0;
-  if (Job::get() != nullptr && !calls_c(mpi()) &&
+  if (Job::get() != nullptr && stands_alone(module) &&
       start_request(convert(request_f2c, request), &code)) {
     set(error, code);
   } else {
@@ -149,18 +159,18 @@ void start_fortran(Subroutine& next, Word request, Word error) {
   }
 }
 
-void start_all_fortran(Subroutine& start, Word n, Word requests, Word error) {
+void start_all_fortran(Module module, Subroutine& start, Word n, Word requests, Word error) {
   for (int i = 0; i < *to_pointer<const int>(n); ++i) {
     int code = 0;
-    start_fortran(start, requests + 4U * static_cast<Word>(i), from_pointer(&code));
+    start_fortran(module, start, requests + 4U * static_cast<Word>(i), from_pointer(&code));
     set(error, code);
     if (code != 0) return;
   }
 }
 
-void free_fortran(Subroutine& next, const Words& words) {
+void free_fortran(Module module, Subroutine& next, const Words& words) {
   Job* job = Job::get();
-  if (job != nullptr && !calls_c(job->library())) {
+  if (job != nullptr && stands_alone(module)) {
     job->requests().forget_persistent(convert(request_f2c, words.word[0]));
   }
   next.call(words);
@@ -203,7 +213,7 @@ HETCCL_FORTRAN_COLLECTIVE(scatter, Scatter, 9, 10, 11)
 HETCCL_FORTRAN_COLLECTIVE(scatterv, Scatterv, 10, 11, 12)
 HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
 
-#define HETCCL_FORTRAN_REQUESTS(suffix)                                                           \
+#define HETCCL_FORTRAN_REQUESTS(suffix, module)                                                   \
   HETCCL_FORTRAN(mpi_init##suffix, 1) {                                                           \
     static Subroutine next("mpi_init" #suffix);                                                   \
     initialize(next, Words(HETCCL_NAMES_1));                                                      \
@@ -214,15 +224,15 @@ HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
   }                                                                                               \
   HETCCL_FORTRAN(mpi_wait##suffix, 3) {                                                           \
     static Subroutine wait("mpi_wait" #suffix), test("mpi_test" #suffix);                         \
-    wait_fortran(wait, test, Words(HETCCL_NAMES_3), 1, true);                                     \
+    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_3), 1, true);                     \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitall##suffix, 4) {                                                        \
     static Subroutine wait("mpi_waitall" #suffix), test("mpi_testall" #suffix);                   \
-    wait_fortran(wait, test, Words(HETCCL_NAMES_4), 2, true);                                     \
+    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_4), 2, true);                     \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitany##suffix, 5) {                                                        \
     static Subroutine wait("mpi_waitany" #suffix), test("mpi_testany" #suffix);                   \
-    wait_fortran(wait, test, Words(HETCCL_NAMES_5), 3, false);                                    \
+    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_5), 3, false);                    \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitsome##suffix, 6) {                                                       \
     static Subroutine wait("mpi_waitsome" #suffix), test("mpi_testsome" #suffix);                 \
@@ -250,18 +260,18 @@ HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
   }                                                                                               \
   HETCCL_FORTRAN(mpi_start##suffix, 2) {                                                          \
     static Subroutine next("mpi_start" #suffix);                                                  \
-    start_fortran(next, a, b);                                                                    \
+    start_fortran(Module::module, next, a, b);                                                    \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_startall##suffix, 3) {                                                       \
     static Subroutine start("mpi_start" #suffix);                                                 \
-    start_all_fortran(start, a, b, c);                                                            \
+    start_all_fortran(Module::module, start, a, b, c);                                            \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_request_free##suffix, 2) {                                                   \
     static Subroutine next("mpi_request_free" #suffix);                                           \
-    free_fortran(next, Words(HETCCL_NAMES_2));                                                    \
+    free_fortran(Module::module, next, Words(HETCCL_NAMES_2));                                    \
   }
 
-HETCCL_FORTRAN_REQUESTS(_)
-HETCCL_FORTRAN_REQUESTS(_f08_)
+HETCCL_FORTRAN_REQUESTS(_, Mpi)
+HETCCL_FORTRAN_REQUESTS(_f08_, F08)
 
 }  // namespace hetccl::mpi

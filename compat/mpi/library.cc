@@ -45,17 +45,18 @@ void* find_in(std::span<const char* const> names, const char* symbol) {
 constexpr int kTagBelowLargest = 24'661;
 
 Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
-    comm_test_inter("PMPI_Comm_test_inter"), comm_group("PMPI_Comm_group"),
-    group_free("PMPI_Group_free"), translate("PMPI_Group_translate_ranks"),
-    comm_split("PMPI_Comm_split"), comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"),
-    allgather("PMPI_Allgather"), allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"),
-    send_function("PMPI_Send"), recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"),
-    type_size("PMPI_Type_size"), get_extent("PMPI_Type_get_extent"),
-    get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
-    type_free("PMPI_Type_free"), initialized("PMPI_Initialized"), finalized("PMPI_Finalized"),
-    query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
-    call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
-    add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+    comm_test_inter("PMPI_Comm_test_inter"), comm_remote_size("PMPI_Comm_remote_size"),
+    comm_group("PMPI_Comm_group"), group_free("PMPI_Group_free"),
+    translate("PMPI_Group_translate_ranks"), comm_split("PMPI_Comm_split"),
+    comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"), allgather("PMPI_Allgather"),
+    allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"), send_function("PMPI_Send"),
+    recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size("PMPI_Type_size"),
+    get_extent("PMPI_Type_get_extent"), get_envelope("PMPI_Type_get_envelope"),
+    get_contents("PMPI_Type_get_contents"), type_free("PMPI_Type_free"),
+    initialized("PMPI_Initialized"), finalized("PMPI_Finalized"), query_thread("PMPI_Query_thread"),
+    get_attr("PMPI_Comm_get_attr"), call_errhandler("PMPI_Comm_call_errhandler"),
+    add_class("PMPI_Add_error_class"), add_code("PMPI_Add_error_code"),
+    add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
 
 bool flag_of(Function& function) {
   int flag = 0;
@@ -262,6 +263,13 @@ int Library::rank(Word comm) const {
 bool Library::is_inter(Word comm) const {
   int flag = 0;
   return comm_test_inter.call(Words(comm, from_pointer(&flag))) != 0 || flag != 0;
+}
+
+int Library::peers(Word comm) const {
+  if (!is_inter(comm)) return size(comm);
+  int n = 0;
+  comm_remote_size.call(Words(comm, from_pointer(&n)));
+  return n;
 }
 
 void Library::ranks_in_world(Word comm, int n, int* ranks) const {

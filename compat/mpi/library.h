@@ -76,6 +76,8 @@ class Library {
   [[nodiscard]] int size(Word comm) const;
   [[nodiscard]] int rank(Word comm) const;
   [[nodiscard]] bool is_inter(Word comm) const;
+  /// How many ranks data goes to and comes from: between two groups, those of the other one.
+  [[nodiscard]] int peers(Word comm) const;
   /// The ranks of `comm` in MPI_COMM_WORLD; `undefined` where one is not there.
   void ranks_in_world(Word comm, int n, int* ranks) const;
   [[nodiscard]] Word split(Word comm, int color, int key) const;

@@ -56,7 +56,7 @@ int Requests::add(Operation operation, Word comm, void* place) {
 }
 
 int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> owner,
-                             std::unique_ptr<Endpoint> endpoint, void* place) {
+                             Endpoint* endpoint, void* place) {
   const std::lock_guard lock(mutex_);
   const int tag = ++tags_;
   Word request = 0;
@@ -65,8 +65,9 @@ int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> own
   if (code != 0) return code;
   request = library_.load_handle(&request);
   library_.store_handle(place, request);
-  persistent_[request] =
-      std::make_unique<Persistent>(Persistent{call, std::move(owner), std::move(endpoint), tag});
+  const int size = owner->size(), rank = owner->rank();
+  persistent_[request] = std::unique_ptr<Persistent>(
+      new Persistent{KeptCall(call, size, rank), std::move(owner), endpoint, tag});
   return 0;
 }
 
@@ -79,13 +80,14 @@ bool Requests::start_persistent(Word request, int* code) {
   if (*code != 0) return true;
   const auto begin = [&]() -> Result<Operation> {
     HETCCL_ASSIGN(auto exchange,
-                  Exchange::prepare(self.call, self.owner->size(), self.owner->rank(),
+                  Exchange::prepare(self.kept.call(), self.owner->size(), self.owner->rank(),
                                     self.endpoint->place(), library_));
     HETCCL_ASSIGN(const uint64_t mark, self.endpoint->start(*exchange));
-    return Operation{self.owner, std::move(exchange), {{self.endpoint.get(), mark}}};
+    return Operation{self.owner, std::move(exchange), {{self.endpoint, mark}}};
   };
   auto operation = begin();
-  auto pending = std::make_unique<Pending>(Pending{{}, self.call.comm, request, self.tag, {}});
+  auto pending =
+      std::make_unique<Pending>(Pending{{}, self.kept.call().comm, request, self.tag, {}});
   if (operation.ok()) {
     pending->operation = std::move(operation).value();
   } else {
@@ -97,11 +99,10 @@ bool Requests::start_persistent(Word request, int* code) {
 }
 
 void Requests::forget_persistent(Word request) {
-  std::unique_ptr<Persistent> gone;
   const std::lock_guard lock(mutex_);
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return;
-  gone = std::move(place->second);
+  place->second->owner->release(place->second->endpoint);
   persistent_.erase(place);
 }
 

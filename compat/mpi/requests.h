@@ -47,9 +47,9 @@ class Requests {
 
   /// Writes a request for `operation` to `place`. The MPI's error code.
   int add(Operation operation, Word comm, void* place);
-  /// A persistent request for `call`, not active, on an endpoint of its own.
-  int add_persistent(const Call& call, std::shared_ptr<Communicator> owner,
-                     std::unique_ptr<Endpoint> endpoint, void* place);
+  /// A persistent request for `call`, not active, on an endpoint that `owner` has reserved.
+  int add_persistent(const Call& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
+                     void* place);
   /// MPI_Start of a request of add_persistent, and false of all others.
   bool start_persistent(Word request, int* code);
   /// Before MPI_Request_free of it.
@@ -71,9 +71,9 @@ class Requests {
     Status status;
   };
   struct Persistent {
-    Call call;
+    KeptCall kept;
     std::shared_ptr<Communicator> owner;
-    std::unique_ptr<Endpoint> endpoint;
+    Endpoint* endpoint;
     int tag;
   };
   static int query(void* state, void* status);

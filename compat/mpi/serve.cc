@@ -66,10 +66,9 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
       break;
   }
   // Persistent calls may be started in any order, and hetccl's are made in one.
-  auto endpoint = comm.connect_apart(route);
-  if (!endpoint.ok()) return call_mpi(call);
-  return job.requests().add_persistent(call, comm.shared_from_this(), std::move(endpoint).value(),
-                                       call.request);
+  Endpoint* endpoint = comm.reserve(route);
+  if (endpoint == nullptr) return call_mpi(call);
+  return job.requests().add_persistent(call, comm.shared_from_this(), endpoint, call.request);
 }
 
 int serve_by_mpi(const Call& call, const Route& route, Communicator& comm) {
