@@ -148,21 +148,6 @@ class Narrowed {
   std::vector<std::vector<int>> lists_;
 };
 
-// Between two groups the root says so, and the other group names it.
-Sides sides_of(const Call& call) {
-  const Library& library = mpi();
-  const int rank = library.rank(call.comm);
-  if (!library.is_inter(call.comm)) return significant_sides(call, rank);
-  const bool root = call.root == library.abi.root;
-  Sides sides;
-  if (call.collective == Collective::Gather || call.collective == Collective::Gatherv) {
-    sides = {!root && call.root != library.abi.proc_null, root};
-  } else if (call.collective == Collective::Scatter || call.collective == Collective::Scatterv) {
-    sides = {root, !root && call.root != library.abi.proc_null};
-  }
-  return sides;
-}
-
 // The lists of calls that go on after they return. Open MPI, which lacks large-count functions, has
 // read them by then; MPI says that it need not, so the latest stay.
 const Words& keep(Narrowed narrowed) {
@@ -234,6 +219,20 @@ Sides significant_sides(const Call& call, int rank) {
   }
 }
 
+// Between two groups the root says so, and the other group names it.
+Sides significant_sides(const Call& call, const Library& library) {
+  const int rank = library.rank(call.comm);
+  if (!library.is_inter(call.comm)) return significant_sides(call, rank);
+  const bool root = call.root == library.abi.root;
+  Sides sides;
+  if (call.collective == Collective::Gather || call.collective == Collective::Gatherv) {
+    sides = {!root && call.root != library.abi.proc_null, root};
+  } else if (call.collective == Collective::Scatter || call.collective == Collective::Scatterv) {
+    sides = {root, !root && call.root != library.abi.proc_null};
+  }
+  return sides;
+}
+
 // Of a root's lists the other ranks' addresses mean nothing.
 KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
   const bool root = rank == call.root;
@@ -265,7 +264,7 @@ int call_mpi(const Call& call) {
   // MPI_Reduce_scatter spreads the result over the group itself.
   const int n =
       call.collective == Collective::ReduceScatter ? mpi().size(call.comm) : mpi().peers(call.comm);
-  if (!narrowed.narrow(call, sides_of(call), n)) {
+  if (!narrowed.narrow(call, significant_sides(call, mpi()), n)) {
     return mpi().raise(call.comm, mpi().abi.err_count);
   }
   if (call.form == Form::Blocking) return functions[0].call(narrowed.words());

@@ -88,6 +88,8 @@ struct Sides {
   bool send = true, recv = true;
 };
 Sides significant_sides(const Call& call, int rank);
+/// The same on a communicator that may join two groups.
+Sides significant_sides(const Call& call, const Library& library);
 
 /// A call that is made more than once, with its own copies of the lists of lengths: programs free
 /// them sooner than MPI lets them, since MPIs read them early.

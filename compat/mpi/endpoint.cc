@@ -2,8 +2,12 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/cpu_pause.h"
 #include "mpi/job.h"
@@ -25,40 +29,61 @@ Status status_of(hetcclResult_t result, hetcclComm_t comm) {
   return error(Code::SystemError, "%s", hetcclGetLastError(comm));
 }
 
+// What ranks tell each other before they join.
+struct Card {
+  hetcclUniqueId id;  // rank 0's
+  int32_t ok = 0;
+  char gpu[32] = {};  // where it is plugged in; of a rank that takes part with one
+  uint64_t host = 0;
+};
+
+// A vendor's library takes no two ranks on one GPU into a communicator. So each further rank on a
+// GPU goes into a cluster with those that are as many-th on theirs.
+int place_on_gpu(const std::vector<Card>& cards, int rank) {
+  const Card& mine = cards[static_cast<size_t>(rank)];
+  if (mine.gpu[0] == 0) return 0;
+  return static_cast<int>(std::count_if(cards.begin(), cards.begin() + rank, [&](const Card& card) {
+    return card.host == mine.host && std::strcmp(card.gpu, mine.gpu) == 0;
+  }));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
                                                    const Library& library) {
   const int rank = library.rank(comm), size = library.size(comm);
-  struct {
-    hetcclUniqueId id;
-    int32_t ok;
-  } card{};
-  Status status;
-  if (rank == 0) {
-    status = status_of(hetcclGetUniqueId(&card.id), nullptr);
-    card.ok = status.ok() ? 1 : 0;
-  }
-  library.broadcast(&card, sizeof(card), 0, comm);
   std::unique_ptr<Endpoint> endpoint(new Endpoint(place, library));
-  if (card.ok != 0) {
-    status = endpoint->open(card.id, size, rank);
-  } else if (status.ok()) {
-    status = error(Code::RemoteError, "rank 0 has no unique id");
+  Status status;
+  Card mine;
+  if (rank == 0) status = status_of(hetcclGetUniqueId(&mine.id), nullptr);
+  if (status.ok() && !place.on_host()) status = endpoint->open_gpu(mine.gpu, sizeof(mine.gpu));
+  mine.ok = status.ok() ? 1 : 0;
+  mine.host = Job::get()->host();
+  std::vector<Card> cards(static_cast<size_t>(size));
+  library.gather_all(&mine, cards.data(), sizeof(mine), comm);
+  const auto failed =
+      std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.ok == 0; });
+  if (failed == cards.end()) {
+    status = endpoint->join(cards.front().id, size, rank, place_on_gpu(cards, rank));
+    if (library.combine(status.ok() ? 0 : 1, comm) == 0) return endpoint;
   }
-  if (library.combine(status.ok() ? 0 : 1, comm) == 0) return endpoint;
   if (status.ok()) status = error(Code::RemoteError, "another rank cannot join");
   return status;
 }
 
-Status Endpoint::open(const hetcclUniqueId& id, int size, int rank) {
+Status Endpoint::open_gpu(char* bus_id, size_t bytes) {
+  HETCCL_ASSIGN(Gpu * gpu, Gpu::open(place_.gpu));
+  std::snprintf(bus_id, bytes, "%s", gpu->device().bus_id().c_str());
+  HETCCL_ASSIGN(queue_, GpuQueue::create(gpu->device()));
+  return {};
+}
+
+Status Endpoint::join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu) {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   const std::string device = format("cuda:%d", place_.gpu);
-  if (!place_.on_host()) {
-    HETCCL_ASSIGN(Gpu * gpu, Gpu::open(place_.gpu));
-    HETCCL_ASSIGN(queue_, GpuQueue::create(gpu->device()));
-  }
+  const std::string cluster = format("mpi-%d", place_on_gpu);
   config.device = place_.on_host() ? nullptr : device.c_str();
+  if (place_on_gpu > 0) config.cluster = cluster.c_str();
   config.timeout_ms = Job::get()->timeout_ms();
   return status_of(hetcclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr);
 }
@@ -76,6 +101,7 @@ Status Endpoint::run(const Exchange& exchange) {
 
 Result<uint64_t> Endpoint::start(const Exchange& exchange, size_t part, size_t parts) {
   if (queue_ != nullptr) {
+    HETCCL_TRY(queue_->follow_default_stream());
     HETCCL_TRY(status_of(exchange.launch(comm_, queue_->native(), part, parts), comm_));
     HETCCL_ASSIGN(const uint32_t mark, queue_->mark());
     return uint64_t{mark};

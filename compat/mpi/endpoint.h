@@ -39,7 +39,9 @@ class Endpoint {
 
  private:
   Endpoint(Memory place, const Library& library) : place_(place), library_(library) {}
-  Status open(const hetcclUniqueId& id, int size, int rank);
+  // Writes where the GPU is plugged in.
+  Status open_gpu(char* bus_id, size_t bytes);
+  Status join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu);
 
   const Memory place_;
   const Library& library_;

@@ -100,20 +100,6 @@ Result<std::unique_ptr<Exchange>> Exchange::prepare(const Call& call, int n_rank
   return exchange;
 }
 
-// Blocks of equal length are one block.
-std::vector<Exchange::Block> Exchange::blocks(const Side& side, bool one) const {
-  const int64_t size = library_.type(side.type).bytes, step = library_.extent(side.type);
-  const auto block = [&](int64_t place, int64_t count) {
-    return Block{place * step, count, static_cast<size_t>(count * size)};
-  };
-  if (one) return {block(0, side.count)};
-  if (!is_uneven(call_.collective)) return {block(0, side.count * n_ranks_)};
-  std::vector<Block> list;
-  list.reserve(static_cast<size_t>(n_ranks_));
-  for (int i = 0; i < n_ranks_; ++i) list.push_back(block(side.displs[i], side.counts[i]));
-  return list;
-}
-
 // Where this rank's own block of a side lies that holds all ranks'.
 std::byte* Exchange::own_block(const Side& side, std::byte* all, const Lengths& lengths) {
   const auto me = static_cast<size_t>(rank_);

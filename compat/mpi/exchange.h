@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "hetccl/hetccl.h"
 #include "mpi/call.h"
+#include "mpi/layout.h"
 #include "mpi/memory.h"
 
 namespace hetccl::mpi {
@@ -51,12 +52,6 @@ class Exchange {
   Status deliver();
 
  private:
-  // A block of the user's memory, in the order of the ranks.
-  struct Block {
-    int64_t offset;  // in bytes, of its first element
-    int64_t count;   // elements
-    size_t bytes;    // of data
-  };
   // Of results, when the call is complete.
   struct Move {
     std::byte* from;
@@ -77,7 +72,10 @@ class Exchange {
   Status prepare_one_to_all();
   Status prepare_all_to_all();
   Status prepare_scattered_sum();
-  [[nodiscard]] std::vector<Block> blocks(const Side& side, bool one) const;
+  [[nodiscard]] std::vector<Block> blocks(const Side& side, bool one) const {
+    return one ? std::vector{mpi::own_block(side, library_)}
+               : blocks_of_all(call_, side, n_ranks_, library_);
+  }
   std::byte* own_block(const Side& side, std::byte* all, const Lengths& lengths);
   Result<std::byte*> take(size_t bytes);
   Status move_in(const std::byte* from, std::byte* to, const Block& block, Word type,

@@ -64,14 +64,22 @@ Owner owner_of(const void* address) {
 }
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::create(device::Device& device) {
-  HETCCL_ASSIGN(auto stream, device.create_stream());
+  std::unique_ptr<GpuQueue> queue(new GpuQueue(device));
+  HETCCL_ASSIGN(queue->stream_, device.create_stream());
+  HETCCL_ASSIGN(queue->default_, device.wrap_stream(nullptr));
+  HETCCL_ASSIGN(queue->event_, device.create_event());
   HETCCL_ASSIGN(void* memory, device.allocate_pinned(sizeof(device::Flag)));
-  return std::unique_ptr<GpuQueue>(
-      new GpuQueue(device, std::move(stream), new (memory) device::Flag));
+  queue->flag_ = new (memory) device::Flag;
+  return queue;
 }
 
 GpuQueue::~GpuQueue() {
-  device_.free_pinned(flag_);
+  if (flag_ != nullptr) device_.free_pinned(flag_);
+}
+
+Status GpuQueue::follow_default_stream() {
+  HETCCL_TRY(device_.record(*event_, *default_));
+  return device_.wait(*stream_, *event_);
 }
 
 Result<uint32_t> GpuQueue::mark() {
@@ -99,6 +107,7 @@ Status Gpu::copy(void* dst, const void* src, size_t bytes) {
   if (copies_ == nullptr) {
     HETCCL_ASSIGN(copies_, GpuQueue::create(*device_));
   }
+  HETCCL_TRY(copies_->follow_default_stream());
   HETCCL_TRY(copies_->copy(dst, src, bytes));
   HETCCL_ASSIGN(const uint32_t mark, copies_->mark());
   for (int i = 0; !copies_->is_reached(mark); ++i) {

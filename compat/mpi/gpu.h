@@ -34,16 +34,19 @@ class GpuQueue {
   Status copy(void* dst, const void* src, size_t bytes) {
     return device_.copy(*stream_, dst, src, bytes);
   }
+  /// What is enqueued from now on comes after what the program has on the default stream. A copy
+  /// from pageable memory may be there still when its call has returned.
+  Status follow_default_stream();
   /// `is_reached(mark)` once all that is enqueued now is complete.
   Result<uint32_t> mark();
   [[nodiscard]] bool is_reached(uint32_t mark) const { return flag_->reached(mark); }
 
  private:
-  GpuQueue(device::Device& device, std::unique_ptr<device::Stream> stream, device::Flag* flag)
-      : device_(device), stream_(std::move(stream)), flag_(flag) {}
+  explicit GpuQueue(device::Device& device) : device_(device) {}
   device::Device& device_;
-  std::unique_ptr<device::Stream> stream_;
-  device::Flag* const flag_;
+  std::unique_ptr<device::Stream> stream_, default_;
+  std::unique_ptr<device::Event> event_;  // of the default stream
+  device::Flag* flag_ = nullptr;
   uint32_t marks_ = 0;
 };
 

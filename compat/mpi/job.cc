@@ -218,9 +218,9 @@ bool Job::agree_on_rules() {
 
 void Job::learn_nodes() {
   const std::string host = config_.host_id.empty() ? host_identity() : config_.host_id;
-  const uint64_t mine = std::hash<std::string>()(host);
+  host_ = std::hash<std::string>()(host);
   std::vector<uint64_t> all(static_cast<size_t>(library_.size(library_.comm_world)));
-  library_.gather_all(&mine, all.data(), sizeof(mine), library_.comm_world);
+  library_.gather_all(&host_, all.data(), sizeof(host_), library_.comm_world);
   std::unordered_map<uint64_t, int> numbers;
   for (const uint64_t node : all) {
     nodes_.push_back(numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second);

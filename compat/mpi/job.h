@@ -28,6 +28,8 @@ class Job {
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] bool multithreaded() const { return multithreaded_; }
+  /// This rank's host, as a hash.
+  [[nodiscard]] uint64_t host() const { return host_; }
   /// For one call of hetccl. MPI knows no deadline: without HETCCL_TIMEOUT_MS there is none.
   [[nodiscard]] int64_t timeout_ms() const;
   /// How ranks of `comm` are spread over nodes, and nothing where one is not of this job's.
@@ -54,6 +56,7 @@ class Job {
   Log log_;
   Rules rules_;
   bool multithreaded_ = false;
+  uint64_t host_ = 0;
   std::vector<int> nodes_;  // by rank in MPI_COMM_WORLD: 0, 1, ... in the order of first ranks
   Requests requests_;
   Summary summary_;

@@ -51,12 +51,12 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"), allgather("PMPI_Allgather"),
     allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"), send_function("PMPI_Send"),
     recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size("PMPI_Type_size"),
-    get_extent("PMPI_Type_get_extent"), get_envelope("PMPI_Type_get_envelope"),
-    get_contents("PMPI_Type_get_contents"), type_free("PMPI_Type_free"),
-    initialized("PMPI_Initialized"), finalized("PMPI_Finalized"), query_thread("PMPI_Query_thread"),
-    get_attr("PMPI_Comm_get_attr"), call_errhandler("PMPI_Comm_call_errhandler"),
-    add_class("PMPI_Add_error_class"), add_code("PMPI_Add_error_code"),
-    add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+    get_extent("PMPI_Type_get_extent"), get_true_extent("PMPI_Type_get_true_extent"),
+    get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
+    type_free("PMPI_Type_free"), initialized("PMPI_Initialized"), finalized("PMPI_Finalized"),
+    query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
+    call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
+    add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
 
 bool flag_of(Function& function) {
   int flag = 0;
@@ -193,6 +193,14 @@ int64_t Library::extent(Word datatype) const {
   int64_t low = 0, length = 0;
   get_extent.call(Words(datatype, from_pointer(&low), from_pointer(&length)));
   return length;
+}
+
+Library::Bounds Library::true_bounds(Word datatype) const {
+  const Type known = type(datatype);
+  if (known.meaning != nullptr) return {0, known.bytes};
+  int64_t low = 0, length = 0;
+  get_true_extent.call(Words(datatype, from_pointer(&low), from_pointer(&length)));
+  return {low, low + length};
 }
 
 bool Library::is_contiguous(Word datatype) const {

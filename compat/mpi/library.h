@@ -68,6 +68,11 @@ class Library {
   [[nodiscard]] bool is_contiguous(Word datatype) const;
   /// From one element to the next, in bytes.
   [[nodiscard]] int64_t extent(Word datatype) const;
+  /// The first byte of an element's data, and the one behind its last.
+  struct Bounds {
+    int64_t low, high;
+  };
+  [[nodiscard]] Bounds true_bounds(Word datatype) const;
   [[nodiscard]] const OpMeaning* op(Word op) const;
 
   [[nodiscard]] bool is_initialized() const;

@@ -1,7 +1,8 @@
 #include "mpi/requests.h"
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "mpi/communicator.h"
 
@@ -9,8 +10,9 @@ namespace hetccl::mpi {
 namespace {
 
 Function grequest_start("PMPI_Grequest_start"), grequest_complete("PMPI_Grequest_complete"),
-    set_elements("PMPI_Status_set_elements"), set_cancelled("PMPI_Status_set_cancelled"),
-    recv_init("PMPI_Recv_init"), start("PMPI_Start"), comm_dup("PMPI_Comm_dup");
+    set_elements("PMPI_Status_set_elements"), set_elements_x("PMPI_Status_set_elements_x"),
+    set_cancelled("PMPI_Status_set_cancelled"), recv_init("PMPI_Recv_init"), start("PMPI_Start"),
+    comm_dup("PMPI_Comm_dup");
 
 template <typename F>
 Word address(F* function) {
@@ -18,16 +20,6 @@ Word address(F* function) {
 }
 
 }  // namespace
-
-bool Operation::is_done() const {
-  return std::all_of(parts.begin(), parts.end(),
-                     [](const Part& part) { return part.endpoint->is_done(part.mark); });
-}
-
-Status Operation::finish() {
-  for (const Part& part : parts) HETCCL_TRY(part.endpoint->failure());
-  return exchange->deliver();
-}
 
 void Requests::open() {
   Word made = 0;
@@ -41,8 +33,13 @@ void Requests::finish() {
   library_.free_comm(&self_);
 }
 
-int Requests::add(Operation operation, Word comm, void* place) {
-  auto pending = std::make_unique<Pending>(Pending{std::move(operation), comm, 0, 0, {}});
+void Requests::push(std::unique_ptr<Pending> pending) {
+  list_.push_back(std::move(pending));
+  pending_.fetch_add(1, std::memory_order_release);
+}
+
+int Requests::add(std::unique_ptr<Work> work, Word comm, void* place) {
+  auto pending = std::make_unique<Pending>(Pending{std::move(work), comm, 0, 0, {}, {}});
   Word request = 0;
   const int code = grequest_start.call(Words(address(query), address(free_state), address(cancel),
                                              from_pointer(pending.get()), from_pointer(&request)));
@@ -50,8 +47,7 @@ int Requests::add(Operation operation, Word comm, void* place) {
   pending->request = library_.load_handle(&request);
   library_.store_handle(place, pending->request);
   const std::lock_guard lock(mutex_);
-  list_.push_back(std::move(pending));
-  pending_.fetch_add(1, std::memory_order_release);
+  push(std::move(pending));
   return 0;
 }
 
@@ -71,30 +67,27 @@ int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> own
   return 0;
 }
 
+Result<std::unique_ptr<Work>> Requests::begin(const Persistent& self) const {
+  HETCCL_ASSIGN(auto exchange,
+                Exchange::prepare(self.kept.call(), self.owner->size(), self.owner->rank(),
+                                  self.endpoint->place(), library_));
+  auto operation = std::make_unique<Operation>(self.owner, std::move(exchange));
+  HETCCL_TRY(operation->start(*self.endpoint, 0, 1));
+  return std::unique_ptr<Work>(std::move(operation));
+}
+
 bool Requests::start_persistent(Word request, int* code) {
   const std::lock_guard lock(mutex_);
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return false;
-  Persistent& self = *place->second;
+  const Persistent& self = *place->second;
   *code = start.call(Words(from_pointer(&request)));
   if (*code != 0) return true;
-  const auto begin = [&]() -> Result<Operation> {
-    HETCCL_ASSIGN(auto exchange,
-                  Exchange::prepare(self.kept.call(), self.owner->size(), self.owner->rank(),
-                                    self.endpoint->place(), library_));
-    HETCCL_ASSIGN(const uint64_t mark, self.endpoint->start(*exchange));
-    return Operation{self.owner, std::move(exchange), {{self.endpoint, mark}}};
-  };
-  auto operation = begin();
-  auto pending =
-      std::make_unique<Pending>(Pending{{}, self.kept.call().comm, request, self.tag, {}});
-  if (operation.ok()) {
-    pending->operation = std::move(operation).value();
-  } else {
-    pending->status = operation.status();
-  }
-  list_.push_back(std::move(pending));
-  pending_.fetch_add(1, std::memory_order_release);
+  auto work = begin(self);
+  auto pending = std::make_unique<Pending>(
+      Pending{nullptr, self.kept.call().comm, request, self.tag, work.status(), {}});
+  if (work.ok()) pending->work = std::move(work).value();
+  push(std::move(pending));
   return true;
 }
 
@@ -113,7 +106,7 @@ void Requests::advance() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;  // another thread does it
     for (auto place = list_.begin(); place != list_.end();) {
-      if ((*place)->operation.exchange != nullptr && !(*place)->operation.is_done()) {
+      if ((*place)->work != nullptr && !(*place)->work->is_done()) {
         ++place;
         continue;
       }
@@ -123,15 +116,18 @@ void Requests::advance() {
   }
   for (auto& pending : done) {
     complete(*pending);
-    // A generalized request has its state until the MPI frees it.
+    // The state of a generalized request is the MPI's to free.
     if (pending->tag == 0) static_cast<void>(pending.release());
     pending_.fetch_sub(1, std::memory_order_release);
   }
 }
 
 void Requests::complete(Pending& pending) {
-  if (pending.operation.exchange != nullptr) pending.status = pending.operation.finish();
-  pending.operation = {};
+  if (pending.work != nullptr) {
+    pending.status = pending.work->finish();
+    pending.received = pending.work->received();
+  }
+  pending.work.reset();
   if (pending.tag == 0) {
     grequest_complete.call(Words(pending.request));
     return;
@@ -144,33 +140,26 @@ void Requests::complete(Pending& pending) {
 }
 
 bool Requests::await(Word request) {
-  const Operation* operation = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& pending : list_) {
-      if (pending->request == request && pending->operation.exchange != nullptr) {
-        operation = &pending->operation;
-      }
-    }
-    if (operation == nullptr) return false;
-    for (const Operation::Part& part : operation->parts) {
-      if (!part.endpoint->is_done(part.mark)) {
-        part.endpoint->wait_briefly(part.mark);
-        break;
-      }
-    }
+  const std::lock_guard lock(mutex_);
+  for (const auto& pending : list_) {
+    if (pending->request != request || pending->work == nullptr) continue;
+    pending->work->wait_briefly();
+    return true;
   }
-  return true;
+  return false;
 }
 
 int Requests::query(void* state, void* status) {
   const auto& pending = *static_cast<Pending*>(state);
   const Library& library = mpi();
-  set_elements.call(Words(from_pointer(status), library.byte(), 0));
+  const Received received =
+      pending.received.value_or(Received{library.abi.undefined, library.abi.undefined, 0});
+  Function& set = set_elements_x.address() != nullptr ? set_elements_x : set_elements;
+  set.call(Words(from_pointer(status), library.byte(), from_int(received.bytes)));
   set_cancelled.call(Words(from_pointer(status), 0));
   auto* bytes = static_cast<std::byte*>(status);
-  std::memcpy(bytes + library.abi.status_source, &library.abi.undefined, sizeof(int));
-  std::memcpy(bytes + library.abi.status_tag, &library.abi.undefined, sizeof(int));
+  std::memcpy(bytes + library.abi.status_source, &received.source, sizeof(int));
+  std::memcpy(bytes + library.abi.status_tag, &received.tag, sizeof(int));
   return pending.status.ok() ? 0 : library.error_code(pending.status.message());
 }
 
@@ -180,7 +169,7 @@ int Requests::free_state(void* state) {
 }
 
 int Requests::cancel(void*, int) {
-  return 0;  // MPI does not let collectives be cancelled
+  return 0;  // MPI does not let collectives be cancelled; a message arrives
 }
 
 }  // namespace hetccl::mpi

@@ -1,40 +1,22 @@
-// Calls of hetccl that the program holds a request for. The request is one of the MPI's own, a
+// The requests that the program holds for what hetccl does. Each is one of the MPI's own, a
 // generalized one or for a persistent call a receive from this rank itself, so every function of
 // MPI takes it. It becomes complete when the program waits or tests: this library stands before
 // these functions, too.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <vector>
 
 #include "base/status.h"
+#include "mpi/call.h"
 #include "mpi/endpoint.h"
-#include "mpi/exchange.h"
 #include "mpi/library.h"
+#include "mpi/work.h"
 
 namespace hetccl::mpi {
-
-class Communicator;
-
-/// A call under way: its parts, each on an endpoint.
-struct Operation {
-  std::shared_ptr<Communicator> owner;  ///< of the endpoints
-  std::unique_ptr<Exchange> exchange;
-  struct Part {
-    Endpoint* endpoint;
-    uint64_t mark;
-  };
-  std::vector<Part> parts;
-
-  [[nodiscard]] bool is_done() const;
-  /// Brings results to their place. After is_done.
-  Status finish();
-};
 
 /// Thread-safe.
 class Requests {
@@ -45,8 +27,8 @@ class Requests {
   /// Before MPI_Finalize: waits for what is under way.
   void finish();
 
-  /// Writes a request for `operation` to `place`. The MPI's error code.
-  int add(Operation operation, Word comm, void* place);
+  /// Writes a request for `work` to `place`. The MPI's error code.
+  int add(std::unique_ptr<Work> work, Word comm, void* place);
   /// A persistent request for `call`, not active, on an endpoint that `owner` has reserved.
   int add_persistent(const Call& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
                      void* place);
@@ -56,19 +38,20 @@ class Requests {
   void forget_persistent(Word request);
 
   [[nodiscard]] bool any_pending() const { return pending_.load(std::memory_order_acquire) > 0; }
-  /// Completes the requests whose calls are complete.
+  /// Completes the requests whose work is done.
   void advance();
-  /// Waits at most a millisecond for one that is `request`. False where none is.
+  /// Waits at most about a millisecond for `request`. False where it stands for no work.
   bool await(Word request);
 
  private:
   // A request that the program waits for.
   struct Pending {
-    Operation operation;
+    std::unique_ptr<Work> work;  // null: it could not begin
     Word comm;
     Word request;  // of the program
     int tag;       // persistent: completes the receive; 0: generalized
     Status status;
+    std::optional<Received> received;
   };
   struct Persistent {
     KeptCall kept;
@@ -79,6 +62,8 @@ class Requests {
   static int query(void* state, void* status);
   static int free_state(void* state);
   static int cancel(void* state, int complete);
+  Result<std::unique_ptr<Work>> begin(const Persistent& self) const;
+  void push(std::unique_ptr<Pending> pending);
   void complete(Pending& pending);
 
   const Library& library_;

@@ -2,6 +2,7 @@
 
 #include "mpi/communicator.h"
 #include "mpi/job.h"
+#include "mpi/staging.h"
 
 namespace hetccl::mpi {
 namespace {
@@ -27,20 +28,19 @@ Status run(const Call& call, const Route& route, Communicator& comm, const Libra
   return exchange->deliver();
 }
 
-Result<Operation> begin(const Call& call, const Route& route, Communicator& comm,
-                        const Library& library) {
+Result<std::unique_ptr<Work>> begin(const Call& call, const Route& route, Communicator& comm,
+                                    const Library& library) {
   auto& endpoints = *route.endpoints;
-  Operation operation{comm.shared_from_this(), nullptr, {}};
-  HETCCL_ASSIGN(operation.exchange, Exchange::prepare(call, comm.size(), comm.rank(),
-                                                      endpoints.front()->place(), library));
+  HETCCL_ASSIGN(auto exchange, Exchange::prepare(call, comm.size(), comm.rank(),
+                                                 endpoints.front()->place(), library));
+  auto operation = std::make_unique<Operation>(comm.shared_from_this(), std::move(exchange));
   const bool cut = call.collective == Collective::Allreduce;
   const auto parts = static_cast<size_t>(cut ? route.decision.streams : 1);
+  const auto n = static_cast<size_t>(route.decision.communicators);
   for (size_t part = 0; part < parts; ++part) {
-    Endpoint* endpoint = endpoints[part % static_cast<size_t>(route.decision.communicators)].get();
-    HETCCL_ASSIGN(const uint64_t mark, endpoint->start(*operation.exchange, part, parts));
-    operation.parts.push_back({endpoint, mark});
+    HETCCL_TRY(operation->start(*endpoints[part % n], part, parts));
   }
-  return operation;
+  return std::unique_ptr<Work>(std::move(operation));
 }
 
 int fail(const Call& call, const Status& status, const Job& job) {
@@ -58,9 +58,9 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
       return status.ok() ? 0 : fail(call, status, job);
     }
     case Form::Nonblocking: {
-      auto operation = begin(call, route, comm, library);
-      if (!operation.ok()) return fail(call, operation.status(), job);
-      return job.requests().add(std::move(operation).value(), call.comm, call.request);
+      auto work = begin(call, route, comm, library);
+      if (!work.ok()) return fail(call, work.status(), job);
+      return job.requests().add(std::move(work).value(), call.comm, call.request);
     }
     case Form::Persistent:
       break;
@@ -71,12 +71,42 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
   return job.requests().add_persistent(call, comm.shared_from_this(), endpoint, call.request);
 }
 
-int serve_by_mpi(const Call& call, const Route& route, Communicator& comm) {
-  if (route.decision.algorithm == Algorithm::Alpha && call.form == Form::Blocking &&
-      Composition::applies(call.collective) && !call.large && route.reason == Reason::Rule) {
-    return comm.composition().run(call);
+// Whether alpha is chosen, which is made of blocking calls.
+bool is_composed(const Call& call, const Route& route) {
+  return route.decision.algorithm == Algorithm::Alpha && route.reason == Reason::Rule &&
+         call.form == Form::Blocking && !call.large && Composition::applies(call.collective);
+}
+
+int serve_staged(std::unique_ptr<StagedCall> staged, const Call& call, const Route& route,
+                 Communicator& comm, Job& job) {
+  if (call.form == Form::Persistent) {
+    return fail(call,
+                error(Code::Unsupported,
+                      "a persistent call with device memory, which the "
+                      "MPI serves and does not take"),
+                job);
   }
-  return call_mpi(call);
+  if (call.form == Form::Nonblocking) {
+    auto work = StagedWork::begin(std::move(staged), job.library());
+    if (!work.ok()) return fail(call, work.status(), job);
+    return job.requests().add(std::move(work).value(), call.comm, call.request);
+  }
+  const Call& copied = staged->call();
+  const int code = is_composed(call, route) ? comm.composition().run(copied) : call_mpi(copied);
+  if (code != 0) return code;
+  const Status status = staged->deliver();
+  return status.ok() ? 0 : fail(call, status, job);
+}
+
+int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& job) {
+  if (call.collective != Collective::Barrier && !job.library().takes_device_memory) {
+    auto staged = StagedCall::make(call, job.library());
+    if (!staged.ok()) return fail(call, staged.status(), job);
+    if (staged.value() != nullptr) {
+      return serve_staged(std::move(staged).value(), call, route, comm, job);
+    }
+  }
+  return is_composed(call, route) ? comm.composition().run(call) : call_mpi(call);
 }
 
 }  // namespace
@@ -99,7 +129,7 @@ int serve(Collective collective, Form form, bool large, const Words& words) {
   const Route route = comm->route(call);
   timer.served(route.reason, route.volume.average);
   if (route.reason == Reason::Hetccl) return serve_by_hetccl(call, route, *comm, *job);
-  return serve_by_mpi(call, route, *comm);
+  return serve_by_mpi(call, route, *comm, *job);
 }
 
 }  // namespace hetccl::mpi

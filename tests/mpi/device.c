@@ -1,0 +1,182 @@
+/* An MPI program that passes memory of several kinds and knows nothing of hetccl.
+ * device KINDS [COUNT...]: rank r takes memory of kind KINDS[r % strlen(KINDS)], turned by one with
+ * each round if KINDS ends with "+": d a GPU's, h the host's, m managed. Ranks are
+ * spread over the GPUs in their order. */
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long address;
+static int (*copy_in)(address, const void*, size_t), (*copy_out)(void*, address, size_t);
+static int (*allocate)(address*, size_t), (*allocate_managed)(address*, size_t, unsigned);
+static int (*free_memory)(address);
+static int rank, size, checks;
+
+static void stop(const char* what, int at, int got, int wanted) {
+  fprintf(stderr, "rank %d: %s: element %d is %d and not %d\n", rank, what, at, got, wanted);
+  MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+static void open_gpu(void) {
+  void* cuda = dlopen("libcuda.so.1", RTLD_NOW);
+  if (cuda == NULL) stop("no libcuda.so.1", 0, 0, 0);
+  int (*init)(unsigned) = dlsym(cuda, "cuInit");
+  int (*count)(int*) = dlsym(cuda, "cuDeviceGetCount");
+  int (*retain)(void**, int) = dlsym(cuda, "cuDevicePrimaryCtxRetain");
+  int (*set)(void*) = dlsym(cuda, "cuCtxSetCurrent");
+  copy_in = dlsym(cuda, "cuMemcpyHtoD_v2"), copy_out = dlsym(cuda, "cuMemcpyDtoH_v2");
+  allocate = dlsym(cuda, "cuMemAlloc_v2"), allocate_managed = dlsym(cuda, "cuMemAllocManaged");
+  free_memory = dlsym(cuda, "cuMemFree_v2");
+  int gpus = 0;
+  void* context;
+  if (init(0) || count(&gpus) || retain(&context, rank * gpus / size) || set(context))
+    stop("no GPU", 0, 0, 0);
+}
+
+struct buffer {
+  char kind;
+  size_t bytes;
+  void* at;
+};
+
+static struct buffer take(char kind, size_t elements) {
+  struct buffer b = {kind, elements * sizeof(int) + 64, NULL};
+  address made = 0;
+  if (kind == 'h') {
+    b.at = malloc(b.bytes);
+  } else if (kind == 'd' ? allocate(&made, b.bytes) : allocate_managed(&made, b.bytes, 1)) {
+    stop("no memory", 0, 0, 0);
+  } else {
+    b.at = (void*)made;
+  }
+  return b;
+}
+static void give(struct buffer b) { b.kind == 'h' ? free(b.at) : (void)free_memory((address)b.at); }
+static void put(struct buffer b, const int* from, size_t n) {
+  if (b.kind == 'd') copy_in((address)b.at, from, n * sizeof(int));
+  else memcpy(b.at, from, n * sizeof(int));
+}
+static void get(int* to, struct buffer b, size_t n) {
+  if (b.kind == 'd') copy_out(to, (address)b.at, n * sizeof(int));
+  else memcpy(to, b.at, n * sizeof(int));
+}
+
+static int value(int r, int i) { return r * 1000003 + i * 7 + 1; }
+static int block(int from, int to, int i) { return from * 1000003 + to * 10007 + i + 1; }
+static int* shadow;
+
+#define EXPECT(what, b, n, expected)                                       \
+  do {                                                                     \
+    get(shadow, b, (size_t)(n));                                           \
+    for (int i = 0; i < (int)(n); ++i)                                     \
+      if (shadow[i] != (expected)) stop(what, i, shadow[i], expected);     \
+    ++checks;                                                              \
+  } while (0)
+
+static int sum_of_values(int i) {
+  unsigned sum = 0;
+  for (int r = 0; r < size; ++r) sum += (unsigned)value(r, i);
+  return (int)sum;
+}
+
+static void collectives(struct buffer in, struct buffer out, int n) {
+  const int root = n % size;
+  MPI_Request requests[2];
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i);
+  put(in, shadow, n);
+  MPI_Allreduce(in.at, out.at, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  EXPECT("allreduce", out, n, sum_of_values(i));
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i);
+  put(out, shadow, n);
+  MPI_Allreduce(MPI_IN_PLACE, out.at, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  EXPECT("allreduce in place", out, n, sum_of_values(i));
+  MPI_Reduce(in.at, out.at, n, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
+  if (rank == root) EXPECT("reduce", out, n, sum_of_values(i));
+  MPI_Iallreduce(in.at, out.at, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+  MPI_Wait(requests, MPI_STATUS_IGNORE);
+  EXPECT("iallreduce", out, n, sum_of_values(i));
+  MPI_Allgather(in.at, n, MPI_INT, out.at, n, MPI_INT, MPI_COMM_WORLD);
+  EXPECT("allgather", out, n * size, value(i / n, i % n));
+  MPI_Gather(in.at, n, MPI_INT, out.at, n, MPI_INT, root, MPI_COMM_WORLD);
+  if (rank == root) EXPECT("gather", out, n * size, value(i / n, i % n));
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i);
+  put(out, shadow, n);
+  MPI_Bcast(out.at, n, MPI_INT, root, MPI_COMM_WORLD);
+  EXPECT("bcast", out, n, value(root, i));
+
+  for (int i = 0; i < n * size; ++i) shadow[i] = block(rank, i / n, i % n);
+  put(in, shadow, (size_t)n * size);
+  MPI_Alltoall(in.at, n, MPI_INT, out.at, n, MPI_INT, MPI_COMM_WORLD);
+  EXPECT("alltoall", out, n * size, block(i / n, rank, i % n));
+  MPI_Scatter(in.at, n, MPI_INT, out.at, n, MPI_INT, root, MPI_COMM_WORLD);
+  EXPECT("scatter", out, n, block(root, rank, i));
+  MPI_Reduce_scatter_block(in.at, out.at, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  get(shadow, out, n);
+  for (int i = 0; i < n; ++i) {
+    unsigned sum = 0;
+    for (int r = 0; r < size; ++r) sum += (unsigned)block(r, rank, i);
+    if (shadow[i] != (int)sum) stop("reduce_scatter_block", i, shadow[i], (int)sum);
+  }
+  int *counts = malloc(sizeof(int) * size), *places = malloc(sizeof(int) * size);
+  for (int r = 0; r < size; ++r) counts[r] = n - r % 2, places[r] = (size - 1 - r) * n;
+  MPI_Allgatherv(in.at, counts[rank], MPI_INT, out.at, counts, places, MPI_INT, MPI_COMM_WORLD);
+  get(shadow, out, (size_t)n * size);
+  for (int r = 0; r < size; ++r)
+    for (int i = 0; i < counts[r]; ++i)
+      if (shadow[places[r] + i] != block(r, 0, i))
+        if (i < n) stop("allgatherv", places[r] + i, shadow[places[r] + i], block(r, 0, i));
+  free(counts), free(places);
+}
+
+static void messages(struct buffer in, struct buffer out, int n) {
+  const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+  MPI_Request requests[2];
+  MPI_Status status, statuses[2];
+  int received = -1;
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i);
+  put(in, shadow, n);
+  MPI_Sendrecv(in.at, n, MPI_INT, next, 4, out.at, n, MPI_INT, last, 4, MPI_COMM_WORLD, &status);
+  EXPECT("sendrecv", out, n, value(last, i));
+  if (status.MPI_SOURCE != last) stop("source of sendrecv", 0, status.MPI_SOURCE, last);
+  memset(shadow, 0, sizeof(int) * (size_t)n);
+  put(out, shadow, n);
+  MPI_Irecv(out.at, n + 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &requests[0]);
+  MPI_Isend(in.at, n, MPI_INT, next, 7, MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests, statuses);
+  EXPECT("irecv", out, n, value(last, i));
+  MPI_Get_count(&statuses[0], MPI_INT, &received);
+  if (received != n) stop("count of irecv", 0, received, n);
+  if (statuses[0].MPI_SOURCE != last || statuses[0].MPI_TAG != 7)
+    stop("source and tag of irecv", 0, statuses[0].MPI_SOURCE, last);
+  if (rank % 2 == 0 && next != rank && size % 2 == 0) {
+    MPI_Send(in.at, n, MPI_INT, next, 1, MPI_COMM_WORLD);
+  } else if (size % 2 == 0) {
+    MPI_Recv(out.at, n, MPI_INT, last, 1, MPI_COMM_WORLD, &status);
+    EXPECT("recv", out, n, value(last, i));
+  }
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &size);
+  static const int usual[] = {1, 1000, 30000, 300000};
+  const char* kinds = argc > 1 ? argv[1] : "d";
+  const int turns = strchr(kinds, '+') != NULL, n_kinds = (int)strlen(kinds) - turns;
+  const int rounds = argc > 2 ? argc - 2 : 4;
+  if (strspn(kinds, "h") != strlen(kinds)) open_gpu();
+  for (int round = 0; round < 2 * rounds; ++round) {
+    const int n = argc > 2 ? atoi(argv[2 + round % rounds]) : usual[round % rounds];
+    const char kind = kinds[(rank + (turns ? round : 0)) % n_kinds];
+    shadow = malloc(sizeof(int) * (size_t)n * size + 64);
+    struct buffer in = take(kind, (size_t)n * size), out = take(kind, (size_t)n * size);
+    collectives(in, out, n);
+    messages(in, out, n);
+    give(in), give(out), free(shadow);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) printf("ok %s %d checks\n", kinds, checks);
+  MPI_Finalize();
+  return 0;
+}
