@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "hetccl/hetccl.h"
@@ -49,6 +50,10 @@ struct Abi {
   int combiner_named, combiner_dup, combiner_contiguous;
   int err_other, err_count, thread_multiple;
 };
+
+/// Whose MPI it is: several share an interface.
+enum class Maker : uint8_t { Mpich, Intel, OpenMpi, Other };
+inline constexpr std::array<std::string_view, 3> kMakers = {"mpich", "intel", "openmpi"};
 
 extern const Abi kMpichAbi, kOpenMpiAbi, kStandardAbi;
 

@@ -122,6 +122,7 @@ Question Communicator::question_of(const Call& call, const Volume& volume) const
           .nonblocking = call.form != Form::Blocking,
           .in_place = everywhere && call.send.in_place,
           .multithreaded = job_.multithreaded(),
+          .maker = job_.library().maker,
           .average_bytes = volume.average,
           .total_bytes = volume.total,
           .count = volume.count,

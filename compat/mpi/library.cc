@@ -85,6 +85,21 @@ bool asks_device_memory() {
   return false;
 }
 
+Maker ask_maker() {
+  void* function = find_symbol("PMPI_Get_library_version");
+  std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most
+  int length = 0;
+  if (function == nullptr ||
+      invoke(function, Words(from_pointer(text.data()), from_pointer(&length))) != 0) {
+    return Maker::Other;
+  }
+  const std::string_view version(text.data());
+  const auto says = [&](std::string_view name) { return version.find(name) != version.npos; };
+  if (says("Open MPI")) return Maker::OpenMpi;
+  if (says("Intel(R) MPI")) return Maker::Intel;
+  return says("MPICH Version") ? Maker::Mpich : Maker::Other;
+}
+
 size_t slot_of(Word handle, size_t slots) {
   return static_cast<size_t>((handle * 0x9E3779B97F4A7C15U) >> 40U) & (slots - 1);
 }
@@ -141,6 +156,7 @@ Library::Library(const Abi& its_abi) : abi(its_abi) {
 void Library::learn() {
   progress_tag_ = own_tag();
   takes_device_memory = asks_device_memory();
+  maker = ask_maker();
   void* size = find_symbol("PMPI_Type_size");
   for (size_t i = 0; i < kTypes; ++i) {
     const TypeMeaning& meaning = kTypeMeanings[i];

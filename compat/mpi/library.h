@@ -52,6 +52,7 @@ class Library {
 
   const Abi& abi;
   Word comm_world = 0, comm_self = 0, comm_null = 0, request_null = 0, info_null = 0;
+  Maker maker = Maker::Other;
   /// The MPI itself takes device memory.
   bool takes_device_memory = false;
 

@@ -1,5 +1,6 @@
 #include "mpi/rules.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <optional>
@@ -134,6 +135,7 @@ struct Rules::Parser {
   Status read_test(std::string_view key, Node& node) {
     if (key == "any" || key.ends_with("=any")) return {};
     if (key.starts_with("collective=")) return read_collective(key, node);
+    if (key.starts_with("mpi=")) return read_maker(key, node);
     struct Fixed {
       std::string_view key;
       Test test;
@@ -173,6 +175,14 @@ struct Rules::Parser {
       return {};
     }
     return read_limit(key, node);
+  }
+
+  Status read_maker(std::string_view key, Node& node) const {
+    const auto found = std::find(kMakers.begin(), kMakers.end(), key.substr(key.find('=') + 1));
+    if (found == kMakers.end()) return wrong(key, "is no MPI: mpich, intel or openmpi");
+    node.test = Test::MadeBy;
+    node.value = found - kMakers.begin();
+    return {};
   }
 
   // "avg_msg_size<=65536".
@@ -246,6 +256,8 @@ bool Rules::holds(const Node& node, const Question& question) const {
       return is(question.in_place);
     case Test::Multithreaded:
       return is(question.multithreaded);
+    case Test::MadeBy:
+      return static_cast<int64_t>(question.maker) == node.value;
     case Test::SizeAtMost:
       return shape.size <= node.value;
     case Test::SizePowerOfTwo:

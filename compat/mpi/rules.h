@@ -51,6 +51,7 @@ struct Question {
   bool device = false;  ///< a rank passes device memory
   bool in_place = false;
   bool multithreaded = false;
+  Maker maker = Maker::Other;
   int64_t average_bytes = -1, total_bytes = -1, count = -1;  ///< -1: not known to all ranks
   Shape shape;
 };
@@ -74,6 +75,7 @@ class Rules {
     Device,
     InPlace,
     Multithreaded,
+    MadeBy,
     SizeAtMost,
     SizePowerOfTwo,
     OnOneNode,

@@ -91,6 +91,8 @@ TEST_CASE("what is wrong is named with its place") {
         "rules.json: collective=bcast / avg_msg_size<=x: takes a number that is not negative");
   CHECK(refusal(R"({"collective=bcast": {"size=3": {"algorithm=mpi": {}}}})") ==
         "rules.json: collective=bcast / size=3: is no condition that hetccl or MPICH knows");
+  CHECK(refusal(R"({"mpi=other": {"algorithm=mpi": {}}})") ==
+        "rules.json: mpi=other: is no MPI: mpich, intel or openmpi");
   CHECK(refusal(R"({"any": {}})") == "rules.json: any / : is not an object with members");
   CHECK(refusal(R"({"algorithm=fast": {}})").starts_with("rules.json: algorithm=fast: is no "));
   CHECK(refusal(R"({"algorithm=device": {"streams=99": {}}})") ==
@@ -100,7 +102,17 @@ TEST_CASE("what is wrong is named with its place") {
 }
 
 TEST_CASE("hetccl's own rules are rules") {
-  CHECK(!parse(default_rules()).empty());
+  const Rules rules = parse(default_rules());
+  Question question = of(Collective::Allreduce, 1024);
+  question.shape.nodes = 1;
+  question.maker = Maker::Mpich;
+  CHECK(rules.decide(question).by_hetccl());
+  question.maker = Maker::OpenMpi;
+  CHECK(!rules.decide(question).by_hetccl());
+  question.device = true;
+  CHECK(rules.decide(question).by_hetccl());
+  question.collective = Collective::Barrier;
+  CHECK(!rules.decide(question).by_hetccl());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, topo, plan, bench, tune, tuned, demo."""
+"""The command ``hetccl``: info, topo, plan, bench, tune, tuned, mpi-lib, mpi-info, demo."""
 
 from __future__ import annotations
 
@@ -241,6 +241,32 @@ def tuned(
     except OSError as error:
         print(f"hetccl tuned: {error}", file=sys.stderr)
         raise typer.Exit(127) from None
+
+
+@app.command(name="mpi-lib")
+def mpi_lib() -> None:
+    """Print the path of the library that MPI programs preload, whichever MPI they use.
+
+    mpirun -x LD_PRELOAD=$(hetccl mpi-lib) -n 4 program
+    """
+    from hetccl.mpi import LIBRARY
+
+    print(LIBRARY)
+
+
+@app.command(name="mpi-info")
+def mpi_info(
+    ranks: Annotated[int, typer.Option("--ranks", min=2, help="Of the communicator.")] = 4,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="On which they are.")] = 1,
+) -> None:
+    """Show the MPI in PATH, how its programs are given hetccl, and which calls hetccl serves."""
+    from hetccl import mpi
+
+    try:
+        mpi.show(ranks, nodes)
+    except (OSError, ValueError) as error:
+        print(f"hetccl mpi-info: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 @app.command(

@@ -14,6 +14,15 @@ def size(count: float) -> str:
     return f"{count:,.3g} TB" if count < 1000 else f"{count:,.0f} TB"
 
 
+def binary_size(count: int) -> str:
+    """Bytes that are a power of two: "64 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit that gives three digits."""
     for factor, unit in ((1, "s"), (1e3, "ms")):

@@ -1,0 +1,77 @@
+// What `hetccl mpi-info` asks. Neither needs an MPI.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+#include "mpi/default_rules.h"
+#include "mpi/rules.h"
+
+namespace hetccl::mpi {
+namespace {
+
+constexpr int64_t kLongest = int64_t{1} << 30;
+
+Json describe(const Decision& decision) {
+  if (decision.algorithm == Algorithm::None) return Json(name_of(Algorithm::Beta));
+  std::string text(name_of(decision.algorithm));
+  if (decision.streams > 1) {
+    text += format(", %d streams, %d communicators", decision.streams, decision.communicators);
+  }
+  return Json(text);
+}
+
+// From which size on which algorithm, of blocks of powers of two.
+Json decisions_of(const Rules& rules, Question question) {
+  std::vector<Json> list;
+  Decision last;
+  for (int64_t bytes = 1; bytes <= kLongest; bytes *= 2) {
+    question.average_bytes = bytes;
+    question.total_bytes = bytes * question.shape.size;
+    question.count = bytes;
+    const Decision decision = rules.decide(question);
+    if (bytes > 1 && decision == last) continue;
+    last = decision;
+    list.push_back(Json{{"from_bytes", bytes}, {"algorithm", describe(decision)}});
+  }
+  return Json(std::move(list));
+}
+
+Result<Json> describe_rules(const char* text, const char* source, const char* maker, int size,
+                            int nodes) {
+  HETCCL_ASSIGN(const Rules rules, text == nullptr ? Rules::parse(default_rules(), "hetccl's rules")
+                                                   : Rules::parse(text, source));
+  const auto known = std::find(kMakers.begin(), kMakers.end(), std::string_view(maker));
+  std::vector<Json> rows;
+  for (size_t i = 0; i < kCollectives; ++i) {
+    Question question;
+    question.collective = static_cast<Collective>(i);
+    question.shape = {.size = size, .nodes = nodes};
+    question.maker = static_cast<Maker>(known - kMakers.begin());
+    Json row{{"collective", name_of(question.collective)}};
+    row.set("host", decisions_of(rules, question));
+    question.device = true;
+    row.set("device", decisions_of(rules, question));
+    rows.push_back(std::move(row));
+  }
+  return Json(std::move(rows));
+}
+
+}  // namespace
+
+// What rules say of `size` ranks on `nodes` nodes, under the MPI of `maker` (kMakers), as JSON:
+// [{"collective", "host": [{"from_bytes", "algorithm"}], "device"}]. `text` null: hetccl's own
+// rules. 0, or 1 with the error in `*answer`, which is valid until this thread's next call.
+extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* text,
+                                                                             const char* source,
+                                                                             const char* maker,
+                                                                             int size, int nodes,
+                                                                             const char** answer) {
+  thread_local std::string kept;
+  const auto described = describe_rules(text, source, maker, size, nodes);
+  kept = described.ok() ? described.value().dump() : described.status().message();
+  *answer = kept.c_str();
+  return described.ok() ? 0 : 1;
+}
+
+}  // namespace hetccl::mpi

@@ -1,0 +1,125 @@
+"""``hetccl mpi-lib`` and ``hetccl mpi-info``: the library that MPI programs preload."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hetccl.units import binary_size, counted
+
+LIBRARY = Path(__file__).parent / "lib" / "libhetccl_mpi.so"
+# Settings that name a file of rules, in the order in which they are asked.
+FILE_SETTINGS = (
+    "HETCCL_MPI_FILE",
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE_GPU",
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
+    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU",
+    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
+)
+_MAKERS = {"MPICH": "mpich", "Intel MPI": "intel", "Open MPI": "openmpi"}  # as rules name them
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The MPI whose launcher is in PATH."""
+
+    path: str
+    name: str
+    version: str
+
+    def preload(self, library: Path) -> str:
+        """How its ranks are given the library."""
+        if self.name == "Open MPI":
+            return f"{self.path} -x LD_PRELOAD={library} ..."
+        return f"{self.path} -genv LD_PRELOAD {library} ..."
+
+
+def find_launcher() -> Launcher | None:
+    """What mpiexec or mpirun in PATH says that it is; None where there is none."""
+    path = shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return None
+    try:
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Launcher(path, "unknown", "")
+    text = said.stdout + said.stderr
+    for name, pattern in (
+        ("Open MPI", r"Open MPI\)? *v?([0-9][0-9.]*)"),
+        ("Intel MPI", r"Intel\(R\) MPI Library.*?Version *([0-9][0-9.]*)"),
+        ("MPICH", r"HYDRA build details:.*?Version: *([0-9][0-9.]*)"),
+    ):
+        if found := re.search(pattern, text, re.DOTALL):
+            return Launcher(path, name, found[1])
+    return Launcher(path, "unknown", "")
+
+
+def rules_file() -> tuple[str, str] | None:
+    """The setting that names a file of rules, and the file."""
+    for setting in FILE_SETTINGS:
+        if path := os.environ.get(setting):
+            return setting, path
+    return None
+
+
+def describe_rules(
+    path: str | None, launcher: Launcher | None, ranks: int, nodes: int
+) -> list[dict[str, Any]]:
+    """What the rules in a file, or hetccl's own, say of a communicator.
+
+    Raises ValueError that names what is wrong with the file, or OSError where it cannot be read.
+    """
+    text = None if path is None else Path(path).read_bytes()
+    describe = ctypes.CDLL(str(LIBRARY)).hetcclMpiDescribeRules
+    answer = ctypes.c_char_p()
+    source = None if path is None else path.encode()
+    maker = _MAKERS.get(launcher.name if launcher else "", "other").encode()
+    failed = describe(text, source, maker, ranks, nodes, ctypes.byref(answer))
+    said = (answer.value or b"").decode()
+    if failed:
+        raise ValueError(said)
+    rows: list[dict[str, Any]] = json.loads(said)
+    return rows
+
+
+def _words(decisions: list[dict[str, Any]]) -> str:
+    return "; ".join(
+        row["algorithm"]
+        if row["from_bytes"] == 1
+        else f"from {binary_size(row['from_bytes'])} {row['algorithm']}"
+        for row in decisions
+    )
+
+
+def show(ranks: int, nodes: int) -> None:
+    """Prints all of it. Raises as `describe_rules`."""
+    console = Console(soft_wrap=True)
+    console.print(f"library   {LIBRARY}")
+    launcher = find_launcher()
+    if launcher is None:
+        console.print("MPI       none in PATH")
+    else:
+        console.print(f"MPI       {launcher.name} {launcher.version}, {launcher.path}")
+        console.print(f"preload   {launcher.preload(LIBRARY)}")
+    found = rules_file()
+    console.print("rules     " + (f"{found[1]} ({found[0]})" if found else "hetccl's own"))
+    console.print()
+    title = f"{counted(ranks, 'rank')} on {counted(nodes, 'node')}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("collective", "host memory", "device memory"):
+        table.add_column(heading)
+    for row in describe_rules(found[1] if found else None, launcher, ranks, nodes):
+        table.add_row(row["collective"], _words(row["host"]), _words(row["device"]))
+    console.print(table)

@@ -1,0 +1,348 @@
+"""MPI programs that preload libhetccl_mpi.so, under real MPIs, from C and Fortran.
+
+Without an MPI the tests that need it are skipped, except in CI, where `tools/setup --mpi` has
+installed them.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hetccl import mpi
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAMS = ROOT / "tests/mpi"
+sys.path.insert(0, str(ROOT / "bench"))
+from mpis import MPIS, Mpi  # noqa: E402
+
+DEBIAN_KEEPS_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "HYDRA_LAUNCHER": "fork",
+}
+BY_HETCCL = {"any": {"algorithm=device": {}}}
+BY_MPI = {"any": {"algorithm=mpi": {}}}
+BY_LEADERS = {"any": {"composition=alpha": {}}}
+IN_PARTS = {"any": {"algorithm=device": {"streams=3": {}, "communicators=2": {}}}}
+
+
+def need(reason: str | None) -> None:
+    """Skips a test, loudly, where something is missing; in CI that is a failure."""
+    if reason is None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}: tools/setup --mpi installs it")
+    pytest.skip(reason)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A job that has ended."""
+
+    status: int
+    text: str
+
+    def rows(self) -> dict[str, set[str]]:
+        """Who served each collective, as the summary says."""
+        served: dict[str, set[str]] = {}
+        for name, by in re.findall(r"^([a-z_]+) +(hetccl|MPI) +[0-9.]+ ", self.text, re.MULTILINE):
+            served.setdefault(name, set()).add(by)
+        return served
+
+
+def run(command: list[str], env: dict[str, str], timeout: float = 100) -> Ran:
+    """Runs a job to its end; one that does not end is killed, launcher and ranks."""
+    with subprocess.Popen(
+        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+    ) as job:  # fmt: skip
+        try:
+            text, _ = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGTERM)
+            text, _ = job.communicate(timeout=20)
+            pytest.fail(f"the job hangs: {' '.join(command)}\n{text[-3000:]}")
+    return Ran(job.returncode, text)
+
+
+def launch(
+    which: Mpi, ranks: int, program: list[str], rules: Path | None = None, preload: bool = True,
+    flags: tuple[str, ...] = (), **settings: str,
+) -> Ran:  # fmt: skip
+    """Runs a program under an MPI. The launcher itself is not given the library."""
+    values = {"HETCCL_MPI_SUMMARY": "1", **settings}
+    if preload:
+        values["LD_PRELOAD"] = str(mpi.LIBRARY)
+    if rules:
+        values["HETCCL_MPI_FILE"] = str(rules)
+    given = [part for name, value in values.items()
+             for part in (["-x", f"{name}={value}"] if which.name == "Open MPI"
+                          else ["-genv", name, value])]  # fmt: skip
+    argv = which.argv(ranks, [*flags, *given, *program])
+    return run(argv, which.env(ranks))
+
+
+@pytest.fixture(params=MPIS, ids=lambda one: one.name.replace(" ", "-"))
+def each(request) -> Mpi:
+    need(request.param.missing())
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Builds a program of tests/mpi for an MPI, once."""
+    folder = tmp_path_factory.mktemp("mpi")
+
+    def build(which: Mpi, name: str) -> list[str]:
+        program = folder / f"{name}-{which.package}"
+        if not program.exists():
+            subprocess.run(
+                ["gcc", "-O1", str(PROGRAMS / f"{name}.c"), *which.compiling(), "-ldl", "-o",
+                 str(program)],
+                check=True, capture_output=True, text=True,
+            )  # fmt: skip
+        return [str(program)]
+
+    return build
+
+
+@pytest.fixture
+def rules(tmp_path):
+    """Writes a file of rules."""
+
+    def write(tree) -> Path:
+        path = tmp_path / "rules.json"
+        path.write_text(tree if isinstance(tree, str) else json.dumps(tree))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_collective_in_every_form_by_hetccl(each, built, rules, ranks):
+    done = launch(each, ranks, [*built(each, "values"), "loose"], rules(BY_HETCCL))
+    assert done.status == 0, done.text
+    assert re.search(r"^ok \d{4} checks", done.text, re.MULTILINE), done.text
+    collectives = ["allreduce", "reduce", "bcast", "allgather", "allgatherv", "reduce_scatter",
+                   "reduce_scatter_block", "alltoall", "alltoallv", "gather", "gatherv", "scatter",
+                   "scatterv", "barrier"]  # fmt: skip
+    assert {name for name, by in done.rows().items() if "hetccl" in by} == set(collectives)
+
+
+@pytest.mark.parametrize("tree", [BY_MPI, BY_LEADERS, IN_PARTS], ids=["mpi", "alpha", "parts"])
+def test_other_algorithms_give_the_same_values(each, built, rules, tree):
+    if each.name == "Intel MPI" and tree is not IN_PARTS:
+        pytest.skip("Intel MPI 2021.18 by itself loses communicators of nonblocking calls")
+    done = launch(each, 4, built(each, "values"), rules(tree))
+    assert done.status == 0, done.text
+    assert "ok " in done.text
+    assert any("hetccl" in by for by in done.rows().values()) == (tree is IN_PARTS)
+
+
+def test_hetccls_own_rules(each, built):
+    done = launch(each, 2, [*built(each, "device"), "h"])
+    assert done.status == 0, done.text
+    assert done.rows()["barrier"] == {"MPI"}
+    served = done.rows()["allreduce"]  # of up to 1.2 MB
+    assert ("hetccl" in served) == (each.name != "Intel MPI")
+
+
+def test_device_program_with_host_memory(each, built, rules):
+    done = launch(each, 2, [*built(each, "device"), "h"], rules(BY_HETCCL))
+    assert done.status == 0, done.text
+    assert "ok h " in done.text
+
+
+def test_it_can_be_switched_off(each, built):
+    done = launch(each, 2, [*built(each, "faults"), "none"], HETCCL_MPI="0")
+    assert done.status == 0, done.text
+    assert "hetccl" not in done.text
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        ({"any": {"algorithm=fast": {}}}, "any / algorithm=fast: is no algorithm"),
+        ({"collective=bcast": {"size<3": {}}}, "collective=bcast / size<3: is no condition"),
+        ("{", "rules.json"),
+    ],
+    ids=["algorithm", "condition", "json"],
+)
+def test_wrong_rules_are_named_and_the_mpi_goes_on(each, built, rules, tree, why):
+    done = launch(each, 2, [*built(each, "faults"), "none"], rules(tree))
+    assert done.status == 0, done.text
+    assert why in done.text
+    assert "MPI serves every call" in done.text
+    assert "ok" in done.text
+
+
+def test_ranks_whose_counts_differ_get_an_error_that_names_them(each, built, rules):
+    done = launch(each, 3, [*built(each, "faults"), "counts"], rules(BY_HETCCL))
+    wanted = r"rank 0: .*rank 0 called all_reduce #\d+ \(20000 int32, sum\) where ranks 1, 2"
+    assert re.search(wanted, done.text), done.text
+
+
+def test_a_late_rank_is_named_when_a_deadline_is_set(each, built, rules):
+    done = launch(each, 2, [*built(each, "faults"), "late"], rules(BY_HETCCL),
+                  HETCCL_TIMEOUT_MS="1000")  # fmt: skip
+    assert re.search(r"rank 1: .*rank 0 has not called it", done.text), done.text
+
+
+@pytest.mark.parametrize("what", ["lost", "lost-request"])
+def test_a_lost_rank_is_an_error_code_on_the_others(built, rules, what):
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    done = launch(mpich, 3, [*built(mpich, "faults"), what], rules(BY_HETCCL),
+                  flags=("-disable-auto-cleanup",))  # fmt: skip
+    for rank in (0, 1):
+        assert re.search(rf"^rank {rank}: .*rank 2 .*was lost", done.text, re.MULTILINE), done.text
+
+
+def test_a_rank_without_the_library_ends_the_job_by_name(built):
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    program = [*built(mpich, "faults"), "none"]
+    settings = ["-env", "LD_PRELOAD", str(mpi.LIBRARY), "-env", "HETCCL_INIT_TIMEOUT_MS", "1000"]
+    with_it, without = ["-n", "2", *settings, *program], ["-n", "1", *program]
+    launcher = str(mpich.prefix / "bin" / mpich.launcher[0])
+    done = run([launcher, *with_it, ":", *without], mpich.env(3))
+    assert "rank 2 has not loaded libhetccl_mpi.so" in done.text
+    done = run([launcher, *without, ":", *with_it], mpich.env(3))
+    assert "rank 0 has not loaded libhetccl_mpi.so" in done.text
+    assert done.status != 0
+
+
+def test_the_interface_of_mpi_5(tmp_path, rules):
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    header = mpich.prefix / "include/mpi_abi.h"
+    (tmp_path / "mpi.h").write_text(f'#include "{header}"\n')  # not the folder's own mpi.h
+    program = tmp_path / "values"
+    subprocess.run(
+        ["gcc", "-O1", f"-I{tmp_path}", str(PROGRAMS / "values.c"), f"-L{mpich.prefix}/lib",
+         "-l:libmpi_abi.so.1", f"-Wl,-rpath,{mpich.prefix}/lib", "-Wl,--allow-shlib-undefined",
+         "-o", str(program)],
+        check=True,
+    )  # fmt: skip
+    done = launch(mpich, 2, [str(program)], rules(BY_HETCCL))
+    assert done.status == 0, done.text
+    assert {"hetccl"} <= done.rows()["allreduce"]
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """The constants of compat/mpi/abi.cc, by interface: "{name: value or symbol}"."""
+    text = (ROOT / "compat/mpi/abi.cc").read_text()
+    names = re.findall(r'^ +\{"(MPI_\w+)", ', text, re.MULTILINE)
+    found = {}
+    for table, body in re.findall(r"const Abi k(\w+)Abi = \{(.*?)\n\};", text, re.DOTALL):
+        lists = re.findall(r"(?:values|symbols)\(\{(.*?)\}\)", body, re.DOTALL)
+        listed = [part.strip().strip('"') for one in lists for part in one.split(",")]
+        found[table] = dict(zip(names, [part for part in listed if part], strict=True))
+        for field, value in re.findall(r"\.(\w+) = (?:\{(?:0, )?)?([\w~\"{}-]+)", body):
+            found[table].setdefault(field, value.strip('"{}'))
+    return found
+
+
+@pytest.mark.parametrize("table", ["Mpich", "OpenMpi", "Standard"])
+def test_the_tables_of_constants_are_the_headers(tmp_path, table):
+    which = next(one for one in MPIS if one.name == ("Open MPI" if table == "OpenMpi" else "MPICH"))
+    need(which.missing())
+    header = "mpi_abi.h" if table == "Standard" else "mpi.h"
+    constants = tables()[table]
+    fields = {"undefined": "MPI_UNDEFINED", "any_source": "MPI_ANY_SOURCE", "root": "MPI_ROOT",
+              "any_tag": "MPI_ANY_TAG", "proc_null": "MPI_PROC_NULL", "tag_ub": "MPI_TAG_UB",
+              "comm_type_shared": "MPI_COMM_TYPE_SHARED", "err_other": "MPI_ERR_OTHER",
+              "err_count": "MPI_ERR_COUNT", "thread_multiple": "MPI_THREAD_MULTIPLE",
+              "combiner_named": "MPI_COMBINER_NAMED", "combiner_dup": "MPI_COMBINER_DUP",
+              "combiner_contiguous": "MPI_COMBINER_CONTIGUOUS"}  # fmt: skip
+    checks = [f"_Static_assert({name} == ({constants[field]}), \"{name}\");"
+              for field, name in fields.items()]  # fmt: skip
+    named = {name: value for name, value in constants.items() if name.startswith("MPI_")}
+    assert len(named) > 40
+    lines = ["#define _GNU_SOURCE", "#include <dlfcn.h>", "#include <stddef.h>",
+             f"#include <{header}>", *checks,
+             f"_Static_assert(sizeof(MPI_Status) == {constants['status_bytes']}, \"status\");",
+             f"_Static_assert(offsetof(MPI_Status, MPI_SOURCE) == {constants['status_source']}, "
+             '"source");',
+             f"_Static_assert(offsetof(MPI_Status, MPI_TAG) == {constants['status_tag']}, "
+             '"tag");',
+             "int main(void) {"]  # fmt: skip
+    for number, (name, value) in enumerate(named.items(), 2):
+        if table == "OpenMpi":
+            lines.append(f'if ((void*){name} != dlsym(RTLD_DEFAULT, "{value}")) return {number};')
+        else:
+            lines.append(f"if ((size_t){name} != {value}) return {number};")
+    (tmp_path / "check.c").write_text("\n".join([*lines, "return 0; }"]))
+    program = tmp_path / "check"
+    libraries = which.compiling() if table == "OpenMpi" else [f"-I{which.prefix}/include"]
+    subprocess.run(["gcc", "-w", str(tmp_path / "check.c"), *libraries, "-o", str(program)],
+                   check=True)  # fmt: skip
+    assert subprocess.run([str(program)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["mpi_f08", "mpi"])
+@pytest.mark.parametrize("debian", ["openmpi", "mpich"])
+def test_a_fortran_program(tmp_path, rules, debian, module):
+    compiler = shutil.which(f"mpifort.{debian}")
+    need(None if compiler else f"no mpifort.{debian}")
+    program = tmp_path / "fortran"
+    define = ["-DF08"] if module == "mpi_f08" else []
+    subprocess.run(
+        [compiler, *define, "-w", "-fallow-argument-mismatch", str(PROGRAMS / "fortran.F90"), "-o",
+         str(program)],
+        check=True, cwd=tmp_path,
+    )  # fmt: skip
+    environment = {"HETCCL_MPI_FILE": str(rules(BY_HETCCL)), "HETCCL_MPI_SUMMARY": "1"}
+    library = str(mpi.LIBRARY)
+    given = (["--oversubscribe", "-x", f"LD_PRELOAD={library}"] if debian == "openmpi"
+             else ["-genv", "LD_PRELOAD", library])  # fmt: skip
+    done = run([f"mpiexec.{debian}", *given, "-n", "3", str(program)],
+               {**DEBIAN_KEEPS_ROOT, **environment})  # fmt: skip
+    assert done.status == 0, done.text
+    assert re.search(r"^ok$", done.text, re.MULTILINE), done.text
+    assert "hetccl" in done.rows()["allreduce"]
+    assert "hetccl" in done.rows()["bcast"]
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "hetccl", *arguments], capture_output=True, text=True, timeout=60,
+        env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+
+
+def test_the_path_to_preload():
+    path = command("mpi-lib").stdout.strip()
+    assert path == str(mpi.LIBRARY)
+    assert Path(path).is_file()
+    # What has no MPI takes no harm.
+    assert subprocess.run(["true"], env={"LD_PRELOAD": path}, check=False).returncode == 0
+
+
+def test_information_about_the_mpi_in_path(each):
+    shown = command("mpi-info", PATH=f"{each.prefix / 'bin'}:{os.environ['PATH']}", COLUMNS="200",
+                    **each.env(2))  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert each.name in shown.stdout
+    assert str(mpi.LIBRARY) in shown.stdout
+    assert re.search(r"allreduce .*device", shown.stdout)
+
+
+def test_information_about_rules(rules):
+    path = rules({"collective=bcast": {"avg_msg_size<1024": {"algorithm=mpi": {}},
+                                       "any": {"algorithm=device": {}}}})  # fmt: skip
+    shown = command("mpi-info", HETCCL_MPI_FILE=str(path), COLUMNS="200").stdout
+    assert f"{path} (HETCCL_MPI_FILE)" in shown
+    assert re.search(r"bcast .*beta; from 1 KiB device", shown)
+    wrong = command("mpi-info", HETCCL_MPI_FILE=str(rules("{}")))
+    assert wrong.returncode == 1
+    assert str(path) in wrong.stderr
+    assert "Traceback" not in wrong.stderr
