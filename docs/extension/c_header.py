@@ -28,7 +28,9 @@ _HEADINGS = (
     ("Collectives", r""),
 )
 _DIRECTIVE = re.compile(r"^#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)  # of the preprocessor
-_TYPEDEF = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*typedef [^{};]*?(\w+);", re.DOTALL)
+_TYPEDEF = re.compile(
+    r"/\*\*((?:(?!\*/).)*)\*/\s*typedef [^{};]*?(\w+)(?:\)\([^()]*\))?;", re.DOTALL
+)  # the last is of a pointer to a function
 
 
 class Header:
@@ -117,7 +119,9 @@ class Header:
 
 
 def _declare(kind: str, name: str) -> str:
-    """ "const char *text", "char internal[128]"."""
+    """ "const char *text", "char internal[128]", "void (*hook)(void *context)"."""
+    if "(*)" in kind:
+        return kind.replace("(*)", f"(*{name})")
     array = re.fullmatch(r"(.*)(\[\d+\])", kind)
     if array:
         return f"{array[1]} {name}{array[2]}"

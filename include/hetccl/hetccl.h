@@ -325,11 +325,13 @@ HETCCL_API hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t 
 HETCCL_API hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket,
                                                int64_t timeout_ms);
 
+/** What waiting threads call. */
+typedef void (*hetcclIdleHook_t)(void* context);
 /** `hook(context)` is called by threads that wait in a blocking call or in hetcclHostStreamWait,
  * when nothing has moved for some 20 us, and then every 50 us. A library that must move data of its
  * own meanwhile does so there, as an MPI does. It must neither block nor call hetccl, and holds for
  * all communicators of the process; NULL: none, and none is running when this returns. */
-HETCCL_API hetcclResult_t hetcclSetIdleHook(void (*hook)(void* context), void* context);
+HETCCL_API hetcclResult_t hetcclSetIdleHook(hetcclIdleHook_t hook, void* context);
 
 /** Whether what is called with `stream` becomes part of a graph that the stream records, and runs
  * whenever the graph does. A graph can hold collectives of a communicator of one cluster, and

@@ -410,7 +410,7 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
   });
 }
 
-hetcclResult_t hetcclSetIdleHook(void (*hook)(void*), void* context) {
+hetcclResult_t hetcclSetIdleHook(hetcclIdleHook_t hook, void* context) {
   return finished([&]() -> Status {
     HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
     std::function<void()> call;

@@ -203,6 +203,33 @@ TEST_CASE("a wait ends at its deadline, whether nothing moves or everything does
   CHECK(!f.engine->wait([] { return false; }, TimePoint::min()));
 }
 
+TEST_CASE("threads that wait, and only those, call the idle hook until it is taken away") {
+  Fixture f;
+  std::atomic<int> calls{0};
+  const auto me = std::this_thread::get_id();
+  std::atomic<bool> elsewhere{false};
+  f.engine->set_idle_hook([&] {
+    if (std::this_thread::get_id() != me) elsewhere = true;
+    calls.fetch_add(1);
+  });
+  f.counter.hold(true);
+  f.counter.work(1);
+  f.engine->notify();
+  // Nobody waits: the engine's thread drives, and calls no hook.
+  std::this_thread::sleep_for(milliseconds(20));
+  CHECK(calls == 0);
+  // The hook's work is what the wait is for.
+  CHECK(f.engine->wait([&] { return calls.load() >= 3; }, in(kLimit)));
+  CHECK(!elsewhere);
+  f.engine->set_idle_hook(nullptr);
+  const int before = calls;
+  CHECK(!f.engine->wait([&] { return f.counter.reached(1); }, in(milliseconds(20))));
+  CHECK(calls == before);
+  f.counter.hold(false);
+  f.engine->notify();
+  CHECK(f.reaches(1));
+}
+
 TEST_CASE("exclusively runs while nobody polls, however busy the engine is") {
   Fixture f;
   f.counter.work(UINT64_MAX / 2);

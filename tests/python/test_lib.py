@@ -46,6 +46,7 @@ def ctype_of(argument: str) -> object:
     if kind in pointed:
         return ctypes.POINTER(pointed[kind])
     return {
+        "hetcclIdleHook_t": ctypes.c_void_p,
         "int": ctypes.c_int,
         "size_t": ctypes.c_size_t,
         "int64_t": ctypes.c_int64,
