@@ -137,7 +137,8 @@ int Communicator::facts_of(const Call& call) const {
 
 Decision Communicator::decide(Question question, int facts) const {
   question.device = (facts & kOnDevice) != 0;
-  return job_.rules().decide(question);
+  question.shares_gpus = question.device && shares_gpus_;
+  return job_.decide(question);
 }
 
 void Communicator::want(uint32_t key, const Question& question, const Call& call) {
@@ -181,6 +182,7 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
                       made.status().message().c_str());
     } else {
       list.push_back(std::move(made).value());
+      shares_gpus_ |= list.back()->shares_gpus();
     }
   }
   return !broken;
@@ -251,7 +253,10 @@ Route Communicator::route(const Call& call) {
   Route route{.decision = device ? on_device : on_host, .volume = volume};
   if (!route.decision.by_hetccl()) return route;
   if ((known->second & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
-  if (!connect(device, route.decision.communicators, may_wait)) {
+  const bool shared = shares_gpus_;
+  const bool connected = connect(device, route.decision.communicators, may_wait);
+  if (shared != shares_gpus_) return this->route(call);  // which rules may ask for
+  if (!connected) {
     return served_by_mpi(broken_[device ? 1 : 0] ? Reason::NoEndpoint : Reason::NotYet, volume);
   }
   route.reason = Reason::Hetccl;

@@ -86,6 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Of host memory, and where a rank has device memory.
   std::vector<std::unique_ptr<Endpoint>> endpoints_[2];
   bool broken_[2] = {false, false};  // they could not be made
+  bool shares_gpus_ = false;         // ranks of endpoints_[1] do
   struct Reserved {
     std::unique_ptr<Endpoint> endpoint;
     bool in_use;

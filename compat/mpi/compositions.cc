@@ -1,5 +1,6 @@
 #include "mpi/compositions.h"
 
+#include "mpi/job.h"
 #include "mpi/memory.h"
 
 namespace hetccl::mpi {
@@ -25,7 +26,7 @@ Composition::Composition(Word comm, int node, const Library& library) : library_
 }
 
 Composition::~Composition() {
-  if (library_.is_finalized()) return;
+  if (Job::get() == nullptr) return;  // MPI_Finalize frees them, in whatever order
   library_.free_comm(&node_);
   if (leads()) library_.free_comm(&leaders_);
 }

@@ -8,7 +8,10 @@ namespace hetccl::mpi {
 std::string default_rules() {
   return R"({
     "collective=barrier": {"algorithm=mpi": {}},
-    "buffer=device": {"algorithm=device": {}},
+    "buffer=device": {
+      "gpu=shared": {"algorithm=mpi": {}},
+      "any": {"algorithm=device": {}}
+    },
     "comm_size=node_comm_size": {
       "mpi=mpich": {
         "collective=allreduce": {

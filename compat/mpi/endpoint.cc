@@ -64,6 +64,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
   const auto failed =
       std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.ok == 0; });
   if (failed == cards.end()) {
+    for (int r = 0; r < size; ++r) endpoint->shares_gpus_ |= place_on_gpu(cards, r) > 0;
     status = endpoint->join(cards.front().id, size, rank, place_on_gpu(cards, rank));
     if (library.combine(status.ok() ? 0 : 1, comm) == 0) return endpoint;
   }

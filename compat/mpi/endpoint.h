@@ -24,6 +24,8 @@ class Endpoint {
 
   /// Where this rank's memory must lie.
   [[nodiscard]] Memory place() const { return place_; }
+  /// Whether ranks of it share a GPU: the same on all.
+  [[nodiscard]] bool shares_gpus() const { return shares_gpus_; }
   /// Makes part of a call and waits for it. The MPI goes on moving its own messages meanwhile.
   Status run(const Exchange& exchange);
 
@@ -44,6 +46,7 @@ class Endpoint {
   Status join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu);
 
   const Memory place_;
+  bool shares_gpus_ = false;
   const Library& library_;
   hetcclComm_t comm_ = nullptr;
   hetcclStream_t host_stream_ = nullptr;  // made by the first call that does not wait

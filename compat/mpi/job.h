@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,12 @@ class Job {
   /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library.
   static void start(Library& library);
 
-  [[nodiscard]] const Rules& rules() const { return rules_; }
+  /// Who serves such a call.
+  [[nodiscard]] Decision decide(const Question& question) const {
+    return forced_ ? *forced_ : rules_.decide(question);
+  }
+  /// From the next call on, whatever the rules say; nothing: the rules again. Alike on all ranks.
+  void force(std::optional<Decision> decision) { forced_ = decision; }
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] bool multithreaded() const { return multithreaded_; }
@@ -55,6 +61,7 @@ class Job {
   const Config config_;
   Log log_;
   Rules rules_;
+  std::optional<Decision> forced_;
   bool multithreaded_ = false;
   uint64_t host_ = 0;
   std::vector<int> nodes_;  // by rank in MPI_COMM_WORLD: 0, 1, ... in the order of first ranks

@@ -53,16 +53,9 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size("PMPI_Type_size"),
     get_extent("PMPI_Type_get_extent"), get_true_extent("PMPI_Type_get_true_extent"),
     get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
-    type_free("PMPI_Type_free"), initialized("PMPI_Initialized"), finalized("PMPI_Finalized"),
-    query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
+    type_free("PMPI_Type_free"), query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
     call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
     add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
-
-bool flag_of(Function& function) {
-  int flag = 0;
-  return function.address() != nullptr && function.call(Words(from_pointer(&flag))) == 0 &&
-         flag != 0;
-}
 
 const Abi& recognise(void* init) {
   if (find_symbol("ompi_mpi_comm_world") != nullptr) return kOpenMpiAbi;
@@ -258,14 +251,6 @@ const OpMeaning* Library::op(Word op) const {
   return nullptr;
 }
 
-bool Library::is_initialized() const {
-  return flag_of(initialized);
-}
-
-bool Library::is_finalized() const {
-  return flag_of(finalized);
-}
-
 bool Library::is_multithreaded() const {
   int level = 0;
   query_thread.call(Words(from_pointer(&level)));
@@ -328,15 +313,13 @@ void Library::gather_all(const void* mine, void* all, int bytes, Word comm) cons
 }
 
 void Library::combine(int* bits, int count, Word comm) const {
-  constexpr size_t kInt = 6, kBor = 5;
-  allreduce.call(
-      Words(abi.in_place, from_pointer(bits), from_int(count), types_[kInt], ops_[kBor], comm));
+  allreduce.call(Words(abi.in_place, from_pointer(bits), from_int(count), types_[kIntIndex],
+                       ops_[kBorIndex], comm));
 }
 
 void Library::sum_on_first(const double* mine, double* sums, int count, Word comm) const {
-  constexpr size_t kDouble = 13, kSum = 2;
-  reduce.call(Words(from_pointer(mine), from_pointer(sums), from_int(count), types_[kDouble],
-                    ops_[kSum], 0, comm));
+  reduce.call(Words(from_pointer(mine), from_pointer(sums), from_int(count), types_[kDoubleIndex],
+                    sum(), 0, comm));
 }
 
 void Library::send(const void* bytes, int count, int to, int tag, Word comm) const {

@@ -76,8 +76,6 @@ class Library {
   [[nodiscard]] Bounds true_bounds(Word datatype) const;
   [[nodiscard]] const OpMeaning* op(Word op) const;
 
-  [[nodiscard]] bool is_initialized() const;
-  [[nodiscard]] bool is_finalized() const;
   [[nodiscard]] bool is_multithreaded() const;
   [[nodiscard]] int size(Word comm) const;
   [[nodiscard]] int rank(Word comm) const;
@@ -106,8 +104,10 @@ class Library {
   void progress() const;
   /// For messages of hetccl's own in MPI_COMM_WORLD.
   [[nodiscard]] int own_tag() const;
-  /// MPI_BYTE.
+  // Predefined handles.
   [[nodiscard]] Word byte() const { return types_[kByteIndex]; }
+  [[nodiscard]] Word float32() const { return types_[kFloatIndex]; }
+  [[nodiscard]] Word sum() const { return ops_[kSumIndex]; }
 
   /// Makes `code` the error of a call on `comm`, as the communicator's error handler would have it.
   int raise(Word comm, int code) const;
@@ -117,7 +117,9 @@ class Library {
 
  private:
   explicit Library(const Abi& its_abi);
-  static constexpr size_t kByteIndex = 3;
+  // In kTypeMeanings and kOpMeanings.
+  static constexpr size_t kByteIndex = 3, kIntIndex = 6, kFloatIndex = 12, kDoubleIndex = 13;
+  static constexpr size_t kSumIndex = 2, kBorIndex = 5;
   static constexpr size_t kSlots = 256;  // of the table of types, a power of two
   struct Slot {
     Word handle = 0;

@@ -167,6 +167,8 @@ struct Rules::Parser {
         {"is_block_regular=no", Test::Never, 0},
         {"buffer=device", Test::Device, 1},
         {"buffer=host", Test::Device, 0},
+        {"gpu=shared", Test::SharesGpus, 1},
+        {"gpu=own", Test::SharesGpus, 0},
     };
     for (const Fixed& word : kWords) {
       if (word.key != key) continue;
@@ -252,6 +254,8 @@ bool Rules::holds(const Node& node, const Question& question) const {
       return question.nonblocking && static_cast<int64_t>(question.collective) == node.value;
     case Test::Device:
       return is(question.device);
+    case Test::SharesGpus:
+      return is(question.shares_gpus);
     case Test::InPlace:
       return is(question.in_place);
     case Test::Multithreaded:

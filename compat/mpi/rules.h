@@ -48,7 +48,8 @@ struct Shape {
 struct Question {
   Collective collective = Collective::Allreduce;
   bool nonblocking = false;
-  bool device = false;  ///< a rank passes device memory
+  bool device = false;       ///< a rank passes device memory
+  bool shares_gpus = false;  ///< ranks share a GPU, as far as that is known
   bool in_place = false;
   bool multithreaded = false;
   Maker maker = Maker::Other;
@@ -73,6 +74,7 @@ class Rules {
     OfCollective,
     Nonblocking,
     Device,
+    SharesGpus,
     InPlace,
     Multithreaded,
     MadeBy,

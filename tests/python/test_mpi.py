@@ -336,6 +336,57 @@ def test_information_about_the_mpi_in_path(each):
     assert re.search(r"allreduce .*device", shown.stdout)
 
 
+def test_measured_rules_are_rules(each, built, tmp_path):
+    path = tmp_path / "tuned.json"
+    done = launch(
+        each, 2,
+        [sys.executable, "-m", "hetccl", "tune", "--mpi", str(path), "--collective", "allreduce",
+         "--collective", "bcast", "--sizes", "1K,256K", "--budget-seconds", "0.4"],
+        preload=False, LD_LIBRARY_PATH=str(each.prefix / "lib"), COLUMNS="200",
+    )  # fmt: skip
+    assert done.status == 0, done.text
+    assert "allreduce" in done.text
+    described = {row["collective"]: row for row in mpi.describe_rules(str(path), None, 2, 1)}
+    algorithms = {one["algorithm"] for one in described["allreduce"]["host"]}
+    assert algorithms <= {"beta", "device", "device, 4 streams, 2 communicators"}
+    assert {one["algorithm"] for one in described["gather"]["host"]} == {"beta"}
+    assert {one["algorithm"] for one in described["gather"]["device"]} == {"device"}
+    done = launch(each, 2, [*built(each, "device"), "h"], path)
+    assert done.status == 0, done.text
+
+
+def test_measured_rules_choose_the_fastest():
+    from hetccl.tune.mpi import rules_of
+
+    def point(size, **us):
+        return {"collective": "bcast", "bytes": size, "us": us}
+
+    points = [point(4, mpi=1.0, device=2.0), point(64, mpi=10.0, device=9.8),
+              point(256, mpi=20.0, device=5.0), point(16, mpi=2.0, device=2.0)]  # fmt: skip
+    assert rules_of(points) == {
+        "collective=bcast": {"comm_type=intra": {
+            "avg_msg_size<=64": {"algorithm=mpi": {}}, "avg_msg_size=any": {"algorithm=device": {}},
+        }},
+        "any": {"algorithm=mpi": {}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--mpi", "r.json"], "start it with an MPI's launcher"),
+        (["--mpi", "r.json", "--collective", "scan"], "it is none of allreduce"),
+        (["--gpu"], "--gpu goes with --mpi"),
+        (["--mpi", "r.json", "--report", "x"], "give one of"),
+    ],
+)
+def test_tuning_refuses_what_it_cannot_do(arguments, why):
+    refused = command("tune", *arguments, COLUMNS="200")
+    assert refused.returncode == 2
+    assert why in refused.stderr.replace("\n", " ")
+    assert "Traceback" not in refused.stderr
+
+
 def test_information_about_rules(rules):
     path = rules({"collective=bcast": {"avg_msg_size<1024": {"algorithm=mpi": {}},
                                        "any": {"algorithm=device": {}}}})  # fmt: skip

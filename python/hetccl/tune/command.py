@@ -24,11 +24,12 @@ Collectives = Annotated[
     ),
 ]
 Sizes = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--sizes",
         metavar="FROM..TO",
-        help="Bytes of the whole buffer, each 4 times the one before: 4K..64M; or 4K,1M.",
+        help="Bytes of the whole buffer, each 4 times the one before: 4K..64M, which is the "
+        "default; or 4K,1M. With --mpi bytes of a block: 256..4M.",
     ),
 ]
 Datatype = Annotated[
@@ -88,6 +89,19 @@ Export = Annotated[
         help="Measure nothing: write what this HETCCL_TUNE_FILE has of plain NCCL's settings as a "
         "configuration of NCCL's example tuner.",
     ),
+]
+Mpi = Annotated[
+    Path | None,
+    typer.Option(
+        "--mpi",
+        metavar="RULES",
+        help="In each rank of an MPI's launcher: measure MPI collectives by the MPI and by hetccl, "
+        "and write the rules by which hetccl serves those where it is faster. --collective takes "
+        "MPI's names: allreduce, bcast.",
+    ),
+]
+Gpu = Annotated[
+    bool, typer.Option("--gpu", help="With --mpi: measure device memory, too, a GPU for each rank.")
 ]
 
 
@@ -178,9 +192,28 @@ def _sweep(options: Options) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
+def _tune_mpi(
+    rules: Path, collective: list[str] | None, sizes: str, budget: float | None, gpu: bool
+) -> None:
+    from hetccl.tune import mpi
+
+    for name in collective or ():
+        if name not in mpi.COLLECTIVES:
+            raise typer.BadParameter(
+                f"--collective {name}: with --mpi it is none of {', '.join(mpi.COLLECTIVES)}"
+            )
+    names = tuple(collective or mpi.COLLECTIVES)
+    wanted = _sizes(sizes)
+    seconds = 0.1 if budget is None else budget / len(names) / len(wanted) / (1 + gpu)
+    try:
+        mpi.run(rules, mpi.Wanted(names, wanted, gpu, seconds))
+    except mpi.TuneError as error:
+        raise typer.BadParameter(f"--mpi: {error}") from None
+
+
 def tune(
     collective: Collectives = None,
-    sizes: Sizes = "4K..64M",
+    sizes: Sizes = None,
     dtype: Datatype = "float32",
     points: Points = 5,
     budget_seconds: Budget = None,
@@ -190,6 +223,8 @@ def tune(
     rendezvous: Rendezvous = None,
     report: Report = None,
     export: Export = None,
+    mpi: Mpi = None,
+    gpu: Gpu = False,
 ) -> None:
     """Measure the settings of collectives beside their defaults, and keep the best for later jobs.
 
@@ -198,16 +233,21 @@ def tune(
     from hetccl.tune.nccl import ExportError
     from hetccl.tune.records import RecordsError
 
-    if report is not None and export is not None:
-        raise typer.BadParameter("give --report or --export, not both")
+    if sum(one is not None for one in (report, export, mpi)) > 1:
+        raise typer.BadParameter("give one of --report or --export or --mpi")
+    if gpu and mpi is None:
+        raise typer.BadParameter("--gpu goes with --mpi")
     try:
-        if report is not None:
+        if mpi is not None:
+            _tune_mpi(mpi, collective, sizes or "256..4M", budget_seconds, gpu)
+        elif report is not None:
             _make_report(report, output or _REPORT)
         elif export is not None:
             _export(*export, output or _NCCL)
         else:
+            measured = _sizes(sizes or "4K..64M")
             options = Options(
-                output or _OUTPUT, _sizes(sizes), _collectives(collective), dtype, points,
+                output or _OUTPUT, measured, _collectives(collective), dtype, points,
                 budget_seconds, save, _labels(layout), rendezvous,
             )  # fmt: skip
             raise typer.Exit(_sweep(options))
