@@ -1,6 +1,6 @@
 // The binary interfaces of the MPIs: what an MPI's handles and constants are. Three of them cover
 // all: MPICH's, which Intel MPI, MVAPICH and Cray MPICH share; Open MPI's (4 and 5); and MPI 5's
-// own. Facts of their headers; tests/python/test_mpi_abi.py compares them with the real ones.
+// own. Facts of their headers; tests/python/test_mpi.py compares them with the real ones.
 #pragma once
 
 #include <array>
@@ -42,11 +42,11 @@ struct Abi {
   std::string_view name;                           ///< "mpich", "openmpi" or "standard"
   size_t handle_bytes;                             ///< of a handle in an array of them
   size_t status_bytes, status_source, status_tag;  ///< of MPI_Status, and offsets in it
-  Word in_place, status_ignore, statuses_ignore;
-  Constant comm_world, comm_self, comm_null, request_null, info_null;
+  Word in_place, status_ignore;
+  Constant comm_world, comm_self, request_null;
   std::array<Constant, kTypes> types;
   std::array<Constant, kOps> ops;
-  int undefined, any_source, any_tag, proc_null, root, tag_ub, comm_type_shared;
+  int undefined, any_source, any_tag, proc_null, root, tag_ub;
   int combiner_named, combiner_dup, combiner_contiguous;
   int err_other, err_count, thread_multiple;
 };

@@ -114,10 +114,11 @@ Route Communicator::served_by_mpi(Reason reason, Volume volume) const {
 }
 
 Question Communicator::question_of(const Call& call, const Volume& volume) const {
-  // Whether the root alone works in place, the others do not know.
-  const bool everywhere = call.collective != Collective::Reduce &&
-                          call.collective != Collective::Gather &&
-                          call.collective != Collective::Gatherv;
+  // Whether the root alone works in place, the others do not know; of MPI_Reduce_scatter ranks
+  // without elements need not say it.
+  const bool everywhere =
+      call.collective != Collective::Reduce && call.collective != Collective::ReduceScatter &&
+      call.collective != Collective::Gather && call.collective != Collective::Gatherv;
   return {.collective = call.collective,
           .nonblocking = call.form != Form::Blocking,
           .in_place = everywhere && call.send.in_place,
@@ -206,6 +207,7 @@ Endpoint* Communicator::reserve(const Route& route) {
   if (free == list.size()) {
     auto made = Endpoint::create(comm_, route.endpoints->front()->place(), job_.library());
     if (!made.ok()) return nullptr;
+    const std::lock_guard lock(reserved_mutex_);
     list.push_back({std::move(made).value(), false});
   }
   const std::lock_guard lock(reserved_mutex_);
@@ -229,6 +231,8 @@ Route Communicator::route(const Call& call) {
   if (volume.total == 0 && call.collective != Collective::Barrier) {
     return served_by_mpi(Reason::Empty, volume);
   }
+  // The MPI has an error for it.
+  if (call.root < 0 || call.root >= shape_.size) return served_by_mpi(Reason::Rule, volume);
   if (reduces(call.collective) && !reduction_of(call, library)) {
     return served_by_mpi(Reason::Operator, volume);
   }

@@ -91,7 +91,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     std::unique_ptr<Endpoint> endpoint;
     bool in_use;
   };
-  std::mutex reserved_mutex_;          // guards in_use
+  std::mutex reserved_mutex_;          // guards reserved_, but for its growth: one thread grows it
   std::vector<Reserved> reserved_[2];  // as endpoints_
   std::unique_ptr<Composition> composition_;
 };

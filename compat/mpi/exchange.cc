@@ -36,11 +36,11 @@ constexpr size_t kAlignment = 256;
 Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library) {
   const auto of = [&](int64_t count, Word type) {
     const int64_t bytes = count * library.type(type).bytes;
-    return Volume{bytes, bytes * n_ranks, count};
+    return Volume{bytes, bytes * n_ranks, reduces(call.collective) ? count : -1};
   };
   const auto of_all = [&](int64_t count, Word type) {
     const int64_t bytes = count * library.type(type).bytes;
-    return Volume{bytes / n_ranks, bytes, count};
+    return Volume{bytes / n_ranks, bytes, reduces(call.collective) ? count : -1};
   };
   switch (call.collective) {
     case Collective::Allreduce:

@@ -19,7 +19,7 @@ namespace hetccl::mpi {
 struct Volume {
   int64_t average = -1;  ///< of a block, MPICH's avg_msg_size; -1: no rank knows all lengths
   int64_t total = -1;    ///< of all blocks
-  int64_t count = -1;    ///< elements of a block
+  int64_t count = -1;    ///< elements of a sum; of what is only moved, ranks' types may differ
 };
 Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library);
 

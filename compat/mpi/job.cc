@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <sstream>
 #include <thread>
 #include <unordered_map>
 
@@ -44,10 +43,16 @@ constexpr std::array kMpichFiles = {
 
 Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return error(Code::SystemError, "%s: cannot be read", path.c_str());
-  return text.str();
+  std::string text(Rules::kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || text.empty()) {
+    return error(Code::SystemError, "%s: cannot be read, or is empty", path.c_str());
+  }
+  if (text.size() > Rules::kMaxBytes) {
+    return error(Code::InvalidArgument, "%s: has more than 4 MiB", path.c_str());
+  }
+  return text;
 }
 
 // Where the rules come from, and the rules.
@@ -89,6 +94,8 @@ InsideCall::~InsideCall() {
 }
 
 void Job::start(Library& library) {
+  static std::atomic<bool> started{false};
+  if (started.exchange(true)) return;  // MPICH's Fortran calls MPI_Init of C
   auto config = Config::from_environment();
   if (!config.ok()) {
     Log().error("%s: MPI serves every call", config.status().message().c_str());
@@ -111,12 +118,12 @@ Job::Job(Library& library, Config config)
 }
 
 bool Job::agree() {
-  const int size = library_.size(library_.comm_world);
-  if (size == 1) return false;
-  meet_ranks();
+  const bool alone = library_.size(library_.comm_world) == 1;
+  if (!alone) meet_ranks();
   if (library_.combine(config_.mpi ? 0 : 1, library_.comm_world) != 0) return false;
-  if (!agree_on_rules()) return false;
-  multithreaded_ = library_.is_multithreaded();
+  // Without rules the MPI serves every call, those with device memory from copies.
+  if (!alone) agree_on_rules();
+  multithreaded_ = library_.combine(library_.is_multithreaded() ? 1 : 0, library_.comm_world) != 0;
   learn_nodes();
   requests_.open();
   int keyval = 0;
@@ -189,7 +196,7 @@ void Job::meet_first(int tag) {
   library_.receive(&card, sizeof(card), 0, tag, library_.comm_world);
 }
 
-bool Job::agree_on_rules() {
+void Job::agree_on_rules() {
   Source source;
   if (log_.rank == 0) {
     auto found = find_rules(config_);
@@ -201,7 +208,7 @@ bool Job::agree_on_rules() {
   }
   int64_t bytes = static_cast<int64_t>(source.text.size());
   library_.broadcast(&bytes, sizeof(bytes), 0, library_.comm_world);
-  if (bytes == 0) return false;
+  if (bytes == 0) return;
   source.text.resize(static_cast<size_t>(bytes));
   library_.broadcast(source.text.data(), static_cast<int>(bytes), 0, library_.comm_world);
   auto rules = Rules::parse(source.text, source.name);
@@ -209,11 +216,10 @@ bool Job::agree_on_rules() {
     if (log_.rank == 0) {
       log_.error("%s: MPI serves every call", rules.status().message().c_str());
     }
-    return false;
+    return;
   }
   rules_ = std::move(rules).value();
   log_.debug("MPI calls are served by %s", source.name.c_str());
-  return true;
 }
 
 void Job::learn_nodes() {

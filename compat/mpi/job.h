@@ -52,7 +52,7 @@ class Job {
   void meet_ranks();
   void meet_as_first(int size, int tag);
   void meet_first(int tag);
-  bool agree_on_rules();
+  void agree_on_rules();
   void learn_nodes();
   void finish();
   static int finish_job(Word comm, int keyval, void* value, void* extra);

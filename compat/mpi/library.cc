@@ -50,9 +50,10 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     translate("PMPI_Group_translate_ranks"), comm_split("PMPI_Comm_split"),
     comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"), allgather("PMPI_Allgather"),
     allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"), send_function("PMPI_Send"),
-    recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size("PMPI_Type_size"),
+    recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size_x("PMPI_Type_size_x"),
     get_extent("PMPI_Type_get_extent"), get_true_extent("PMPI_Type_get_true_extent"),
     get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
+    get_envelope_c("PMPI_Type_get_envelope_c"), get_contents_c("PMPI_Type_get_contents_c"),
     type_free("PMPI_Type_free"), query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
     call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
     add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
@@ -139,9 +140,7 @@ const Library& mpi() {
 Library::Library(const Abi& its_abi) : abi(its_abi) {
   comm_world = resolve(abi.comm_world);
   comm_self = resolve(abi.comm_self);
-  comm_null = resolve(abi.comm_null);
   request_null = resolve(abi.request_null);
-  info_null = resolve(abi.info_null);
   for (size_t i = 0; i < kTypes; ++i) types_[i] = resolve(abi.types[i]);
   for (size_t i = 0; i < kOps; ++i) ops_[i] = resolve(abi.ops[i]);
 }
@@ -191,8 +190,8 @@ Type Library::type(Word datatype) const {
     if (slots_[place].handle == datatype) return slots_[place].type;
     if (slots_[place].handle == 0) break;
   }
-  int bytes = 0;
-  if (type_size.call(Words(datatype, from_pointer(&bytes))) != 0) bytes = abi.undefined;
+  int64_t bytes = 0;
+  type_size_x.call(Words(datatype, from_pointer(&bytes)));
   return {nullptr, bytes};
 }
 
@@ -220,27 +219,53 @@ bool Library::is_contiguous(Word datatype) const {
     return false;
   if (low != 0 || length != known.bytes) return false;
   // An equal extent does not do: the parts may lie in another order.
-  int integers = 0, addresses = 0, types = 0, combiner = 0;
-  if (get_envelope.call(Words(datatype, from_pointer(&integers), from_pointer(&addresses),
-                              from_pointer(&types), from_pointer(&combiner))) != 0) {
-    return false;
-  }
+  const int combiner = combiner_of(datatype);
   if (combiner == abi.combiner_named) return true;
   if (combiner != abi.combiner_dup && combiner != abi.combiner_contiguous) return false;
-  int count = 0;
-  std::array<std::byte, sizeof(Word)> inner{};
-  if (get_contents.call(Words(datatype, from_int(integers), from_int(addresses), from_int(types),
-                              from_pointer(&count), 0, from_pointer(inner.data()))) != 0) {
-    return false;
-  }
-  const Word part = load_handle(inner.data());
+  const Word part = part_of(datatype);
   const bool contiguous = is_contiguous(part);
-  // What get_contents gives is to be freed, unless it is predefined.
-  int ignored = 0, part_combiner = 0;
-  get_envelope.call(Words(part, from_pointer(&ignored), from_pointer(&ignored),
-                          from_pointer(&ignored), from_pointer(&part_combiner)));
-  if (part_combiner != abi.combiner_named) type_free.call(Words(from_pointer(inner.data())));
+  // What was asked for is to be freed, unless it is predefined.
+  Word freed = part;
+  if (combiner_of(part) != abi.combiner_named) type_free.call(Words(from_pointer(&freed)));
   return contiguous;
+}
+
+// Types that were made with large counts tell of themselves in large functions alone.
+int Library::combiner_of(Word datatype) const {
+  int combiner = -1;
+  if (get_envelope_c.address() != nullptr) {
+    int64_t ignored[4];
+    get_envelope_c.call(Words(datatype, from_pointer(&ignored[0]), from_pointer(&ignored[1]),
+                              from_pointer(&ignored[2]), from_pointer(&ignored[3]),
+                              from_pointer(&combiner)));
+  } else {
+    int ignored = 0;
+    get_envelope.call(Words(datatype, from_pointer(&ignored), from_pointer(&ignored),
+                            from_pointer(&ignored), from_pointer(&combiner)));
+  }
+  return combiner;
+}
+
+// The type that one which is a duplicate, or contiguous, is made of.
+Word Library::part_of(Word datatype) const {
+  int count = 0;
+  int64_t large = 0, address = 0;
+  Word part = 0;
+  if (get_contents_c.address() != nullptr) {
+    int64_t integers = 0, addresses = 0, larges = 0, types = 0;
+    int combiner = 0;
+    get_envelope_c.call(Words(datatype, from_pointer(&integers), from_pointer(&addresses),
+                              from_pointer(&larges), from_pointer(&types),
+                              from_pointer(&combiner)));
+    get_contents_c.call(Words(datatype, from_int(integers), from_int(addresses), from_int(larges),
+                              from_int(types), from_pointer(&count), from_pointer(&address),
+                              from_pointer(&large), from_pointer(&part)));
+  } else {
+    const bool contiguous = combiner_of(datatype) == abi.combiner_contiguous;
+    get_contents.call(Words(datatype, contiguous ? 1 : 0, 0, 1, from_pointer(&count),
+                            from_pointer(&address), from_pointer(&part)));
+  }
+  return load_handle(&part);
 }
 
 const OpMeaning* Library::op(Word op) const {

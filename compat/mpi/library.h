@@ -51,7 +51,7 @@ class Library {
   void learn();
 
   const Abi& abi;
-  Word comm_world = 0, comm_self = 0, comm_null = 0, request_null = 0, info_null = 0;
+  Word comm_world = 0, comm_self = 0, request_null = 0;
   Maker maker = Maker::Other;
   /// The MPI itself takes device memory.
   bool takes_device_memory = false;
@@ -117,6 +117,8 @@ class Library {
 
  private:
   explicit Library(const Abi& its_abi);
+  [[nodiscard]] int combiner_of(Word datatype) const;
+  [[nodiscard]] Word part_of(Word datatype) const;
   // In kTypeMeanings and kOpMeanings.
   static constexpr size_t kByteIndex = 3, kIntIndex = 6, kFloatIndex = 12, kDoubleIndex = 13;
   static constexpr size_t kSumIndex = 2, kBorIndex = 5;

@@ -54,12 +54,13 @@ int Requests::add(std::unique_ptr<Work> work, Word comm, void* place) {
 int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> owner,
                              Endpoint* endpoint, void* place) {
   const std::lock_guard lock(mutex_);
-  const int tag = ++tags_;
+  const int tag = free_tags_.empty() ? ++tags_ : free_tags_.back();
   Word request = 0;
   const int code =
       recv_init.call(Words(0, 0, library_.byte(), 0, from_int(tag), self_, from_pointer(&request)));
   if (code != 0) return code;
   request = library_.load_handle(&request);
+  if (!free_tags_.empty()) free_tags_.pop_back();
   library_.store_handle(place, request);
   const int size = owner->size(), rank = owner->rank();
   persistent_[request] = std::unique_ptr<Persistent>(
@@ -96,6 +97,7 @@ void Requests::forget_persistent(Word request) {
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return;
   place->second->owner->release(place->second->endpoint);
+  free_tags_.push_back(place->second->tag);
   persistent_.erase(place);
 }
 
@@ -115,9 +117,12 @@ void Requests::advance() {
     }
   }
   for (auto& pending : done) {
-    complete(*pending);
-    // The state of a generalized request is the MPI's to free.
-    if (pending->tag == 0) static_cast<void>(pending.release());
+    // The state of a generalized request is the MPI's to free, which it may do at once.
+    if (pending->tag == 0) {
+      complete(*pending.release());
+    } else {
+      complete(*pending);
+    }
     pending_.fetch_sub(1, std::memory_order_release);
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
 #include "mpi/call.h"
@@ -71,8 +72,9 @@ class Requests {
   std::mutex mutex_;  // guards what follows
   std::list<std::unique_ptr<Pending>> list_;
   std::unordered_map<Word, std::unique_ptr<Persistent>> persistent_;
-  Word self_ = 0;  // this rank alone
-  int tags_ = 0;
+  Word self_ = 0;               // this rank alone
+  int tags_ = 0;                // given so far
+  std::vector<int> free_tags_;  // of these, of requests that are freed
 };
 
 }  // namespace hetccl::mpi

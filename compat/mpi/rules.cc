@@ -8,7 +8,6 @@
 namespace hetccl::mpi {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{4} << 20U;
 constexpr int kMostParts = 16;
 
 std::string without_spaces(std::string_view text) {

@@ -59,6 +59,8 @@ struct Question {
 
 class Rules {
  public:
+  static constexpr size_t kMaxBytes = size_t{4} << 20U;
+
   Rules() = default;
   /// `text` is a file's; `source` names it in errors. InvalidArgument names the key that is wrong,
   /// with the keys around it. At most 4 MiB.

@@ -49,6 +49,8 @@ int fail(const Call& call, const Status& status, const Job& job) {
   return job.library().raise(call.comm, job.library().error_code(status.message()));
 }
 
+int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& job);
+
 int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Job& job) {
   const Library& library = job.library();
   switch (call.form) {
@@ -67,7 +69,7 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
   }
   // Persistent calls may be started in any order, and hetccl's are made in one.
   Endpoint* endpoint = comm.reserve(route);
-  if (endpoint == nullptr) return call_mpi(call);
+  if (endpoint == nullptr) return serve_by_mpi(call, route, comm, job);
   return job.requests().add_persistent(call, comm.shared_from_this(), endpoint, call.request);
 }
 
@@ -127,7 +129,7 @@ int serve(Collective collective, Form form, bool large, const Words& words) {
     ~Leave() { comm->leave(); }
   } const leave{comm};
   const Route route = comm->route(call);
-  timer.served(route.reason, route.volume.average);
+  timer.served(is_composed(call, route) ? Reason::Leaders : route.reason, route.volume.average);
   if (route.reason == Reason::Hetccl) return serve_by_hetccl(call, route, *comm, *job);
   return serve_by_mpi(call, route, *comm, *job);
 }

@@ -20,6 +20,7 @@ constexpr std::array<const char*, kReasons> kTexts = {
     "in place",
     "another thread",
     "hetccl not connected",
+    "a rule: leaders of nodes",
 };
 
 }  // namespace

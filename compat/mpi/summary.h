@@ -23,8 +23,9 @@ enum class Reason : uint8_t {
   InPlace,       ///< an all-to-all in place
   Concurrent,    ///< another thread is in a collective of the communicator
   NoEndpoint,    ///< hetccl could not connect the ranks
+  Leaders,       ///< a rule says so: by leaders of nodes
 };
-inline constexpr size_t kReasons = 10;
+inline constexpr size_t kReasons = 11;
 
 class Summary {
  public:

@@ -38,7 +38,6 @@ class Operation : public Work {
   Operation(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange);
   ~Operation() override;
 
-  [[nodiscard]] const Exchange& exchange() const { return *exchange_; }
   Status start(Endpoint& endpoint, size_t part, size_t parts);
   bool is_done() override;
   void wait_briefly() override;

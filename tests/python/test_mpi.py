@@ -147,6 +147,20 @@ def test_other_algorithms_give_the_same_values(each, built, rules, tree):
     assert any("hetccl" in by for by in done.rows().values()) == (tree is IN_PARTS)
 
 
+def test_leaders_of_two_nodes(built, rules):
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    given = ["-genv", "LD_PRELOAD", str(mpi.LIBRARY), "-genv", "HETCCL_MPI_SUMMARY", "1", "-genv",
+             "HETCCL_MPI_FILE", str(rules(BY_LEADERS))]  # fmt: skip
+    program = built(mpich, "values")
+    node = [["-n", "2", "-env", "HETCCL_HOSTID", name, *program] for name in ("a", "b")]
+    done = run([str(mpich.prefix / "bin" / mpich.launcher[0]), *given, *node[0], ":", *node[1]],
+               mpich.env(4))  # fmt: skip
+    assert done.status == 0, done.text
+    for collective in ("allreduce", "reduce", "bcast", "barrier"):
+        assert re.search(rf"^{collective} +MPI .*leaders of nodes", done.text, re.MULTILINE)
+
+
 def test_hetccls_own_rules(each, built):
     done = launch(each, 2, [*built(each, "device"), "h"])
     assert done.status == 0, done.text
@@ -259,7 +273,7 @@ def test_the_tables_of_constants_are_the_headers(tmp_path, table):
     constants = tables()[table]
     fields = {"undefined": "MPI_UNDEFINED", "any_source": "MPI_ANY_SOURCE", "root": "MPI_ROOT",
               "any_tag": "MPI_ANY_TAG", "proc_null": "MPI_PROC_NULL", "tag_ub": "MPI_TAG_UB",
-              "comm_type_shared": "MPI_COMM_TYPE_SHARED", "err_other": "MPI_ERR_OTHER",
+              "err_other": "MPI_ERR_OTHER",
               "err_count": "MPI_ERR_COUNT", "thread_multiple": "MPI_THREAD_MULTIPLE",
               "combiner_named": "MPI_COMBINER_NAMED", "combiner_dup": "MPI_COMBINER_DUP",
               "combiner_contiguous": "MPI_COMBINER_CONTIGUOUS"}  # fmt: skip

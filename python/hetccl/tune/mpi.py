@@ -88,8 +88,9 @@ def _leaf(algorithm: str) -> dict[str, Any]:
     return {f"{kind}={name}": {parameter: {} for parameter in parameters}}
 
 
-def rules_of(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """The tree of a tuning file: of each collective the fastest algorithm, by size."""
+def rules_of(points: list[dict[str, Any]], others: str = "mpi") -> dict[str, Any]:
+    """The tree of a tuning file: of each collective the fastest algorithm, by size. `others` serves
+    collectives that were not measured."""
     tree: dict[str, Any] = {}
     for collective in dict.fromkeys(point["collective"] for point in points):
         rows = sorted(
@@ -102,7 +103,7 @@ def rules_of(points: list[dict[str, Any]]) -> dict[str, Any]:
                 branch[f"avg_msg_size<={size}"] = _leaf(algorithm)
         branch["avg_msg_size=any"] = _leaf(chosen[-1][1])
         tree[f"collective={collective}"] = {"comm_type=intra": branch}
-    tree["any"] = {"algorithm=mpi": {}}
+    tree["any"] = {f"algorithm={others}": {}}
     return tree
 
 
@@ -111,7 +112,8 @@ def whole_file(measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
     first = measured["host"]
     where = "comm_size=node_comm_size" if first["nodes"] == 1 else "comm_hierarchy=parent"
     memories = {
-        f"buffer={memory}": rules_of(result["points"]) for memory, result in measured.items()
+        f"buffer={memory}": rules_of(result["points"], "device" if memory == "device" else "mpi")
+        for memory, result in measured.items()
     }
     unmeasured: dict[str, Any] = {
         "buffer=device": {"algorithm=device": {}},
