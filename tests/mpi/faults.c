@@ -1,5 +1,6 @@
-/* An MPI program in which something goes wrong: faults lost|counts|late. Prints each rank's error, as
- * a program does that has set MPI_ERRORS_RETURN. */
+/* An MPI program in which something goes wrong: faults lost|lost-request|counts|late [PREFIX]. Each
+ * rank prints its error, as a program does that has set MPI_ERRORS_RETURN, and with PREFIX writes it
+ * to a file PREFIX.RANK: a launcher may lose what ranks print while one dies. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,19 +10,25 @@
 
 enum { N = 20000 };
 static int rank, size;
+static const char* prefix;
 
 /* Ends this rank alone: others may have to report, too. */
 static void report(int code) {
   char text[MPI_MAX_ERROR_STRING] = "no error";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, text, &length);
+  if (prefix != NULL) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d", prefix, rank);
+    FILE* file = fopen(path, "w");
+    if (file != NULL) fprintf(file, "%s\n", text), fclose(file);
+  }
   printf("rank %d: %s\n", rank, text);
   fflush(stdout);
   usleep(1500000);
   _exit(code == MPI_SUCCESS ? 0 : 7);
 }
 
-/* MPICH's launcher ends the job when a rank dies that it has an answer for. */
 static void die(void) {
   if (rank != size - 1) return;
   usleep(500000);
@@ -31,6 +38,7 @@ static void die(void) {
 int main(int argc, char** argv) {
   static int a[2 * N], b[2 * N];
   const char* what = argc > 1 ? argv[1] : "";
+  prefix = argc > 2 ? argv[2] : NULL;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

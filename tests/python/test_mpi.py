@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -211,13 +212,21 @@ def test_a_late_rank_is_named_when_a_deadline_is_set(each, built, rules):
 
 
 @pytest.mark.parametrize("what", ["lost", "lost-request"])
-def test_a_lost_rank_is_an_error_code_on_the_others(built, rules, what):
+def test_a_lost_rank_is_an_error_code_on_the_others(built, rules, tmp_path, what):
     mpich = next(one for one in MPIS if one.name == "MPICH")
     need(mpich.missing())
-    done = launch(mpich, 3, [*built(mpich, "faults"), what], rules(BY_HETCCL),
-                  flags=("-disable-auto-cleanup",))  # fmt: skip
-    for rank in (0, 1):
-        assert re.search(rf"^rank {rank}: .*rank 2 .*was lost", done.text, re.MULTILINE), done.text
+    program = [*built(mpich, "faults"), what]
+    for attempt in range(8):
+        prefix = tmp_path / f"error{attempt}"
+        done = launch(mpich, 3, [*program, str(prefix)], rules(BY_HETCCL),
+                      flags=("-disable-auto-cleanup",))  # fmt: skip
+        time.sleep(0.5)
+        errors = [path.read_text() for path in tmp_path.glob(f"{prefix.name}.*")]
+        assert all(re.match("rank 2 .*was lost", error) for error in errors), done.text
+        if len(errors) == 2:
+            return
+        # The launcher has killed a rank, though it was told not to: MPICH 5.0 does so at times.
+    pytest.fail("no job in which both other ranks lived to tell")
 
 
 def test_a_rank_without_the_library_ends_the_job_by_name(built):
