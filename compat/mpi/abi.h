@@ -15,7 +15,7 @@ namespace hetccl::mpi {
 
 enum class TypeKind : uint8_t { Integer, Float, Complex, Bits };
 
-/// What a predefined datatype is in hetccl: `elements` of `type`.
+/// hetccl adds a predefined datatype as `elements` elements of `type`.
 struct TypeMeaning {
   const char* name;
   hetcclDataType_t type;

@@ -233,7 +233,7 @@ Sides significant_sides(const Call& call, const Library& library) {
   return sides;
 }
 
-// Of a root's lists the other ranks' addresses mean nothing.
+// Only the root's lists are significant: other ranks may pass any address.
 KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
   const bool root = rank == call.root;
   const std::string_view letters = arguments_of(call.collective);

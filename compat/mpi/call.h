@@ -51,13 +51,20 @@ class Numbers {
   int64_t operator[](int i) const {
     return large_ ? static_cast<const int64_t*>(array_)[i] : static_cast<const int*>(array_)[i];
   }
+  /// Of the first n.
+  [[nodiscard]] int64_t sum(int n) const {
+    int64_t total = 0;
+    for (int i = 0; i < n; ++i) total += (*this)[i];
+    return total;
+  }
 
  private:
   const void* array_ = nullptr;
   bool large_ = false;
 };
 
-/// What a rank sends or receives: `count` elements for each rank, or counts[r] at displs[r].
+/// What a rank sends or receives. Each rank's block has `count` elements; in the uneven collectives
+/// rank r's has counts[r] elements, from element displs[r] on.
 struct Side {
   Word buffer = 0;
   bool in_place = false;  ///< MPI_IN_PLACE

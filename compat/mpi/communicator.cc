@@ -7,14 +7,11 @@
 namespace hetccl::mpi {
 namespace {
 
-Function create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr");
-
 struct Registry {
   std::mutex mutex;
   std::unordered_map<Word, std::shared_ptr<Communicator>> all;
   std::atomic<uint64_t> epoch{1};  // grows when one goes
-  int keyval = 0;
-  bool has_keyval = false;
+  std::optional<int> key;          // of the attribute that tells that one goes
 };
 
 Registry& registry() {
@@ -24,11 +21,6 @@ Registry& registry() {
 
 // Of one communicator, for persistent requests.
 constexpr size_t kMostReserved = 64;
-
-int copy_nothing(Word, int, void*, void*, void*, int* flag) {
-  *flag = 0;
-  return 0;
-}
 
 }  // namespace
 
@@ -50,13 +42,8 @@ Communicator* Communicator::find(Word comm, Job& job) {
   if (found == nullptr) {
     found = std::make_shared<Communicator>(comm, job);
     const std::lock_guard lock(the.mutex);
-    if (!the.has_keyval) {
-      create_keyval.call(Words(from_pointer(reinterpret_cast<void*>(copy_nothing)),
-                               from_pointer(reinterpret_cast<void*>(forget)),
-                               from_pointer(&the.keyval), 0));
-      the.has_keyval = true;
-    }
-    set_attr.call(Words(comm, from_int(the.keyval), from_pointer(found.get())));
+    if (!the.key) the.key = job.library().create_key(forget);
+    job.library().set_attribute(comm, *the.key, found.get());
     the.all[comm] = found;
   }
   last = {comm, epoch, found.get()};
@@ -155,7 +142,7 @@ void Communicator::want(uint32_t key, const Question& question, const Call& call
   wanted_.push_back({key, question, facts_of(call)});
 }
 
-// Of the kinds of calls that came since, in their order, which is the same on all ranks.
+// All ranks have noted the same kinds of calls, in the same order.
 void Communicator::agree() {
   std::vector<int> bits;
   bits.reserve(wanted_.size());

@@ -1,12 +1,13 @@
-// What hetccl keeps of one of the program's communicators: how its ranks are spread, what they have
-// agreed on, and the communicators of hetccl over the same ranks. Made by the first call on it, and
-// gone with it.
+// hetccl's state of one communicator of the program: how its ranks are spread over nodes, what they
+// have agreed on, and hetccl's communicators over the same ranks. The first call on the
+// communicator makes it; MPI_Comm_free ends it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -38,7 +39,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return shape_.size; }
-  [[nodiscard]] Word handle() const { return comm_; }
 
   /// Who serves `call`: the same on all ranks. May wait for all of them, as the call may, unless it
   /// is nonblocking.

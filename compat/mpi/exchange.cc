@@ -8,12 +8,6 @@ namespace {
 
 Function pack("PMPI_Pack"), unpack("PMPI_Unpack");
 
-int64_t sum(const Numbers& numbers, int n) {
-  int64_t total = 0;
-  for (int i = 0; i < n; ++i) total += numbers[i];
-  return total;
-}
-
 bool applies(TypeKind kind, hetcclRedOp_t op) {
   const bool bitwise = op == hetcclBand || op == hetcclBor || op == hetcclBxor;
   switch (kind) {
@@ -28,8 +22,6 @@ bool applies(TypeKind kind, hetcclRedOp_t op) {
   }
   return false;
 }
-
-constexpr size_t kAlignment = 256;
 
 }  // namespace
 
@@ -53,7 +45,7 @@ Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library
       return of(call.recv.count, call.recv.type);
     case Collective::Allgatherv:
     case Collective::ReduceScatter:
-      return of_all(sum(call.recv.counts, n_ranks), call.recv.type);
+      return of_all(call.recv.counts.sum(n_ranks), call.recv.type);
     case Collective::Gather:
       return rank == call.root ? of(call.recv.count, call.recv.type)
                                : of(call.send.count, call.send.type);
@@ -222,7 +214,7 @@ Status Exchange::prepare_all_to_all() {
 Status Exchange::prepare_scattered_sum() {
   const bool uneven = call_.collective == Collective::ReduceScatter;
   const int64_t own = uneven ? call_.recv.counts[rank_] : call_.recv.count;
-  const int64_t all = uneven ? sum(call_.recv.counts, n_ranks_) : own * n_ranks_;
+  const int64_t all = uneven ? call_.recv.counts.sum(n_ranks_) : own * n_ranks_;
   const int64_t size = library_.type(call_.recv.type).bytes;
   const Side& input = call_.send.in_place ? call_.recv : call_.send;
   HETCCL_TRY(use(input, {{0, all, static_cast<size_t>(all * size)}}, kIn, &send_, nullptr));

@@ -28,8 +28,7 @@ Span span_of(Word count, Word type) {
 
 // Of what is received, too: a shorter message leaves the rest as it is.
 Result<HostCopy> copy_of(Word buffer, Word count, Word type) {
-  const Memory memory = memory_of(to_pointer<const void>(buffer));
-  return HostCopy::make(buffer, memory, span_of(count, mpi().handle(type)), true);
+  return HostCopy::make(buffer, span_of(count, mpi().handle(type)), true);
 }
 
 int fail(Word comm, const Status& status) {

@@ -22,8 +22,6 @@ using std::chrono::steady_clock;
 std::atomic<Job*> current{nullptr};
 thread_local int inside = 0;
 
-Function create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr");
-
 constexpr int64_t kNoLimitMs = 100'000'000'000;
 
 // What ranks tell each other first.
@@ -74,11 +72,6 @@ void move_messages(void* library) {
   if (inside > 0) static_cast<const Library*>(library)->progress();
 }
 
-int copy_nothing(Word, int, void*, void*, void*, int* flag) {
-  *flag = 0;
-  return 0;
-}
-
 }  // namespace
 
 Job* Job::get() {
@@ -126,11 +119,7 @@ bool Job::agree() {
   multithreaded_ = library_.combine(library_.is_multithreaded() ? 1 : 0, library_.comm_world) != 0;
   learn_nodes();
   requests_.open();
-  int keyval = 0;
-  create_keyval.call(Words(from_pointer(reinterpret_cast<void*>(copy_nothing)),
-                           from_pointer(reinterpret_cast<void*>(finish_job)), from_pointer(&keyval),
-                           0));
-  set_attr.call(Words(library_.comm_self, from_int(keyval), from_pointer(this)));
+  library_.set_attribute(library_.comm_self, library_.create_key(finish_job), this);
   hetcclSetIdleHook(move_messages, const_cast<Library*>(&library_));
   return true;
 }

@@ -30,10 +30,8 @@ Block block(int64_t place, int64_t count, Word type, const Library& library) {
 
 // The input of a sum that is scattered: all ranks' blocks, in the order of the ranks.
 int64_t elements_of_sum(const Call& call, int n_ranks) {
-  if (call.collective == Collective::ReduceScatterBlock) return call.recv.count * n_ranks;
-  int64_t total = 0;
-  for (int i = 0; i < n_ranks; ++i) total += call.recv.counts[i];
-  return total;
+  return call.collective == Collective::ReduceScatterBlock ? call.recv.count * n_ranks
+                                                           : call.recv.counts.sum(n_ranks);
 }
 
 }  // namespace

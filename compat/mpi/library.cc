@@ -55,8 +55,14 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
     get_envelope_c("PMPI_Type_get_envelope_c"), get_contents_c("PMPI_Type_get_contents_c"),
     type_free("PMPI_Type_free"), query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
+    create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr"),
     call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
     add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+
+int copy_nothing(Word, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
 
 const Abi& recognise(void* init) {
   if (find_symbol("ompi_mpi_comm_world") != nullptr) return kOpenMpiAbi;
@@ -326,6 +332,17 @@ Word Library::split(Word comm, int color, int key) const {
 
 void Library::free_comm(Word* comm) const {
   comm_free.call(Words(from_pointer(comm)));
+}
+
+int Library::create_key(Gone gone) const {
+  int key = 0;
+  create_keyval.call(Words(from_pointer(reinterpret_cast<void*>(copy_nothing)),
+                           from_pointer(reinterpret_cast<void*>(gone)), from_pointer(&key), 0));
+  return key;
+}
+
+void Library::set_attribute(Word comm, int key, void* value) const {
+  set_attr.call(Words(comm, from_int(key), from_pointer(value)));
 }
 
 void Library::broadcast(void* bytes, int count, int root, Word comm) const {

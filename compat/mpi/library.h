@@ -87,6 +87,12 @@ class Library {
   [[nodiscard]] Word split(Word comm, int color, int key) const;
   void free_comm(Word* comm) const;
 
+  /// A key for attributes that MPI_Comm_dup does not copy. MPI calls `gone` with the communicator,
+  /// the key, the value and null when it deletes one.
+  using Gone = int (*)(Word comm, int key, void* value, void* extra);
+  [[nodiscard]] int create_key(Gone gone) const;
+  void set_attribute(Word comm, int key, void* value) const;
+
   void broadcast(void* bytes, int count, int root, Word comm) const;
   void gather_all(const void* mine, void* all, int bytes, Word comm) const;
   /// The bitwise or of all ranks' words, one by one.

@@ -7,40 +7,37 @@
 namespace hetccl::mpi {
 namespace {
 
-Status run(const Call& call, const Route& route, Communicator& comm, const Library& library) {
-  auto& endpoints = *route.endpoints;
-  HETCCL_ASSIGN(auto exchange, Exchange::prepare(call, comm.size(), comm.rank(),
-                                                 endpoints.front()->place(), library));
-  const auto parts = static_cast<size_t>(route.decision.streams);
-  if (parts == 1 || call.collective != Collective::Allreduce) {
-    HETCCL_TRY(endpoints.front()->run(*exchange));
-    return exchange->deliver();
-  }
-  const auto n = static_cast<size_t>(route.decision.communicators);
-  std::vector<uint64_t> marks;
-  for (size_t part = 0; part < parts; ++part) {
-    HETCCL_ASSIGN(const uint64_t mark, endpoints[part % n]->start(*exchange, part, parts));
-    marks.push_back(mark);
-  }
-  for (size_t part = 0; part < parts; ++part) {
-    HETCCL_TRY(endpoints[part % n]->await(marks[part]));
-  }
-  return exchange->deliver();
+// How many parts a call is cut into: only all-reduces are.
+size_t parts_of(const Call& call, const Route& route) {
+  return call.collective == Collective::Allreduce ? static_cast<size_t>(route.decision.streams) : 1;
 }
 
-Result<std::unique_ptr<Work>> begin(const Call& call, const Route& route, Communicator& comm,
-                                    const Library& library) {
+Result<std::unique_ptr<Operation>> begin(const Call& call, const Route& route, Communicator& comm,
+                                         const Library& library) {
   auto& endpoints = *route.endpoints;
   HETCCL_ASSIGN(auto exchange, Exchange::prepare(call, comm.size(), comm.rank(),
                                                  endpoints.front()->place(), library));
   auto operation = std::make_unique<Operation>(comm.shared_from_this(), std::move(exchange));
-  const bool cut = call.collective == Collective::Allreduce;
-  const auto parts = static_cast<size_t>(cut ? route.decision.streams : 1);
+  const size_t parts = parts_of(call, route);
   const auto n = static_cast<size_t>(route.decision.communicators);
   for (size_t part = 0; part < parts; ++part) {
     HETCCL_TRY(operation->start(*endpoints[part % n], part, parts));
   }
-  return std::unique_ptr<Work>(std::move(operation));
+  return operation;
+}
+
+Status run(const Call& call, const Route& route, Communicator& comm, const Library& library) {
+  if (parts_of(call, route) > 1) {
+    HETCCL_ASSIGN(auto operation, begin(call, route, comm, library));
+    HETCCL_TRY(operation->wait());
+    return operation->finish();
+  }
+  // On the host the calling thread drives it, which no stream does as fast.
+  Endpoint& endpoint = *route.endpoints->front();
+  HETCCL_ASSIGN(auto exchange,
+                Exchange::prepare(call, comm.size(), comm.rank(), endpoint.place(), library));
+  HETCCL_TRY(endpoint.run(*exchange));
+  return exchange->deliver();
 }
 
 int fail(const Call& call, const Status& status, const Job& job) {

@@ -31,7 +31,8 @@ bool needs_host_copy(Word buffer, const Library& library) {
          memory_of(to_pointer<const void>(buffer)).kind == Memory::Kind::Device;
 }
 
-Result<HostCopy> HostCopy::make(Word buffer, Memory memory, Span span, bool in) {
+Result<HostCopy> HostCopy::make(Word buffer, Span span, bool in) {
+  const Memory memory = memory_of(to_pointer<const void>(buffer));
   HETCCL_ASSIGN(Scratch scratch, Scratch::take({}, span.bytes()));
   if (in) {
     const Word from = buffer + static_cast<Word>(span.begin);
@@ -55,19 +56,17 @@ Result<std::unique_ptr<StagedCall>> StagedCall::make(const Call& call, const Lib
   const Places places = places_of(call.collective);
   const int n = library.peers(call.comm);
   if (sends) {
-    const Memory memory = memory_of(to_pointer<const void>(call.send.buffer));
     HETCCL_ASSIGN(HostCopy host,
-                  HostCopy::make(call.send.buffer, memory, span_of(call, true, n, library), true));
+                  HostCopy::make(call.send.buffer, span_of(call, true, n, library), true));
     copy.send.buffer = copy.words.word[places.send] = host.buffer();
     staged->sent_.push_back(std::move(host));
   }
   if (receives) {
-    const Memory memory = memory_of(to_pointer<const void>(call.recv.buffer));
     // What is between the blocks stays as it is.
     const bool in =
         call.send.in_place || is_uneven(call.collective) || !library.is_contiguous(call.recv.type);
     HETCCL_ASSIGN(HostCopy host,
-                  HostCopy::make(call.recv.buffer, memory, span_of(call, false, n, library), in));
+                  HostCopy::make(call.recv.buffer, span_of(call, false, n, library), in));
     copy.recv.buffer = copy.words.word[places.recv] = host.buffer();
     staged->received_.push_back(std::move(host));
   }

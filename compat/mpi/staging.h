@@ -21,7 +21,7 @@ namespace hetccl::mpi {
 class HostCopy {
  public:
   /// `span` is what the MPI may touch of `buffer`. `in`: it reads it, or leaves gaps in it alone.
-  static Result<HostCopy> make(Word buffer, Memory memory, Span span, bool in);
+  static Result<HostCopy> make(Word buffer, Span span, bool in);
   /// What the MPI takes for `buffer`.
   [[nodiscard]] Word buffer() const {
     return from_pointer(scratch_.data()) - static_cast<Word>(span_.begin);

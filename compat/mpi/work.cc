@@ -18,6 +18,11 @@ Status Operation::start(Endpoint& endpoint, size_t part, size_t parts) {
   return {};
 }
 
+Status Operation::wait() {
+  for (const Part& part : parts_) HETCCL_TRY(part.endpoint->await(part.mark));
+  return {};
+}
+
 bool Operation::is_done() {
   return std::all_of(parts_.begin(), parts_.end(),
                      [](const Part& part) { return part.endpoint->is_done(part.mark); });

@@ -39,6 +39,8 @@ class Operation : public Work {
   ~Operation() override;
 
   Status start(Endpoint& endpoint, size_t part, size_t parts);
+  /// Until it is done.
+  Status wait();
   bool is_done() override;
   void wait_briefly() override;
   Status finish() override;

@@ -14,13 +14,15 @@ def size(count: float) -> str:
     return f"{count:,.3g} TB" if count < 1000 else f"{count:,.0f} TB"
 
 
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
 def binary_size(count: int) -> str:
-    """Bytes that are a power of two: "64 KiB"."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count} {unit}"
-        count //= 1024
-    return f"{count} GiB"
+    """Bytes in units of 1024: "4 MiB", "97.6 KiB"."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_BINARY) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g} {_BINARY[unit]}"
 
 
 def duration(seconds: float) -> str:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetccl.tune.grid import Setting
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def binary_size(count: int) -> str:
-    """Bytes in units of 1024: "4 MiB", "97.6 KiB"."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.4g} {_UNITS[unit]}"
+from hetccl.units import binary_size
 
 
 def size_of(key: dict[str, Any]) -> str:
