@@ -95,9 +95,7 @@ Endpoint::~Endpoint() {
 }
 
 Status Endpoint::run(const Exchange& exchange) {
-  if (queue_ == nullptr) return status_of(exchange.launch(comm_, nullptr), comm_);
-  HETCCL_ASSIGN(const uint64_t mark, start(exchange));
-  return await(mark);
+  return status_of(exchange.launch(comm_, nullptr), comm_);
 }
 
 Result<uint64_t> Endpoint::start(const Exchange& exchange, size_t part, size_t parts) {

@@ -26,7 +26,8 @@ class Endpoint {
   [[nodiscard]] Memory place() const { return place_; }
   /// Whether ranks of it share a GPU: the same on all.
   [[nodiscard]] bool shares_gpus() const { return shares_gpus_; }
-  /// Makes part of a call and waits for it. The MPI goes on moving its own messages meanwhile.
+  /// Makes a call with host memory, and waits for it. The MPI goes on moving its own messages
+  /// meanwhile.
   Status run(const Exchange& exchange);
 
   /// Makes a call, or part of one, whose end `is_done` tells. Marks grow.

@@ -3,10 +3,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mpi/host_copy.h"
+
 namespace hetccl::mpi {
 namespace {
 
+constexpr int64_t kPieceBytes = int64_t{1} << 30;
+
 Function pack("PMPI_Pack"), unpack("PMPI_Unpack");
+
+// The same block of a buffer that begins with it.
+Block at_begin(Block block) {
+  block.offset = 0;
+  return block;
+}
 
 bool applies(TypeKind kind, hetcclRedOp_t op) {
   const bool bitwise = op == hetcclBand || op == hetcclBor || op == hetcclBxor;
@@ -114,17 +124,69 @@ Status Exchange::move_in(const std::byte* from, std::byte* to, const Block& bloc
                          Memory memory) const {
   if (block.bytes == 0) return {};
   if (library_.is_contiguous(type)) return copy_memory(to, place_, from, memory, block.bytes);
-  if (!memory.is_usable_on({})) {
-    return error(Code::Unsupported, "a datatype with gaps, in device memory");
-  }
   HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, block.bytes));
-  int position = 0;
-  if (pack.call(Words(from_pointer(from), from_int(block.count), type, from_pointer(packed.data()),
-                      from_int(static_cast<int64_t>(block.bytes)), from_pointer(&position),
-                      call_.comm)) != 0) {
-    return error(Code::SystemError, "MPI_Pack failed");
+  if (memory.is_usable_on({})) {
+    HETCCL_TRY(pack_block(from_pointer(from), packed.data(), block, type));
+  } else {
+    HETCCL_ASSIGN(
+        const HostCopy copy,
+        HostCopy::make(from_pointer(from), span_of(at_begin(block), type, library_), true));
+    HETCCL_TRY(pack_block(copy.buffer(), packed.data(), block, type));
   }
   return copy_memory(to, place_, packed.data(), {}, block.bytes);
+}
+
+Status Exchange::move_out(const Move& move) const {
+  const Block& block = move.block;
+  if (block.bytes == 0) return {};
+  if (library_.is_contiguous(move.type)) {
+    return copy_memory(move.to, move.memory, move.from, place_, block.bytes);
+  }
+  HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, block.bytes));
+  HETCCL_TRY(copy_memory(packed.data(), {}, move.from, place_, block.bytes));
+  if (move.memory.is_usable_on({})) {
+    return unpack_block(packed.data(), from_pointer(move.to), block, move.type);
+  }
+  // What is in the gaps stays as it is.
+  HETCCL_ASSIGN(
+      const HostCopy copy,
+      HostCopy::make(from_pointer(move.to), span_of(at_begin(block), move.type, library_), true));
+  HETCCL_TRY(unpack_block(packed.data(), copy.buffer(), block, move.type));
+  return copy.copy_back();
+}
+
+// MPI_Pack counts bytes in an int, so what is long goes in pieces.
+template <typename F>
+Status Exchange::for_each_piece(const Block& block, Word type, const F& move) const {
+  const int64_t extent = library_.extent(type);
+  const auto element = static_cast<int64_t>(block.bytes) / block.count;
+  const int64_t most = std::max<int64_t>(kPieceBytes / element, 1);
+  for (int64_t done = 0; done < block.count; done += most) {
+    const int64_t count = std::min(most, block.count - done);
+    HETCCL_TRY(move(static_cast<Word>(done * extent), done * element, count, count * element));
+  }
+  return {};
+}
+
+Status Exchange::pack_block(Word from, std::byte* packed, const Block& block, Word type) const {
+  return for_each_piece(
+      block, type, [&](Word place, int64_t packed_place, int64_t count, int64_t bytes) -> Status {
+        int position = 0;
+        const Words words(from + place, from_int(count), type, from_pointer(packed + packed_place),
+                          from_int(bytes), from_pointer(&position), call_.comm);
+        return pack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Pack failed");
+      });
+}
+
+Status Exchange::unpack_block(const std::byte* packed, Word to, const Block& block,
+                              Word type) const {
+  return for_each_piece(
+      block, type, [&](Word place, int64_t packed_place, int64_t count, int64_t bytes) -> Status {
+        int position = 0;
+        const Words words(from_pointer(packed + packed_place), from_int(bytes),
+                          from_pointer(&position), to + place, from_int(count), type, call_.comm);
+        return unpack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Unpack failed");
+      });
 }
 
 Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned ways,
@@ -135,6 +197,9 @@ Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned 
       std::all_of(list.begin(), list.end(), [](const Block& b) { return b.offset >= 0; });
   const bool direct = !always_scratch && forward && memory.is_usable_on(place_) &&
                       library_.is_contiguous(side.type);
+  if (place_.on_host() || !library_.is_contiguous(side.type)) {
+    HETCCL_TRY(settle(memory));
+  }
   size_t total = 0;
   for (const Block& block : list) {
     if (lengths != nullptr) {
@@ -324,25 +389,7 @@ hetcclResult_t Exchange::launch(hetcclComm_t comm, hetcclStream_t stream, size_t
 }
 
 Status Exchange::deliver() {
-  for (const Move& move : moves_) {
-    if (move.block.bytes == 0) continue;
-    if (library_.is_contiguous(move.type)) {
-      HETCCL_TRY(copy_memory(move.to, move.memory, move.from, place_, move.block.bytes));
-      continue;
-    }
-    if (!move.memory.is_usable_on({})) {
-      return error(Code::Unsupported, "a datatype with gaps, in device memory");
-    }
-    HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, move.block.bytes));
-    HETCCL_TRY(copy_memory(packed.data(), {}, move.from, place_, move.block.bytes));
-    int position = 0;
-    if (unpack.call(Words(from_pointer(packed.data()),
-                          from_int(static_cast<int64_t>(move.block.bytes)), from_pointer(&position),
-                          from_pointer(move.to), from_int(move.block.count), move.type,
-                          call_.comm)) != 0) {
-      return error(Code::SystemError, "MPI_Unpack failed");
-    }
-  }
+  for (const Move& move : moves_) HETCCL_TRY(move_out(move));
   return {};
 }
 

@@ -78,8 +78,15 @@ class Exchange {
   }
   std::byte* own_block(const Side& side, std::byte* all, const Lengths& lengths);
   Result<std::byte*> take(size_t bytes);
+  // `from` and `to` are where the block begins.
   Status move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
                  Memory memory) const;
+  Status move_out(const Move& move) const;
+  // Of data with gaps, by the MPI. The program's side is in host memory.
+  Status pack_block(Word from, std::byte* packed, const Block& block, Word type) const;
+  Status unpack_block(const std::byte* packed, Word to, const Block& block, Word type) const;
+  template <typename F>
+  Status for_each_piece(const Block& block, Word type, const F& move) const;
   // Makes a side usable at place_; `at` and `lengths` tell where it is then.
   Status use(const Side& side, const std::vector<Block>& list, unsigned ways, std::byte** at,
              Lengths* lengths, bool always_scratch = false);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "mpi/default_rules.h"
+#include "mpi/rule_source.h"
 #include "mpi/rules.h"
 
 namespace hetccl::mpi {
@@ -37,10 +37,10 @@ Json decisions_of(const Rules& rules, Question question) {
   return Json(std::move(list));
 }
 
-Result<Json> describe_rules(const char* text, const char* source, const char* maker, int size,
-                            int nodes) {
-  HETCCL_ASSIGN(const Rules rules, text == nullptr ? Rules::parse(default_rules(), "hetccl's rules")
-                                                   : Rules::parse(text, source));
+Result<Json> describe_rules(const char* maker, int size, int nodes) {
+  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  HETCCL_ASSIGN(const RuleSource source, find_rules(config));
+  HETCCL_ASSIGN(const Rules rules, Rules::parse(source.text, source.name));
   const auto known = std::find(kMakers.begin(), kMakers.end(), std::string_view(maker));
   std::vector<Json> rows;
   for (size_t i = 0; i < kCollectives; ++i) {
@@ -54,21 +54,20 @@ Result<Json> describe_rules(const char* text, const char* source, const char* ma
     row.set("device", decisions_of(rules, question));
     rows.push_back(std::move(row));
   }
-  return Json(std::move(rows));
+  return Json{{"source", source.name}, {"collectives", Json(std::move(rows))}};
 }
 
 }  // namespace
 
-// What rules say of `size` ranks on `nodes` nodes, under the MPI of `maker` (kMakers), as JSON:
-// [{"collective", "host": [{"from_bytes", "algorithm"}], "device"}]. `text` null: hetccl's own
-// rules. 0, or 1 with the error in `*answer`, which is valid until this thread's next call.
-extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* text,
-                                                                             const char* source,
-                                                                             const char* maker,
+// What the rules that the environment gives say of `size` ranks on `nodes` nodes, under the MPI of
+// `maker` (kMakers), as JSON: {"source", "collectives": [{"collective", "host": [{"from_bytes",
+// "algorithm"}], "device"}]}. 0, or 1 with the error in `*answer`, which is valid until this
+// thread's next call.
+extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* maker,
                                                                              int size, int nodes,
                                                                              const char** answer) {
   thread_local std::string kept;
-  const auto described = describe_rules(text, source, maker, size, nodes);
+  const auto described = describe_rules(maker, size, nodes);
   kept = described.ok() ? described.value().dump() : described.status().message();
   *answer = kept.c_str();
   return described.ok() ? 0 : 1;

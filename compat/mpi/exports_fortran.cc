@@ -136,17 +136,15 @@ std::function<std::vector<Word>()> handles(Word array, int n) {
   };
 }
 
-// What waits: `one` is for a request, `several` for a number of them, which comes first.
-void wait_fortran(Module module, Subroutine& wait, Subroutine& test, const Words& words,
-                  size_t flag, bool all) {
+// `one`: for one request, and not for a number of them, which comes first.
+void wait_for_all_fortran(Module module, Subroutine& wait, const Words& words, bool one) {
   if (!stands_alone(module)) {
     wait.call(words);
     return;
   }
-  const bool one = flag == 1;
   const Word array = words.word[one ? 0 : 1];
   const int n = one ? 1 : *to_pointer<const int>(words.word[0]);
-  wait_for(wait.caller(), test.caller(), words, flag, handles(array, n), all);
+  wait_for_all(wait.caller(), words, handles(array, n));
 }
 
 void start_fortran(Module module, Subroutine& next, Word request, Word error) {
@@ -160,6 +158,7 @@ void start_fortran(Module module, Subroutine& next, Word request, Word error) {
 }
 
 void start_all_fortran(Module module, Subroutine& start, Word n, Word requests, Word error) {
+  set(error, 0);
   for (int i = 0; i < *to_pointer<const int>(n); ++i) {
     int code = 0;
     start_fortran(module, start, requests + 4U * static_cast<Word>(i), from_pointer(&code));
@@ -223,16 +222,16 @@ HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
     initialize(next, Words(HETCCL_NAMES_3));                                                      \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_wait##suffix, 3) {                                                           \
-    static Subroutine wait("mpi_wait" #suffix), test("mpi_test" #suffix);                         \
-    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_3), 1, true);                     \
+    static Subroutine wait("mpi_wait" #suffix);                                                   \
+    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_3), true);                      \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitall##suffix, 4) {                                                        \
-    static Subroutine wait("mpi_waitall" #suffix), test("mpi_testall" #suffix);                   \
-    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_4), 2, true);                     \
+    static Subroutine wait("mpi_waitall" #suffix);                                                \
+    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_4), false);                     \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitany##suffix, 5) {                                                        \
     static Subroutine wait("mpi_waitany" #suffix), test("mpi_testany" #suffix);                   \
-    wait_fortran(Module::module, wait, test, Words(HETCCL_NAMES_5), 3, false);                    \
+    wait_for_any(wait.caller(), test.caller(), Words(HETCCL_NAMES_5), 3);                         \
   }                                                                                               \
   HETCCL_FORTRAN(mpi_waitsome##suffix, 6) {                                                       \
     static Subroutine wait("mpi_waitsome" #suffix), test("mpi_testsome" #suffix);                 \

@@ -19,16 +19,10 @@ bool stages(Word buffer) {
   return Job::get() != nullptr && needs_host_copy(buffer, mpi());
 }
 
-Span span_of(Word count, Word type) {
-  const Library& library = mpi();
-  const auto [low, high] = library.true_bounds(type);
-  const int64_t n = to_int(count);
-  return n == 0 ? Span{} : Span{low, (n - 1) * library.extent(type) + high};
-}
-
 // Of what is received, too: a shorter message leaves the rest as it is.
 Result<HostCopy> copy_of(Word buffer, Word count, Word type) {
-  return HostCopy::make(buffer, span_of(count, mpi().handle(type)), true);
+  const Block block{0, to_int(count), 0};
+  return HostCopy::make(buffer, span_of(block, mpi().handle(type), mpi()), true);
 }
 
 int fail(Word comm, const Status& status) {

@@ -9,7 +9,9 @@ namespace {
 Function wait("PMPI_Wait"), wait_all("PMPI_Waitall"), wait_any("PMPI_Waitany"),
     wait_some("PMPI_Waitsome"), test("PMPI_Test"), test_all("PMPI_Testall"),
     test_any("PMPI_Testany"), test_some("PMPI_Testsome"), get_status("PMPI_Request_get_status"),
-    start("PMPI_Start"), start_all("PMPI_Startall"), request_free("PMPI_Request_free");
+    get_status_all("PMPI_Request_get_status_all"), get_status_any("PMPI_Request_get_status_any"),
+    get_status_some("PMPI_Request_get_status_some"), start("PMPI_Start"),
+    start_all("PMPI_Startall"), request_free("PMPI_Request_free");
 
 Caller caller(Function& function) {
   return [&function](const Words& words) { return function.call(words); };
@@ -27,20 +29,85 @@ auto handles(Word array, int n) {
   };
 }
 
+// MPI 4.1's functions for several requests, for an MPI without them: programs that look for one
+// find this library's. A persistent request that is not active counts as complete.
+class StatusOfEach {
+ public:
+  StatusOfEach(Word requests, int n, Word statuses)
+      : requests_(requests), n_(n), statuses_(statuses) {}
+
+  /// Looks at request i, and writes its status at place `to`. Whether it is active and complete.
+  bool look(int i, int to) {
+    const Word handle = mpi().load_handle(place(requests_, i));
+    const bool active = handle != mpi().request_null;
+    if (!active) return false;
+    ++active_;
+    return is_complete(handle, to);
+  }
+  bool is_complete(Word handle, int to) {
+    int flag = 0;
+    const bool wanted = statuses_ != mpi().abi.status_ignore;
+    const Word status = statuses_ + (wanted ? static_cast<Word>(to) * mpi().abi.status_bytes : 0);
+    const int code = get_status.call(Words(handle, from_pointer(&flag), status));
+    if (code != 0) code_ = code;
+    return flag != 0;
+  }
+  [[nodiscard]] int n() const { return n_; }
+  [[nodiscard]] int active() const { return active_; }
+  [[nodiscard]] int code() const { return code_; }
+
+ private:
+  const Word requests_;
+  const int n_;
+  const Word statuses_;
+  int active_ = 0, code_ = 0;
+};
+
+int status_of_all(StatusOfEach each, int* flag) {
+  *flag = 1;
+  for (int i = 0; i < each.n(); ++i) {
+    const int before = each.active();
+    if (each.look(i, i)) continue;
+    if (each.active() > before)
+      *flag = 0;
+    else
+      each.is_complete(mpi().request_null, i);
+  }
+  return each.code();
+}
+
+int status_of_any(StatusOfEach each, int* index, int* flag) {
+  *index = mpi().abi.undefined;
+  for (int i = 0; i < each.n(); ++i) {
+    if (!each.look(i, 0)) continue;
+    *index = i, *flag = 1;
+    return each.code();
+  }
+  *flag = each.active() == 0 && each.is_complete(mpi().request_null, 0) ? 1 : 0;
+  return each.code();
+}
+
+int status_of_some(StatusOfEach each, int* count, int* indices) {
+  *count = 0;
+  for (int i = 0; i < each.n(); ++i) {
+    if (each.look(i, *count)) indices[(*count)++] = i;
+  }
+  if (each.active() == 0) *count = mpi().abi.undefined;
+  return each.code();
+}
+
 }  // namespace
 
 HETCCL_MPI_EXPORT MPI_Wait(Word request, Word status) {
-  return wait_for(caller(wait), caller(test), Words(request, status), 1, handles(request, 1), true);
+  return wait_for_all(caller(wait), Words(request, status), handles(request, 1));
 }
 
 HETCCL_MPI_EXPORT MPI_Waitall(Word n, Word requests, Word statuses) {
-  return wait_for(caller(wait_all), caller(test_all), Words(n, requests, statuses), 2,
-                  handles(requests, to_int(n)), true);
+  return wait_for_all(caller(wait_all), Words(n, requests, statuses), handles(requests, to_int(n)));
 }
 
 HETCCL_MPI_EXPORT MPI_Waitany(Word n, Word requests, Word index, Word status) {
-  return wait_for(caller(wait_any), caller(test_any), Words(n, requests, index, status), 3,
-                  handles(requests, to_int(n)), false);
+  return wait_for_any(caller(wait_any), caller(test_any), Words(n, requests, index, status), 3);
 }
 
 HETCCL_MPI_EXPORT MPI_Waitsome(Word n, Word requests, Word count, Word indices, Word statuses) {
@@ -66,6 +133,43 @@ HETCCL_MPI_EXPORT MPI_Testsome(HETCCL_WORDS_5) {
 
 HETCCL_MPI_EXPORT MPI_Request_get_status(HETCCL_WORDS_3) {
   return test_for(caller(get_status), Words(HETCCL_NAMES_3));
+}
+
+HETCCL_MPI_EXPORT MPI_Request_get_status_all(Word n, Word requests, Word flag, Word statuses) {
+  if (get_status_all.address() != nullptr) {
+    return test_for(caller(get_status_all), Words(n, requests, flag, statuses));
+  }
+  return test_for(
+      [&](const Words&) {
+        return status_of_all({requests, to_int(n), statuses}, to_pointer<int>(flag));
+      },
+      Words());
+}
+
+HETCCL_MPI_EXPORT MPI_Request_get_status_any(Word n, Word requests, Word index, Word flag,
+                                             Word status) {
+  if (get_status_any.address() != nullptr) {
+    return test_for(caller(get_status_any), Words(n, requests, index, flag, status));
+  }
+  return test_for(
+      [&](const Words&) {
+        return status_of_any({requests, to_int(n), status}, to_pointer<int>(index),
+                             to_pointer<int>(flag));
+      },
+      Words());
+}
+
+HETCCL_MPI_EXPORT MPI_Request_get_status_some(Word n, Word requests, Word count, Word indices,
+                                              Word statuses) {
+  if (get_status_some.address() != nullptr) {
+    return test_for(caller(get_status_some), Words(n, requests, count, indices, statuses));
+  }
+  return test_for(
+      [&](const Words&) {
+        return status_of_some({requests, to_int(n), statuses}, to_pointer<int>(count),
+                              to_pointer<int>(indices));
+      },
+      Words());
 }
 
 HETCCL_MPI_EXPORT MPI_Start(Word request) {

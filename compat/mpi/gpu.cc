@@ -108,7 +108,9 @@ Status Gpu::copy(void* dst, const void* src, size_t bytes) {
     HETCCL_ASSIGN(copies_, GpuQueue::create(*device_));
   }
   HETCCL_TRY(copies_->follow_default_stream());
-  HETCCL_TRY(copies_->copy(dst, src, bytes));
+  if (bytes > 0) {
+    HETCCL_TRY(copies_->copy(dst, src, bytes));
+  }
   HETCCL_ASSIGN(const uint32_t mark, copies_->mark());
   for (int i = 0; !copies_->is_reached(mark); ++i) {
     if (i < 10'000)

@@ -59,6 +59,8 @@ class Gpu {
   [[nodiscard]] device::Device& device() { return *device_; }
   /// Copies between any two places, and waits.
   Status copy(void* dst, const void* src, size_t bytes);
+  /// Waits for what the program has on the default stream.
+  Status settle() { return copy(nullptr, nullptr, 0); }
 
  private:
   explicit Gpu(std::unique_ptr<device::GpuDevice> device) : device_(std::move(device)) {}

@@ -4,14 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <thread>
 #include <unordered_map>
 
 #include "base/host_identity.h"
 #include "mpi/communicator.h"
-#include "mpi/default_rules.h"
+#include "mpi/rule_source.h"
 
 namespace hetccl::mpi {
 namespace {
@@ -30,43 +29,6 @@ struct Card {
   uint32_t version = HETCCL_VERSION_CODE;
   bool operator==(const Card&) const = default;
 };
-
-// MPICH's tuning files, in the order in which MPICH asks them.
-constexpr std::array kMpichFiles = {
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE_GPU",
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
-    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU",
-    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
-};
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(Rules::kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad() || text.empty()) {
-    return error(Code::SystemError, "%s: cannot be read, or is empty", path.c_str());
-  }
-  if (text.size() > Rules::kMaxBytes) {
-    return error(Code::InvalidArgument, "%s: has more than 4 MiB", path.c_str());
-  }
-  return text;
-}
-
-// Where the rules come from, and the rules.
-struct Source {
-  std::string name, text;
-};
-
-Result<Source> find_rules(const Config& config) {
-  std::string path = config.mpi_file;
-  for (const char* setting : kMpichFiles) {
-    if (path.empty()) path = mpich_setting(setting);
-  }
-  if (path.empty()) return Source{"hetccl's rules", default_rules()};
-  HETCCL_ASSIGN(std::string text, read_file(path));
-  return Source{path, std::move(text)};
-}
 
 void move_messages(void* library) {
   if (inside > 0) static_cast<const Library*>(library)->progress();
@@ -186,7 +148,7 @@ void Job::meet_first(int tag) {
 }
 
 void Job::agree_on_rules() {
-  Source source;
+  RuleSource source;
   if (log_.rank == 0) {
     auto found = find_rules(config_);
     if (found.ok()) {
@@ -223,7 +185,7 @@ void Job::learn_nodes() {
 }
 
 int64_t Job::timeout_ms() const {
-  return config_.timeout_ms == Config().timeout_ms ? kNoLimitMs : config_.timeout_ms;
+  return config_.is_given("HETCCL_TIMEOUT_MS") ? config_.timeout_ms : kNoLimitMs;
 }
 
 std::optional<Shape> Job::shape_of(Word comm, int size) const {

@@ -23,7 +23,7 @@ bool has_all_ranks(const Call& call, bool sends) {
   }
 }
 
-Block block(int64_t place, int64_t count, Word type, const Library& library) {
+Block make_block(int64_t place, int64_t count, Word type, const Library& library) {
   return {place * library.extent(type), count,
           static_cast<size_t>(count * library.type(type).bytes)};
 }
@@ -39,18 +39,26 @@ int64_t elements_of_sum(const Call& call, int n_ranks) {
 std::vector<Block> blocks_of_all(const Call& call, const Side& side, int n_ranks,
                                  const Library& library) {
   if (!is_uneven(call.collective)) {
-    return {block(0, side.count * n_ranks, side.type, library)};
+    return {make_block(0, side.count * n_ranks, side.type, library)};
   }
   std::vector<Block> list;
   list.reserve(static_cast<size_t>(n_ranks));
   for (int i = 0; i < n_ranks; ++i) {
-    list.push_back(block(side.displs[i], side.counts[i], side.type, library));
+    list.push_back(make_block(side.displs[i], side.counts[i], side.type, library));
   }
   return list;
 }
 
 Block own_block(const Side& side, const Library& library) {
-  return block(0, side.count, side.type, library);
+  return make_block(0, side.count, side.type, library);
+}
+
+Span span_of(const Block& block, Word type, const Library& library) {
+  if (block.count == 0) return {};
+  const auto [low, high] = library.true_bounds(type);
+  const int64_t last = (block.count - 1) * library.extent(type);  // may lie before the first
+  return {block.offset + std::min<int64_t>(last, 0) + low,
+          block.offset + std::max<int64_t>(last, 0) + high};
 }
 
 Span span_of(const Call& call, bool sends, int n_ranks, const Library& library) {
@@ -59,27 +67,24 @@ Span span_of(const Call& call, bool sends, int n_ranks, const Library& library) 
   if (call.collective == Collective::ReduceScatter ||
       call.collective == Collective::ReduceScatterBlock) {
     // In place, the result's buffer holds the input.
-    list = {block(0, elements_of_sum(call, n_ranks), side.type, library)};
+    list = {make_block(0, elements_of_sum(call, n_ranks), side.type, library)};
     if (!sends && !call.send.in_place) list = {own_block(side, library)};
     if (!sends && !call.send.in_place && call.collective == Collective::ReduceScatter) {
-      list = {block(0, call.recv.counts[library.rank(call.comm)], side.type, library)};
+      list = {make_block(0, call.recv.counts[library.rank(call.comm)], side.type, library)};
     }
   } else if (has_all_ranks(call, sends)) {
     list = blocks_of_all(call, side, n_ranks, library);
   } else {
     list = {own_block(side, library)};
   }
-  const auto [low, high] = library.true_bounds(side.type);
-  const int64_t step = library.extent(side.type);
-  Span span;
-  bool first = true;
+  Span all;
   for (const Block& one : list) {
-    if (one.count == 0) continue;
-    const int64_t begin = one.offset + low, end = one.offset + (one.count - 1) * step + high;
-    span = {first ? begin : std::min(span.begin, begin), first ? end : std::max(span.end, end)};
-    first = false;
+    const Span span = span_of(one, side.type, library);
+    if (span.bytes() == 0) continue;
+    all = all.bytes() == 0 ? span
+                           : Span{std::min(all.begin, span.begin), std::max(all.end, span.end)};
   }
-  return span;
+  return all;
 }
 
 }  // namespace hetccl::mpi

@@ -23,12 +23,14 @@ std::vector<Block> blocks_of_all(const Call& call, const Side& side, int n_ranks
 /// The one block of a side that has only this rank's.
 Block own_block(const Side& side, const Library& library);
 
-/// What a side takes of the program's memory, from the first byte to behind the last.
+/// What data takes of the program's memory with the gaps in it, from the first byte to behind the
+/// last.
 struct Span {
   int64_t begin = 0, end = 0;
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(end - begin); }
 };
-/// Gaps included. `sends`: the side is what the call sends.
+Span span_of(const Block& block, Word type, const Library& library);
+/// `sends`: the side is what the call sends.
 Span span_of(const Call& call, bool sends, int n_ranks, const Library& library);
 
 }  // namespace hetccl::mpi

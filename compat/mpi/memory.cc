@@ -62,6 +62,12 @@ Memory memory_of(const void* address) {
   return {owner.managed ? Memory::Kind::Managed : Memory::Kind::Device, owner.gpu};
 }
 
+Status settle(Memory memory) {
+  if (memory.kind != Memory::Kind::Managed) return {};
+  HETCCL_ASSIGN(Gpu * gpu, Gpu::open(memory.gpu));
+  return gpu->settle();
+}
+
 Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes) {
   if (bytes == 0) return {};
   const bool device = dst_place.kind == Memory::Kind::Device;

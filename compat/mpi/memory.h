@@ -26,6 +26,9 @@ struct Memory {
 /// Thread-safe, and cheap: a fraction of a microsecond.
 Memory memory_of(const void* address);
 
+/// Waits for what the program's GPU may be doing with managed memory, before the host uses it.
+Status settle(Memory memory);
+
 /// Copies between any two places, and waits until it is done.
 Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes);
 

@@ -1,10 +1,9 @@
 #include "mpi/requests.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
-
-#include "mpi/communicator.h"
 
 namespace hetccl::mpi {
 namespace {
@@ -39,7 +38,7 @@ void Requests::push(std::unique_ptr<Pending> pending) {
 }
 
 int Requests::add(std::unique_ptr<Work> work, Word comm, void* place) {
-  auto pending = std::make_unique<Pending>(Pending{std::move(work), comm, 0, 0, {}, {}});
+  auto pending = std::make_unique<Pending>(std::move(work), comm);
   Word request = 0;
   const int code = grequest_start.call(Words(address(query), address(free_state), address(cancel),
                                              from_pointer(pending.get()), from_pointer(&request)));
@@ -51,8 +50,7 @@ int Requests::add(std::unique_ptr<Work> work, Word comm, void* place) {
   return 0;
 }
 
-int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> owner,
-                             Endpoint* endpoint, void* place) {
+int Requests::add_persistent(std::unique_ptr<PersistentCall> call, Word comm, void* place) {
   const std::lock_guard lock(mutex_);
   const int tag = free_tags_.empty() ? ++tags_ : free_tags_.back();
   Word request = 0;
@@ -62,31 +60,19 @@ int Requests::add_persistent(const Call& call, std::shared_ptr<Communicator> own
   request = library_.load_handle(&request);
   if (!free_tags_.empty()) free_tags_.pop_back();
   library_.store_handle(place, request);
-  const int size = owner->size(), rank = owner->rank();
-  persistent_[request] = std::unique_ptr<Persistent>(
-      new Persistent{KeptCall(call, size, rank), std::move(owner), endpoint, tag});
+  persistent_[request] = Persistent{std::move(call), comm, tag};
   return 0;
-}
-
-Result<std::unique_ptr<Work>> Requests::begin(const Persistent& self) const {
-  HETCCL_ASSIGN(auto exchange,
-                Exchange::prepare(self.kept.call(), self.owner->size(), self.owner->rank(),
-                                  self.endpoint->place(), library_));
-  auto operation = std::make_unique<Operation>(self.owner, std::move(exchange));
-  HETCCL_TRY(operation->start(*self.endpoint, 0, 1));
-  return std::unique_ptr<Work>(std::move(operation));
 }
 
 bool Requests::start_persistent(Word request, int* code) {
   const std::lock_guard lock(mutex_);
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return false;
-  const Persistent& self = *place->second;
+  const Persistent& self = place->second;
   *code = start.call(Words(from_pointer(&request)));
   if (*code != 0) return true;
-  auto work = begin(self);
-  auto pending = std::make_unique<Pending>(
-      Pending{nullptr, self.kept.call().comm, request, self.tag, work.status(), {}});
+  auto work = self.call->begin();
+  auto pending = std::make_unique<Pending>(nullptr, self.comm, request, self.tag, work.status());
   if (work.ok()) pending->work = std::move(work).value();
   push(std::move(pending));
   return true;
@@ -96,8 +82,7 @@ void Requests::forget_persistent(Word request) {
   const std::lock_guard lock(mutex_);
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return;
-  place->second->owner->release(place->second->endpoint);
-  free_tags_.push_back(place->second->tag);
+  free_tags_.push_back(place->second.tag);
   persistent_.erase(place);
 }
 
@@ -108,7 +93,9 @@ void Requests::advance() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;  // another thread does it
     for (auto place = list_.begin(); place != list_.end();) {
-      if ((*place)->work != nullptr && !(*place)->work->is_done()) {
+      Pending& pending = **place;
+      if (pending.work != nullptr && pending.cancel.exchange(false)) pending.work->cancel();
+      if (pending.work != nullptr && !pending.work->is_done()) {
         ++place;
         continue;
       }
@@ -145,23 +132,26 @@ void Requests::complete(Pending& pending) {
 }
 
 bool Requests::await(Word request) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& pending : list_) {
-    if (pending->request != request || pending->work == nullptr) continue;
-    pending->work->wait_briefly();
-    return true;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto place = std::find_if(list_.begin(), list_.end(), [&](const auto& pending) {
+      return pending->request == request;
+    });
+    if (place == list_.end()) return false;
+    if ((*place)->work != nullptr) (*place)->work->wait_briefly();
   }
-  return false;
+  library_.progress();
+  return true;
 }
 
 int Requests::query(void* state, void* status) {
   const auto& pending = *static_cast<Pending*>(state);
   const Library& library = mpi();
   const Received received =
-      pending.received.value_or(Received{library.abi.undefined, library.abi.undefined, 0});
+      pending.received.value_or(Received{library.abi.undefined, library.abi.undefined, 0, false});
   Function& set = set_elements_x.address() != nullptr ? set_elements_x : set_elements;
   set.call(Words(from_pointer(status), library.byte(), from_int(received.bytes)));
-  set_cancelled.call(Words(from_pointer(status), 0));
+  set_cancelled.call(Words(from_pointer(status), received.cancelled ? 1 : 0));
   auto* bytes = static_cast<std::byte*>(status);
   std::memcpy(bytes + library.abi.status_source, &received.source, sizeof(int));
   std::memcpy(bytes + library.abi.status_tag, &received.tag, sizeof(int));
@@ -173,8 +163,10 @@ int Requests::free_state(void* state) {
   return 0;
 }
 
-int Requests::cancel(void*, int) {
-  return 0;  // MPI does not let collectives be cancelled; a message arrives
+// The MPI may hold a lock here that the thread in `advance` wants.
+int Requests::cancel(void* state, int complete) {
+  if (complete == 0) static_cast<Pending*>(state)->cancel = true;
+  return 0;
 }
 
 }  // namespace hetccl::mpi

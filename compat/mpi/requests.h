@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "mpi/call.h"
-#include "mpi/endpoint.h"
 #include "mpi/library.h"
 #include "mpi/work.h"
 
@@ -30,9 +28,8 @@ class Requests {
 
   /// Writes a request for `work` to `place`. The MPI's error code.
   int add(std::unique_ptr<Work> work, Word comm, void* place);
-  /// A persistent request for `call`, not active, on an endpoint that `owner` has reserved.
-  int add_persistent(const Call& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
-                     void* place);
+  /// The same of a persistent request, not active. `call` is one on `comm`.
+  int add_persistent(std::unique_ptr<PersistentCall> call, Word comm, void* place);
   /// MPI_Start of a request of add_persistent, and false of all others.
   bool start_persistent(Word request, int* code);
   /// Before MPI_Request_free of it.
@@ -41,29 +38,37 @@ class Requests {
   [[nodiscard]] bool any_pending() const { return pending_.load(std::memory_order_acquire) > 0; }
   /// Completes the requests whose work is done.
   void advance();
-  /// Waits at most about a millisecond for `request`. False where it stands for no work.
+  /// Waits at most about a millisecond for `request`, and lets the MPI move its messages. False
+  /// where it stands for nothing that is under way.
   bool await(Word request);
 
  private:
   // A request that the program waits for.
   struct Pending {
+    Pending(std::unique_ptr<Work> its_work, Word its_comm, Word its_request = 0, int its_tag = 0,
+            Status its_status = {})
+        : work(std::move(its_work)),
+          comm(its_comm),
+          request(its_request),
+          tag(its_tag),
+          status(std::move(its_status)) {}
+
     std::unique_ptr<Work> work;  // null: it could not begin
     Word comm;
     Word request;  // of the program
     int tag;       // persistent: completes the receive; 0: generalized
     Status status;
     std::optional<Received> received;
+    std::atomic<bool> cancel{false};  // the program wishes so
   };
   struct Persistent {
-    KeptCall kept;
-    std::shared_ptr<Communicator> owner;
-    Endpoint* endpoint;
+    std::unique_ptr<PersistentCall> call;
+    Word comm;
     int tag;
   };
   static int query(void* state, void* status);
   static int free_state(void* state);
   static int cancel(void* state, int complete);
-  Result<std::unique_ptr<Work>> begin(const Persistent& self) const;
   void push(std::unique_ptr<Pending> pending);
   void complete(Pending& pending);
 
@@ -71,7 +76,7 @@ class Requests {
   std::atomic<int> pending_{0};
   std::mutex mutex_;  // guards what follows
   std::list<std::unique_ptr<Pending>> list_;
-  std::unordered_map<Word, std::unique_ptr<Persistent>> persistent_;
+  std::unordered_map<Word, Persistent> persistent_;
   Word self_ = 0;               // this rank alone
   int tags_ = 0;                // given so far
   std::vector<int> free_tags_;  // of these, of requests that are freed

@@ -27,13 +27,13 @@ Result<std::unique_ptr<Operation>> begin(const Call& call, const Route& route, C
 }
 
 Status run(const Call& call, const Route& route, Communicator& comm, const Library& library) {
-  if (parts_of(call, route) > 1) {
+  Endpoint& endpoint = *route.endpoints->front();
+  if (parts_of(call, route) > 1 || !endpoint.place().on_host()) {
     HETCCL_ASSIGN(auto operation, begin(call, route, comm, library));
     HETCCL_TRY(operation->wait());
     return operation->finish();
   }
-  // On the host the calling thread drives it, which no stream does as fast.
-  Endpoint& endpoint = *route.endpoints->front();
+  // The calling thread drives it, which no stream does as fast.
   HETCCL_ASSIGN(auto exchange,
                 Exchange::prepare(call, comm.size(), comm.rank(), endpoint.place(), library));
   HETCCL_TRY(endpoint.run(*exchange));
@@ -67,7 +67,9 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
   // Persistent calls may be started in any order, and hetccl's are made in one.
   Endpoint* endpoint = comm.reserve(route);
   if (endpoint == nullptr) return serve_by_mpi(call, route, comm, job);
-  return job.requests().add_persistent(call, comm.shared_from_this(), endpoint, call.request);
+  return job.requests().add_persistent(
+      std::make_unique<PersistentOperation>(call, comm.shared_from_this(), endpoint, library),
+      call.comm, call.request);
 }
 
 // Whether alpha is chosen, which is made of blocking calls.
@@ -76,23 +78,22 @@ bool is_composed(const Call& call, const Route& route) {
          call.form == Form::Blocking && !call.large && Composition::applies(call.collective);
 }
 
-int serve_staged(std::unique_ptr<StagedCall> staged, const Call& call, const Route& route,
+int serve_staged(std::shared_ptr<StagedCall> staged, const Call& call, const Route& route,
                  Communicator& comm, Job& job) {
-  if (call.form == Form::Persistent) {
-    return fail(call,
-                error(Code::Unsupported,
-                      "a persistent call with device memory, which the "
-                      "MPI serves and does not take"),
-                job);
-  }
-  if (call.form == Form::Nonblocking) {
-    auto work = StagedWork::begin(std::move(staged), job.library());
-    if (!work.ok()) return fail(call, work.status(), job);
-    return job.requests().add(std::move(work).value(), call.comm, call.request);
-  }
+  const Library& library = job.library();
   const Call& copied = staged->call();
   const int code = is_composed(call, route) ? comm.composition().run(copied) : call_mpi(copied);
   if (code != 0) return code;
+  switch (call.form) {
+    case Form::Nonblocking:
+      return job.requests().add(std::make_unique<StagedWork>(library, std::move(staged)), call.comm,
+                                call.request);
+    case Form::Persistent:
+      return job.requests().add_persistent(
+          std::make_unique<StagedPersistent>(library, std::move(staged)), call.comm, call.request);
+    case Form::Blocking:
+      break;
+  }
   const Status status = staged->deliver();
   return status.ok() ? 0 : fail(call, status, job);
 }

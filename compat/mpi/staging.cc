@@ -7,7 +7,8 @@
 namespace hetccl::mpi {
 namespace {
 
-Function test("PMPI_Test"), get_elements("PMPI_Get_elements_x");
+Function test("PMPI_Test"), get_elements("PMPI_Get_elements_x"), cancel_request("PMPI_Cancel"),
+    test_cancelled("PMPI_Test_cancelled"), start("PMPI_Start"), request_free("PMPI_Request_free");
 
 // The words of the buffers, by their letters (call.cc).
 struct Places {
@@ -26,74 +27,56 @@ Places places_of(Collective collective) {
 
 }  // namespace
 
-bool needs_host_copy(Word buffer, const Library& library) {
-  return !library.takes_device_memory &&
-         memory_of(to_pointer<const void>(buffer)).kind == Memory::Kind::Device;
-}
-
-Result<HostCopy> HostCopy::make(Word buffer, Span span, bool in) {
-  const Memory memory = memory_of(to_pointer<const void>(buffer));
-  HETCCL_ASSIGN(Scratch scratch, Scratch::take({}, span.bytes()));
-  if (in) {
-    const Word from = buffer + static_cast<Word>(span.begin);
-    HETCCL_TRY(copy_memory(scratch.data(), {}, to_pointer<const void>(from), memory, span.bytes()));
-  }
-  return HostCopy(std::move(scratch), buffer, memory, span);
-}
-
-Status HostCopy::copy_back() const {
-  const Word to = buffer_ + static_cast<Word>(span_.begin);
-  return copy_memory(to_pointer<void>(to), memory_, scratch_.data(), {}, span_.bytes());
-}
-
-Result<std::unique_ptr<StagedCall>> StagedCall::make(const Call& call, const Library& library) {
+Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Library& library) {
   const Sides sides = significant_sides(call, library);
   const bool sends = sides.send && needs_host_copy(call.send.buffer, library);
   const bool receives = sides.recv && needs_host_copy(call.recv.buffer, library);
-  if (!sends && !receives) return std::unique_ptr<StagedCall>();
-  std::unique_ptr<StagedCall> staged(new StagedCall(call));
+  if (!sends && !receives) return std::shared_ptr<StagedCall>();
+  std::shared_ptr<StagedCall> staged(new StagedCall(call));
   Call& copy = staged->call_;
+  Words& words = copy.words;
   const Places places = places_of(call.collective);
   const int n = library.peers(call.comm);
   if (sends) {
-    HETCCL_ASSIGN(HostCopy host,
+    HETCCL_ASSIGN(staged->sent_,
                   HostCopy::make(call.send.buffer, span_of(call, true, n, library), true));
-    copy.send.buffer = copy.words.word[places.send] = host.buffer();
-    staged->sent_.push_back(std::move(host));
+    copy.send.buffer = words.word[places.send] = staged->sent_->buffer();
   }
   if (receives) {
     // What is between the blocks stays as it is.
-    const bool in =
+    staged->reads_received_ =
         call.send.in_place || is_uneven(call.collective) || !library.is_contiguous(call.recv.type);
-    HETCCL_ASSIGN(HostCopy host,
-                  HostCopy::make(call.recv.buffer, span_of(call, false, n, library), in));
-    copy.recv.buffer = copy.words.word[places.recv] = host.buffer();
-    staged->received_.push_back(std::move(host));
+    HETCCL_ASSIGN(staged->received_,
+                  HostCopy::make(call.recv.buffer, span_of(call, false, n, library),
+                                 staged->reads_received_));
+    copy.recv.buffer = words.word[places.recv] = staged->received_->buffer();
   }
+  if (call.form != Form::Blocking) words.word[words.size - 1] = from_pointer(staged->request());
   return staged;
 }
 
-Status StagedCall::deliver() const {
-  for (const HostCopy& copy : received_) HETCCL_TRY(copy.copy_back());
-  return {};
+StagedCall::~StagedCall() {
+  if (call_.form == Form::Persistent && request_ != 0) {
+    request_free.call(Words(from_pointer(&request_)));
+  }
 }
 
-Result<std::unique_ptr<StagedWork>> StagedWork::begin(std::unique_ptr<StagedCall> staged,
-                                                      const Library& library) {
-  auto work = std::make_unique<StagedWork>(library, std::nullopt, std::nullopt);
-  Words& words = staged->call().words;
-  words.word[words.size - 1] = from_pointer(work->request());
-  const int code = call_mpi(staged->call());
-  if (code != 0) return error(Code::SystemError, "the MPI's error %d", code);
-  work->call_ = std::move(staged);
-  return work;
+Status StagedCall::fetch() const {
+  if (sent_) {
+    HETCCL_TRY(sent_->copy_in());
+  }
+  return received_ && reads_received_ ? received_->copy_in() : Status();
+}
+
+Status StagedCall::deliver() const {
+  return received_ ? received_->copy_back() : Status();
 }
 
 bool StagedWork::is_done() {
   int flag = 0;
   if (!done_) {
-    code_ = test.call(
-        Words(from_pointer(&request_), from_pointer(&flag), from_pointer(status_.data())));
+    code_ =
+        test.call(Words(from_pointer(request_), from_pointer(&flag), from_pointer(status_.data())));
     done_ = flag != 0 || code_ != 0;
   }
   return done_;
@@ -103,11 +86,14 @@ void StagedWork::wait_briefly() {
   for (int i = 0; i < 16 && !is_done(); ++i) sched_yield();
 }
 
+void StagedWork::cancel() {
+  if (call_ == nullptr && !done_) cancel_request.call(Words(from_pointer(request_)));
+}
+
 Status StagedWork::finish() {
   if (code_ != 0) return error(Code::SystemError, "the MPI's error %d", code_);
   if (call_ != nullptr) return call_->deliver();
-  if (!received_copy_) return {};
-  return received_copy_->copy_back();
+  return received_copy_ && !received()->cancelled ? received_copy_->copy_back() : Status();
 }
 
 std::optional<Received> StagedWork::received() const {
@@ -115,11 +101,22 @@ std::optional<Received> StagedWork::received() const {
   Received received{};
   std::memcpy(&received.source, status_.data() + library_.abi.status_source, sizeof(int));
   std::memcpy(&received.tag, status_.data() + library_.abi.status_tag, sizeof(int));
-  if (received_copy_) {
+  int cancelled = 0;
+  test_cancelled.call(Words(from_pointer(status_.data()), from_pointer(&cancelled)));
+  received.cancelled = cancelled != 0;
+  if (received_copy_ && !received.cancelled) {
     get_elements.call(
         Words(from_pointer(status_.data()), library_.byte(), from_pointer(&received.bytes)));
   }
   return received;
+}
+
+Result<std::unique_ptr<Work>> StagedPersistent::begin() {
+  HETCCL_TRY(call_->fetch());
+  if (const int code = start.call(Words(from_pointer(call_->request())))) {
+    return error(Code::SystemError, "the MPI's error %d", code);
+  }
+  return std::unique_ptr<Work>(std::make_unique<StagedWork>(library_, call_));
 }
 
 }  // namespace hetccl::mpi

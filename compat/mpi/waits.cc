@@ -12,26 +12,24 @@ bool any_pending() {
   return job != nullptr && job->requests().any_pending();
 }
 
-// A little time for what is under way.
-void pause(const std::vector<Word>& requests, bool all) {
-  Job* job = Job::get();
-  if (job == nullptr) return;
-  // Of several, any of which may come first, none is waited for.
-  if (all || requests.size() == 1) {
-    const InsideCall inside;
-    for (const Word request : requests) {
-      if (job->requests().await(request)) return;
-    }
-  }
-  sched_yield();
-}
-
 }  // namespace
 
-int wait_for(const Caller& wait, const Caller& test, const Words& words, size_t flag,
-             const std::function<std::vector<Word>()>& requests, bool all) {
+// MPI_Testall in a loop would do, but MPICH 5.0.2 gives an error for a persistent collective of its
+// own that is under way.
+int wait_for_all(const Caller& wait, const Words& words,
+                 const std::function<std::vector<Word>()>& requests) {
   if (!any_pending()) return wait(words);
-  const std::vector<Word> handles = requests();
+  Requests& under_way = Job::get()->requests();
+  for (const Word request : requests()) {
+    const InsideCall inside;
+    do {
+      under_way.advance();
+    } while (under_way.await(request));
+  }
+  return wait(words);
+}
+
+int wait_for_any(const Caller& wait, const Caller& test, const Words& words, size_t flag) {
   Words tested = words;
   int is_complete = 0;  // as large as a Fortran logical
   tested.insert(flag, from_pointer(&is_complete));
@@ -39,7 +37,7 @@ int wait_for(const Caller& wait, const Caller& test, const Words& words, size_t 
     Job::get()->requests().advance();
     const int code = test(tested);
     if (code != 0 || is_complete != 0) return code;
-    pause(handles, all);
+    sched_yield();
   }
   return wait(words);
 }
@@ -49,7 +47,7 @@ int wait_for_some(const Caller& wait, const Caller& test, const Words& words, co
     Job::get()->requests().advance();
     const int code = test(words);
     if (code != 0 || *count != 0) return code;
-    pause({}, false);
+    sched_yield();
   }
   return wait(words);
 }

@@ -12,11 +12,12 @@ namespace hetccl::mpi {
 /// One of MPI's functions in one of its languages: its error code.
 using Caller = std::function<int(const Words&)>;
 
-/// Calls `wait`. While hetccl has calls under way it calls `test` instead, again and again: the
-/// same arguments with a flag at place `flag`. `requests` are the handles of those waited for,
-/// asked for once; `all`: the function waits for all of them.
-int wait_for(const Caller& wait, const Caller& test, const Words& words, size_t flag,
-             const std::function<std::vector<Word>()>& requests, bool all);
+/// Calls `wait`, which waits for all of `requests`, once hetccl has done its part of them.
+int wait_for_all(const Caller& wait, const Words& words,
+                 const std::function<std::vector<Word>()>& requests);
+/// Calls `wait`, which waits for one of several. While hetccl has calls under way it calls `test`
+/// instead, again and again: the same arguments with a flag at place `flag`.
+int wait_for_any(const Caller& wait, const Caller& test, const Words& words, size_t flag);
 /// The same of MPI_Waitsome, which tells in the int at `count` how many are complete.
 int wait_for_some(const Caller& wait, const Caller& test, const Words& words, const int* count);
 /// Calls a function that tests.

@@ -10,7 +10,9 @@ namespace hetccl::mpi {
 Operation::Operation(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange)
     : owner_(std::move(owner)), exchange_(std::move(exchange)) {}
 
-Operation::~Operation() = default;
+Operation::~Operation() {
+  if (!is_done()) static_cast<void>(exchange_.release());
+}
 
 Status Operation::start(Endpoint& endpoint, size_t part, size_t parts) {
   HETCCL_ASSIGN(const uint64_t mark, endpoint.start(*exchange_, part, parts));
@@ -39,6 +41,25 @@ void Operation::wait_briefly() {
 Status Operation::finish() {
   for (const Part& part : parts_) HETCCL_TRY(part.endpoint->failure());
   return exchange_->deliver();
+}
+
+PersistentOperation::PersistentOperation(const Call& call, std::shared_ptr<Communicator> owner,
+                                         Endpoint* endpoint, const Library& library)
+    : owner_(std::move(owner)),
+      endpoint_(endpoint),
+      library_(library),
+      kept_(call, owner_->size(), owner_->rank()) {}
+
+PersistentOperation::~PersistentOperation() {
+  owner_->release(endpoint_);
+}
+
+Result<std::unique_ptr<Work>> PersistentOperation::begin() {
+  HETCCL_ASSIGN(auto exchange, Exchange::prepare(kept_.call(), owner_->size(), owner_->rank(),
+                                                 endpoint_->place(), library_));
+  auto operation = std::make_unique<Operation>(owner_, std::move(exchange));
+  HETCCL_TRY(operation->start(*endpoint_, 0, 1));
+  return std::unique_ptr<Work>(std::move(operation));
 }
 
 }  // namespace hetccl::mpi

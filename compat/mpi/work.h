@@ -17,6 +17,7 @@ class Communicator;
 struct Received {
   int source, tag;
   int64_t bytes;
+  bool cancelled;
 };
 
 /// Under way until `is_done`. One thread at a time.
@@ -28,14 +29,24 @@ class Work {
   virtual void wait_briefly() = 0;
   /// After is_done: brings results to their place.
   virtual Status finish() = 0;
+  /// A message that has not begun to arrive shall not; a collective goes on.
+  virtual void cancel() {}
   /// After is_done.
   [[nodiscard]] virtual std::optional<Received> received() const { return std::nullopt; }
+};
+
+/// What the program starts again and again.
+class PersistentCall {
+ public:
+  virtual ~PersistentCall() = default;
+  virtual Result<std::unique_ptr<Work>> begin() = 0;
 };
 
 /// A call of hetccl, in parts, each on an endpoint.
 class Operation : public Work {
  public:
   Operation(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange);
+  /// What is under way after an error goes on, and its scratch memory is not given back.
   ~Operation() override;
 
   Status start(Endpoint& endpoint, size_t part, size_t parts);
@@ -53,6 +64,21 @@ class Operation : public Work {
   std::shared_ptr<Communicator> owner_;  // of the endpoints
   std::unique_ptr<Exchange> exchange_;
   std::vector<Part> parts_;
+};
+
+/// A persistent call of hetccl, on an endpoint that `owner` has reserved for it.
+class PersistentOperation : public PersistentCall {
+ public:
+  PersistentOperation(const Call& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
+                      const Library& library);
+  ~PersistentOperation() override;
+  Result<std::unique_ptr<Work>> begin() override;
+
+ private:
+  const std::shared_ptr<Communicator> owner_;
+  Endpoint* const endpoint_;
+  const Library& library_;
+  const KeptCall kept_;
 };
 
 }  // namespace hetccl::mpi

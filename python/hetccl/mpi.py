@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,14 +17,6 @@ from rich.table import Table
 from hetccl.units import binary_size, counted
 
 LIBRARY = Path(__file__).parent / "lib" / "libhetccl_mpi.so"
-# Settings that name a file of rules, in the order in which they are asked.
-FILE_SETTINGS = (
-    "HETCCL_MPI_FILE",
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE_GPU",
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
-    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU",
-    "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
-)
 _MAKERS = {"MPICH": "mpich", "Intel MPI": "intel", "Open MPI": "openmpi"}  # as rules name them
 
 
@@ -66,32 +57,22 @@ def find_launcher() -> Launcher | None:
     return Launcher(path, "unknown", "")
 
 
-def rules_file() -> tuple[str, str] | None:
-    """The setting that names a file of rules, and the file."""
-    for setting in FILE_SETTINGS:
-        if path := os.environ.get(setting):
-            return setting, path
-    return None
-
-
 def describe_rules(
-    path: str | None, launcher: Launcher | None, ranks: int, nodes: int
-) -> list[dict[str, Any]]:
-    """What the rules in a file, or hetccl's own, say of a communicator.
+    launcher: Launcher | None, ranks: int, nodes: int
+) -> tuple[str, list[dict[str, Any]]]:
+    """Where the rules come from, and what they say of a communicator.
 
-    Raises ValueError that names what is wrong with the file, or OSError where it cannot be read.
+    Raises ValueError that names what is wrong with a file or a setting.
     """
-    text = None if path is None else Path(path).read_bytes()
     describe = ctypes.CDLL(str(LIBRARY)).hetcclMpiDescribeRules
     answer = ctypes.c_char_p()
-    source = None if path is None else path.encode()
     maker = _MAKERS.get(launcher.name if launcher else "", "other").encode()
-    failed = describe(text, source, maker, ranks, nodes, ctypes.byref(answer))
+    failed = describe(maker, ranks, nodes, ctypes.byref(answer))
     said = (answer.value or b"").decode()
     if failed:
         raise ValueError(said)
-    rows: list[dict[str, Any]] = json.loads(said)
-    return rows
+    described = json.loads(said)
+    return described["source"], described["collectives"]
 
 
 def _words(decisions: list[dict[str, Any]]) -> str:
@@ -113,13 +94,13 @@ def show(ranks: int, nodes: int) -> None:
     else:
         console.print(f"MPI       {launcher.name} {launcher.version}, {launcher.path}")
         console.print(f"preload   {launcher.preload(LIBRARY)}")
-    found = rules_file()
-    console.print("rules     " + (f"{found[1]} ({found[0]})" if found else "hetccl's own"))
+    source, collectives = describe_rules(launcher, ranks, nodes)
+    console.print(f"rules     {source}")
     console.print()
     title = f"{counted(ranks, 'rank')} on {counted(nodes, 'node')}"
     table = Table(title=title, title_justify="left")
     for heading in ("collective", "host memory", "device memory"):
         table.add_column(heading)
-    for row in describe_rules(found[1] if found else None, launcher, ranks, nodes):
+    for row in collectives:
         table.add_row(row["collective"], _words(row["host"]), _words(row["device"]))
     console.print(table)

@@ -352,6 +352,7 @@ Result<Config> Config::parse(std::span<const std::string> environment,
                    name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),
                    takes->c_str());
     }
+    config.given_.push_back(row->entry.name);
   }
   return config;
 }
@@ -366,6 +367,10 @@ Result<Config> Config::from_environment() {
   const Log log{config.ok() ? *parse_log_level(config->log_level) : LogLevel::Warn};
   for (const std::string& warning : warnings) log.warn("%s", warning.c_str());
   return config;
+}
+
+bool Config::is_given(std::string_view name) const {
+  return std::find(given_.begin(), given_.end(), name) != given_.end();
 }
 
 std::map<std::string, std::string> Config::describe() const {

@@ -51,6 +51,9 @@ struct Config {
   std::string nccl_library;       ///< HETCCL_NCCL_LIBRARY: a path; "" searches
   std::string nvrtc_library;      ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
+  /// Whether the environment has a value for the setting of this name, be it the default's.
+  [[nodiscard]] bool is_given(std::string_view name) const;
+
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
   /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the
   /// nearest real name.
@@ -63,6 +66,9 @@ struct Config {
   /// A digest of those settings on which plans depend: all ranks must agree. One line "NAME=value"
   /// each.
   [[nodiscard]] std::string agreed() const;
+
+ private:
+  std::vector<std::string_view> given_;  // names in the table
 };
 
 /// The value of one of MPICH's own settings ("MPIR_CVAR_..."), or "": the MPI interposer takes some

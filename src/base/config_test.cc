@@ -40,6 +40,13 @@ TEST_CASE("values are parsed by type; other programs' variables are not looked a
   CHECK(config.value().log_level == "INFO");
   CHECK(config.value().socket_ifname == "^docker,lo");
   CHECK(config.value().depth == 0);
+  CHECK(config.value().is_given("HETCCL_SHM"));
+  CHECK_FALSE(config.value().is_given("HETCCL_DEPTH"));
+}
+
+TEST_CASE("a setting with the default's value is given, too") {
+  CHECK(parse({"HETCCL_TIMEOUT_MS=600000"}).value().is_given("HETCCL_TIMEOUT_MS"));
+  CHECK_FALSE(Config().is_given("HETCCL_TIMEOUT_MS"));
 }
 
 TEST_CASE("a bad value names the variable and what it takes") {

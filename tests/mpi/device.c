@@ -130,6 +130,53 @@ static void collectives(struct buffer in, struct buffer out, int n) {
   free(counts), free(places);
 }
 
+/* Of a kind of which plain calls have been made before. */
+static void data_with_gaps(struct buffer out, int n) {
+  const int root = n % size;
+  MPI_Datatype every_second;
+  MPI_Type_vector(n, 1, 2, MPI_INT, &every_second);
+  MPI_Type_commit(&every_second);
+  for (int i = 0; i < 2 * n; ++i) shadow[i] = value(rank, i);
+  put(out, shadow, 2 * (size_t)n);
+  MPI_Bcast(out.at, 1, every_second, root, MPI_COMM_WORLD);
+  EXPECT("bcast with gaps", out, 2 * n, value(i % 2 == 0 ? root : rank, i));
+  MPI_Type_free(&every_second);
+}
+
+static void persistent_calls(struct buffer in, struct buffer out, int n) {
+#if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
+  MPI_Request requests[2];
+  MPI_Allreduce_init(in.at, out.at, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                     &requests[0]);
+  char* const second = (char*)out.at + (size_t)n * sizeof(int);
+  MPI_Bcast_init(second, n, MPI_INT, n % size, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int i = 0; i < n; ++i) shadow[i] = value(rank, i + turn);
+    put(in, shadow, n);
+    for (int i = 0; i < 2 * n; ++i) shadow[i] = i < n ? -1 : value(rank + turn, i);
+    put(out, shadow, 2 * (size_t)n);
+    MPI_Startall(2, requests);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    EXPECT("persistent", out, 2 * n, i < n ? sum_of_values(i + turn) : value(n % size + turn, i));
+  }
+  MPI_Request_free(&requests[0]), MPI_Request_free(&requests[1]);
+#else
+  (void)in, (void)out, (void)n;
+#endif
+}
+
+static void message_that_never_comes(struct buffer out, int n) {
+  MPI_Request request;
+  MPI_Status status;
+  int cancelled = 0;
+  MPI_Irecv(out.at, n, MPI_INT, (rank + 1) % size, 99, MPI_COMM_WORLD, &request);
+  MPI_Cancel(&request);
+  MPI_Wait(&request, &status);
+  MPI_Test_cancelled(&status, &cancelled);
+  if (!cancelled) stop("a receive that is cancelled", 0, cancelled, 1);
+  ++checks;
+}
+
 static void messages(struct buffer in, struct buffer out, int n) {
   const int next = (rank + 1) % size, last = (rank + size - 1) % size;
   MPI_Request requests[2];
@@ -172,7 +219,10 @@ int main(int argc, char** argv) {
     shadow = malloc(sizeof(int) * (size_t)n * size + 64);
     struct buffer in = take(kind, (size_t)n * size), out = take(kind, (size_t)n * size);
     collectives(in, out, n);
+    data_with_gaps(out, n);
+    persistent_calls(in, out, n);
     messages(in, out, n);
+    message_that_never_comes(out, n);
     give(in), give(out), free(shadow);
   }
   MPI_Barrier(MPI_COMM_WORLD);

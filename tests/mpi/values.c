@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static int rank, size, checks;
 static MPI_Comm comm;
@@ -246,10 +248,19 @@ static void scatter_v(int form, int root) {
   EXPECT("scatterv", lengths[rank], got, block_value(root, rank, i));
 }
 
+/* Nobody leaves before the last has come: all ranks have one clock. */
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static void barrier(int form) {
   PREPARE_NOTHING;
   MPI_Request request;
   ++checks;
+  usleep(2000 * (unsigned)((rank + checks) % size));
+  double came = now(), last_came = 0;
   if (form == BLOCKING) {
     MPI_Barrier(comm);
   } else if (form == NONBLOCKING) {
@@ -258,6 +269,9 @@ static void barrier(int form) {
   } else {
     MAKE_PERSISTENT(Barrier, comm);
   }
+  const double left = now();
+  PMPI_Allreduce(&came, &last_came, 1, MPI_DOUBLE, MPI_MAX, comm);
+  check(left >= last_came, "barrier", form, 0, 0, left, last_came);
 }
 
 static void all_collectives(int n) {
@@ -420,7 +434,7 @@ static void many_requests(void) {
   int* a = malloc(sizeof(int) * N);
   int* b = malloc(sizeof(int) * N * K);
   for (int i = 0; i < N; ++i) a[i] = value(rank, i);
-  for (int way = 0; way < 5; ++way) {
+  for (int way = 0; way < 6; ++way) {
     MPI_Request requests[K + 2];
     int token = rank, got = -1, indices[K + 2], done = 0;
     memset(b, 0, sizeof(int) * N * K);
@@ -445,6 +459,17 @@ static void many_requests(void) {
         if (some == MPI_UNDEFINED) fail("waitsome", 1, N, done, some, 0);
         done += some;
       }
+    } else if (way == 4) {
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+      /* Nothing but these looks at the requests meanwhile. */
+      for (int flag = 0, index; !flag;)
+        MPI_Request_get_status_any(K + 2, requests, &index, &flag, MPI_STATUS_IGNORE);
+      for (int some = 0; some == 0;)
+        MPI_Request_get_status_some(K + 2, requests, &some, indices, MPI_STATUSES_IGNORE);
+      for (int flag = 0; !flag;)
+        MPI_Request_get_status_all(K + 2, requests, &flag, MPI_STATUSES_IGNORE);
+#endif
+      MPI_Waitall(K + 2, requests, MPI_STATUSES_IGNORE);
     } else {
       for (int k = K + 1; k >= 0; --k)
         for (int flag = 0; !flag;) MPI_Test(&requests[k], &flag, MPI_STATUS_IGNORE);

@@ -106,8 +106,8 @@ def built(tmp_path_factory):
         program = folder / f"{name}-{which.package}"
         if not program.exists():
             subprocess.run(
-                ["gcc", "-O1", str(PROGRAMS / f"{name}.c"), *which.compiling(), "-ldl", "-o",
-                 str(program)],
+                ["gcc", "-O1", str(PROGRAMS / f"{name}.c"), *which.compiling(), "-ldl", "-pthread",
+                 "-o", str(program)],
                 check=True, capture_output=True, text=True,
             )  # fmt: skip
         return [str(program)]
@@ -125,6 +125,60 @@ def rules(tmp_path):
         return path
 
     return write
+
+
+def test_mpichs_own_settings_choose_for_it_and_for_hetccl(built, tmp_path, monkeypatch):
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    settings = {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ccl",
+                "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "binomial"}  # fmt: skip
+    done = launch(mpich, 2, [*built(mpich, "device"), "h"], None, **settings)
+    assert done.status == 0, done.text
+    assert "hetccl" in done.rows()["allreduce"]
+    assert done.rows()["bcast"] == {"MPI"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    source, rows = mpi.describe_rules(None, 2, 1)
+    assert source == ", ".join(settings)
+    assert rows[0]["host"] == [{"from_bytes": 1, "algorithm": "device"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "device"),
+    [
+        ({"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "algorithms"}, "device", "device"),
+        ({"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU": "algorithms"}, None, "device"),
+        ({"MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE": "alpha"}, "alpha", "alpha"),
+        ({"MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE": "flat",
+          "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "algorithms"}, "device", "device"),
+        ({"MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE": "flat",
+          "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE_GPU": "algorithms"}, "beta", "device"),
+        ({"MPIR_CVAR_ALLREDUCE_COMPOSITION": "1"}, "alpha", "alpha"),
+        ({"MPIR_CVAR_ALLREDUCE_COMPOSITION": "2",
+          "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "algorithms"}, "beta", "beta"),
+        ({"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "auto",
+          "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "algorithms"}, "device", "device"),
+    ],
+)  # fmt: skip
+def test_mpichs_settings_together(tmp_path, monkeypatch, settings, host, device):
+    files = {
+        "algorithms": {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}},
+        "alpha": {"composition=MPIDI_Allreduce_intra_composition_alpha": {}},
+        "flat": {"composition=MPIDI_Allreduce_intra_composition_beta": {}},
+    }
+    for name, leaf in files.items():
+        tree = {"collective=allreduce": {"comm_type=intra": {"avg_msg_size=any": leaf}}}
+        (tmp_path / name).write_text(json.dumps(tree))
+    for name, value in settings.items():
+        monkeypatch.setenv(name, str(tmp_path / value) if value in files else value)
+    _, rows = mpi.describe_rules(None, 4, 2)
+    allreduce = next(row for row in rows if row["collective"] == "allreduce")
+    assert host is None or [one["algorithm"] for one in allreduce["host"]] == [host]
+    assert [one["algorithm"] for one in allreduce["device"]] == [device]
+    # A setting of hetccl's own comes first.
+    (tmp_path / "own").write_text(json.dumps({"any": {"algorithm=device": {"streams=2": {}}}}))
+    monkeypatch.setenv("HETCCL_MPI_FILE", str(tmp_path / "own"))
+    assert mpi.describe_rules(None, 4, 2)[1][0]["host"][0]["algorithm"].startswith("device, 2")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -174,6 +228,13 @@ def test_device_program_with_host_memory(each, built, rules):
     done = launch(each, 2, [*built(each, "device"), "h"], rules(BY_HETCCL))
     assert done.status == 0, done.text
     assert "ok h " in done.text
+
+
+def test_threads_that_make_collectives_at_one_time(each, built, rules):
+    done = launch(each, 2, built(each, "threads"), rules(BY_HETCCL))
+    assert done.status == 0, done.text
+    assert re.search(r"^ok$", done.text, re.MULTILINE), done.text
+    assert "hetccl" in done.rows()["allreduce"]
 
 
 def test_it_can_be_switched_off(each, built):
@@ -297,7 +358,14 @@ def test_the_tables_of_constants_are_the_headers(tmp_path, table):
              '"source");',
              f"_Static_assert(offsetof(MPI_Status, MPI_TAG) == {constants['status_tag']}, "
              '"tag");',
+             f"_Static_assert(sizeof(MPI_Request) == {constants['handle_bytes']}, \"handle\");",
              "int main(void) {"]  # fmt: skip
+    handles = {"comm_world": "MPI_COMM_WORLD", "comm_self": "MPI_COMM_SELF",
+               "request_null": "MPI_REQUEST_NULL"}  # fmt: skip
+    named |= {name: constants[field] for field, name in handles.items()}
+    for field, name in {"in_place": "MPI_IN_PLACE", "status_ignore": "MPI_STATUS_IGNORE"}.items():
+        value = constants[field].replace("~Word{0", "~(size_t)0")
+        lines.append(f"if ((size_t){name} != {value}) return 1;")
     for number, (name, value) in enumerate(named.items(), 2):
         if table == "OpenMpi":
             lines.append(f'if ((void*){name} != dlsym(RTLD_DEFAULT, "{value}")) return {number};')
@@ -359,7 +427,7 @@ def test_information_about_the_mpi_in_path(each):
     assert re.search(r"allreduce .*device", shown.stdout)
 
 
-def test_measured_rules_are_rules(each, built, tmp_path):
+def test_measured_rules_are_rules(each, built, tmp_path, monkeypatch):
     path = tmp_path / "tuned.json"
     done = launch(
         each, 2,
@@ -369,7 +437,10 @@ def test_measured_rules_are_rules(each, built, tmp_path):
     )  # fmt: skip
     assert done.status == 0, done.text
     assert "allreduce" in done.text
-    described = {row["collective"]: row for row in mpi.describe_rules(str(path), None, 2, 1)}
+    monkeypatch.setenv("HETCCL_MPI_FILE", str(path))
+    source, rows = mpi.describe_rules(None, 2, 1)
+    assert source == str(path)
+    described = {row["collective"]: row for row in rows}
     algorithms = {one["algorithm"] for one in described["allreduce"]["host"]}
     assert algorithms <= {"beta", "device", "device, 4 streams, 2 communicators"}
     assert {one["algorithm"] for one in described["gather"]["host"]} == {"beta"}
@@ -414,7 +485,7 @@ def test_information_about_rules(rules):
     path = rules({"collective=bcast": {"avg_msg_size<1024": {"algorithm=mpi": {}},
                                        "any": {"algorithm=device": {}}}})  # fmt: skip
     shown = command("mpi-info", HETCCL_MPI_FILE=str(path), COLUMNS="200").stdout
-    assert f"{path} (HETCCL_MPI_FILE)" in shown
+    assert f"rules     {path}" in shown
     assert re.search(r"bcast .*beta; from 1 KiB device", shown)
     wrong = command("mpi-info", HETCCL_MPI_FILE=str(rules("{}")))
     assert wrong.returncode == 1
