@@ -428,11 +428,13 @@ def test_information_about_the_mpi_in_path(each):
 
 
 def test_measured_rules_are_rules(each, built, tmp_path, monkeypatch):
-    path = tmp_path / "tuned.json"
+    path, base = tmp_path / "tuned.json", tmp_path / "base.json"
+    base.write_text('{"collective=allreduce": {}}')
     done = launch(
         each, 2,
         [sys.executable, "-m", "hetccl", "tune", "--mpi", str(path), "--collective", "allreduce",
-         "--collective", "bcast", "--sizes", "1K,256K", "--budget-seconds", "0.4"],
+         "--collective", "bcast", "--sizes", "1K,256K", "--budget-seconds", "0.4", "--mpich",
+         str(base)],
         preload=False, LD_LIBRARY_PATH=str(each.prefix / "lib"), COLUMNS="200",
     )  # fmt: skip
     assert done.status == 0, done.text
@@ -445,6 +447,7 @@ def test_measured_rules_are_rules(each, built, tmp_path, monkeypatch):
     assert algorithms <= {"beta", "device", "device, 4 streams, 2 communicators"}
     assert {one["algorithm"] for one in described["gather"]["host"]} == {"beta"}
     assert {one["algorithm"] for one in described["gather"]["device"]} == {"device"}
+    assert (tmp_path / "tuned.mpich.json").exists()
     done = launch(each, 2, [*built(each, "device"), "h"], path)
     assert done.status == 0, done.text
 
@@ -465,12 +468,58 @@ def test_measured_rules_choose_the_fastest():
     }  # fmt: skip
 
 
+def test_measured_rules_for_mpich_itself(built, tmp_path):
+    from hetccl.tune.mpi import mpich_rules
+
+    mpich = next(one for one in MPIS if one.name == "MPICH")
+    need(mpich.missing())
+    algorithms = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
+                  "allgather": "ring", "gather": "binomial", "scatter": "binomial",
+                  "alltoall": "scattered", "barrier": "k_dissemination",
+                  "reduce_scatter_block": "pairwise"}  # fmt: skip
+    base = {
+        f"collective={name}": {
+            "comm_type=intra": {f"algorithm=MPIR_{name.capitalize()}_intra_{algorithm}": {}}
+        }
+        for name, algorithm in algorithms.items()
+    }
+    base["collective=barrier"]["comm_type=intra"]["algorithm=MPIR_Barrier_intra_k_dissemination"][
+        "k=2"
+    ] = {}
+    base |= {
+        "collective=iallreduce": {"algorithm=MPIR_Iallreduce_intra_sched_recursive_doubling": {}},
+        "collective=ibcast": {"algorithm=MPIR_Ibcast_intra_sched_binomial": {}},
+        "collective=allgatherv": {"algorithm=MPIR_Allgatherv_intra_ring": {}},
+    }
+    points = [{"collective": "allreduce", "bytes": size, "us": {"mpi": 2.0, "device": us}}
+              for size, us in ((512, 3.0), (4096, 1.0), (65536, 1.0))]  # fmt: skip
+    tree = mpich_rules(base, points)
+    within = tree["collective=allreduce"]["comm_type=intra"]
+    assert within == {
+        "avg_msg_size<=512": base["collective=allreduce"]["comm_type=intra"],
+        "avg_msg_size=any": {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}},
+    }
+    path = tmp_path / "mpich.json"
+    path.write_text(json.dumps(tree))
+    setting = {"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(path)}
+    # MPICH alone takes it; of more this one, which is built without ccl, crashes.
+    done = launch(mpich, 2, [*built(mpich, "device"), "h", "40"], preload=False, **setting)
+    assert done.status == 0, done.text
+    # So does hetccl, which then serves these.
+    done = launch(mpich, 2, [*built(mpich, "device"), "h", "40", "1000"], **setting)
+    assert done.status == 0, done.text
+    assert done.rows()["allreduce"] == {"hetccl", "MPI"}
+    assert done.rows()["bcast"] == {"MPI"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["--mpi", "r.json"], "start it with an MPI's launcher"),
         (["--mpi", "r.json", "--collective", "scan"], "it is none of allreduce"),
-        (["--gpu"], "--gpu goes with --mpi"),
+        (["--gpu"], "--gpu and --mpich go with --mpi"),
+        (["--mpi", "r.json", "--mpich", "none.json"], "none.json: No such file"),
+        (["--mpi", "r.json", "--mpich", "/proc/self/cmdline"], "is no JSON"),
         (["--mpi", "r.json", "--report", "x"], "give one of"),
     ],
 )

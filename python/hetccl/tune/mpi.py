@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -88,21 +88,26 @@ def _leaf(algorithm: str) -> dict[str, Any]:
     return {f"{kind}={name}": {parameter: {} for parameter in parameters}}
 
 
+def _branch(
+    points: list[dict[str, Any]], collective: str, leaf: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """By size, the leaf of the collective's fastest algorithm."""
+    rows = sorted((p for p in points if p["collective"] == collective), key=lambda p: p["bytes"])
+    chosen = [(point["bytes"], leaf(_fastest(point["us"]))) for point in rows]
+    branch: dict[str, Any] = {}
+    for (size, one), (_, following) in pairwise(chosen):
+        if following != one:
+            branch[f"avg_msg_size<={size}"] = one
+    branch["avg_msg_size=any"] = chosen[-1][1]
+    return branch
+
+
 def rules_of(points: list[dict[str, Any]], others: str = "mpi") -> dict[str, Any]:
     """The tree of a tuning file: of each collective the fastest algorithm, by size. `others` serves
     collectives that were not measured."""
     tree: dict[str, Any] = {}
     for collective in dict.fromkeys(point["collective"] for point in points):
-        rows = sorted(
-            (p for p in points if p["collective"] == collective), key=lambda p: p["bytes"]
-        )
-        chosen = [(point["bytes"], _fastest(point["us"])) for point in rows]
-        branch: dict[str, Any] = {}
-        for (size, algorithm), following in pairwise(chosen):
-            if following[1] != algorithm:
-                branch[f"avg_msg_size<={size}"] = _leaf(algorithm)
-        branch["avg_msg_size=any"] = _leaf(chosen[-1][1])
-        tree[f"collective={collective}"] = {"comm_type=intra": branch}
+        tree[f"collective={collective}"] = {"comm_type=intra": _branch(points, collective, _leaf)}
     tree["any"] = {f"algorithm={others}": {}}
     return tree
 
@@ -120,6 +125,37 @@ def whole_file(measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "any": {"algorithm=mpi": {}},
     }
     return {where: {**memories, **unmeasured, **memories}, "any": unmeasured}
+
+
+def read_mpich(path: Path) -> dict[str, Any]:
+    """A tuning file of MPICH's that has rules for all-reduces. Raises TuneError, or OSError."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TuneError(f"{path}: is no JSON: {error}") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("collective=allreduce"), dict):
+        raise TuneError(
+            f"{path}: has no collective=allreduce: MPICH takes whole files alone, such as "
+            "coll_selection.json of its source"
+        )
+    return tree
+
+
+def mpich_rules(base: dict[str, Any], points: list[dict[str, Any]]) -> dict[str, Any]:
+    """MPICH's file with its ccl where hetccl served an all-reduce faster: it has no other."""
+    before = base["collective=allreduce"]
+
+    def leaf(algorithm: str) -> dict[str, Any]:
+        within: dict[str, Any] = before.get("comm_type=intra", before)
+        ccl = {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}}
+        return ccl if algorithm.startswith("device") else within
+
+    branch = {"comm_type=intra": _branch(points, "allreduce", leaf)}
+    if "comm_type=intra" not in before:
+        branch["comm_type=inter"] = before
+    elif "comm_type=inter" in before:
+        branch["comm_type=inter"] = before["comm_type=inter"]
+    return {**base, "collective=allreduce": branch}
 
 
 def show(measured: dict[str, dict[str, Any]]) -> None:
@@ -144,8 +180,11 @@ def show(measured: dict[str, dict[str, Any]]) -> None:
         Console().print(table)
 
 
-def run(output: Path, wanted: Wanted) -> None:
-    """Measures, and on rank 0 writes the rules. Raises TuneError, or OSError for the file."""
+def run(output: Path, wanted: Wanted, mpich: dict[str, Any] | None = None) -> None:
+    """Measures, and on rank 0 writes the rules; with MPICH's tree also those for MPICH itself.
+    Raises TuneError, or OSError for a file."""
+    if mpich and "allreduce" not in wanted.collectives:
+        raise TuneError("MPICH's ccl has all-reduces alone: measure --collective allreduce")
     library = load_mpi()
     measured = {"host": measure(wanted, -1)}
     if wanted.gpu:
@@ -157,3 +196,10 @@ def run(output: Path, wanted: Wanted) -> None:
         show(measured)
         output.write_text(json.dumps(whole_file(measured), indent=2) + "\n")
         print(f"rules: {output}; for jobs with HETCCL_MPI_FILE={output}")
+        if mpich:
+            memory, result = list(measured.items())[-1]
+            path = output.with_suffix(".mpich.json")
+            path.write_text(json.dumps(mpich_rules(mpich, result["points"]), indent=2) + "\n")
+            suffix = "_GPU" if memory == "device" else ""
+            setting = f"MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE{suffix}"
+            print(f"rules of MPICH: {path}; for jobs with {setting}={path}")
