@@ -150,7 +150,7 @@ def mpich_rules(base: dict[str, Any], points: list[dict[str, Any]]) -> dict[str,
         ccl = {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}}
         return ccl if algorithm.startswith("device") else within
 
-    branch = {"comm_type=intra": _branch(points, "allreduce", leaf)}
+    branch: dict[str, Any] = {"comm_type=intra": _branch(points, "allreduce", leaf)}
     if "comm_type=intra" not in before:
         branch["comm_type=inter"] = before
     elif "comm_type=inter" in before:
