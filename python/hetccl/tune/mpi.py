@@ -147,7 +147,7 @@ def mpich_rules(base: dict[str, Any], points: list[dict[str, Any]]) -> dict[str,
 
     def leaf(algorithm: str) -> dict[str, Any]:
         within: dict[str, Any] = before.get("comm_type=intra", before)
-        ccl = {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}}
+        ccl: dict[str, Any] = {"algorithm=MPIR_Allreduce_intra_ccl": {"ccl=auto": {}}}
         return ccl if algorithm.startswith("device") else within
 
     branch: dict[str, Any] = {"comm_type=intra": _branch(points, "allreduce", leaf)}
