@@ -38,12 +38,11 @@ class StatusOfEach {
 
   /// Looks at request i, and writes its status at place `to`. Whether it is active and complete.
   bool look(int i, int to) {
-    const Word handle = mpi().load_handle(place(requests_, i));
-    const bool active = handle != mpi().request_null;
-    if (!active) return false;
+    if (handle(i) == mpi().request_null) return false;
     ++active_;
-    return is_complete(handle, to);
+    return is_complete(handle(i), to);
   }
+  /// MPI_REQUEST_NULL is complete, and its status empty.
   bool is_complete(Word handle, int to) {
     int flag = 0;
     const bool wanted = statuses_ != mpi().abi.status_ignore;
@@ -52,6 +51,7 @@ class StatusOfEach {
     if (code != 0) code_ = code;
     return flag != 0;
   }
+  [[nodiscard]] Word handle(int i) const { return mpi().load_handle(place(requests_, i)); }
   [[nodiscard]] int n() const { return n_; }
   [[nodiscard]] int active() const { return active_; }
   [[nodiscard]] int code() const { return code_; }
@@ -66,12 +66,7 @@ class StatusOfEach {
 int status_of_all(StatusOfEach each, int* flag) {
   *flag = 1;
   for (int i = 0; i < each.n(); ++i) {
-    const int before = each.active();
-    if (each.look(i, i)) continue;
-    if (each.active() > before)
-      *flag = 0;
-    else
-      each.is_complete(mpi().request_null, i);
+    if (!each.is_complete(each.handle(i), i)) *flag = 0;
   }
   return each.code();
 }
@@ -94,6 +89,14 @@ int status_of_some(StatusOfEach each, int* count, int* indices) {
   }
   if (each.active() == 0) *count = mpi().abi.undefined;
   return each.code();
+}
+
+// By the MPI's function, or where it has none by `ours`.
+int test_several(Function& function, const Words& words, const std::function<int()>& ours) {
+  const auto look = [&](const Words& all) {
+    return function.address() != nullptr ? function.call(all) : ours();
+  };
+  return test_for(look, words);
 }
 
 }  // namespace
@@ -136,40 +139,25 @@ HETCCL_MPI_EXPORT MPI_Request_get_status(HETCCL_WORDS_3) {
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_all(Word n, Word requests, Word flag, Word statuses) {
-  if (get_status_all.address() != nullptr) {
-    return test_for(caller(get_status_all), Words(n, requests, flag, statuses));
-  }
-  return test_for(
-      [&](const Words&) {
-        return status_of_all({requests, to_int(n), statuses}, to_pointer<int>(flag));
-      },
-      Words());
+  return test_several(get_status_all, Words(n, requests, flag, statuses), [&] {
+    return status_of_all({requests, to_int(n), statuses}, to_pointer<int>(flag));
+  });
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_any(Word n, Word requests, Word index, Word flag,
                                              Word status) {
-  if (get_status_any.address() != nullptr) {
-    return test_for(caller(get_status_any), Words(n, requests, index, flag, status));
-  }
-  return test_for(
-      [&](const Words&) {
-        return status_of_any({requests, to_int(n), status}, to_pointer<int>(index),
-                             to_pointer<int>(flag));
-      },
-      Words());
+  return test_several(get_status_any, Words(n, requests, index, flag, status), [&] {
+    return status_of_any({requests, to_int(n), status}, to_pointer<int>(index),
+                         to_pointer<int>(flag));
+  });
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_some(Word n, Word requests, Word count, Word indices,
                                               Word statuses) {
-  if (get_status_some.address() != nullptr) {
-    return test_for(caller(get_status_some), Words(n, requests, count, indices, statuses));
-  }
-  return test_for(
-      [&](const Words&) {
-        return status_of_some({requests, to_int(n), statuses}, to_pointer<int>(count),
-                              to_pointer<int>(indices));
-      },
-      Words());
+  return test_several(get_status_some, Words(n, requests, count, indices, statuses), [&] {
+    return status_of_some({requests, to_int(n), statuses}, to_pointer<int>(count),
+                          to_pointer<int>(indices));
+  });
 }
 
 HETCCL_MPI_EXPORT MPI_Start(Word request) {

@@ -103,7 +103,6 @@ Mpi = Annotated[
 Gpu = Annotated[
     bool, typer.Option("--gpu", help="With --mpi: measure device memory, too, a GPU for each rank.")
 ]
-
 Mpich = Annotated[
     Path | None,
     typer.Option(
