@@ -39,9 +39,9 @@ struct Constant {
 };
 
 struct Abi {
-  std::string_view name;                           ///< "mpich", "openmpi" or "standard"
-  size_t handle_bytes;                             ///< of a handle in an array of them
-  size_t status_bytes, status_source, status_tag;  ///< of MPI_Status, and offsets in it
+  std::string_view name;  ///< "mpich", "openmpi" or "standard"
+  size_t handle_bytes;    ///< of a handle in an array of them
+  size_t status_bytes, status_source, status_tag, status_error;  ///< of MPI_Status; offsets in it
   Word in_place, status_ignore;
   Constant comm_world, comm_self, request_null;
   std::array<Constant, kTypes> types;

@@ -51,7 +51,7 @@ class Numbers {
   int64_t operator[](int i) const {
     return large_ ? static_cast<const int64_t*>(array_)[i] : static_cast<const int*>(array_)[i];
   }
-  /// Of the first n.
+  /// The sum of the first n numbers.
   [[nodiscard]] int64_t sum(int n) const {
     int64_t total = 0;
     for (int i = 0; i < n; ++i) total += (*this)[i];
@@ -63,8 +63,8 @@ class Numbers {
   bool large_ = false;
 };
 
-/// What a rank sends or receives. Each rank's block has `count` elements; in the uneven collectives
-/// rank r's has counts[r] elements, from element displs[r] on.
+/// The data that a rank sends, or that it receives. Each rank's block has `count` elements; in the
+/// uneven collectives rank r's has counts[r] elements, from element displs[r] on.
 struct Side {
   Word buffer = 0;
   bool in_place = false;  ///< MPI_IN_PLACE

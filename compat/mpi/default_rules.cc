@@ -2,15 +2,20 @@
 
 namespace hetccl::mpi {
 
-// On one node, host memory: where hetccl was faster between two ranks (docs/benchmarks.md). Open
-// MPI and Intel MPI copy once from one process to the other, which hetccl's shared memory does not.
-// MPI_Barrier: programs expect that one-sided operations have arrived after it (docs/design/0010).
+// Device memory between nodes: where hetccl was faster than the MPI's way through host memory, both
+// over TCP (docs/mpi.md). On one node, host memory: where hetccl was faster between two ranks
+// (docs/benchmarks.md). Open MPI and Intel MPI copy once from one process to the other, which
+// hetccl's shared memory does not. MPI_Barrier: programs expect that one-sided operations have
+// arrived after it (docs/design/0010).
 std::string default_rules() {
   return R"({
     "collective=barrier": {"algorithm=mpi": {}},
     "buffer=device": {
       "gpu=shared": {"algorithm=mpi": {}},
-      "any": {"algorithm=device": {}}
+      "comm_size=node_comm_size": {"algorithm=device": {}},
+      "collective=allreduce": {
+        "avg_msg_size<262144": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
+      "any": {"avg_msg_size<65536": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}}
     },
     "comm_size=node_comm_size": {
       "mpi=mpich": {

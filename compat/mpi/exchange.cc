@@ -147,7 +147,7 @@ Status Exchange::move_out(const Move& move) const {
   if (move.memory.is_usable_on({})) {
     return unpack_block(packed.data(), from_pointer(move.to), block, move.type);
   }
-  // What is in the gaps stays as it is.
+  // The copy begins with the program's bytes, so copying back does not change those in the gaps.
   HETCCL_ASSIGN(
       const HostCopy copy,
       HostCopy::make(from_pointer(move.to), span_of(at_begin(block), move.type, library_), true));

@@ -59,8 +59,8 @@ Result<Json> describe_rules(const char* maker, int size, int nodes) {
 
 }  // namespace
 
-// What the rules that the environment gives say of `size` ranks on `nodes` nodes, under the MPI of
-// `maker` (kMakers), as JSON: {"source", "collectives": [{"collective", "host": [{"from_bytes",
+// Applies the rules of this environment to `size` ranks on `nodes` nodes, under the MPI of `maker`
+// (kMakers). Answers in JSON: {"source", "collectives": [{"collective", "host": [{"from_bytes",
 // "algorithm"}], "device"}]}. 0, or 1 with the error in `*answer`, which is valid until this
 // thread's next call.
 extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* maker,

@@ -18,7 +18,7 @@ class HostCopy {
  public:
   /// `span` is what may be touched of `buffer`. `in`: the copy begins as the buffer is.
   static Result<HostCopy> make(Word buffer, Span span, bool in);
-  /// What takes the place of `buffer`.
+  /// The address to pass to the MPI in place of `buffer`.
   [[nodiscard]] Word buffer() const {
     return from_pointer(scratch_.data()) - static_cast<Word>(span_.begin);
   }

@@ -25,7 +25,7 @@ class Job {
   /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library.
   static void start(Library& library);
 
-  /// Who serves such a call.
+  /// The algorithm that serves a call which `question` describes.
   [[nodiscard]] Decision decide(const Question& question) const {
     return forced_ ? *forced_ : rules_.decide(question);
   }

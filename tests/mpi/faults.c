@@ -18,10 +18,12 @@ static void report(int code) {
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, text, &length);
   if (prefix != NULL) {
-    char path[4096];
+    /* Whole or not at all: the launcher may kill this rank at any time. */
+    char path[4096], part[4096 + 8];
     snprintf(path, sizeof path, "%s.%d", prefix, rank);
-    FILE* file = fopen(path, "w");
-    if (file != NULL) fprintf(file, "%s\n", text), fclose(file);
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE* file = fopen(part, "w");
+    if (file != NULL) fprintf(file, "%s\n", text), fclose(file), rename(part, path);
   }
   printf("rank %d: %s\n", rank, text);
   fflush(stdout);

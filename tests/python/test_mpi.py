@@ -282,7 +282,7 @@ def test_a_lost_rank_is_an_error_code_on_the_others(built, rules, tmp_path, what
         done = launch(mpich, 3, [*program, str(prefix)], rules(BY_HETCCL),
                       flags=("-disable-auto-cleanup",))  # fmt: skip
         time.sleep(0.5)
-        errors = [path.read_text() for path in tmp_path.glob(f"{prefix.name}.*")]
+        errors = [path.read_text() for path in tmp_path.glob(f"{prefix.name}.[0-9]")]
         assert all(re.match("rank 2 .*was lost", error) for error in errors), done.text
         if len(errors) == 2:
             return
@@ -358,6 +358,8 @@ def test_the_tables_of_constants_are_the_headers(tmp_path, table):
              '"source");',
              f"_Static_assert(offsetof(MPI_Status, MPI_TAG) == {constants['status_tag']}, "
              '"tag");',
+             f"_Static_assert(offsetof(MPI_Status, MPI_ERROR) == {constants['status_error']}, "
+             '"error");',
              f"_Static_assert(sizeof(MPI_Request) == {constants['handle_bytes']}, \"handle\");",
              "int main(void) {"]  # fmt: skip
     handles = {"comm_world": "MPI_COMM_WORLD", "comm_self": "MPI_COMM_SELF",

@@ -116,15 +116,12 @@ def whole_file(measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Rules for communicators of such a shape, of host and of device memory."""
     first = measured["host"]
     where = "comm_size=node_comm_size" if first["nodes"] == 1 else "comm_hierarchy=parent"
-    memories = {
-        f"buffer={memory}": rules_of(result["points"], "device" if memory == "device" else "mpi")
-        for memory, result in measured.items()
-    }
-    unmeasured: dict[str, Any] = {
-        "buffer=device": {"algorithm=device": {}},
-        "any": {"algorithm=mpi": {}},
-    }
-    return {where: {**memories, **unmeasured, **memories}, "any": unmeasured}
+    host: dict[str, Any] = {"algorithm=mpi": {}}
+    device: dict[str, Any] = {"algorithm=device": {}}
+    here = {"buffer=device": device, "any": rules_of(first["points"], "mpi")}
+    if "device" in measured:
+        here["buffer=device"] = rules_of(measured["device"]["points"], "device")
+    return {where: here, "any": {"buffer=device": device, "any": host}}
 
 
 def read_mpich(path: Path) -> dict[str, Any]:
