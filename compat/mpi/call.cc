@@ -185,19 +185,13 @@ bool is_uneven(Collective collective) {
   return row_of(collective).uneven;
 }
 
-Call read_call(Collective collective, Form form, bool large, const Words& words,
-               const Library& library) {
-  Call call;
-  call.collective = collective;
-  call.form = form;
-  call.large = large;
-  call.words = words;
-  const std::string_view letters = row_of(collective).arguments;
+void read_arguments(Call& call, const Library& library) {
+  const Words& words = call.words;
+  const std::string_view letters = row_of(call.collective).arguments;
   for (size_t i = 0; i < letters.size(); ++i) {
     read_argument(call, letters[i], words.word[i], library);
   }
-  if (form != Form::Blocking) call.request = to_pointer<void>(words.word[words.size - 1]);
-  return call;
+  if (call.form != Form::Blocking) call.request = to_pointer<void>(words.word[words.size - 1]);
 }
 
 Sides significant_sides(const Call& call, int rank) {

@@ -76,18 +76,18 @@ struct Side {
 struct Call {
   Collective collective = Collective::Barrier;
   Form form = Form::Blocking;
-  bool large = false;  ///< one of the functions with MPI_Count
-  Words words;         ///< as they were passed, for the MPI
-  Side send, recv;     ///< of MPI_Bcast both are its buffer
+  bool large = false;   ///< one of the functions with MPI_Count
+  Words words;          ///< as they were passed, for the MPI
+  Side send{}, recv{};  ///< of MPI_Bcast both are its buffer
   Word op = 0;
   int root = 0;
   Word comm = 0;
   void* request = nullptr;  ///< where its handle goes
 };
 
-/// `words` are those of the C function: of a nonblocking or persistent one the request comes last.
-Call read_call(Collective collective, Form form, bool large, const Words& words,
-               const Library& library);
+/// Fills in what `call.words` say, which are those of the C function: of a nonblocking or
+/// persistent one the request comes last.
+void read_arguments(Call& call, const Library& library);
 
 /// Which sides of a call mean something on this rank: a root's do not on the others, nor does one
 /// that is in place.

@@ -1,7 +1,9 @@
 #include "mpi/communicator.h"
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace hetccl::mpi {
@@ -76,6 +78,7 @@ void Communicator::destroy_all() {
 Communicator::Communicator(Word comm, Job& job)
     : comm_(comm), job_(job), rank_(job.library().rank(comm)) {
   const Library& library = job.library();
+  facts_.fill(kUnknown);
   shape_.size = library.size(comm);
   if (library.is_inter(comm)) {
     never_ = Reason::Communicator;
@@ -90,10 +93,9 @@ Communicator::Communicator(Word comm, Job& job)
 
 // Calls of one key come with the same kind of buffers, as a rule: one place of the program makes
 // them. Nothing breaks where they do not: the rank then copies.
-uint32_t Communicator::key_of(const Call& call, const Volume& volume) {
-  const auto size_class = static_cast<uint32_t>(
-      volume.total < 0 ? 0 : std::bit_width(static_cast<uint64_t>(volume.total)));
-  return static_cast<uint32_t>(call.collective) << 8U | size_class;
+size_t Communicator::key_of(const Call& call, const Volume& volume) {
+  const auto total = static_cast<uint64_t>(std::max<int64_t>(volume.total, 0));
+  return static_cast<size_t>(call.collective) * kSizes + static_cast<size_t>(std::bit_width(total));
 }
 
 Route Communicator::served_by_mpi(Reason reason, Volume volume) const {
@@ -129,7 +131,15 @@ Decision Communicator::decide(Question question, int facts) const {
   return job_.decide(question);
 }
 
-void Communicator::want(uint32_t key, const Question& question, const Call& call) {
+const Communicator::Decided& Communicator::decide(const Question& question) {
+  Decided& known = decided_[static_cast<size_t>(question.collective)];
+  if (!known.is_known || known.question != question || job_.is_forced()) {
+    known = {question, decide(question, 0), decide(question, kOnDevice), !job_.is_forced()};
+  }
+  return known;
+}
+
+void Communicator::want(size_t key, const Question& question, const Call& call) {
   for (Wanted& wanted : wanted_) {
     if (wanted.key != key) continue;
     wanted.facts |= facts_of(call);
@@ -150,7 +160,7 @@ void Communicator::agree() {
   job_.library().combine(bits.data(), static_cast<int>(bits.size()), comm_);
   const std::vector<Wanted> agreed = std::exchange(wanted_, {});
   for (size_t i = 0; i < bits.size(); ++i) {
-    facts_.try_emplace(agreed[i].key, bits[i]);
+    if (facts_[agreed[i].key] == kUnknown) facts_[agreed[i].key] = static_cast<int8_t>(bits[i]);
     const Decision decision = decide(agreed[i].question, bits[i]);
     if (decision.by_hetccl() && (bits[i] & kWithGaps) == 0) {
       connect((bits[i] & kOnDevice) != 0, decision.communicators, true);
@@ -170,7 +180,10 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
                       made.status().message().c_str());
     } else {
       list.push_back(std::move(made).value());
-      shares_gpus_ |= list.back()->shares_gpus();
+      if (list.back()->shares_gpus() && !shares_gpus_) {
+        shares_gpus_ = true;
+        decided_ = {};  // rules may ask for it
+      }
     }
   }
   return !broken;
@@ -228,22 +241,20 @@ Route Communicator::route(const Call& call) {
     return served_by_mpi(Reason::InPlace, volume);
   }
   const Question question = question_of(call, volume);
-  const Decision on_host = decide(question, 0), on_device = decide(question, kOnDevice);
+  const Decided decided = decide(question);
   const bool may_wait = call.form != Form::Nonblocking;
-  const bool alike = on_host == on_device && !on_host.by_hetccl();
-  if (alike && (wanted_.empty() || !may_wait)) return {.decision = on_host, .volume = volume};
-  const uint32_t key = key_of(call, volume);
-  auto known = facts_.find(key);
-  if (known == facts_.end()) want(key, question, call);
-  if (!wanted_.empty() && may_wait) {
-    agree();
-    known = facts_.find(key);
+  const bool alike = decided.on_host == decided.on_device && !decided.on_host.by_hetccl();
+  if (alike && (wanted_.empty() || !may_wait)) {
+    return {.decision = decided.on_host, .volume = volume};
   }
-  if (known == facts_.end()) return served_by_mpi(Reason::NotYet, volume);
-  const bool device = (known->second & kOnDevice) != 0;
-  Route route{.decision = device ? on_device : on_host, .volume = volume};
+  const int8_t& facts = facts_[key_of(call, volume)];
+  if (facts == kUnknown) want(key_of(call, volume), question, call);
+  if (!wanted_.empty() && may_wait) agree();
+  if (facts == kUnknown) return served_by_mpi(Reason::NotYet, volume);
+  const bool device = (facts & kOnDevice) != 0;
+  Route route{.decision = device ? decided.on_device : decided.on_host, .volume = volume};
   if (!route.decision.by_hetccl()) return route;
-  if ((known->second & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
+  if ((facts & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
   const bool shared = shares_gpus_;
   const bool connected = connect(device, route.decision.communicators, may_wait);
   if (shared != shares_gpus_) return this->route(call);  // which rules may ask for

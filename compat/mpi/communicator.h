@@ -3,12 +3,12 @@
 // communicator makes it; MPI_Comm_free ends it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "mpi/compositions.h"
@@ -58,21 +58,28 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // What ranks tell each other of a kind of call, as bits: the first time that it comes.
   enum Fact : int { kOnDevice = 1, kWithGaps = 2 };
   struct Wanted {
-    uint32_t key;
+    size_t key;
     Question question;
     int facts;
   };
-  static uint32_t key_of(const Call& call, const Volume& volume);
+  // What the rules say of a question, for memory of the host and of devices.
+  struct Decided {
+    Question question;
+    Decision on_host, on_device;
+    bool is_known = false;
+  };
+  static size_t key_of(const Call& call, const Volume& volume);
   static int forget(Word comm, int keyval, void* value, void* extra);
 
   [[nodiscard]] Route served_by_mpi(Reason reason, Volume volume) const;
   [[nodiscard]] Question question_of(const Call& call, const Volume& volume) const;
   [[nodiscard]] int facts_of(const Call& call) const;
-  void want(uint32_t key, const Question& question, const Call& call);
+  void want(size_t key, const Question& question, const Call& call);
   void agree();
   // Whether there are so many; makes them where the call may wait.
   bool connect(bool on_device, int count, bool may_wait);
   [[nodiscard]] Decision decide(Question question, int facts) const;
+  const Decided& decide(const Question& question);
 
   const Word comm_;
   Job& job_;
@@ -80,9 +87,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Shape shape_;
   Reason never_ = Reason::Hetccl;  // why hetccl serves no call here, if so
   std::atomic<bool> busy_{false};
-  std::unordered_map<uint32_t, int> facts_;  // agreed on, by kind of call
-  std::vector<Wanted> wanted_;               // of nonblocking calls, in their order
-  Memory device_place_;                      // this rank's, in endpoints_[1]
+  static constexpr size_t kSizes = 65;  // classes of size
+  static constexpr int8_t kUnknown = -1;
+  std::array<int8_t, kCollectives * kSizes> facts_;  // agreed on, by kind of call
+  std::array<Decided, kCollectives> decided_;        // the latest; programs repeat their calls
+  std::vector<Wanted> wanted_;                       // of nonblocking calls, in their order
+  Memory device_place_;                              // this rank's, in endpoints_[1]
   // Of host memory, and where a rank has device memory.
   std::vector<std::unique_ptr<Endpoint>> endpoints_[2];
   bool broken_[2] = {false, false};  // they could not be made

@@ -24,12 +24,12 @@ HETCCL_MPI_EXPORT MPI_Init_thread(Word argc, Word argv, Word required, Word prov
   return after_init(init_thread.call(Words(argc, argv, required, provided)));
 }
 
-#define HETCCL_MPI_FORM(function, collective, form, n)                                \
-  HETCCL_MPI_EXPORT function(HETCCL_WORDS_##n) {                                      \
-    return serve(Collective::collective, Form::form, false, Words(HETCCL_NAMES_##n)); \
-  }                                                                                   \
-  HETCCL_MPI_EXPORT function##_c(HETCCL_WORDS_##n) {                                  \
-    return serve(Collective::collective, Form::form, true, Words(HETCCL_NAMES_##n));  \
+#define HETCCL_MPI_FORM(function, collective, form, n)                                  \
+  HETCCL_MPI_EXPORT function(HETCCL_WORDS_##n) {                                        \
+    return serve({Collective::collective, Form::form, false, Words(HETCCL_NAMES_##n)}); \
+  }                                                                                     \
+  HETCCL_MPI_EXPORT function##_c(HETCCL_WORDS_##n) {                                    \
+    return serve({Collective::collective, Form::form, true, Words(HETCCL_NAMES_##n)});  \
   }
 
 // A function with `n` arguments; its nonblocking form has a request, its persistent one an info,

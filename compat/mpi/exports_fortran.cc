@@ -110,13 +110,13 @@ void serve_fortran(Subroutine& next, Collective collective, Form form, const Wor
   }
   const Word error = words.word[words.size - 1];
   if (form == Form::Blocking) {
-    set(error, serve(collective, form, false, converted));
+    set(error, serve({collective, form, false, converted}));
     return;
   }
   Word request = library.request_null;
   if (form == Form::Persistent) converted.push(convert(info_f2c, words.word[letters.size()]));
   converted.push(from_pointer(&request));
-  const int code = serve(collective, form, false, converted);
+  const int code = serve({collective, form, false, converted});
   if (code == 0) set(words.word[words.size - 2], to_fortran(request));
   set(error, code);
 }

@@ -53,6 +53,10 @@ const Api* api_if_loaded() {
 
 }  // namespace
 
+bool has_gpu_runtime() {
+  return api_if_loaded() != nullptr;
+}
+
 Owner owner_of(const void* address) {
   const Api* runtime = api_if_loaded();
   Owner owner;

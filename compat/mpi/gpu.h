@@ -16,6 +16,10 @@ struct Owner {
   int gpu = -1;  ///< none's
   bool managed = false;
 };
+/// Whether the process has loaded a GPU's runtime; where not, all memory is the host's.
+/// Thread-safe.
+bool has_gpu_runtime();
+
 /// No GPU's runtime is loaded for the question: what the process has not loaded owns nothing. Costs
 /// a tenth of a microsecond. Thread-safe.
 Owner owner_of(const void* address);

@@ -31,6 +31,7 @@ class Job {
   }
   /// From the next call on, whatever the rules say; nothing: the rules again. Alike on all ranks.
   void force(std::optional<Decision> decision) { forced_ = decision; }
+  [[nodiscard]] bool is_forced() const { return forced_.has_value(); }
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] bool multithreaded() const { return multithreaded_; }

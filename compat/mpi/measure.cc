@@ -51,7 +51,7 @@ class Point {
     point.fill(collective, static_cast<int>(bytes / 4), n, library);
     return point;
   }
-  [[nodiscard]] int call() const { return serve(collective_, Form::Blocking, false, words_); }
+  [[nodiscard]] int call() const { return serve({collective_, Form::Blocking, false, words_}); }
 
  private:
   Point(Scratch in, Scratch out) : in_(std::move(in)), out_(std::move(out)) {}

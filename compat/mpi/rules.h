@@ -43,6 +43,7 @@ struct Shape {
   [[nodiscard]] bool on_one_node() const { return nodes == 1; }
   /// Several nodes, and one of them has several ranks.
   [[nodiscard]] bool has_hierarchy() const { return nodes > 1 && nodes < size; }
+  bool operator==(const Shape&) const = default;
 };
 
 struct Question {
@@ -55,6 +56,7 @@ struct Question {
   Maker maker = Maker::Other;
   int64_t average_bytes = -1, total_bytes = -1, count = -1;  ///< -1: not known to all ranks
   Shape shape;
+  bool operator==(const Question&) const = default;
 };
 
 class Rules {

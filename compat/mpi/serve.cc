@@ -111,9 +111,8 @@ int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& 
 
 }  // namespace
 
-int serve(Collective collective, Form form, bool large, const Words& words) {
-  Library* library = Library::get();
-  const Call call = read_call(collective, form, large, words, *library);
+int serve(Call call) {
+  read_arguments(call, *Library::get());
   Job* job = Job::get();
   if (job == nullptr) return call_mpi(call);
   Summary::Timer timer(job->summary(), call);

@@ -29,16 +29,19 @@ inline Word from_pointer(const void* pointer) {
   return reinterpret_cast<Word>(pointer);
 }
 
-/// A call's arguments, at most kMost.
+/// A call's arguments, at most kMost. Those behind `size` are not initialised: clearing them takes
+/// longer than a short call's other work here.
 struct Words {
   static constexpr size_t kMost = 12;
-  std::array<Word, kMost> word{};
+  std::array<Word, kMost> word;
   size_t size = 0;
 
-  Words() = default;
+  Words() {}  // NOLINT(cppcoreguidelines-pro-type-member-init,modernize-use-equals-default)
   template <typename... Args>
-  explicit Words(Word first, Args... rest)
-      : word{first, static_cast<Word>(rest)...}, size(1 + sizeof...(rest)) {}
+  explicit Words(Word first, Args... rest) {  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    push(first);
+    (push(static_cast<Word>(rest)), ...);
+  }
   void push(Word value) { word[size++] = value; }
   void insert(size_t place, Word value) {
     for (size_t i = size++; i > place; --i) word[i] = word[i - 1];
