@@ -218,13 +218,21 @@ Sides significant_sides(const Call& call, const Library& library) {
   const int rank = library.rank(call.comm);
   if (!library.is_inter(call.comm)) return significant_sides(call, rank);
   const bool root = call.root == library.abi.root;
-  Sides sides;
-  if (call.collective == Collective::Gather || call.collective == Collective::Gatherv) {
-    sides = {!root && call.root != library.abi.proc_null, root};
-  } else if (call.collective == Collective::Scatter || call.collective == Collective::Scatterv) {
-    sides = {root, !root && call.root != library.abi.proc_null};
+  const bool other = !root && call.root != library.abi.proc_null;
+  switch (call.collective) {
+    case Collective::Reduce:
+    case Collective::Gather:
+    case Collective::Gatherv:
+      return {other, root};
+    case Collective::Bcast:
+    case Collective::Scatter:
+    case Collective::Scatterv:
+      return {root, other};
+    case Collective::Barrier:
+      return {false, false};
+    default:
+      return {true, true};
   }
-  return sides;
 }
 
 // Only the root's lists are significant: other ranks may pass any address.

@@ -173,7 +173,10 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
   bool& broken = broken_[on_device ? 1 : 0];
   while (!broken && static_cast<int>(list.size()) < count) {
     if (!may_wait) return false;
-    auto made = Endpoint::create(comm_, on_device ? device_place_ : Memory{}, job_.library());
+    // All are in one place: a call may use several.
+    const Memory first = on_device ? device_place_ : Memory{};
+    auto made =
+        Endpoint::create(comm_, list.empty() ? first : list.front()->place(), job_.library());
     if (!made.ok()) {
       broken = true;
       job_.log().warn("MPI serves a communicator of %d ranks alone: %s", shape_.size,
@@ -233,9 +236,8 @@ Route Communicator::route(const Call& call) {
   }
   // The MPI has an error for it.
   if (call.root < 0 || call.root >= shape_.size) return served_by_mpi(Reason::Rule, volume);
-  if (reduces(call.collective) && !reduction_of(call, library)) {
-    return served_by_mpi(Reason::Operator, volume);
-  }
+  const auto reduction = reduces(call.collective) ? reduction_of(call, library) : std::nullopt;
+  if (reduces(call.collective) && !reduction) return served_by_mpi(Reason::Operator, volume);
   if (call.send.in_place &&
       (call.collective == Collective::Alltoall || call.collective == Collective::Alltoallv)) {
     return served_by_mpi(Reason::InPlace, volume);
@@ -249,15 +251,19 @@ Route Communicator::route(const Call& call) {
   }
   const int8_t& facts = facts_[key_of(call, volume)];
   if (facts == kUnknown) want(key_of(call, volume), question, call);
+  const bool shared = shares_gpus_;
   if (!wanted_.empty() && may_wait) agree();
+  if (shared != shares_gpus_) return this->route(call);  // which rules may ask for
   if (facts == kUnknown) return served_by_mpi(Reason::NotYet, volume);
   const bool device = (facts & kOnDevice) != 0;
   Route route{.decision = device ? decided.on_device : decided.on_host, .volume = volume};
   if (!route.decision.by_hetccl()) return route;
   if ((facts & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
-  const bool shared = shares_gpus_;
+  if (device && reduction && !reduces_on_devices(*reduction)) {
+    return served_by_mpi(Reason::Operator, volume);
+  }
   const bool connected = connect(device, route.decision.communicators, may_wait);
-  if (shared != shares_gpus_) return this->route(call);  // which rules may ask for
+  if (shared != shares_gpus_) return this->route(call);
   if (!connected) {
     return served_by_mpi(broken_[device ? 1 : 0] ? Reason::NoEndpoint : Reason::NotYet, volume);
   }

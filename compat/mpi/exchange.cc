@@ -18,8 +18,12 @@ Block at_begin(Block block) {
   return block;
 }
 
+bool is_bitwise(hetcclRedOp_t op) {
+  return op == hetcclBand || op == hetcclBor || op == hetcclBxor;
+}
+
 bool applies(TypeKind kind, hetcclRedOp_t op) {
-  const bool bitwise = op == hetcclBand || op == hetcclBor || op == hetcclBxor;
+  const bool bitwise = is_bitwise(op);
   switch (kind) {
     case TypeKind::Integer:
       return true;
@@ -77,6 +81,11 @@ std::optional<Reduction> reduction_of(const Call& call, const Library& library) 
   const OpMeaning* op = library.op(call.op);
   if (type == nullptr || op == nullptr || !applies(type->kind, op->op)) return std::nullopt;
   return Reduction{type->type, op->op, type->elements};
+}
+
+bool reduces_on_devices(const Reduction& reduction) {
+  return !is_bitwise(reduction.op) && reduction.type != hetcclInt16 &&
+         reduction.type != hetcclUint16;
 }
 
 bool is_contiguous(const Call& call, int rank, const Library& library) {
@@ -139,7 +148,7 @@ Status Exchange::move_in(const std::byte* from, std::byte* to, const Block& bloc
 Status Exchange::move_out(const Move& move) const {
   const Block& block = move.block;
   if (block.bytes == 0) return {};
-  if (library_.is_contiguous(move.type)) {
+  if (!move.has_gaps) {
     return copy_memory(move.to, move.memory, move.from, place_, block.bytes);
   }
   HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, block.bytes));
@@ -173,7 +182,7 @@ Status Exchange::pack_block(Word from, std::byte* packed, const Block& block, Wo
       block, type, [&](Word place, int64_t packed_place, int64_t count, int64_t bytes) -> Status {
         int position = 0;
         const Words words(from + place, from_int(count), type, from_pointer(packed + packed_place),
-                          from_int(bytes), from_pointer(&position), call_.comm);
+                          from_int(bytes), from_pointer(&position), library_.comm_self);
         return pack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Pack failed");
       });
 }
@@ -184,7 +193,8 @@ Status Exchange::unpack_block(const std::byte* packed, Word to, const Block& blo
       block, type, [&](Word place, int64_t packed_place, int64_t count, int64_t bytes) -> Status {
         int position = 0;
         const Words words(from_pointer(packed + packed_place), from_int(bytes),
-                          from_pointer(&position), to + place, from_int(count), type, call_.comm);
+                          from_pointer(&position), to + place, from_int(count), type,
+                          library_.comm_self);
         return unpack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Unpack failed");
       });
 }
@@ -195,9 +205,9 @@ Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned 
   const Memory memory = mpi::memory_of(base);
   const bool forward =
       std::all_of(list.begin(), list.end(), [](const Block& b) { return b.offset >= 0; });
-  const bool direct = !always_scratch && forward && memory.is_usable_on(place_) &&
-                      library_.is_contiguous(side.type);
-  if (place_.on_host() || !library_.is_contiguous(side.type)) {
+  const bool has_gaps = !library_.is_contiguous(side.type);
+  const bool direct = !always_scratch && forward && memory.is_usable_on(place_) && !has_gaps;
+  if (place_.on_host() || has_gaps) {
     HETCCL_TRY(settle(memory));
   }
   size_t total = 0;
@@ -213,17 +223,34 @@ Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned 
     return {};
   }
   HETCCL_ASSIGN(*at, take(total));
+  Word type = side.type;
+  if ((ways & kOut) != 0 && has_gaps && call_.form == Form::Nonblocking) {
+    type = types_.emplace_back(type, library_).get();
+  }
   std::byte* here = *at;
   for (const Block& block : list) {
     if ((ways & kIn) != 0) {
       HETCCL_TRY(move_in(base + block.offset, here, block, side.type, memory));
     }
     if ((ways & kOut) != 0) {
-      moves_.push_back({here, base + block.offset, block, side.type, memory});
+      moves_.push_back({here, base + block.offset, block, type, memory, has_gaps});
     }
     here += block.bytes;
   }
   return {};
+}
+
+// Blocks of one side may lie between those of the other, which hetccl takes for an overlap.
+bool Exchange::interleaves() const {
+  if (!is_uneven(call_.collective)) return false;
+  const Span sent = span_of(call_, true, n_ranks_, library_);
+  const Span received = span_of(call_, false, n_ranks_, library_);
+  const auto begin = [](Word buffer, const Span& span) {
+    return static_cast<int64_t>(buffer) + span.begin;
+  };
+  const int64_t a = begin(call_.send.buffer, sent), b = begin(call_.recv.buffer, received);
+  return a < b + static_cast<int64_t>(received.bytes()) &&
+         b < a + static_cast<int64_t>(sent.bytes());
 }
 
 Status Exchange::prepare_all_to_one() {
@@ -239,7 +266,7 @@ Status Exchange::prepare_all_to_one() {
   }
   const auto own = blocks(call_.send, true);
   count_ = own.front().bytes;
-  return use(call_.send, own, kIn, &send_, nullptr);
+  return use(call_.send, own, kIn, &send_, nullptr, is_root() && interleaves());
 }
 
 Status Exchange::prepare_one_to_all() {
@@ -254,7 +281,7 @@ Status Exchange::prepare_one_to_all() {
   }
   const auto own = blocks(call_.recv, true);
   count_ = own.front().bytes;
-  return use(call_.recv, own, kOut, &recv_, nullptr);
+  return use(call_.recv, own, kOut, &recv_, nullptr, is_root() && interleaves());
 }
 
 Status Exchange::prepare_all_to_all() {
@@ -271,7 +298,7 @@ Status Exchange::prepare_all_to_all() {
   }
   count_ = static_cast<size_t>(call_.send.count * library_.type(call_.send.type).bytes);
   return use(call_.send, blocks(call_.send, gathers), kIn, &send_,
-             uneven && !gathers ? &send_lengths_ : nullptr);
+             uneven && !gathers ? &send_lengths_ : nullptr, interleaves());
 }
 
 // In place, MPI's input is all of recvbuf and the result goes to its beginning, where hetccl's

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,6 +30,9 @@ struct Reduction {
   hetcclRedOp_t op;
   int elements;  ///< of `type`, in one of MPI's
 };
+/// Whether every vendor's library has it: NCCL and RCCL have no bitwise operators, and no integers
+/// of 16 bits.
+bool reduces_on_devices(const Reduction& reduction);
 /// Nothing where hetccl does not compute exactly what MPI defines.
 std::optional<Reduction> reduction_of(const Call& call, const Library& library);
 
@@ -59,6 +63,7 @@ class Exchange {
     Block block;
     Word type;
     Memory memory;
+    bool has_gaps;
   };
   struct Lengths {
     std::vector<size_t> counts, displs;
@@ -90,6 +95,7 @@ class Exchange {
   // Makes a side usable at place_; `at` and `lengths` tell where it is then.
   Status use(const Side& side, const std::vector<Block>& list, unsigned ways, std::byte** at,
              Lengths* lengths, bool always_scratch = false);
+  [[nodiscard]] bool interleaves() const;
   [[nodiscard]] bool is_root() const { return rank_ == call_.root; }
 
   const Call call_;
@@ -102,6 +108,7 @@ class Exchange {
   size_t count_ = 0;  // as hetccl's function counts
   Lengths send_lengths_, recv_lengths_;
   std::vector<Move> moves_;
+  std::list<KeptType> types_;  // of moves_, of a call that returns before it is complete
   std::vector<Scratch> scratch_;
 };
 

@@ -1,9 +1,10 @@
-// What `hetccl mpi-info` asks. Neither needs an MPI.
+// What `hetccl mpi-info` and `hetccl tune --mpi` ask. None needs an MPI.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "base/json.h"
+#include "mpi/default_rules.h"
 #include "mpi/rule_source.h"
 #include "mpi/rules.h"
 
@@ -58,6 +59,12 @@ Result<Json> describe_rules(const char* maker, int size, int nodes) {
 }
 
 }  // namespace
+
+/// hetccl's own rules, as JSON.
+extern "C" __attribute__((visibility("default"))) const char* hetcclMpiDefaultRules() {
+  static const std::string text = default_rules();
+  return text.c_str();
+}
 
 // Applies the rules of this environment to `size` ranks on `nodes` nodes, under the MPI of `maker`
 // (kMakers). Answers in JSON: {"source", "collectives": [{"collective", "host": [{"from_bytes",

@@ -19,9 +19,15 @@ bool is_open_mpi() {
   return mpi().abi.name == kOpenMpiAbi.name;
 }
 
+// An MPI may be built with INTEGERs of 8 bytes: what it is passed is then the MPI's alone.
+bool has_plain_integers() {
+  static const bool plain = mpi().fortran_integer_bytes == sizeof(int);
+  return plain;
+}
+
 // Whether functions of requests come to this library only here.
 bool stands_alone(Module module) {
-  return module == Module::F08 || is_open_mpi();
+  return has_plain_integers() && (module == Module::F08 || is_open_mpi());
 }
 
 // These give a handle, a pointer, instead of a code.
@@ -97,9 +103,14 @@ void set(Word place, int value) {
   if (place != 0) *to_pointer<int>(place) = value;
 }
 
+// The last argument.
+void set_code(const Words& words, int code) {
+  set(words.word[words.size - 1], code);
+}
+
 void serve_fortran(Subroutine& next, Collective collective, Form form, const Words& words) {
   const Library& library = mpi();
-  if (!is_open_mpi()) {
+  if (!is_open_mpi() || !has_plain_integers()) {
     next.call(words);
     return;
   }
@@ -144,7 +155,11 @@ void wait_for_all_fortran(Module module, Subroutine& wait, const Words& words, b
   }
   const Word array = words.word[one ? 0 : 1];
   const int n = one ? 1 : *to_pointer<const int>(words.word[0]);
-  wait_for_all(wait.caller(), words, handles(array, n));
+  set_code(words, wait_for_all(wait.caller(), words, handles(array, n)));
+}
+
+void test_fortran(Subroutine& test, const Words& words) {
+  set_code(words, test_for(test.caller(), words));
 }
 
 void start_fortran(Module module, Subroutine& next, Word request, Word error) {
@@ -212,62 +227,64 @@ HETCCL_FORTRAN_COLLECTIVE(scatter, Scatter, 9, 10, 11)
 HETCCL_FORTRAN_COLLECTIVE(scatterv, Scatterv, 10, 11, 12)
 HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
 
-#define HETCCL_FORTRAN_REQUESTS(suffix, module)                                                   \
-  HETCCL_FORTRAN(mpi_init##suffix, 1) {                                                           \
-    static Subroutine next("mpi_init" #suffix);                                                   \
-    initialize(next, Words(HETCCL_NAMES_1));                                                      \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_init_thread##suffix, 3) {                                                    \
-    static Subroutine next("mpi_init_thread" #suffix);                                            \
-    initialize(next, Words(HETCCL_NAMES_3));                                                      \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_wait##suffix, 3) {                                                           \
-    static Subroutine wait("mpi_wait" #suffix);                                                   \
-    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_3), true);                      \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_waitall##suffix, 4) {                                                        \
-    static Subroutine wait("mpi_waitall" #suffix);                                                \
-    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_4), false);                     \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_waitany##suffix, 5) {                                                        \
-    static Subroutine wait("mpi_waitany" #suffix), test("mpi_testany" #suffix);                   \
-    wait_for_any(wait.caller(), test.caller(), Words(HETCCL_NAMES_5), 3);                         \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_waitsome##suffix, 6) {                                                       \
-    static Subroutine wait("mpi_waitsome" #suffix), test("mpi_testsome" #suffix);                 \
-    wait_for_some(wait.caller(), test.caller(), Words(HETCCL_NAMES_6), to_pointer<const int>(c)); \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_test##suffix, 4) {                                                           \
-    static Subroutine next("mpi_test" #suffix);                                                   \
-    test_for(next.caller(), Words(HETCCL_NAMES_4));                                               \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_testall##suffix, 5) {                                                        \
-    static Subroutine next("mpi_testall" #suffix);                                                \
-    test_for(next.caller(), Words(HETCCL_NAMES_5));                                               \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_testany##suffix, 6) {                                                        \
-    static Subroutine next("mpi_testany" #suffix);                                                \
-    test_for(next.caller(), Words(HETCCL_NAMES_6));                                               \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_testsome##suffix, 6) {                                                       \
-    static Subroutine next("mpi_testsome" #suffix);                                               \
-    test_for(next.caller(), Words(HETCCL_NAMES_6));                                               \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_request_get_status##suffix, 4) {                                             \
-    static Subroutine next("mpi_request_get_status" #suffix);                                     \
-    test_for(next.caller(), Words(HETCCL_NAMES_4));                                               \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_start##suffix, 2) {                                                          \
-    static Subroutine next("mpi_start" #suffix);                                                  \
-    start_fortran(Module::module, next, a, b);                                                    \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_startall##suffix, 3) {                                                       \
-    static Subroutine start("mpi_start" #suffix);                                                 \
-    start_all_fortran(Module::module, start, a, b, c);                                            \
-  }                                                                                               \
-  HETCCL_FORTRAN(mpi_request_free##suffix, 2) {                                                   \
-    static Subroutine next("mpi_request_free" #suffix);                                           \
-    free_fortran(Module::module, next, Words(HETCCL_NAMES_2));                                    \
+#define HETCCL_FORTRAN_REQUESTS(suffix, module)                                                    \
+  HETCCL_FORTRAN(mpi_init##suffix, 1) {                                                            \
+    static Subroutine next("mpi_init" #suffix);                                                    \
+    initialize(next, Words(HETCCL_NAMES_1));                                                       \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_init_thread##suffix, 3) {                                                     \
+    static Subroutine next("mpi_init_thread" #suffix);                                             \
+    initialize(next, Words(HETCCL_NAMES_3));                                                       \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_wait##suffix, 3) {                                                            \
+    static Subroutine wait("mpi_wait" #suffix);                                                    \
+    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_3), true);                       \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_waitall##suffix, 4) {                                                         \
+    static Subroutine wait("mpi_waitall" #suffix);                                                 \
+    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_4), false);                      \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_waitany##suffix, 5) {                                                         \
+    static Subroutine wait("mpi_waitany" #suffix), test("mpi_testany" #suffix);                    \
+    const Words words(HETCCL_NAMES_5);                                                             \
+    set_code(words, wait_for_any(wait.caller(), test.caller(), words, 3));                         \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_waitsome##suffix, 6) {                                                        \
+    static Subroutine wait("mpi_waitsome" #suffix), test("mpi_testsome" #suffix);                  \
+    const Words words(HETCCL_NAMES_6);                                                             \
+    set_code(words, wait_for_some(wait.caller(), test.caller(), words, to_pointer<const int>(c))); \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_test##suffix, 4) {                                                            \
+    static Subroutine next("mpi_test" #suffix);                                                    \
+    test_fortran(next, Words(HETCCL_NAMES_4));                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_testall##suffix, 5) {                                                         \
+    static Subroutine next("mpi_testall" #suffix);                                                 \
+    test_fortran(next, Words(HETCCL_NAMES_5));                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_testany##suffix, 6) {                                                         \
+    static Subroutine next("mpi_testany" #suffix);                                                 \
+    test_fortran(next, Words(HETCCL_NAMES_6));                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_testsome##suffix, 6) {                                                        \
+    static Subroutine next("mpi_testsome" #suffix);                                                \
+    test_fortran(next, Words(HETCCL_NAMES_6));                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_request_get_status##suffix, 4) {                                              \
+    static Subroutine next("mpi_request_get_status" #suffix);                                      \
+    test_fortran(next, Words(HETCCL_NAMES_4));                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_start##suffix, 2) {                                                           \
+    static Subroutine next("mpi_start" #suffix);                                                   \
+    start_fortran(Module::module, next, a, b);                                                     \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_startall##suffix, 3) {                                                        \
+    static Subroutine start("mpi_start" #suffix);                                                  \
+    start_all_fortran(Module::module, start, a, b, c);                                             \
+  }                                                                                                \
+  HETCCL_FORTRAN(mpi_request_free##suffix, 2) {                                                    \
+    static Subroutine next("mpi_request_free" #suffix);                                            \
+    free_fortran(Module::module, next, Words(HETCCL_NAMES_2));                                     \
   }
 
 HETCCL_FORTRAN_REQUESTS(_, Mpi)

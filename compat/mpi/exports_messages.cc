@@ -1,4 +1,7 @@
 // Messages of C whose buffers lie in device memory, for an MPI that takes none.
+#include <initializer_list>
+#include <limits>
+
 #include "mpi/exports.h"
 #include "mpi/job.h"
 #include "mpi/staging.h"
@@ -8,20 +11,37 @@ namespace {
 
 enum class Way { Send, Receive };
 
-// MPI_Send and its kin: buf, count, datatype, rank, tag, comm, and what else there is.
+// A function for messages in both its forms, with a plain and a large count. MPIs may lack the
+// latter: programs that look for it find this library's.
 struct Message {
-  Function function;
+  Function plain, large;
   Way way;
   bool has_request;
+
+  // `counts` are the words that count; `comm` the communicator's.
+  int call(const Words& words, bool is_large, std::initializer_list<size_t> counts, size_t comm) {
+    if (!is_large || large.address() != nullptr) return (is_large ? large : plain).call(words);
+    for (const size_t place : counts) {
+      const auto count = static_cast<int64_t>(words.word[place]);
+      if (count > std::numeric_limits<int>::max()) {
+        return mpi().raise(mpi().handle(words.word[comm]), mpi().abi.err_count);
+      }
+    }
+    return plain.call(words);
+  }
 };
+
+int64_t number(Word word, bool is_large) {
+  return is_large ? static_cast<int64_t>(word) : to_int(word);
+}
 
 bool stages(Word buffer) {
   return Job::get() != nullptr && needs_host_copy(buffer, mpi());
 }
 
 // Of what is received, too: a shorter message leaves the rest as it is.
-Result<HostCopy> copy_of(Word buffer, Word count, Word type) {
-  const Block block{0, to_int(count), 0};
+Result<HostCopy> copy_of(Word buffer, int64_t count, Word type) {
+  const Block block{0, count, 0};
   return HostCopy::make(buffer, span_of(block, mpi().handle(type), mpi()), true);
 }
 
@@ -30,15 +50,17 @@ int fail(Word comm, const Status& status) {
   return library.raise(library.handle(comm), library.error_code(status.message()));
 }
 
-int pass(Message& message, Words words) {
-  if (!stages(words.word[0])) return message.function.call(words);
+// Of MPI_Send and its kin: buf, count, datatype, rank, tag, comm, and what else there is.
+int pass(Message& message, Words words, bool is_large) {
+  const auto call = [&] { return message.call(words, is_large, {1}, 5); };
+  if (!stages(words.word[0])) return call();
   const Word comm = words.word[5];
-  auto copy = copy_of(words.word[0], words.word[1], words.word[2]);
+  auto copy = copy_of(words.word[0], number(words.word[1], is_large), words.word[2]);
   if (!copy.ok()) return fail(comm, copy.status());
   words.word[0] = copy->buffer();
   const bool receives = message.way == Way::Receive;
   if (!message.has_request) {
-    const int code = message.function.call(words);
+    const int code = call();
     if (code != 0 || !receives) return code;
     const Status status = copy->copy_back();
     return status.ok() ? 0 : fail(comm, status);
@@ -48,46 +70,50 @@ int pass(Message& message, Words words) {
   (receives ? received : sent) = std::move(copy).value();
   auto work = std::make_unique<StagedWork>(mpi(), std::move(sent), std::move(received));
   words.word[words.size - 1] = from_pointer(work->request());
-  const int code = message.function.call(words);
-  if (code != 0) return code;
+  if (const int code = call()) return code;
   return Job::get()->requests().add(std::move(work), mpi().handle(comm), to_pointer<void>(place));
 }
 
-Function sendrecv("PMPI_Sendrecv");
-
-}  // namespace
-
-#define HETCCL_MPI_MESSAGE(name, n, way, has_request)                       \
-  HETCCL_MPI_EXPORT MPI_##name(HETCCL_WORDS_##n) {                          \
-    static Message message{Function("PMPI_" #name), Way::way, has_request}; \
-    return pass(message, Words(HETCCL_NAMES_##n));                          \
-  }
-
-HETCCL_MPI_MESSAGE(Send, 6, Send, false)
-HETCCL_MPI_MESSAGE(Ssend, 6, Send, false)
-HETCCL_MPI_MESSAGE(Rsend, 6, Send, false)
-HETCCL_MPI_MESSAGE(Isend, 7, Send, true)
-HETCCL_MPI_MESSAGE(Issend, 7, Send, true)
-HETCCL_MPI_MESSAGE(Irsend, 7, Send, true)
-HETCCL_MPI_MESSAGE(Recv, 7, Receive, false)
-HETCCL_MPI_MESSAGE(Irecv, 7, Receive, true)
-
 // sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm,
 // status.
-HETCCL_MPI_EXPORT MPI_Sendrecv(HETCCL_WORDS_12) {
-  Words words(HETCCL_NAMES_12);
+int pass_both(Message& message, Words words, bool is_large) {
   std::optional<HostCopy> sent, received;
   for (auto [first, copy] : {std::pair{size_t{0}, &sent}, std::pair{size_t{5}, &received}}) {
     if (!stages(words.word[first])) continue;
-    auto made = copy_of(words.word[first], words.word[first + 1], words.word[first + 2]);
+    auto made =
+        copy_of(words.word[first], number(words.word[first + 1], is_large), words.word[first + 2]);
     if (!made.ok()) return fail(words.word[10], made.status());
     words.word[first] = made->buffer();
     *copy = std::move(made).value();
   }
-  const int code = sendrecv.call(words);
+  const int code = message.call(words, is_large, {1, 6}, 10);
   if (code != 0 || !received) return code;
   const Status status = received->copy_back();
   return status.ok() ? 0 : fail(words.word[10], status);
 }
+
+}  // namespace
+
+#define HETCCL_MPI_MESSAGE(name, n, way, has_request, pass)                                \
+  namespace {                                                                              \
+  Message message_##name{Function("PMPI_" #name), Function("PMPI_" #name, "_c"), Way::way, \
+                         has_request};                                                     \
+  }                                                                                        \
+  HETCCL_MPI_EXPORT MPI_##name(HETCCL_WORDS_##n) {                                         \
+    return pass(message_##name, Words(HETCCL_NAMES_##n), false);                           \
+  }                                                                                        \
+  HETCCL_MPI_EXPORT MPI_##name##_c(HETCCL_WORDS_##n) {                                     \
+    return pass(message_##name, Words(HETCCL_NAMES_##n), true);                            \
+  }
+
+HETCCL_MPI_MESSAGE(Send, 6, Send, false, pass)
+HETCCL_MPI_MESSAGE(Ssend, 6, Send, false, pass)
+HETCCL_MPI_MESSAGE(Rsend, 6, Send, false, pass)
+HETCCL_MPI_MESSAGE(Isend, 7, Send, true, pass)
+HETCCL_MPI_MESSAGE(Issend, 7, Send, true, pass)
+HETCCL_MPI_MESSAGE(Irsend, 7, Send, true, pass)
+HETCCL_MPI_MESSAGE(Recv, 7, Receive, false, pass)
+HETCCL_MPI_MESSAGE(Irecv, 7, Receive, true, pass)
+HETCCL_MPI_MESSAGE(Sendrecv, 12, Receive, false, pass_both)
 
 }  // namespace hetccl::mpi

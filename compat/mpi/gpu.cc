@@ -43,11 +43,10 @@ const Api* api_if_loaded() {
   static std::atomic<uint64_t> looked{0};
   if (const Api* found = known.load(std::memory_order_acquire)) return found;
   const uint64_t loads = count_loads();
-  if (looked.load(std::memory_order_relaxed) == loads) return nullptr;
-  looked.store(loads, std::memory_order_relaxed);
-  if (loaded_libraries("libcuda.so").empty()) return nullptr;
-  const Api* found = api().get();
-  known.store(found, std::memory_order_release);
+  if (looked.load(std::memory_order_acquire) == loads) return known.load();
+  const Api* found = loaded_libraries("libcuda.so").empty() ? nullptr : api().get();
+  known.store(found);
+  looked.store(loads, std::memory_order_release);  // last: other threads rely on it
   return found;
 }
 

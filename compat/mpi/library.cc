@@ -54,10 +54,11 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     get_extent("PMPI_Type_get_extent"), get_true_extent("PMPI_Type_get_true_extent"),
     get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
     get_envelope_c("PMPI_Type_get_envelope_c"), get_contents_c("PMPI_Type_get_contents_c"),
-    type_free("PMPI_Type_free"), query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
-    create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr"),
-    call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
-    add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+    type_free("PMPI_Type_free"), type_dup("PMPI_Type_dup"), query_thread("PMPI_Query_thread"),
+    get_attr("PMPI_Comm_get_attr"), create_keyval("PMPI_Comm_create_keyval"),
+    set_attr("PMPI_Comm_set_attr"), call_errhandler("PMPI_Comm_call_errhandler"),
+    add_class("PMPI_Add_error_class"), add_code("PMPI_Add_error_code"),
+    add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
 
 int copy_nothing(Word, int, void*, void*, void*, int* flag) {
   *flag = 0;
@@ -163,10 +164,13 @@ void Library::learn() {
     int bytes = 0;
     // A Fortran INTEGER may have 8 bytes, and a type may be missing.
     if (types_[i] == 0 || size == nullptr ||
-        invoke(size, Words(types_[i], from_pointer(&bytes))) != 0 ||
-        bytes != element * meaning.elements) {
+        invoke(size, Words(types_[i], from_pointer(&bytes))) != 0) {
       continue;
     }
+    if (meaning.name == std::string_view("MPI_INTEGER") && bytes > 0) {
+      fortran_integer_bytes = bytes;
+    }
+    if (bytes != element * meaning.elements) continue;
     size_t place = slot_of(types_[i], kSlots);
     while (slots_[place].handle != 0 && slots_[place].handle != types_[i]) {
       place = (place + 1) & (kSlots - 1);
@@ -231,24 +235,45 @@ bool Library::is_contiguous(Word datatype) const {
   const Word part = part_of(datatype);
   const bool contiguous = is_contiguous(part);
   // What was asked for is to be freed, unless it is predefined.
-  Word freed = part;
-  if (combiner_of(part) != abi.combiner_named) type_free.call(Words(from_pointer(&freed)));
+  if (is_derived(part)) free_type(part);
   return contiguous;
 }
 
-// Types that were made with large counts tell of themselves in large functions alone.
+bool Library::is_derived(Word datatype) const {
+  if (type(datatype).meaning != nullptr) return false;
+  int combiner = 0;
+  return ask_envelope(datatype, &combiner) > 0;
+}
+
+Word Library::duplicate_type(Word datatype) const {
+  Word made = 0;
+  type_dup.call(Words(datatype, from_pointer(&made)));
+  return load_handle(&made);
+}
+
+void Library::free_type(Word datatype) const {
+  type_free.call(Words(from_pointer(&datatype)));
+}
+
+// How many datatypes it is made of: a predefined one of none. Types that were made with large
+// counts tell of themselves in large functions alone.
+int64_t Library::ask_envelope(Word datatype, int* combiner) const {
+  if (get_envelope_c.address() != nullptr) {
+    int64_t ignored = 0, types = 0;
+    get_envelope_c.call(Words(datatype, from_pointer(&ignored), from_pointer(&ignored),
+                              from_pointer(&ignored), from_pointer(&types),
+                              from_pointer(combiner)));
+    return types;
+  }
+  int ignored = 0, types = 0;
+  get_envelope.call(Words(datatype, from_pointer(&ignored), from_pointer(&ignored),
+                          from_pointer(&types), from_pointer(combiner)));
+  return types;
+}
+
 int Library::combiner_of(Word datatype) const {
   int combiner = -1;
-  if (get_envelope_c.address() != nullptr) {
-    int64_t ignored[4];
-    get_envelope_c.call(Words(datatype, from_pointer(&ignored[0]), from_pointer(&ignored[1]),
-                              from_pointer(&ignored[2]), from_pointer(&ignored[3]),
-                              from_pointer(&combiner)));
-  } else {
-    int ignored = 0;
-    get_envelope.call(Words(datatype, from_pointer(&ignored), from_pointer(&ignored),
-                            from_pointer(&ignored), from_pointer(&combiner)));
-  }
+  static_cast<void>(ask_envelope(datatype, &combiner));
   return combiner;
 }
 
@@ -414,6 +439,15 @@ int Library::error_code(const std::string& text) const {
 void Library::abort(int code) const {
   abort_job.call(Words(comm_world, from_int(code)));
   std::abort();
+}
+
+KeptType::KeptType(Word type, const Library& library)
+    : library_(library),
+      derived_(library.is_derived(type)),
+      type_(derived_ ? library.duplicate_type(type) : type) {}
+
+KeptType::~KeptType() {
+  if (derived_) library_.free_type(type_);
 }
 
 }  // namespace hetccl::mpi

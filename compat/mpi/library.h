@@ -53,6 +53,7 @@ class Library {
   const Abi& abi;
   Word comm_world = 0, comm_self = 0, request_null = 0;
   Maker maker = Maker::Other;
+  int fortran_integer_bytes = 4;
   /// The MPI itself takes device memory.
   bool takes_device_memory = false;
 
@@ -67,6 +68,10 @@ class Library {
   /// Whether `count` elements of it lie one after the other, without gaps, in the order of the
   /// type.
   [[nodiscard]] bool is_contiguous(Word datatype) const;
+  /// Made by the program, which frees it. (Those of MPI_Type_create_f90_real are not.)
+  [[nodiscard]] bool is_derived(Word datatype) const;
+  [[nodiscard]] Word duplicate_type(Word datatype) const;
+  void free_type(Word datatype) const;
   /// From one element to the next, in bytes.
   [[nodiscard]] int64_t extent(Word datatype) const;
   /// The first byte of an element's data, and the one behind its last.
@@ -124,6 +129,7 @@ class Library {
  private:
   explicit Library(const Abi& its_abi);
   [[nodiscard]] int combiner_of(Word datatype) const;
+  [[nodiscard]] int64_t ask_envelope(Word datatype, int* combiner) const;
   [[nodiscard]] Word part_of(Word datatype) const;
   // In kTypeMeanings and kOpMeanings.
   static constexpr size_t kByteIndex = 3, kIntIndex = 6, kFloatIndex = 12, kDoubleIndex = 13;
@@ -142,5 +148,20 @@ class Library {
 
 /// A library that is there.
 const Library& mpi();
+
+/// A datatype that stays where the program frees it while a request uses it.
+class KeptType {
+ public:
+  KeptType(Word type, const Library& library);
+  ~KeptType();
+  KeptType(const KeptType&) = delete;
+  KeptType& operator=(const KeptType&) = delete;
+  [[nodiscard]] Word get() const { return type_; }
+
+ private:
+  const Library& library_;
+  const bool derived_;
+  Word type_;
+};
 
 }  // namespace hetccl::mpi

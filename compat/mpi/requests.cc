@@ -104,31 +104,30 @@ void Requests::advance() {
     }
   }
   for (auto& pending : done) {
-    // The state of a generalized request is the MPI's to free, which it may do at once.
-    if (pending->tag == 0) {
-      complete(*pending.release());
-    } else {
-      complete(*pending);
-    }
+    complete(*pending);
+    // The state of a generalized request is freed by the MPI, or here, whichever comes last.
+    if (pending->tag == 0 && !pending->left_by_one.exchange(true))
+      static_cast<void>(pending.release());
     pending_.fetch_sub(1, std::memory_order_release);
   }
 }
 
+// A generalized request has no communicator, and a receive no error that is not its own: the wait
+// or test that completes them has the code from `take_error`.
 void Requests::complete(Pending& pending) {
   if (pending.work != nullptr) {
     pending.status = pending.work->finish();
     pending.received = pending.work->received();
   }
   pending.work.reset();
-  if (pending.tag == 0) {
-    grequest_complete.call(Words(pending.request));
-    return;
-  }
-  // A receive cannot carry an error that is not its own.
   if (!pending.status.ok()) {
-    library_.raise(pending.comm, library_.error_code(pending.status.message()));
+    error_ = library_.raise(pending.comm, library_.error_code(pending.status.message()));
   }
-  library_.send(nullptr, 0, 0, pending.tag, self_);
+  if (pending.tag != 0) {
+    library_.send(nullptr, 0, 0, pending.tag, self_);
+  } else if (!pending.freed) {
+    grequest_complete.call(Words(pending.request));
+  }
 }
 
 bool Requests::await(Word request) {
@@ -155,11 +154,14 @@ int Requests::query(void* state, void* status) {
   auto* bytes = static_cast<std::byte*>(status);
   std::memcpy(bytes + library.abi.status_source, &received.source, sizeof(int));
   std::memcpy(bytes + library.abi.status_tag, &received.tag, sizeof(int));
-  return pending.status.ok() ? 0 : library.error_code(pending.status.message());
+  return 0;
 }
 
+// MPICH 3 and 4 call it in MPI_Request_free, complete or not.
 int Requests::free_state(void* state) {
-  delete static_cast<Pending*>(state);
+  auto* pending = static_cast<Pending*>(state);
+  pending->freed = true;
+  if (pending->left_by_one.exchange(true)) delete pending;
   return 0;
 }
 

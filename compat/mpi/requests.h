@@ -35,6 +35,10 @@ class Requests {
   /// Before MPI_Request_free of it.
   void forget_persistent(Word request);
 
+  /// The code of an error that completed a request since the last call; 0: of none. The
+  /// communicator's error handler has been called.
+  int take_error() { return error_.load() == 0 ? 0 : error_.exchange(0); }
+
   [[nodiscard]] bool any_pending() const { return pending_.load(std::memory_order_acquire) > 0; }
   /// Completes the requests whose work is done.
   void advance();
@@ -59,7 +63,9 @@ class Requests {
     int tag;       // persistent: completes the receive; 0: generalized
     Status status;
     std::optional<Received> received;
-    std::atomic<bool> cancel{false};  // the program wishes so
+    std::atomic<bool> cancel{false};       // the program wishes so
+    std::atomic<bool> freed{false};        // the MPI has freed its request, which may be early
+    std::atomic<bool> left_by_one{false};  // of the MPI and `list_`, one has let go of this
   };
   struct Persistent {
     std::unique_ptr<PersistentCall> call;
@@ -74,6 +80,7 @@ class Requests {
 
   const Library& library_;
   std::atomic<int> pending_{0};
+  std::atomic<int> error_{0};
   std::mutex mutex_;  // guards what follows
   std::list<std::unique_ptr<Pending>> list_;
   std::unordered_map<Word, Persistent> persistent_;

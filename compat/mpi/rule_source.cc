@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "mpi/call.h"
 #include "mpi/default_rules.h"
@@ -15,17 +15,9 @@
 namespace hetccl::mpi {
 namespace {
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(Rules::kMaxBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad() || text.empty()) {
-    return error(Code::SystemError, "%s: cannot be read, or is empty", path.c_str());
-  }
-  if (text.size() > Rules::kMaxBytes) {
-    return error(Code::InvalidArgument, "%s: has more than 4 MiB", path.c_str());
-  }
+Result<std::string> read_rules(const std::string& path) {
+  HETCCL_ASSIGN(std::string text, read_file(path, Rules::kMaxBytes));
+  if (text.empty()) return error(Code::SystemError, "%s: is missing, or empty", path.c_str());
   return text;
 }
 
@@ -49,6 +41,19 @@ Json with_algorithms(const Json& tree, const Json& inner) {
   return Json(std::move(members));
 }
 
+// How often `with_algorithms` writes the inner tree.
+size_t count_leaves(const Json& tree) {
+  size_t count = 0;
+  for (const Json::Member& member : *tree.members()) {
+    if (member.name.starts_with("composition=")) {
+      ++count;
+    } else if (member.value.members() != nullptr) {
+      count += count_leaves(member.value);
+    }
+  }
+  return count;
+}
+
 // What MPICH's settings say, piece by piece, and the names of those that are set.
 class MpichSettings {
  public:
@@ -60,6 +65,12 @@ class MpichSettings {
     HETCCL_ASSIGN(auto algorithms, read("MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE" + suffix));
     if (!compositions) return algorithms;
     if (!algorithms) return compositions;
+    const size_t most =
+        compositions->dump().size() + count_leaves(*compositions) * algorithms->dump().size();
+    if (most > Rules::kMaxBytes) {
+      return error(Code::InvalidArgument, "%s: together have more than 4 MiB of rules",
+                   names_.c_str());
+    }
     return std::optional(with_algorithms(*compositions, *algorithms));
   }
 
@@ -89,7 +100,7 @@ class MpichSettings {
   Result<std::optional<Json>> read(const std::string& setting) {
     const std::string path = get(setting);
     if (path.empty()) return std::optional<Json>();
-    HETCCL_ASSIGN(const std::string text, read_file(path));
+    HETCCL_ASSIGN(const std::string text, read_rules(path));
     HETCCL_ASSIGN(Json tree, Json::parse(text, path.c_str(), Rules::kMaxBytes));
     if (tree.members() == nullptr) {
       return error(Code::InvalidArgument, "%s: is not an object", path.c_str());
@@ -118,7 +129,7 @@ class MpichSettings {
 
 Result<RuleSource> find_rules(const Config& config) {
   if (!config.mpi_file.empty()) {
-    HETCCL_ASSIGN(std::string text, read_file(config.mpi_file));
+    HETCCL_ASSIGN(std::string text, read_rules(config.mpi_file));
     return RuleSource{config.mpi_file, std::move(text)};
   }
   MpichSettings mpich;

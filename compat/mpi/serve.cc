@@ -1,5 +1,7 @@
 #include "mpi/serve.h"
 
+#include <limits>
+
 #include "mpi/communicator.h"
 #include "mpi/job.h"
 #include "mpi/staging.h"
@@ -72,10 +74,11 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
       call.comm, call.request);
 }
 
-// Whether alpha is chosen, which is made of blocking calls.
+// Whether alpha is chosen, which is made of blocking calls that count in an int.
 bool is_composed(const Call& call, const Route& route) {
   return route.decision.algorithm == Algorithm::Alpha && route.reason == Reason::Rule &&
-         call.form == Form::Blocking && !call.large && Composition::applies(call.collective);
+         call.form == Form::Blocking && Composition::applies(call.collective) &&
+         route.volume.average <= std::numeric_limits<int>::max();
 }
 
 int serve_staged(std::shared_ptr<StagedCall> staged, const Call& call, const Route& route,

@@ -37,7 +37,10 @@ Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Lib
   Call& copy = staged->call_;
   Words& words = copy.words;
   const Places places = places_of(call.collective);
-  const int n = library.peers(call.comm);
+  // MPI_Reduce_scatter spreads the result over the group itself.
+  const bool own_group = call.collective == Collective::ReduceScatter ||
+                         call.collective == Collective::ReduceScatterBlock;
+  const int n = own_group ? library.size(call.comm) : library.peers(call.comm);
   if (sends) {
     HETCCL_ASSIGN(staged->sent_,
                   HostCopy::make(call.send.buffer, span_of(call, true, n, library), true));
@@ -51,6 +54,10 @@ Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Lib
                   HostCopy::make(call.recv.buffer, span_of(call, false, n, library),
                                  staged->reads_received_));
     copy.recv.buffer = words.word[places.recv] = staged->received_->buffer();
+  }
+  // A broadcast's buffer is of both sides, of which one means something.
+  if (call.collective == Collective::Bcast) {
+    copy.send.buffer = copy.recv.buffer = words.word[places.send];
   }
   if (call.form != Form::Blocking) words.word[words.size - 1] = from_pointer(staged->request());
   return staged;

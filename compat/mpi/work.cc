@@ -48,7 +48,14 @@ PersistentOperation::PersistentOperation(const Call& call, std::shared_ptr<Commu
     : owner_(std::move(owner)),
       endpoint_(endpoint),
       library_(library),
-      kept_(call, owner_->size(), owner_->rank()) {}
+      kept_(keep_types(call), owner_->size(), owner_->rank()) {}
+
+Call PersistentOperation::keep_types(Call call) {
+  const Sides sides = significant_sides(call, owner_->rank());
+  if (sides.send) call.send.type = types_.emplace_back(call.send.type, library_).get();
+  if (sides.recv) call.recv.type = types_.emplace_back(call.recv.type, library_).get();
+  return call;
+}
 
 PersistentOperation::~PersistentOperation() {
   owner_->release(endpoint_);

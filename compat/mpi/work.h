@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -75,9 +76,12 @@ class PersistentOperation : public PersistentCall {
   Result<std::unique_ptr<Work>> begin() override;
 
  private:
+  // The call with types that stay, in types_.
+  Call keep_types(Call call);
   const std::shared_ptr<Communicator> owner_;
   Endpoint* const endpoint_;
   const Library& library_;
+  std::list<KeptType> types_;
   const KeptCall kept_;
 };
 

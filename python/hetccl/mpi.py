@@ -57,6 +57,14 @@ def find_launcher() -> Launcher | None:
     return Launcher(path, "unknown", "")
 
 
+def default_rules() -> dict[str, Any]:
+    """hetccl's own rules, which count where nothing else is set."""
+    call = ctypes.CDLL(str(LIBRARY)).hetcclMpiDefaultRules
+    call.restype = ctypes.c_char_p
+    rules: dict[str, Any] = json.loads(call())
+    return rules
+
+
 def describe_rules(
     launcher: Launcher | None, ranks: int, nodes: int
 ) -> tuple[str, list[dict[str, Any]]]:

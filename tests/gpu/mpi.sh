@@ -15,17 +15,20 @@ done
 echo '{"any": {"algorithm=mpi": {}}}' >"$folder/mpi/mpi.json"
 echo '{"any": {"algorithm=device": {}}}' >"$folder/mpi/device.json"
 echo '{"any": {"algorithm=device": {"streams=4": {}, "communicators=2": {}}}}' >"$folder/mpi/parts.json"
+echo '{"any": {"composition=alpha": {}}}' >"$folder/mpi/alpha.json"
 on_gpu=${HETCCL_TEST_GPU:-}
 unset HETCCL_TEST_NVRTC HETCCL_TEST_GPU
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HETCCL_MPI_SUMMARY=1
 preload=$PWD/$folder/compat/mpi/libhetccl_mpi.so
 failed=0
-# job RANKS RULES PROGRAM...
+# job RANKS RULES PROGRAM...; with NODES=1, two ranks are a node.
+as_nodes='export HETCCL_HOSTID=node$((OMPI_COMM_WORLD_RANK / 2)); exec "$0" "$@"'
 job() {
   local ranks=$1 rules=$2 start=$SECONDS status
   shift 2
   timeout --kill-after=5 90 mpirun --oversubscribe -n "$ranks" -x LD_PRELOAD="$preload" \
-    -x HETCCL_MPI_FILE="$folder/mpi/$rules.json" "$folder/mpi/$1" "${@:2}" >"$folder/mpi/log" 2>&1
+    -x HETCCL_MPI_FILE="$folder/mpi/$rules.json" ${NODES:+bash -c "$as_nodes"} \
+    "$folder/mpi/$1" "${@:2}" >"$folder/mpi/log" 2>&1
   status=$?
   echo "mpi: $ranks ranks, $rules, $*: status $status, $((SECONDS - start)) s: $(grep '^ok' "$folder/mpi/log")"
   ((status == 0)) && return
@@ -40,6 +43,8 @@ if [[ $on_gpu == 1 ]]; then
   job 2 mpi device d
   job 4 mpi device dh+
   job 2 parts device d
+  job 2 parts device dh+
+  NODES=1 job 4 alpha device d
 fi
 job 2 device device h
 job 4 device values

@@ -143,6 +143,42 @@ static void data_with_gaps(struct buffer out, int n) {
   MPI_Type_free(&every_second);
 }
 
+/* What vendors' libraries do not add. */
+static void other_sums(struct buffer in, struct buffer out, int n) {
+  int wanted = 0;
+  for (int r = 0; r < size; ++r) wanted |= 1 << r;
+  for (int i = 0; i < n; ++i) shadow[i] = 1 << rank | i << 8;
+  put(in, shadow, n);
+  MPI_Allreduce(in.at, out.at, n, MPI_INT, MPI_BOR, MPI_COMM_WORLD);
+  EXPECT("a bitwise or", out, n, wanted | i << 8);
+  for (int i = 0; i < n; ++i) shadow[i] = (rank + 1) << 16 | (i & 0xff);
+  put(in, shadow, n);
+  MPI_Allreduce(in.at, out.at, 2 * n, MPI_SHORT, MPI_SUM, MPI_COMM_WORLD);
+  EXPECT("a sum of shorts", out, n, size * (size + 1) / 2 << 16 | size * (i & 0xff));
+}
+
+/* The even ranks are one group, the odd ones the other. */
+static void between_groups(struct buffer in, struct buffer out, int n) {
+  if (size < 2) return;
+  const int odd = rank % 2;
+  MPI_Comm group, both;
+  MPI_Comm_split(MPI_COMM_WORLD, odd, rank, &group);
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - odd, 12, &both);
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i);
+  put(in, shadow, n), put(out, shadow, n);
+  MPI_Bcast(out.at, n, MPI_INT, !odd ? 0 : rank == 1 ? MPI_ROOT : MPI_PROC_NULL, both);
+  EXPECT("bcast to the other group", out, n, value(odd ? rank : 1, i));
+  MPI_Allreduce(in.at, out.at, n, MPI_INT, MPI_SUM, both);
+  get(shadow, out, n);
+  for (int i = 0; i < n; ++i) {
+    unsigned sum = 0;
+    for (int r = 1 - odd; r < size; r += 2) sum += (unsigned)value(r, i);
+    if (shadow[i] != (int)sum) stop("allreduce of the other group", i, shadow[i], (int)sum);
+  }
+  checks += 2;
+  MPI_Comm_free(&both), MPI_Comm_free(&group);
+}
+
 static void persistent_calls(struct buffer in, struct buffer out, int n) {
 #if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
   MPI_Request requests[2];
@@ -163,6 +199,18 @@ static void persistent_calls(struct buffer in, struct buffer out, int n) {
 #else
   (void)in, (void)out, (void)n;
 #endif
+}
+
+/* Nobody waits for it. */
+static void message_that_is_let_go(struct buffer in, struct buffer out, int n) {
+  const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+  MPI_Request request;
+  for (int i = 0; i < n; ++i) shadow[i] = value(rank, i + 5);
+  put(in, shadow, n);
+  MPI_Isend(in.at, n, MPI_INT, next, 31, MPI_COMM_WORLD, &request);
+  MPI_Request_free(&request);
+  MPI_Recv(out.at, n, MPI_INT, last, 31, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT("a message that is let go", out, n, value(last, i + 5));
 }
 
 static void message_that_never_comes(struct buffer out, int n) {
@@ -220,9 +268,12 @@ int main(int argc, char** argv) {
     struct buffer in = take(kind, (size_t)n * size), out = take(kind, (size_t)n * size);
     collectives(in, out, n);
     data_with_gaps(out, n);
+    other_sums(in, out, n);
+    between_groups(in, out, n);
     persistent_calls(in, out, n);
     messages(in, out, n);
     message_that_never_comes(out, n);
+    message_that_is_let_go(in, out, n);
     give(in), give(out), free(shadow);
   }
   MPI_Barrier(MPI_COMM_WORLD);

@@ -1,4 +1,4 @@
-/* An MPI program in which something goes wrong: faults lost|lost-request|counts|late [PREFIX]. Each
+/* An MPI program in which something goes wrong: faults FAULT [PREFIX]. Each
  * rank prints its error, as a program does that has set MPI_ERRORS_RETURN, and with PREFIX writes it
  * to a file PREFIX.RANK: a launcher may lose what ranks print while one dies. */
 #include <mpi.h>
@@ -57,6 +57,25 @@ int main(int argc, char** argv) {
     report(code);
   } else if (strcmp(what, "counts") == 0) {
     report(MPI_Allreduce(a, b, rank == 0 ? N : N - 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+  } else if (strcmp(what, "counts-request") == 0 || strcmp(what, "counts-persistent") == 0) {
+    /* On a communicator with an error handler of its own: MPI_COMM_WORLD's would end the job. */
+    MPI_Comm own;
+    MPI_Request request;
+    MPI_Comm_dup(MPI_COMM_WORLD, &own);
+    MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, own);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    const int n = rank == 0 ? N : N - 1;
+    if (strcmp(what, "counts-request") == 0) {
+      code = MPI_Iallreduce(a, b, n, MPI_INT, MPI_SUM, own, &request);
+    } else {
+#if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
+      code = MPI_Allreduce_init(a, b, n, MPI_INT, MPI_SUM, own, MPI_INFO_NULL, &request);
+      if (code == MPI_SUCCESS) code = MPI_Start(&request);
+#endif
+    }
+    if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    report(code);
   } else if (strcmp(what, "late") == 0) {
     if (rank == 0) sleep(3);
     report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD));

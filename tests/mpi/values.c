@@ -502,6 +502,67 @@ static void many_requests(void) {
   free(a), free(b);
 }
 
+/* Types that the program frees while requests use them. */
+static void freed_types(void) {
+  enum { N = 300 };
+  int b[2 * N];
+  MPI_Request request;
+  MPI_Datatype three, every_second;
+#if MPI_VERSION >= 4 || OMPI_MAJOR_VERSION >= 5
+  MPI_Type_contiguous(3, MPI_INT, &three);
+  MPI_Type_commit(&three);
+  MPI_Bcast_init(b, N / 3, three, size - 1, comm, MPI_INFO_NULL, &request);
+  MPI_Type_free(&three);
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = 0; i < N; ++i) b[i] = value(rank, i + turn);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    for (int i = 0; i < N; ++i)
+      check(b[i] == value(size - 1, i + turn), "a freed type", 2, N, i, b[i], 0);
+  }
+  MPI_Request_free(&request);
+#else
+  (void)three;
+#endif
+  for (int gaps = 0; gaps < 3; ++gaps) { /* the first calls of a kind are without them */
+    for (int i = 0; i < 2 * N; ++i) b[i] = value(rank, i);
+    MPI_Bcast(b, N, MPI_INT, 0, comm);
+    MPI_Type_vector(N, 1, gaps > 0 ? 2 : 1, MPI_INT, &every_second);
+    MPI_Type_commit(&every_second);
+    for (int i = 0; i < 2 * N; ++i) b[i] = value(rank, i);
+    MPI_Ibcast(b, 1, every_second, 0, comm, &request);
+    MPI_Type_free(&every_second);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    for (int i = 0; i < N; ++i) {
+      const int at = gaps > 0 ? 2 * i : i;
+      check(b[at] == value(0, at), "a freed type", 1, N, at, b[at], value(0, at));
+    }
+  }
+  ++checks;
+}
+
+/* What each rank sends lies between the blocks that it receives. */
+static void interleaved_blocks(void) {
+  int b[1000], counts[64], places[64], sent[64];
+  if (size > 16) return;
+  for (int r = 0; r < size; ++r) counts[r] = 4, places[r] = sent[r] = 20 * r;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = 0; i < 1000; ++i) b[i] = -1;
+    for (int r = 0; r < size; ++r)
+      for (int i = 0; i < 4; ++i) b[10 + sent[r] + i] = value(rank, 4 * r + i);
+    MPI_Alltoallv(b + 10, counts, sent, MPI_INT, b, counts, places, MPI_INT, comm);
+    for (int r = 0; r < size; ++r)
+      for (int i = 0; i < 4; ++i)
+        check(b[places[r] + i] == value(r, 4 * rank + i), "blocks in turn", 0, 4, i,
+              b[places[r] + i], value(r, 4 * rank + i));
+    MPI_Gatherv(b + 10, 4, MPI_INT, b, counts, places, MPI_INT, 0, comm);
+    for (int r = 0; r < size && rank == 0; ++r)
+      for (int i = 0; i < 4; ++i)
+        check(b[places[r] + i] == value(r, i), "gathered in turn", 0, 4, i, b[places[r] + i], 0);
+  }
+  ++checks;
+}
+
 /* Persistent calls that ranks start in unlike orders, and a communicator freed under a request. */
 static void loose_orders(void) {
   int a[100], b[2][100];
@@ -565,7 +626,8 @@ static void everything(MPI_Comm of, int argc, char** argv) {
   for (size_t i = 0; first >= argc && i < sizeof counts / sizeof *counts; ++i)
     all_collectives(counts[i]);
   all_types(), unusual_calls(), messages_beside_collectives(), many_requests();
-  if (loose) loose_orders();
+  if (loose) loose_orders(), freed_types();
+  interleaved_blocks();
   between_groups();
   free(lengths), free(places), free(from_lengths), free(from_places);
 }

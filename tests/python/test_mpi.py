@@ -266,6 +266,14 @@ def test_ranks_whose_counts_differ_get_an_error_that_names_them(each, built, rul
     assert re.search(wanted, done.text), done.text
 
 
+@pytest.mark.parametrize("form", ["request", "persistent"])
+def test_an_error_of_a_request_is_that_of_its_wait(each, built, rules, form):
+    """The communicator returns errors, and MPI_COMM_WORLD would end the job."""
+    done = launch(each, 3, [*built(each, "faults"), f"counts-{form}"], rules(BY_HETCCL))
+    wanted = r"rank 0: .*rank 0 called all_reduce #\d+ \(20000 int32, sum\) where ranks 1, 2"
+    assert re.search(wanted, done.text), done.text
+
+
 def test_a_late_rank_is_named_when_a_deadline_is_set(each, built, rules):
     done = launch(each, 2, [*built(each, "faults"), "late"], rules(BY_HETCCL),
                   HETCCL_TIMEOUT_MS="1000")  # fmt: skip
@@ -488,6 +496,12 @@ def test_measured_rules_for_mpich_itself(built, tmp_path):
     base["collective=barrier"]["comm_type=intra"]["algorithm=MPIR_Barrier_intra_k_dissemination"][
         "k=2"
     ] = {}
+    for name, algorithm in (
+        ("bcast", "remote_send_local_bcast"),
+        ("allreduce", "reduce_exchange_bcast"),
+    ):
+        inter = {f"algorithm=MPIR_{name.capitalize()}_inter_{algorithm}": {}}
+        base[f"collective={name}"]["comm_type=inter"] = inter
     base |= {
         "collective=iallreduce": {"algorithm=MPIR_Iallreduce_intra_sched_recursive_doubling": {}},
         "collective=ibcast": {"algorithm=MPIR_Ibcast_intra_sched_binomial": {}},

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hetccl.mpi import LIBRARY
+from hetccl.mpi import LIBRARY, default_rules
 
 COLLECTIVES = (
     "allreduce",
@@ -113,15 +113,15 @@ def rules_of(points: list[dict[str, Any]], others: str = "mpi") -> dict[str, Any
 
 
 def whole_file(measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Rules for communicators of such a shape, of host and of device memory."""
+    """Rules for communicators on one node, or on several, of host and of device memory; for the
+    others, and for what was not measured, hetccl's own."""
     first = measured["host"]
-    where = "comm_size=node_comm_size" if first["nodes"] == 1 else "comm_hierarchy=parent"
-    host: dict[str, Any] = {"algorithm=mpi": {}}
-    device: dict[str, Any] = {"algorithm=device": {}}
-    here = {"buffer=device": device, "any": rules_of(first["points"], "mpi")}
+    own = default_rules()
+    here = {"buffer=device": own["buffer=device"], "any": rules_of(first["points"], "mpi")}
     if "device" in measured:
         here["buffer=device"] = rules_of(measured["device"]["points"], "device")
-    return {where: here, "any": {"buffer=device": device, "any": host}}
+    one_node, several = (here, own) if first["nodes"] == 1 else (own, here)
+    return {"comm_size=node_comm_size": one_node, "any": several}
 
 
 def read_mpich(path: Path) -> dict[str, Any]:
