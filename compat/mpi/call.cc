@@ -235,6 +235,12 @@ Sides significant_sides(const Call& call, const Library& library) {
   }
 }
 
+int count_blocks(const Call& call, const Library& library) {
+  const bool own = call.collective == Collective::ReduceScatter ||
+                   call.collective == Collective::ReduceScatterBlock;
+  return own ? library.size(call.comm) : library.peers(call.comm);
+}
+
 // Only the root's lists are significant: other ranks may pass any address.
 KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
   const bool root = rank == call.root;
@@ -263,10 +269,7 @@ int call_mpi(const Call& call) {
     return mpi().raise(call.comm, mpi().abi.err_other);
   }
   Narrowed narrowed;
-  // MPI_Reduce_scatter spreads the result over the group itself.
-  const int n =
-      call.collective == Collective::ReduceScatter ? mpi().size(call.comm) : mpi().peers(call.comm);
-  if (!narrowed.narrow(call, significant_sides(call, mpi()), n)) {
+  if (!narrowed.narrow(call, significant_sides(call, mpi()), count_blocks(call, mpi()))) {
     return mpi().raise(call.comm, mpi().abi.err_count);
   }
   if (call.form == Form::Blocking) return functions[0].call(narrowed.words());

@@ -98,6 +98,11 @@ Sides significant_sides(const Call& call, int rank);
 /// The same on a communicator that may join two groups.
 Sides significant_sides(const Call& call, const Library& library);
 
+/// How many blocks a side has that has one for each rank. On a communicator that joins two groups
+/// the ranks are those of the other group, but for the reduce-scatters, which spread their result
+/// over their own.
+int count_blocks(const Call& call, const Library& library);
+
 /// A call that is made more than once, with its own copies of the lists of lengths: programs free
 /// them sooner than MPI lets them, since MPIs read them early.
 class KeptCall {

@@ -62,7 +62,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     Question question;
     int facts;
   };
-  // What the rules say of a question, for memory of the host and of devices.
+  // How the rules answer a question where all data is in host memory, and where some is not.
   struct Decided {
     Question question;
     Decision on_host, on_device;

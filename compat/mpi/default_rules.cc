@@ -26,18 +26,18 @@ std::string default_rules() {
         "collective=bcast": {
           "avg_msg_size<65536": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "collective=reduce_scatter": {
-          "avg_msg_size<8192": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
+          "avg_msg_size<16384": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "collective=reduce_scatter_block": {
-          "avg_msg_size<8192": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
+          "avg_msg_size<16384": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "any": {"algorithm=mpi": {}}
       },
       "mpi=openmpi": {
         "collective=allreduce": {
           "avg_msg_size<4096": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "collective=reduce_scatter": {
-          "avg_msg_size<8192": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
+          "avg_msg_size<16384": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "collective=reduce_scatter_block": {
-          "avg_msg_size<8192": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
+          "avg_msg_size<16384": {"algorithm=mpi": {}}, "any": {"algorithm=device": {}}},
         "any": {"algorithm=mpi": {}}
       },
       "any": {

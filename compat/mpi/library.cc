@@ -2,11 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/dynlib.h"
@@ -436,7 +438,9 @@ int Library::error_code(const std::string& text) const {
   return code;
 }
 
+// A launcher may end without passing on what a rank wrote last: MPICH's does, of MPI_Abort itself.
 void Library::abort(int code) const {
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   abort_job.call(Words(comm_world, from_int(code)));
   std::abort();
 }

@@ -124,6 +124,7 @@ class Library {
   int raise(Word comm, int code) const;
   /// An error code with this text, of a class of hetccl's own.
   [[nodiscard]] int error_code(const std::string& text) const;
+  /// Ends the job. What this rank has logged is shown first.
   [[noreturn]] void abort(int code) const;
 
  private:

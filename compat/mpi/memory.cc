@@ -56,10 +56,6 @@ HostPool& host_pool() {
 
 }  // namespace
 
-bool may_be_on_device() {
-  return has_gpu_runtime();
-}
-
 Memory memory_of(const void* address) {
   const Owner owner = owner_of(address);
   if (owner.gpu < 0) return {};

@@ -23,9 +23,6 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-/// False where all memory is the host's. Thread-safe.
-bool may_be_on_device();
-
 /// Thread-safe, and cheap: a fraction of a microsecond.
 Memory memory_of(const void* address);
 

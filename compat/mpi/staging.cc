@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "mpi/gpu.h"
+
 namespace hetccl::mpi {
 namespace {
 
@@ -28,7 +30,7 @@ Places places_of(Collective collective) {
 }  // namespace
 
 Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Library& library) {
-  if (!may_be_on_device()) return std::shared_ptr<StagedCall>();
+  if (!has_gpu_runtime()) return std::shared_ptr<StagedCall>();
   const Sides sides = significant_sides(call, library);
   const bool sends = sides.send && needs_host_copy(call.send.buffer, library);
   const bool receives = sides.recv && needs_host_copy(call.recv.buffer, library);
@@ -37,10 +39,7 @@ Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Lib
   Call& copy = staged->call_;
   Words& words = copy.words;
   const Places places = places_of(call.collective);
-  // MPI_Reduce_scatter spreads the result over the group itself.
-  const bool own_group = call.collective == Collective::ReduceScatter ||
-                         call.collective == Collective::ReduceScatterBlock;
-  const int n = own_group ? library.size(call.comm) : library.peers(call.comm);
+  const int n = count_blocks(call, library);
   if (sends) {
     HETCCL_ASSIGN(staged->sent_,
                   HostCopy::make(call.send.buffer, span_of(call, true, n, library), true));
