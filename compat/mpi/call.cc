@@ -235,6 +235,17 @@ Sides significant_sides(const Call& call, const Library& library) {
   }
 }
 
+bool has_negative_count(const Call& call, int n_ranks, int rank) {
+  const auto is_negative = [n_ranks](const Side& side) {
+    for (int i = 0; side.counts.is_given() && i < n_ranks; ++i) {
+      if (side.counts[i] < 0) return true;
+    }
+    return side.count < 0;
+  };
+  const Sides sides = significant_sides(call, rank);
+  return (sides.send && is_negative(call.send)) || (sides.recv && is_negative(call.recv));
+}
+
 int count_blocks(const Call& call, const Library& library) {
   const bool own = call.collective == Collective::ReduceScatter ||
                    call.collective == Collective::ReduceScatterBlock;

@@ -52,6 +52,7 @@ class Numbers {
     return large_ ? static_cast<const int64_t*>(array_)[i] : static_cast<const int*>(array_)[i];
   }
   /// The sum of the first n numbers.
+  [[nodiscard]] bool is_given() const { return array_ != nullptr; }
   [[nodiscard]] int64_t sum(int n) const {
     int64_t total = 0;
     for (int i = 0; i < n; ++i) total += (*this)[i];
@@ -97,6 +98,9 @@ struct Sides {
 Sides significant_sides(const Call& call, int rank);
 /// The same on a communicator that may join two groups.
 Sides significant_sides(const Call& call, const Library& library);
+
+/// Whether a count that means something on this rank is less than 0.
+bool has_negative_count(const Call& call, int n_ranks, int rank);
 
 /// How many blocks a side has that has one for each rank. On a communicator that joins two groups
 /// the ranks are those of the other group, but for the reduce-scatters, which spread their result

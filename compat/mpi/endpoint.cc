@@ -23,10 +23,11 @@ constexpr auto kSpin = microseconds(20);
 // How often a communicator with work on a GPU is asked whether it has failed.
 constexpr auto kLook = std::chrono::milliseconds(1);
 
-// With the communicator's last failure, or the calling thread's.
+// With the communicator's failure, or what the calling thread has done wrong.
 Status status_of(hetcclResult_t result, hetcclComm_t comm) {
   if (result == hetcclSuccess) return {};
-  return error(Code::SystemError, "%s", hetcclGetLastError(comm));
+  const char* text = comm == nullptr ? "" : hetcclGetLastError(comm);
+  return error(Code::SystemError, "%s", *text != '\0' ? text : hetcclGetLastError(nullptr));
 }
 
 // What ranks tell each other before they join.

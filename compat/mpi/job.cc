@@ -22,6 +22,9 @@ std::atomic<Job*> current{nullptr};
 thread_local int inside = 0;
 
 constexpr int64_t kNoLimitMs = 100'000'000'000;
+constexpr const char* kPreloadHint =
+    "set LD_PRELOAD for every rank (mpirun -x LD_PRELOAD=PATH with Open MPI, -genv LD_PRELOAD PATH "
+    "with MPICH and Intel MPI), or HETCCL_INIT_TIMEOUT_MS";
 
 // What ranks tell each other first.
 struct Card {
@@ -108,13 +111,10 @@ void Job::meet_as_first(int size, int tag) {
     if (!missing.empty()) std::this_thread::yield();
   }
   if (!missing.empty()) {
-    log_.error(
-        "rank %d%s has not loaded libhetccl_mpi.so within %lld ms of MPI_Init: set LD_PRELOAD "
-        "for every rank (mpirun -x LD_PRELOAD with Open MPI, -genvlist LD_PRELOAD with MPICH "
-        "and Intel MPI), or HETCCL_INIT_TIMEOUT_MS",
-        missing.front(),
-        missing.size() > 1 ? format(" and %zu others", missing.size() - 1).c_str() : "",
-        static_cast<long long>(config_.init_timeout_ms));
+    log_.error("rank %d%s has not loaded libhetccl_mpi.so within %lld ms of MPI_Init: %s",
+               missing.front(),
+               missing.size() > 1 ? format(" and %zu others", missing.size() - 1).c_str() : "",
+               static_cast<long long>(config_.init_timeout_ms), kPreloadHint);
     library_.abort(1);
   }
   const Card mine;
@@ -132,14 +132,14 @@ void Job::meet_as_first(int size, int tag) {
 }
 
 void Job::meet_first(int tag) {
-  const auto deadline = steady_clock::now() + milliseconds(2 * config_.init_timeout_ms);
+  // Rank 0, if it is there, ends the job first, and says for whom all wait.
+  const auto deadline = steady_clock::now() + milliseconds(config_.init_timeout_ms + 1000);
   Card card;
   library_.send(&card, sizeof(card), 0, tag, library_.comm_world);
   while (!library_.probe(0, tag, library_.comm_world)) {
     if (steady_clock::now() > deadline) {
-      log_.error(
-          "rank 0 has not loaded libhetccl_mpi.so: set LD_PRELOAD for every rank (mpirun -x "
-          "LD_PRELOAD with Open MPI, -genvlist LD_PRELOAD with MPICH and Intel MPI)");
+      log_.error("rank 0 has not loaded libhetccl_mpi.so within %lld ms of MPI_Init: %s",
+                 static_cast<long long>(config_.init_timeout_ms), kPreloadHint);
       library_.abort(1);
     }
     std::this_thread::yield();

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -426,15 +428,21 @@ int Library::raise(Word comm, int code) const {
   return code;
 }
 
+// Codes are never freed, and MPICH 5.0.2 crashes from a few thousand on.
 int Library::error_code(const std::string& text) const {
+  constexpr size_t kMostCodes = 500;
   static std::mutex mutex;
   static int our_class = 0;
+  static std::map<std::string, int> codes;
   const std::lock_guard lock(mutex);
+  const std::string shown = text.substr(0, 250);  // MPI_MAX_ERROR_STRING is 256 at least
+  if (const auto known = codes.find(shown); known != codes.end()) return known->second;
+  if (codes.size() == kMostCodes) return abi.err_other;
   if (our_class == 0 && add_class.call(Words(from_pointer(&our_class))) != 0) return abi.err_other;
   int code = 0;
   if (add_code.call(Words(from_int(our_class), from_pointer(&code))) != 0) return abi.err_other;
-  const std::string shown = text.substr(0, 250);  // MPI_MAX_ERROR_STRING is 256 at least
   add_string.call(Words(from_int(code), from_pointer(shown.c_str())));
+  codes.emplace(shown, code);
   return code;
 }
 

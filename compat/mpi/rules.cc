@@ -61,9 +61,10 @@ struct Rules::Parser {
   uint32_t nonblocking = 0;
 
   Status wrong(std::string_view key, std::string_view what) const {
-    return error(Code::InvalidArgument, "%s: %s%.*s: %.*s", source.c_str(), path.c_str(),
-                 static_cast<int>(key.size()), key.data(), static_cast<int>(what.size()),
-                 what.data());
+    std::string place = path + std::string(key);
+    if (place.ends_with(" / ")) place.resize(place.size() - 3);
+    return error(Code::InvalidArgument, "%s: %s%s%.*s", source.c_str(), place.c_str(),
+                 place.empty() ? "" : ": ", static_cast<int>(what.size()), what.data());
   }
 
   Status parse(const Json& object, std::vector<Node>& nodes) {
@@ -124,6 +125,10 @@ struct Rules::Parser {
       }
       *place = static_cast<int>(*value);
       return {};
+    }
+    if (key.ends_with("=device")) {
+      return wrong(key, format("%.*s is no parameter of it: streams=N or communicators=N",
+                               static_cast<int>(parameter.size()), parameter.data()));
     }
     // MPICH's own: ccl=auto, k=4, chunk_size=4096 ...
     if (parameter.find('=') != std::string_view::npos) return {};

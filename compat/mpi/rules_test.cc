@@ -93,7 +93,10 @@ TEST_CASE("what is wrong is named with its place") {
         "rules.json: collective=bcast / size=3: is no condition that hetccl or MPICH knows");
   CHECK(refusal(R"({"mpi=other": {"algorithm=mpi": {}}})") ==
         "rules.json: mpi=other: is no MPI: mpich, intel or openmpi");
-  CHECK(refusal(R"({"any": {}})") == "rules.json: any / : is not an object with members");
+  CHECK(refusal(R"({"any": {}})") == "rules.json: any: is not an object with members");
+  CHECK(refusal("[]") == "rules.json: is not an object with members");
+  CHECK(refusal(R"({"algorithm=device": {"stream=4": {}}})").find("stream=4 is no parameter") !=
+        std::string::npos);
   CHECK(refusal(R"({"algorithm=fast": {}})").starts_with("rules.json: algorithm=fast: is no "));
   CHECK(refusal(R"({"algorithm=device": {"streams=99": {}}})") ==
         "rules.json: algorithm=device: streams=99: 1 to 16, of device");

@@ -1,6 +1,8 @@
 #include "mpi/serve.h"
 
 #include <limits>
+#include <mutex>
+#include <string>
 
 #include "mpi/communicator.h"
 #include "mpi/job.h"
@@ -42,9 +44,18 @@ Status run(const Call& call, const Route& route, Communicator& comm, const Libra
   return exchange->deliver();
 }
 
+// Logs an error once: a program may repeat a call that fails.
+void log_failure(const Call& call, const Status& status, const Job& job) {
+  static std::mutex mutex;
+  static std::string last;
+  const std::lock_guard lock(mutex);
+  const std::string text = std::string(name_of(call.collective)) + ": " + status.message();
+  if (text != last) job.log().error("MPI %s", text.c_str());
+  last = text;
+}
+
 int fail(const Call& call, const Status& status, const Job& job) {
-  job.log().error("MPI %s: %s", std::string(name_of(call.collective)).c_str(),
-                  status.message().c_str());
+  log_failure(call, status, job);
   return job.library().raise(call.comm, job.library().error_code(status.message()));
 }
 
@@ -52,6 +63,9 @@ int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& 
 
 int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Job& job) {
   const Library& library = job.library();
+  if (has_negative_count(call, comm.size(), comm.rank())) {
+    return library.raise(call.comm, library.abi.err_count);
+  }
   switch (call.form) {
     case Form::Blocking: {
       const InsideCall inside;

@@ -60,9 +60,11 @@ void Summary::print(const Library& library) const {
     for (size_t reason = 0; reason < kReasons; ++reason) {
       const double* row = &sums[3 * (i * kReasons + reason)];
       if (row[0] == 0) continue;
-      text += format("%-22s %-8s %10.1f %12.3f %12.3f  %s\n",
+      // Of lengths that no rank knows all of there is no mean.
+      const std::string bytes = row[1] == 0 ? "-" : format("%.3f", row[1] / ranks / 1e6);
+      text += format("%-22s %-8s %10.1f %12s %12.3f  %s\n",
                      std::string(name_of(static_cast<Collective>(i))).c_str(),
-                     reason == 0 ? "hetccl" : "MPI", row[0] / ranks, row[1] / ranks / 1e6,
+                     reason == 0 ? "hetccl" : "MPI", row[0] / ranks, bytes.c_str(),
                      row[2] / ranks / 1e6, kTexts[reason]);
     }
   }

@@ -30,6 +30,8 @@ void drop_repeated(Members& members) {
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   [[nodiscard]] bool too_deep() const { return too_deep_; }
+  /// Where the text ends to be JSON.
+  [[nodiscard]] size_t ends() const { return ends_; }
   Json take() { return std::move(root_); }
 
   bool null() override { return add(nullptr); }
@@ -56,8 +58,9 @@ class Builder final : public nlohmann::json_sax<Library> {
     open_.pop_back();
     return add(std::move(elements));
   }
-  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+  bool parse_error(size_t position, const std::string& /*token*/,
                    const Library::exception& /*error*/) override {
+    ends_ = position;
     return false;
   }
 
@@ -86,6 +89,7 @@ class Builder final : public nlohmann::json_sax<Library> {
   std::vector<Open> open_;
   Json root_;
   bool too_deep_ = false;
+  size_t ends_ = 0;
 };
 
 std::string by_library(const Library& value) {
@@ -118,7 +122,11 @@ Result<Json> Json::parse(std::string_view text, const char* what, size_t max_byt
   Builder builder;
   const bool ends_early = text.find('\0') != text.npos;  // there, in the library's eyes
   if (!ends_early && Library::sax_parse(text, &builder)) return builder.take();
-  if (!builder.too_deep()) return error(Code::InvalidArgument, "%s is not JSON", what);
+  if (!builder.too_deep()) {
+    const std::string_view before = text.substr(0, builder.ends());
+    return error(Code::InvalidArgument, "%s is not JSON, from line %td on", what,
+                 1 + std::count(before.begin(), before.end(), '\n'));
+  }
   return error(Code::InvalidArgument, "%s is nested more than %zu deep", what, kMaxDepth);
 }
 

@@ -187,7 +187,9 @@ TEST_CASE("size is bounded, and what is wrong is said of what") {
   CHECK(long_text.status().code() == Code::InvalidArgument);
   CHECK(long_text.status().message() == "a card of 3 bytes: at most 2 are allowed");
   CHECK(Json::parse("[1]", "a card", 3).ok());
-  CHECK(Json::parse("[1", "a card", 3).status().message() == "a card is not JSON");
+  CHECK(Json::parse("[1", "a card", 3).status().message() == "a card is not JSON, from line 1 on");
+  CHECK(Json::parse("[1,\n2,\n}", "a card", 9).status().message() ==
+        "a card is not JSON, from line 3 on");
 }
 
 TEST_CASE("what is cut off or no JSON is refused") {

@@ -76,6 +76,16 @@ int main(int argc, char** argv) {
     }
     if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     report(code);
+  } else if (strcmp(what, "negative") == 0) {
+    int class;
+    code = MPI_Allreduce(a, b, -1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Error_class(code, &class);
+    if (class != MPI_ERR_COUNT) report(code);
+    code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const int first = code;
+    for (int i = 0; i < 5000; ++i) code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("%s codes\n", code == first ? "equal" : "unlike");
+    report(code);
   } else if (strcmp(what, "late") == 0) {
     if (rank == 0) sleep(3);
     report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD));

@@ -102,24 +102,23 @@ def _branch(
     return branch
 
 
-def rules_of(points: list[dict[str, Any]], others: str = "mpi") -> dict[str, Any]:
-    """The tree of a tuning file: of each collective the fastest algorithm, by size. `others` serves
-    collectives that were not measured."""
+def rules_of(points: list[dict[str, Any]], others: dict[str, Any]) -> dict[str, Any]:
+    """The tree of a tuning file: of each collective the fastest algorithm, by size. `others` are
+    the rules of collectives that were not measured."""
     tree: dict[str, Any] = {}
     for collective in dict.fromkeys(point["collective"] for point in points):
         tree[f"collective={collective}"] = {"comm_type=intra": _branch(points, collective, _leaf)}
-    tree["any"] = {f"algorithm={others}": {}}
+    tree["any"] = others
     return tree
 
 
 def whole_file(measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Rules for communicators on one node, or on several, of host and of device memory; for the
-    others, and for what was not measured, hetccl's own."""
+    """Rules for communicators on one node, or on several, of host and of device memory; for what
+    was not measured hetccl's own."""
     first = measured["host"]
     own = default_rules()
-    here = {"buffer=device": own["buffer=device"], "any": rules_of(first["points"], "mpi")}
-    if "device" in measured:
-        here["buffer=device"] = rules_of(measured["device"]["points"], "device")
+    device = measured["device"]["points"] if "device" in measured else []
+    here = {"buffer=device": rules_of(device, own), "any": rules_of(first["points"], own)}
     one_node, several = (here, own) if first["nodes"] == 1 else (own, here)
     return {"comm_size=node_comm_size": one_node, "any": several}
 
