@@ -117,11 +117,25 @@ typedef struct {
   int blocking; /**< 0: init, split and finalize return hetcclInProgress at once; default 1 */
   int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
   int64_t init_limit_ms;   /**< at most this, where init_timeout_ms is longer; 0: no limit */
+  const char* wire;        /**< how sums cross between clusters: "int8", "int4:128", "" as they are;
+                                NULL: HETCCL_WIRE. Ranks must agree */
+  const char* wire_gather; /**< the same of all-gathers; NULL: HETCCL_WIRE_GATHER */
 } hetcclConfig_t;
 
 #define HETCCL_CONFIG_MAGIC 0x4e7cc100u
 #define HETCCL_CONFIG_INITIALIZER \
-  {sizeof(hetcclConfig_t), HETCCL_CONFIG_MAGIC, HETCCL_VERSION_CODE, NULL, NULL, NULL, 0, 1, 0, 0}
+  {sizeof(hetcclConfig_t),        \
+   HETCCL_CONFIG_MAGIC,           \
+   HETCCL_VERSION_CODE,           \
+   NULL,                          \
+   NULL,                          \
+   NULL,                          \
+   0,                             \
+   1,                             \
+   0,                             \
+   0,                             \
+   NULL,                          \
+   NULL}
 
 /** The color of a rank that joins no part of a split. */
 #define HETCCL_SPLIT_NOCOLOR (-1)

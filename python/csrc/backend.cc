@@ -34,6 +34,7 @@ HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options,
   TORCH_CHECK_VALUE(store_ != nullptr, "hetccl: process group '", group_,
                     "' needs a torch Store, through which its ranks meet");
   options_->group_name = options.group_id;
+  options_->wire = origin_.wire;
   for (const int64_t rank : options.global_ranks_in_group) {
     options_->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }

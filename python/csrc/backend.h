@@ -30,11 +30,13 @@ class Registry;
 struct Origin {
   std::shared_ptr<Registry> registry;
   std::shared_ptr<Places> places;  ///< null where all ranks of the job make groups by equal calls
+  Wire wire{};
 };
 
 /// The options of a backend as torch copies them: with copy.deepcopy, or by `clone` from 2.14 on.
 struct GroupOptions final : c10d::Backend::Options {
   using Options::Options;
+  Wire wire;
   c10::intrusive_ptr<Options> clone() const { return c10::make_intrusive<GroupOptions>(*this); }
 };
 
@@ -167,9 +169,10 @@ class HetcclBackend final : public c10d::Backend {
   [[nodiscard]] Binding binding();
   [[nodiscard]] int64_t global_rank(int rank) const;
   c10::intrusive_ptr<HetcclBackend> split_by_members(c10d::DistributedBackendOptions& options,
-                                                     const std::shared_ptr<Places>& places);
+                                                     const Origin& origin);
   c10::intrusive_ptr<HetcclBackend> split_communicator(c10d::DistributedBackendOptions& options,
-                                                       const std::vector<int>& ranks);
+                                                       const std::vector<int>& ranks,
+                                                       const Origin& origin);
 
   c10::intrusive_ptr<HetcclWork> submit(Operation operation, std::chrono::milliseconds timeout,
                                         bool blocking);

@@ -14,11 +14,14 @@ Failure forked_failure() {
           "start ranks by multiprocessing's \"spawn\" or \"forkserver\""};
 }
 
-hetcclConfig_t config_of(const std::string& device, Communicator::Milliseconds timeout) {
+hetcclConfig_t config_of(const std::string& device, Communicator::Milliseconds timeout,
+                         const Wire& wire) {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   config.device = device.c_str();
   config.timeout_ms = timeout.count();
   config.init_limit_ms = timeout.count();
+  if (wire.sums) config.wire = wire.sums->c_str();
+  if (wire.gathers) config.wire_gather = wire.gathers->c_str();
   return config;
 }
 
@@ -32,8 +35,8 @@ Failure last_failure(hetcclResult_t result) {
 
 std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int rank, int size,
                                                  const std::string& device, Milliseconds timeout,
-                                                 Failure& failure) {
-  const hetcclConfig_t config = config_of(device, timeout);
+                                                 const Wire& wire, Failure& failure) {
+  const hetcclConfig_t config = config_of(device, timeout, wire);
   hetcclComm_t comm = nullptr;
   hetcclResult_t result = hetcclCommInitRankConfig(&comm, size, id, rank, &config);
   if (result != hetcclSuccess) {
@@ -44,7 +47,7 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
 }
 
 std::optional<Failure> Communicator::split(int color, int key, const std::string& device,
-                                           Milliseconds timeout,
+                                           Milliseconds timeout, const Wire& wire,
                                            std::shared_ptr<Communicator>& child) {
   if (forked()) return forked_failure();
   hetcclComm_t comm = nullptr;
@@ -54,7 +57,7 @@ std::optional<Failure> Communicator::split(int color, int key, const std::string
     comm = comm_;
   }
   // Unlocked: it waits for other ranks, and another thread may abort meanwhile.
-  const hetcclConfig_t config = config_of(device, timeout);
+  const hetcclConfig_t config = config_of(device, timeout, wire);
   hetcclComm_t made = nullptr;
   const hetcclResult_t result = hetcclCommSplit(comm, color, key, &made, &config);
   if (result != hetcclSuccess) return last_failure(result);

@@ -46,6 +46,11 @@ struct Ticket {
   uint64_t number = 0;
 };
 
+/// hetcclConfig_t's fields of these names: how sums, and all-gathers, cross between clusters.
+struct Wire {
+  std::optional<std::string> sums, gathers;
+};
+
 /// Thread-safe. What is launched on one route is launched in the order of the calls; a closed
 /// communicator answers with the failure that closed it.
 class Communicator {
@@ -56,12 +61,13 @@ class Communicator {
   /// returns nullptr and fills `failure`.
   [[nodiscard]] static std::shared_ptr<Communicator> join(const hetcclUniqueId& id, int rank,
                                                           int size, const std::string& device,
-                                                          Milliseconds timeout, Failure& failure);
+                                                          Milliseconds timeout, const Wire& wire,
+                                                          Failure& failure);
   /// Collective over this communicator: its ranks of one `color` form `child`, in the order of
   /// their `key`s; with HETCCL_SPLIT_NOCOLOR `child` is null. `device` is this rank's, as for
   /// `join`. Blocks until all ranks have come.
   [[nodiscard]] std::optional<Failure> split(int color, int key, const std::string& device,
-                                             Milliseconds timeout,
+                                             Milliseconds timeout, const Wire& wire,
                                              std::shared_ptr<Communicator>& child);
   ~Communicator();
   Communicator(const Communicator&) = delete;

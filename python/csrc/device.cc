@@ -50,8 +50,10 @@ std::optional<c10::Device> HetcclBackend::preferred_device() const {
 void HetcclBackend::join(c10::Device device) {
   const hetcclUniqueId id = share_unique_id(*store_, rank_, group_, options_->timeout);
   Failure failure{};
-  auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout, failure);
-  forget_unique_id(*store_, rank_);
+  auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout,
+                                   options_->wire, failure);
+  // What is wrong with this rank's arguments is found before the others have read it.
+  if (failure.result != hetcclInvalidArgument) forget_unique_id(*store_, rank_);
   const std::string place = c10::str("process group '", group_, "' from ",
                                      device.is_cpu() ? "host memory" : device.str());
   // A setting of this rank that is wrong comes first: it is no fault of the network.

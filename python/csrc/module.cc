@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "backend.h"
 #include "registry.h"
@@ -55,10 +57,19 @@ PYBIND11_MODULE(_torch, module) {
            "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
       .def(py::init<>())
-      .def("create", &Registry::create, py::arg("options"), py::arg("device"), py::arg("world"),
-           NoGil(),
-           "Joins a process group; blocks until all ranks have come. `device` is what it is on "
-           "where nothing else tells; `world` is the default group's backend, if hetccl's.")
+      .def(
+          "create",
+          [](Registry& registry, const c10d::DistributedBackendOptions& options,
+             std::optional<c10::Device> device, const Registry::BackendPtr& world,
+             std::optional<std::string> wire, std::optional<std::string> wire_gather) {
+            return registry.create(options, device, world,
+                                   {std::move(wire), std::move(wire_gather)});
+          },
+          py::arg("options"), py::arg("device"), py::arg("world"),
+          py::arg("wire") = py::none(), py::arg("wire_gather") = py::none(), NoGil(),
+          "Joins a process group; blocks until all ranks have come. `device` is what it is on "
+          "where nothing else tells; `world` is the default group's backend, if hetccl's; `wire` "
+          "and `wire_gather` are those of hetccl.Communicator.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },

@@ -7,13 +7,13 @@
 namespace hetccl::torch_backend {
 
 Registry::BackendPtr Registry::create(const c10d::DistributedBackendOptions& options,
-                                      std::optional<c10::Device> preferred,
-                                      const BackendPtr& world) {
+                                      std::optional<c10::Device> preferred, const BackendPtr& world,
+                                      const Wire& wire) {
   c10d::DistributedBackendOptions own = options;
   const std::shared_ptr<Places> places = world ? world->places() : nullptr;
   if (places != nullptr) own.store = places->enter(own.global_ranks_in_group);
   auto backend =
-      c10::make_intrusive<HetcclBackend>(own, preferred, Origin{shared_from_this(), places});
+      c10::make_intrusive<HetcclBackend>(own, preferred, Origin{shared_from_this(), places, wire});
   backend->meet();
   add(backend);
   return backend;

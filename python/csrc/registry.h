@@ -19,7 +19,8 @@ class Registry : public std::enable_shared_from_this<Registry> {
   /// Joins a process group; blocks until all ranks have come. `preferred` is the device that it is
   /// on where nothing else tells; `world` is the default group's backend, if that is hetccl's.
   [[nodiscard]] BackendPtr create(const c10d::DistributedBackendOptions& options,
-                                  std::optional<c10::Device> preferred, const BackendPtr& world);
+                                  std::optional<c10::Device> preferred, const BackendPtr& world,
+                                  const Wire& wire);
   void add(const BackendPtr& backend);
   /// Ends every living backend within about the grace given.
   void close_all(std::chrono::milliseconds grace);

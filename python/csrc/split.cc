@@ -73,9 +73,11 @@ c10::intrusive_ptr<c10d::Backend> HetcclBackend::split(
     if (rank == rank_) options.group_rank = static_cast<int>(options.global_ranks_in_group.size());
     options.global_ranks_in_group.push_back(global_rank(rank));
   }
-  const auto places = this->places();
-  auto child =
-      places != nullptr ? split_by_members(options, places) : split_communicator(options, ranks);
+  const auto* given = dynamic_cast<const GroupOptions*>(opts.get());
+  const Origin origin{origin_.registry, this->places(),
+                      given != nullptr ? given->wire : options_->wire};
+  auto child = origin.places != nullptr ? split_by_members(options, origin)
+                                        : split_communicator(options, ranks, origin);
   if (child != nullptr) origin_.registry->add(child);
   last_split_ = LastSplit{c10::weak_intrusive_ptr<c10d::Store>(store), ranks,
                           c10::weak_intrusive_ptr<c10d::Backend>(child)};
@@ -83,24 +85,23 @@ c10::intrusive_ptr<c10d::Backend> HetcclBackend::split(
 }
 
 c10::intrusive_ptr<HetcclBackend> HetcclBackend::split_by_members(
-    c10d::DistributedBackendOptions& options, const std::shared_ptr<Places>& places) {
+    c10d::DistributedBackendOptions& options, const Origin& origin) {
   if (options.group_rank < 0) return nullptr;
-  options.store = places->enter(options.global_ranks_in_group);
-  auto child = c10::make_intrusive<HetcclBackend>(options, preferred_device(),
-                                                  Origin{origin_.registry, places});
+  options.store = origin.places->enter(options.global_ranks_in_group);
+  auto child = c10::make_intrusive<HetcclBackend>(options, preferred_device(), origin);
   child->meet();
   return child;
 }
 
 c10::intrusive_ptr<HetcclBackend> HetcclBackend::split_communicator(
-    c10d::DistributedBackendOptions& options, const std::vector<int>& ranks) {
+    c10d::DistributedBackendOptions& options, const std::vector<int>& ranks, const Origin& origin) {
   open(std::nullopt);
   const bool joins = options.group_rank >= 0;
   const int color = joins ? *std::min_element(ranks.begin(), ranks.end()) : HETCCL_SPLIT_NOCOLOR;
   const auto timeout = std::chrono::duration_cast<milliseconds>(options.timeout);
   std::shared_ptr<Communicator> communicator;
   const auto failure = communicator_->split(color, std::max(options.group_rank, 0),
-                                            name_of(device_), timeout, communicator);
+                                            name_of(device_), timeout, origin.wire, communicator);
   TORCH_CHECK_WITH(DistBackendError, !failure, "hetccl: rank ", rank_, " of process group '",
                    group_, "' could not split it: ", failure->text, " [",
                    hetcclGetErrorString(failure->result), "]");
@@ -109,7 +110,7 @@ c10::intrusive_ptr<HetcclBackend> HetcclBackend::split_communicator(
   // torch's own store for the group is prefixed by a name that its ranks need not agree on.
   options.store = c10::make_intrusive<c10d::PrefixStore>(
       c10::str("hetccl/split/", session, "/", color, "/"), store_->clone());
-  auto child = c10::make_intrusive<HetcclBackend>(options, device_, origin_);
+  auto child = c10::make_intrusive<HetcclBackend>(options, device_, origin);
   child->adopt(std::move(communicator), device_, session);
   return child;
 }

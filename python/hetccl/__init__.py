@@ -15,6 +15,7 @@ from pathlib import Path
 from hetccl._groups import group
 from hetccl._lib import HetcclError, version
 from hetccl.communicator import Communicator, PreMulSum, Stream, step, unique_id
+from hetccl.torch_backend import quantized
 
 __all__ = [
     "Communicator",
@@ -24,6 +25,7 @@ __all__ = [
     "get_cmake_dir",
     "get_include",
     "group",
+    "quantized",
     "step",
     "unique_id",
     "version",

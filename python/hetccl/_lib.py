@@ -98,6 +98,8 @@ class Config(ctypes.Structure):
         ("blocking", c_int),
         ("init_timeout_ms", c_int64),
         ("init_limit_ms", c_int64),
+        ("wire", c_char_p),
+        ("wire_gather", c_char_p),
     ]
 
 

@@ -145,12 +145,13 @@ class Communicator:
         timeout: float | None = None,
         init_timeout: float | None = None,
         blocking: bool = True,
+        wire: str | None = None,
+        wire_gather: str | None = None,
     ) -> None:
         """`uid` is from `unique_id`; `timeout` is for one collective, `init_timeout` for all ranks
-        to come, both in seconds.
-
-        `cluster` is a label that splits clusters further, `host_id` overrides this host's
-        identity; None leaves both to the settings HETCCL_CLUSTER and HETCCL_HOSTID.
+        to come, both in seconds. The others are the settings HETCCL_CLUSTER, HETCCL_HOSTID,
+        HETCCL_WIRE and HETCCL_WIRE_GATHER, where they are not None: a label that splits clusters
+        further, this host's identity, and how sums and all-gathers are encoded between clusters.
         """
         if len(uid) != _lib.UniqueId.BYTES:
             raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
@@ -168,6 +169,8 @@ class Communicator:
             timeout_ms=int(timeout * 1000) if timeout else 0,
             blocking=int(blocking),
             init_timeout_ms=int(init_timeout * 1000) if init_timeout else 0,
+            wire=None if wire is None else wire.encode(),
+            wire_gather=None if wire_gather is None else wire_gather.encode(),
         )
         self._start(
             "hetcclCommInitRankConfig",

@@ -7,6 +7,7 @@ it, so neither ``import torch`` nor ``import hetccl`` can fail or slow down beca
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import importlib
 import os
@@ -19,6 +20,26 @@ NAME = "hetccl"
 
 # What is in flight when the interpreter ends without destroy_process_group gets this long.
 _EXIT_GRACE_MS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantized:
+    """`pg_options` of a process group; see `quantized`."""
+
+    wire: str | None = None
+    wire_gather: str | None = None
+
+
+def quantized(wire: str | None = None, wire_gather: str | None = None) -> Quantized:
+    """Options for ``init_process_group`` and ``new_group``: what of a group's collectives is
+    encoded on its way between clusters.
+
+        dist.new_group(ranks, backend="hetccl", pg_options=hetccl.quantized("int8"))
+
+    Both are as in `hetccl.Communicator`: `wire` is of all-reduces and reduce-scatters,
+    `wire_gather` of all-gathers. None leaves it to the settings, "" switches it off.
+    """
+    return Quantized(wire, wire_gather)
 
 
 def register() -> None:
@@ -65,9 +86,11 @@ def _create(options: Any, backend_options: Any = None) -> Any:
         options.timeout = timeout
     # torch tells a group its device_id later, and only one that was made with it.
     default = dist.group.WORLD
+    quantized = backend_options if isinstance(backend_options, Quantized) else Quantized()
     return _registry().create(
-        options, getattr(default, "bound_device_id", None), _backend_of(default)
-    )
+        options, getattr(default, "bound_device_id", None), _backend_of(default),
+        quantized.wire, quantized.wire_gather,
+    )  # fmt: skip
 
 
 def _backend_of(group: Any) -> Any:

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "base/cores.h"
+#include "base/encoding.h"
 #include "base/log.h"
 #include "base/report_file.h"
 
@@ -75,6 +76,13 @@ bool is_bits(std::string_view text) {
 bool is_tuning(std::string_view text) {
   return text == "off" || text == "online" || text == "step" || text == "frozen";
 }
+
+bool is_encoding(std::string_view text) {
+  return parse_encoding(text).ok();
+}
+
+constexpr const char* kEncodingsText =
+    "int8, int4, e4m3 or e5m2, and perhaps :32, :64, :128, :256 or :512";
 
 bool is_unique_id(std::string_view text) {
   return text.size() == 256 && text.find_first_not_of("0123456789abcdefABCDEF") == text.npos;
@@ -236,6 +244,21 @@ constexpr std::array kRows = {
          "searches while the job runs (docs/nccl-tuner.md). It holds a secret, so it is shown as "
          "(set); empty: the plug-in serves what HETCCL_TUNE_FILE says"},
         Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits"}},
+    Row{{"HETCCL_WIRE", "text", "",
+         "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
+         "bfloat16) send between clusters: int8, int4, e4m3 or e5m2, with :N in blocks of N "
+         "elements (32 to 512; 256), each with a scale. Empty: nothing is encoded"},
+        Text{&Config::wire, is_encoding, kEncodingsText},
+        Agreement::AllRanks},
+    Row{{"HETCCL_WIRE_GATHER", "text", "",
+         "the same of all-gathers, also inside clusters: all ranks get what the encoding makes of "
+         "each block, its own rank too"},
+        Text{&Config::wire_gather, is_encoding, kEncodingsText},
+        Agreement::AllRanks},
+    Row{{"HETCCL_WIRE_LEAST_BYTES", "integer", "65536",
+         "blocks of fewer bytes travel as they are, whatever the two settings say"},
+        IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
+        Agreement::AllRanks},
 };
 
 constexpr auto kEntries = [] {

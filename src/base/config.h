@@ -42,14 +42,17 @@ struct Config {
   std::string tune_file;          ///< HETCCL_TUNE_FILE: what earlier jobs have learnt
   std::string tuner_id;           ///< HETCCL_TUNER_ID: of the coordinator of plain NCCL's tuners
   std::string trace;              ///< HETCCL_TRACE: where steps and their times are written
-  bool transport_shm = true;      ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
-  int64_t gpu_blocks = 8;         ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
-  std::string kernel_cache;       ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
-  bool mpi = true;                ///< HETCCL_MPI: 0 leaves every call to the MPI
-  std::string mpi_file;           ///< HETCCL_MPI_FILE: which calls hetccl serves
-  bool mpi_summary = false;       ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
-  std::string nccl_library;       ///< HETCCL_NCCL_LIBRARY: a path; "" searches
-  std::string nvrtc_library;      ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
+  std::string wire;               ///< HETCCL_WIRE: how sums of floats are encoded between clusters
+  std::string wire_gather;        ///< HETCCL_WIRE_GATHER: the same of all-gathers
+  int64_t wire_least_bytes = 65'536;  ///< HETCCL_WIRE_LEAST_BYTES: shorter ones are not
+  bool transport_shm = true;          ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
+  int64_t gpu_blocks = 8;     ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
+  std::string kernel_cache;   ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
+  bool mpi = true;            ///< HETCCL_MPI: 0 leaves every call to the MPI
+  std::string mpi_file;       ///< HETCCL_MPI_FILE: which calls hetccl serves
+  bool mpi_summary = false;   ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
+  std::string nccl_library;   ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string nvrtc_library;  ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
   /// Whether the environment has a value for the setting of this name, be it the default's.
   [[nodiscard]] bool is_given(std::string_view name) const;

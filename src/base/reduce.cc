@@ -8,13 +8,13 @@
 #include <type_traits>
 
 #include "base/element.h"
+#include "base/encoding.h"
+#include "base/float_mode.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
 #include "base/element_f16c.h"
-#else
-#include <cfenv>
 #endif
 
 // CMake compiles this file vectorised, with -ffp-contract=off. Each kernel exists twice on x86-64,
@@ -246,45 +246,12 @@ void run(const Call& call) {
     run_portable<Type, op>(call);
 }
 
-// The calling thread belongs to an application that may have switched to flush-to-zero or to
-// another rounding: kernels run in the default mode.
-class DefaultFloatMode {
- public:
-  DefaultFloatMode() : saved_(_mm_getcsr()) {
-    if ((saved_ & kModes) != kDefault) _mm_setcsr(kDefault);
-  }
-  ~DefaultFloatMode() {
-    if ((saved_ & kModes) != kDefault) _mm_setcsr(saved_);
-  }
-  DefaultFloatMode(const DefaultFloatMode&) = delete;
-  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
-
- private:
-  static constexpr unsigned kDefault = 0x1f80;
-  static constexpr unsigned kModes = 0xffc0;  // all but the sticky exception flags
-  unsigned saved_;
-};
-
 #else
 
 template <typename Type, RedOp op>
 void run(const Call& call) {
   run_portable<Type, op>(call);
 }
-
-class DefaultFloatMode {
- public:
-  DefaultFloatMode() {
-    fegetenv(&saved_);
-    fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatMode() { fesetenv(&saved_); }
-  DefaultFloatMode(const DefaultFloatMode&) = delete;
-  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
-
- private:
-  fenv_t saved_;
-};
 
 #endif
 
@@ -330,6 +297,11 @@ Status validate(const Reduction& reduction) {
                  static_cast<int>(reduction.type), static_cast<int>(reduction.op));
   if (!applies(reduction.op, reduction.type))
     return error(Code::InvalidArgument, "%s has no operator %s",
+                 std::string(name_of(reduction.type)).c_str(),
+                 std::string(name_of(reduction.op)).c_str());
+  if (reduction.encoded != 0 && (reduction.encoding.is_none() || !has_encoding(reduction.type) ||
+                                 (reduction.op != RedOp::Sum && reduction.op != RedOp::Avg)))
+    return error(Code::InvalidArgument, "a reduction of encoded %s by %s: sums of floats alone are",
                  std::string(name_of(reduction.type)).c_str(),
                  std::string(name_of(reduction.op)).c_str());
   if (reduction.op == RedOp::Avg && reduction.divisor == 0)
@@ -400,6 +372,7 @@ void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataTy
 }
 
 void reduce(const Reduction& r) {
+  if (r.encoded != 0) return reduce_encoded(r, 0, r.count);
   Factor factors[Reduction::kMaxSources];
   std::fill_n(factors, r.n_srcs, r.factor);
   reduce(r.dst, r.srcs, r.n_srcs, r.count, r.type, r.op, r.divisor, factors, r.caching);

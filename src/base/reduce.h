@@ -23,6 +23,7 @@ namespace hetccl {
 /// fp8 saturates, as on CUDA and so in NCCL's kernels: a result beyond the largest finite (448 of
 /// e4m3, 57344 of e5m2), e5m2's infinities included, becomes the largest finite of its sign; a NaN
 /// stays one.
+/// Encoded operands (base/encoding.h) are of floats alone, and of sums and averages.
 /// Integers wrap, and they alone have the bitwise operators; Avg of 8- and 16-bit integers sums in
 /// 32 bits, and Avg truncates toward zero.
 struct Reduction {
@@ -38,6 +39,10 @@ struct Reduction {
   Caching caching = Caching::Keep;  ///< of the result; of hosts alone
   uint16_t blocks = 0;              ///< of a GPU's kernel, at most; 0: as the device's setting says
   uint16_t threads = 0;             ///< of a host, at most; 0: as many as it has for this
+  Encoding encoding{};              ///< of the operands that `encoded` names
+  uint32_t encoded = 0;             ///< bit s: source s is encoded; bit kMaxSources: the result is
+  [[nodiscard]] bool is_encoded(int source) const { return (encoded >> source & 1U) != 0; }
+  [[nodiscard]] bool result_is_encoded() const { return is_encoded(kMaxSources); }
 };
 
 /// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the

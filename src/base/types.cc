@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "base/encoding.h"
+
 namespace hetccl {
 namespace {
 
@@ -22,6 +24,7 @@ std::string arguments_of(const Signature& call) {
   text += name_of(call.type);
   if (reduces(call.collective)) text.append(", ").append(name_of(call.op));
   if (is_rooted(call.collective)) text += ", root " + std::to_string(call.root);
+  if (!call.encoding.is_none()) text += ", as " + name_of(call.encoding);
   return text + ")";
 }
 

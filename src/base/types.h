@@ -1,6 +1,7 @@
 // The value types that every seam speaks: element types, reductions, collectives, call signatures.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -89,6 +90,17 @@ enum class Collective : uint8_t {
 /// Can `op` combine elements of `type`? Both are valid.
 [[nodiscard]] bool applies(RedOp op, DataType type);
 
+/// How floats are encoded on their way between clusters; see base/encoding.h.
+enum class Format : uint8_t { None, Int8, Int4, E4m3, E5m2 };
+inline constexpr std::array kFormats = {Format::Int8, Format::Int4, Format::E4m3, Format::E5m2};
+struct Encoding {
+  static constexpr uint32_t kLeastBlock = 32, kMostBlock = 512;
+  Format format = Format::None;
+  uint16_t block = 256;  ///< elements: a power of two
+  [[nodiscard]] bool is_none() const { return format == Format::None; }
+  auto operator<=>(const Encoding&) const = default;
+};
+
 /// What one rank asked for; ranks whose signatures differ get an error that shows both.
 /// `count` is NCCL's: all_reduce, broadcast and reduce the elements of the buffer, all_gather the
 /// elements that each rank sends, reduce_scatter the elements that each rank receives, gather,
@@ -102,6 +114,7 @@ struct Signature {
   int32_t root = 0;
   uint64_t count = 0;
   bool uneven = false;
+  Encoding encoding{};  ///< between clusters
   bool operator==(const Signature&) const = default;
 };
 /// "all_gather", or "all_gather_v" of an uneven one.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/encoding.h"
 #include "capi/group.h"
 #include "capi/process.h"
 
@@ -60,6 +61,12 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
     return error(Code::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
                  config.blocking);
   }
+  const std::pair<const char*, const char*> encodings[] = {{"wire", config.wire},
+                                                           {"wire_gather", config.wire_gather}};
+  for (const auto& [name, encoding] : encodings) {
+    if (encoding == nullptr) continue;
+    HETCCL_TRY(hetccl::parse_encoding(encoding).status().with(std::string("config.") + name));
+  }
   const auto text = [](const char* value) { return value == nullptr ? "" : value; };
   CommunicatorOptions options;
   options.device = text(config.device);
@@ -69,6 +76,8 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   options.init_timeout_ms = std::min(config.init_timeout_ms, kLongestTimeoutMs);
   options.init_limit_ms = std::min(config.init_limit_ms, kLongestTimeoutMs);
   options.blocking = config.blocking == 1;
+  if (config.wire != nullptr) options.wire = config.wire;
+  if (config.wire_gather != nullptr) options.wire_gather = config.wire_gather;
   return options;
 }
 

@@ -46,6 +46,8 @@ struct CommunicatorOptions {
   int64_t init_timeout_ms = 0;  ///< for all ranks to come; 0 takes the configuration's
   int64_t init_limit_ms = 0;    ///< at most this; 0: no limit
   bool blocking = true;         ///< false: create, split and finalize go on in the background
+  /// As the settings of these names; none takes the configuration's.
+  std::optional<std::string> wire{}, wire_gather{};
 };
 
 /// The color of a rank that joins no part of a split.
@@ -161,6 +163,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open(const bootstrap::UniqueId& id);
   Status open_parts(const bootstrap::UniqueId& id);
   Status join(const bootstrap::UniqueId& id);
+  [[nodiscard]] Status check_wire() const;
   Status exchange_cards();
   void share_cores();
   Status open_cluster();
@@ -216,7 +219,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void notify();
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
-  Tuning::Use find_setting(const Work& work, uint64_t block, TimePoint now);
+  Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block,
+                           TimePoint now);
   [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
   Status meet(std::span<const exec::Message> messages);
   Result<Ticket> enqueue_messages(const Work& work, void* native_stream, const Times& times);
@@ -245,6 +249,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Runtime& runtime_;
   const CommunicatorOptions options_;
+  const Config config_;  // the process's settings, but for what the options say
   std::atomic<int> rank_, n_ranks_;
   Log log_;
   const std::unique_ptr<Cancel> cancel_;  ///< ends being set up

@@ -109,7 +109,7 @@ void Communicator::tell_failure(Code code, const std::string& cause) {
 
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
 void Communicator::dump_failure() {
-  const std::string& pattern = runtime_.config().dump;
+  const std::string& pattern = config_.dump;
   if (pattern.empty() || recorder_.called() == 0) return;
   const Status posted = chores_.post([this, path = report_path(pattern, {rank(), number_})] {
     const Status written = write_report(path, dump());
@@ -131,8 +131,7 @@ void Communicator::write_trace() {
     process.tracks = executor_->tracks();
     json = to_json(*tracer_, process);
   });
-  const Status written =
-      write_report(report_path(runtime_.config().trace, {rank(), number_}), json);
+  const Status written = write_report(report_path(config_.trace, {rank(), number_}), json);
   if (!written.ok()) log_.warn("HETCCL_TRACE: %s", written.message().c_str());
 }
 

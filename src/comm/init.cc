@@ -15,6 +15,16 @@ namespace hetccl::comm {
 
 using std::chrono::milliseconds;
 
+namespace {
+
+Config settings_of(Config config, const CommunicatorOptions& options) {
+  config.wire = options.wire.value_or(config.wire);
+  config.wire_gather = options.wire_gather.value_or(config.wire_gather);
+  return config;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
@@ -48,19 +58,19 @@ Communicator::Communicator(Runtime& runtime, CommunicatorOptions options,
                            std::unique_ptr<Cancel> cancel)
     : runtime_(runtime),
       options_(std::move(options)),
+      config_(settings_of(runtime.config(), options_)),
       rank_(options_.rank),
       n_ranks_(options_.n_ranks),
       log_(runtime.log()),
       cancel_(std::move(cancel)),
       red_ops_(runtime.red_op_numbers()),
-      verdict_(runtime.engine(), log_, milliseconds(runtime.config().liveness_ms + 1000)),
+      verdict_(runtime.engine(), log_, milliseconds(config_.liveness_ms + 1000)),
       number_(runtime.count_communicator()) {
-  if (!runtime.config().trace.empty()) tracer_ = std::make_unique<exec::Tracer>();
-  const int64_t timeout =
-      options_.timeout_ms > 0 ? options_.timeout_ms : runtime.config().timeout_ms;
+  if (!config_.trace.empty()) tracer_ = std::make_unique<exec::Tracer>();
+  const int64_t timeout = options_.timeout_ms > 0 ? options_.timeout_ms : config_.timeout_ms;
   timeout_ms_.store(timeout);
   int64_t init_ms =
-      options_.init_timeout_ms > 0 ? options_.init_timeout_ms : runtime.config().init_timeout_ms;
+      options_.init_timeout_ms > 0 ? options_.init_timeout_ms : config_.init_timeout_ms;
   if (options_.init_limit_ms > 0) init_ms = std::min(init_ms, options_.init_limit_ms);
   init_deadline_ = runtime.engine().clock().now() + milliseconds(init_ms);
 }
@@ -89,6 +99,7 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
 Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(join(id));
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
+  HETCCL_TRY(check_wire());
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
   HETCCL_TRY(channels_->open([this] { return init_limit(); }).with("connecting to other clusters"));
@@ -97,6 +108,18 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(measure());  // nobody is through with it before all have come
   runtime_.engine().exclusively([&] { channels_->attach(*executor_, *messages_); });
   return {};
+}
+
+// Whether this rank's device encodes, where it is asked to. Where it has no kernels the host does.
+Status Communicator::check_wire() const {
+  const uint32_t has = device_->capabilities();
+  const bool encodes = (has & device::kEncodes) != 0 || (has & device::kKernels) == 0;
+  const Config& config = config_;
+  if ((config.wire.empty() && config.wire_gather.empty()) || encodes) return {};
+  return error(Code::Unsupported,
+               "%s has kernels, but none that encode: unset HETCCL_WIRE and HETCCL_WIRE_GATHER on "
+               "all ranks, or use host memory",
+               options_.device.c_str());
 }
 
 // The others wait for this rank: tells them why it does not come, and returns what all are told.
@@ -141,11 +164,11 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
 Status Communicator::exchange_cards() {
   Card mine;
   mine.version = HETCCL_VERSION_CODE;
-  mine.agreed = runtime_.config().agreed();
+  mine.agreed = config_.agreed();
   mine.cores = list_of_cores();
   HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
-  HETCCL_ASSIGN(mine.info, probe(rank(), *device_, *library, runtime_.config(), options_.host_id,
-                                 options_.cluster));
+  HETCCL_ASSIGN(mine.info,
+                probe(rank(), *device_, *library, config_, options_.host_id, options_.cluster));
   mine.info.shared_memory = runtime_.shares_memory();
   WindowBudget::Share share;
   if (mine.info.shared_memory) share = runtime_.windows().take(*device_);
@@ -229,7 +252,7 @@ Status Communicator::open_executor() {
   options.recorder = &recorder_;
   options.tracer = tracer_.get();
   options.departures = &departures_;
-  options.departure_grace = milliseconds(runtime_.config().liveness_ms);
+  options.departure_grace = milliseconds(config_.liveness_ms);
   options.windows = channels_->has_windows();
   options.on_timed = [this](uint64_t sequence, Duration took, TimePoint end) {
     tuning_->on_timed(sequence, took, end);
@@ -254,7 +277,7 @@ Status Communicator::open_messages() {
   options.communicator = Channels::messages_number(*session_);
   options.rank = rank();
   options.departures = &departures_;
-  options.departure_grace = milliseconds(runtime_.config().liveness_ms);
+  options.departure_grace = milliseconds(config_.liveness_ms);
   options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));

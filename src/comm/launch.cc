@@ -188,16 +188,19 @@ Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* nativ
 Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, void* native_stream,
                                                               const Times& times) {
   const CollectiveArguments& arguments = *work.collective;
-  const Signature& signature = arguments.signature;
+  Signature signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  const Tuning::Use use = find_setting(work, block, times.now);
+  signature.encoding = programs_->encoding_for(signature, block);
+  const Tuning::Use use = find_setting(work, signature, block, times.now);
   HETCCL_ASSIGN(const Programs::Chosen chosen,
                 programs_->choose(signature, block, use.setting, use.round));
   const auto [program, choice, resources] = chosen;
   reach(*program);
   HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
 
-  statistics_.least_cross_bytes += program->least_bytes * block * size_of(signature.type);
+  const Encoding& wire = signature.encoding;
+  statistics_.least_cross_bytes +=
+      program->least_bytes * plan::bytes_of(block, signature.type, wire, !wire.is_none());
   exec::Call call{.send = arguments.send,
                   .recv = arguments.recv,
                   .signature = signature,
@@ -224,11 +227,12 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   return Ticket(number);
 }
 
-Tuning::Use Communicator::find_setting(const Work& work, uint64_t block, TimePoint now) {
+Tuning::Use Communicator::find_setting(const Work& work, const Signature& signature, uint64_t block,
+                                       TimePoint now) {
   if (tuning_ == nullptr || !tuning_->active()) return {};
-  const Signature& signature = work.collective->signature;
   std::optional<tune::Key> key;
-  if (!signature.uneven) key = tune::key_of(signature, block, topology());
+  if (!signature.uneven && signature.encoding.is_none())
+    key = tune::key_of(signature, block, topology());
   const auto make_space = [&] { return programs_->space(signature, block, limits()); };
   const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured, now,
                                 std::ref(make_space));

@@ -24,7 +24,7 @@ int64_t to_mbps(double bytes_per_second) {
 
 Status Communicator::measure() {
   std::vector<topology::Measurement> mine;
-  if (!runtime_.config().deterministic) {
+  if (!config_.deterministic) {
     for (const tune::LinkToMeasure& link : tune::links_to_measure(topology())) {
       if (rank() == link.rank_a || rank() == link.rank_b) HETCCL_TRY(measure(link, mine));
     }
@@ -41,13 +41,13 @@ Status Communicator::measure() {
     measured.insert(measured.end(), list.value().begin(), list.value().end());
   }
   measured_ = std::move(measured);
-  programs_ = std::make_unique<Programs>(rank(), topology(), measured_, runtime_.config());
+  programs_ = std::make_unique<Programs>(rank(), topology(), measured_, config_);
   return open_tuning();
 }
 
 // Notes may come as soon as tuning is open.
 Status Communicator::open_tuning() {
-  const Config& config = runtime_.config();
+  const Config& config = config_;
   if (config.deterministic) return {};
   const bool off = config.tune == "off";
   if (!off) HETCCL_TRY(exchange_tactics());

@@ -48,6 +48,15 @@ Status Programs::check(const tune::Key& key, const tune::Setting& setting,
   return plan::find_algorithm(spec, topology_).status();
 }
 
+Encoding Programs::encoding_for(const Signature& signature, uint64_t block) const {
+  const Encoding& wire = signature.collective == Collective::AllGather ? wire_gather_ : wire_;
+  const uint64_t bytes = block * size_of(signature.type);
+  const bool encodes = !wire.is_none() &&
+                       bytes >= static_cast<uint64_t>(config_.wire_least_bytes) &&
+                       plan::can_encode(signature, topology_);
+  return encodes ? wire : Encoding{};
+}
+
 tune::Space Programs::space(const Signature& signature, uint64_t block,
                             const tune::Limits& limits) {
   return chooser_.space(plan::spec_of(signature), block, signature.type, limits);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/encoding.h"
 #include "exec/interpreter.h"
 #include "plan/planner.h"
 #include "topology/topology.h"
@@ -39,6 +40,8 @@ class Programs {
       : rank_(rank),
         topology_(topology),
         config_(config),
+        wire_(parse_encoding(config.wire).value()),
+        wire_gather_(parse_encoding(config.wire_gather).value()),
         chooser_(topology, measured, config.deterministic) {}
 
   /// The program for a call with blocks of `block` elements, with the tuned setting where there is
@@ -49,6 +52,8 @@ class Programs {
   /// vendors' libraries for what they do not take.
   [[nodiscard]] Status check(const tune::Key& key, const tune::Setting& setting,
                              const Tactics& tactics) const;
+  /// How what crosses between clusters is encoded in calls with blocks of `block` elements.
+  [[nodiscard]] Encoding encoding_for(const Signature& signature, uint64_t block) const;
   /// The settings to search for calls like this.
   [[nodiscard]] tune::Space space(const Signature& signature, uint64_t block,
                                   const tune::Limits& limits);
@@ -61,6 +66,7 @@ class Programs {
   const int rank_;
   const topology::Topology& topology_;
   const Config& config_;
+  const Encoding wire_, wire_gather_;
   tune::Chooser chooser_;
   std::map<plan::Spec, std::unique_ptr<PlannedProgram>> programs_;
   uint64_t made_ = 0;

@@ -15,7 +15,7 @@ bool has_hosts(const topology::Topology& topology) {
 }  // namespace
 
 tune::Limits Communicator::limits() const {
-  const Config& config = runtime_.config();
+  const Config& config = config_;
   tune::Limits limits;
   limits.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   limits.depth = static_cast<uint32_t>(config.depth);
@@ -30,8 +30,8 @@ tune::Limits Communicator::limits() const {
 
 std::string Communicator::tuning_json() {
   Json json = tuning_ != nullptr ? tuning_->describe() : Json();
-  json.set("mode", tuning_ != nullptr ? runtime_.config().tune : "off");
-  const TuningFile file(runtime_.config(), topology(), tactics_, log_);
+  json.set("mode", tuning_ != nullptr ? config_.tune : "off");
+  const TuningFile file(config_, topology(), tactics_, log_);
   json.set("place", file.place().digest);
   json.set("summary", file.place().summary);
   json.set("file", file.path());

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/encoding.h"
+
 namespace hetccl::exec {
 namespace {
 
@@ -23,16 +25,16 @@ Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& 
     return error(Code::InternalError, "more than the %zu reductions that were announced",
                  calls_.size());
   }
-  const size_t bytes = reduction.count * size_of(reduction.type);
   device::Reduction& call = calls_.emplace_back(reduction);
   for (int i = 0; i < call.n_srcs; ++i) {
     std::byte* source = staging_.data() + static_cast<size_t>(i) * source_bytes_;
-    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes));
+    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes_of_operand(reduction, i)));
     call.srcs[i] = source;
   }
   call.dst = staging_.data();
   HETCCL_TRY(device_.call_host(stream, compute, &call));
-  return device_.copy(stream, reduction.dst, call.dst, bytes);
+  return device_.copy(stream, reduction.dst, call.dst,
+                      bytes_of_operand(reduction, device::Reduction::kMaxSources));
 }
 
 Status IdentityArray::fill(device::Stream& stream, size_t count, DataType type, RedOp op) {

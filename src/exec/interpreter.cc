@@ -175,8 +175,7 @@ Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice
 Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice) {
   const Span src = op.resolve(code.srcs[0], slice), dst = op.resolve(code.dst, slice);
   if (src.count == 0 || src.data == dst.data) return {};
-  return device_.copy_soon(stream_of(code.queue), dst.data, src.data,
-                           src.count * size_of(op.call.signature.type));
+  return device_.copy_soon(stream_of(code.queue), dst.data, src.data, src.bytes);
 }
 
 Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slice) {
@@ -191,9 +190,12 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   reduction.factor = factor;
   reduction.divisor = static_cast<uint32_t>(n_ranks_);
   static_assert(plan::kMaxReduceSources <= device::Reduction::kMaxSources);
+  reduction.encoding = op.call.signature.encoding;
   for (const lower::Operand& src : code.srcs) {
+    if (src.region.encoded) reduction.encoded |= 1U << reduction.n_srcs;
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
   }
+  if (code.dst.region.encoded) reduction.encoded |= 1U << device::Reduction::kMaxSources;
   reduction.blocks = op.call.resources.gpu_blocks;
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
@@ -211,6 +213,7 @@ Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t 
 
 Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t slice) {
   const bool reduces = code.op == Opcode::CclReduce;
+  const bool encoded = !code.shards.empty() && code.shards.front().recv.region.encoded;
   const Signature& call = op.call.signature;
   shards_.clear();
   const std::byte* end = nullptr;  // of the shard before
@@ -221,11 +224,12 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
     const Span& common = reduces ? send : recv;
     // Where even blocks lie is the same on every rank, where the plan says so.
     const bool follows = !call.uneven && !code.apart && end != nullptr && common.data == end;
-    shards_.push_back({shard.root, send.data, recv.data, common.count, shard.receiver, follows});
-    end = common.data == nullptr ? nullptr : common.data + common.count * size_of(call.type);
+    const uint64_t count = encoded ? common.bytes : common.count;
+    shards_.push_back({shard.root, send.data, recv.data, count, shard.receiver, follows});
+    end = common.data == nullptr ? nullptr : common.data + common.bytes;
   }
   void* const stream = stream_of(code.queue).native();
-  if (!reduces) return ccl_->broadcast(shards_, call.type, stream);
+  if (!reduces) return ccl_->broadcast(shards_, encoded ? DataType::Uint8 : call.type, stream);
   return ccl_->reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
 }
 

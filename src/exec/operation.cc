@@ -27,7 +27,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   marks = nullptr;
   given_up.store(false, std::memory_order_relaxed);
   started_at = {};
-  grain_ = plan::grain_of(call.signature.type);
+  grain_ = plan::grain_of(call.signature.type, call.signature.encoding);
   ring_places_.resize(code->messages.size() * code->n_slots);
   const size_t n_flags = code->syncs.size();
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
@@ -86,11 +86,11 @@ Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) c
   if (!scratched) return {block.offset + first + begin, end - begin};
   const uint64_t run =
       uint64_t{k % code->n_slots} * code->scratch_blocks + region.block - region.run;
-  return {run * slice_elements + region.run * length + begin, region.blocks * (end - begin)};
+  return {region.run * length + begin, region.blocks * (end - begin), run * slice_elements};
 }
 
 size_t Operation::bytes_of(const plan::Region& region, uint32_t k) const {
-  return extent_of(region, k).count * size_of(call.signature.type);
+  return bytes_of(extent_of(region, k).count, region);
 }
 
 Span Operation::resolve_whole(const lower::Operand& operand) const {
@@ -98,15 +98,19 @@ Span Operation::resolve_whole(const lower::Operand& operand) const {
   auto* base = operand.memory == Memory::Output
                    ? static_cast<std::byte*>(call.recv)
                    : static_cast<std::byte*>(const_cast<void*>(call.send));
-  return {base == nullptr ? nullptr : base + block.offset * size_of(call.signature.type),
-          block.count};
+  const size_t width = size_of(call.signature.type);
+  return {base == nullptr ? nullptr : base + block.offset * width, block.count,
+          block.count * width};
 }
 
 Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
   const Extent extent = extent_of(operand.region, k);
   const size_t width = size_of(call.signature.type);
+  const size_t bytes = bytes_of(extent.count, operand.region);
   const auto at = [&](std::byte* base) -> Span {
-    return {base == nullptr ? nullptr : base + extent.offset * width, extent.count};
+    if (base == nullptr) return {nullptr, extent.count, bytes};
+    return {base + extent.base * width + bytes_of(extent.offset, operand.region), extent.count,
+            bytes};
   };
   switch (operand.memory) {
     case Memory::Input:
@@ -116,15 +120,15 @@ Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
     case Memory::Scratch:
       return at(buffers_->scratch.data());
     case Memory::Identity:
-      return {identities.data(), extent.count};
+      return {identities.data(), extent.count, bytes};
     case Memory::Staging: {
       const size_t place =
           size_t{k % code->n_slots} * code->staged_blocks + code->messages[operand.message].staged;
-      return {buffers_->staging.data() + place * slice_elements * width, extent.count};
+      return {buffers_->staging.data() + place * slice_elements * width, extent.count, bytes};
     }
     case Memory::Ring:
       return {ring_places_[operand.message * size_t{code->n_slots} + k % code->n_slots],
-              extent.count};
+              extent.count, bytes};
   }
   return {};
 }

@@ -42,6 +42,7 @@ struct Call {
 struct Span {
   std::byte* data = nullptr;
   uint64_t count = 0;  ///< elements
+  size_t bytes = 0;
 };
 
 struct Operation {
@@ -128,9 +129,10 @@ struct Operation {
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
 
  private:
-  /// Elements [offset, offset + count) of a buffer.
+  /// Elements [offset, offset + count) of a buffer; of scratch, from its element `base` on.
   struct Extent {
     uint64_t offset = 0, count = 0;
+    uint64_t base = 0;
   };
   struct Extents {
     std::vector<Extent> blocks;  ///< empty: all as long as the call's count
@@ -143,6 +145,10 @@ struct Operation {
   [[nodiscard]] Extent block_of(const plan::Region& region) const;
   /// Where a region of a slice lies in its buffer, in elements.
   [[nodiscard]] Extent extent_of(const plan::Region& region, uint32_t k) const;
+
+  [[nodiscard]] size_t bytes_of(uint64_t elements, const plan::Region& region) const {
+    return plan::bytes_of(elements, call.signature.type, call.signature.encoding, region.encoded);
+  }
 
   uint64_t grain_ = 1;
   Buffers own_;

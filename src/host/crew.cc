@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 #include "base/cpu_pause.h"
-#include "base/reduce.h"
+#include "base/divide.h"
+#include "base/encoding.h"
 #include "base/thread.h"
 
 namespace hetccl {
@@ -102,6 +103,19 @@ void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, 
     hetccl::reduce(static_cast<std::byte*>(dst) + begin, moved, n_srcs,
                    std::min(part, count * element - begin) / element, type, op, divisor, factors,
                    caching);
+  });
+}
+
+void Crew::reduce_encoded(const Reduction& reduction, size_t begin, size_t count) {
+  const size_t block = reduction.encoding.block, most = reduction.threads;
+  const size_t bytes = count * size_of(reduction.type) * static_cast<size_t>(reduction.n_srcs);
+  if (threads() == 1 || most == 1 || bytes < kLeastBytes) {
+    return hetccl::reduce_encoded(reduction, begin, count);
+  }
+  const bool few = most > 0 && most < static_cast<size_t>(threads());
+  const size_t part = round_up(divide_up(count, few ? most : all_parts()), block);
+  share(divide_up(count, part), [&](size_t i) {
+    hetccl::reduce_encoded(reduction, begin + i * part, std::min(part, count - i * part));
   });
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/copy.h"
 #include "base/cores.h"
+#include "base/reduce.h"
 #include "base/types.h"
 
 namespace hetccl {
@@ -41,6 +42,9 @@ class Crew {
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
               uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
               int most = 0);
+
+  /// As hetccl::reduce_encoded (base/encoding.h), by `reduction.threads` threads at most.
+  void reduce_encoded(const Reduction& reduction, size_t begin, size_t count);
 
   /// Calls `work(part)` once for each part below `n_parts`, on any of the threads (on this one
   /// where they are more than 65,535), and returns when all are done.

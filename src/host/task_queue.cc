@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/reduce.h"
+#include "base/encoding.h"
 #include "host/crew.h"
 
 namespace hetccl {
@@ -111,6 +111,11 @@ void TaskQueue::reduce(void* dst, const void* const* srcs, int n_srcs, size_t co
                          most_threads);
   }
   hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
+}
+
+void TaskQueue::reduce_encoded(const Reduction& reduction, size_t begin, size_t count) const {
+  if (crew_ != nullptr) return crew_->reduce_encoded(reduction, begin, count);
+  hetccl::reduce_encoded(reduction, begin, count);
 }
 
 bool TaskQueue::poll() {

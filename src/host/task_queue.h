@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/copy.h"
+#include "base/reduce.h"
 #include "base/types.h"
 
 namespace hetccl {
@@ -29,7 +30,7 @@ class TaskQueue {
  public:
   /// Bytes of captures a task may have: tasks are stored in place, so that pushing does not
   /// allocate.
-  static constexpr size_t kTaskBytes = 192;
+  static constexpr size_t kTaskBytes = 208;
   /// Where a task that touches device memory finds it. Identity on real hosts; the asynchronous
   /// fake device of the tests maps its addresses, which nobody else can read, to where its own
   /// threads can.
@@ -79,6 +80,8 @@ class TaskQueue {
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
               uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
               int most_threads = 0) const;
+  /// As hetccl::reduce_encoded (base/encoding.h).
+  void reduce_encoded(const Reduction& reduction, size_t begin, size_t count) const;
 
  private:
   struct Slot {

@@ -10,8 +10,8 @@ std::string text_of(const Operand& operand) {
   const bool by_message = operand.memory == Memory::Staging || operand.memory == Memory::Ring;
   const plan::Region& region = operand.region;
   const std::string place = by_message ? std::to_string(operand.message) : plan::blocks_of(region);
-  const std::string text =
-      format("%s[%s]", kNames[static_cast<size_t>(operand.memory)], place.c_str());
+  const std::string text = format("%s%s[%s]", region.encoded ? "encoded " : "",
+                                  kNames[static_cast<size_t>(operand.memory)], place.c_str());
   if (by_message || (region.begin.num == 0 && region.end.num == region.end.den)) return text;
   return text + " " + plan::text_of(region.begin) + ".." + plan::text_of(region.end);
 }

@@ -22,8 +22,8 @@ constexpr size_t kMostOwnBytesOfHost = size_t{64} << 10U;
 
 // Elements of one slice: the choice's, but no longer than the message, and so many that there are
 // at most kMaxSlices.
-uint64_t slice_length(const CallShape& call) {
-  const uint64_t grain = plan::grain_of(call.type);
+uint64_t slice_length(const plan::RankPlan& plan, const CallShape& call) {
+  const uint64_t grain = plan::grain_of(call.type, plan.encoding);
   const uint64_t least = round_up(divide_up(call.count, kMaxSlices), grain);
   const uint64_t wanted =
       round_up(std::max<uint64_t>(call.choice.slice_bytes / size_of(call.type), 1), grain);
@@ -49,10 +49,12 @@ uint64_t length_of_block(const Region& region, const CallShape& call) {
   return layout.counts.empty() ? call.count : layout.counts[block];
 }
 
-size_t bytes_of_part(const Region& region, uint64_t length, const CallShape& call) {
-  const uint64_t grain = plan::grain_of(call.type);
-  return (plan::element(region.end, length, grain) - plan::element(region.begin, length, grain)) *
-         region.blocks * size_of(call.type);
+size_t bytes_of_part(const plan::RankPlan& plan, const Region& region, uint64_t length,
+                     const CallShape& call) {
+  const uint64_t grain = plan::grain_of(call.type, plan.encoding);
+  const uint64_t elements =
+      plan::element(region.end, length, grain) - plan::element(region.begin, length, grain);
+  return region.blocks * plan::bytes_of(elements, call.type, plan.encoding, region.encoded);
 }
 
 // What a call of one slice moves: the longest block, or half of all messages.
@@ -62,7 +64,7 @@ size_t bytes_of_slice(const plan::RankPlan& plan, const CallShape& call, const G
     const Region* region = carried_by(step);
     if (region == nullptr) continue;
     const uint64_t length = std::min(geometry.slice_elements, length_of_block(*region, call));
-    moved += bytes_of_part(*region, length, call);
+    moved += bytes_of_part(plan, *region, length, call);
   }
   return std::max<size_t>(geometry.slice_elements * size_of(call.type), moved / 2);
 }
@@ -95,7 +97,7 @@ std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, con
   std::vector<Load> loads(target.lanes.size());
   // A piece of a shorter slice may be a grain longer, since fractions are rounded down to grains.
   const bool shorter = plan.slicing == Slicing::Agreed && geometry.n_slices > 1;
-  const size_t gained = shorter ? plan::grain_of(call.type) * size_of(call.type) : 0;
+  const size_t gained = shorter ? plan::grain_of(call.type, plan.encoding) * size_of(call.type) : 0;
   const bool at_most = plan.slicing == Slicing::Fixed && call.is_uneven();
   for (const Step& step : plan.steps) {
     const Region* region = carried_by(step);
@@ -103,7 +105,8 @@ std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, con
     const bool send = step.kind == StepKind::Send;
     const uint64_t length = at_most ? slice : std::min(slice, length_of_block(*region, call));
     Load& load = loads[target.lane_of(step.peer)];
-    (send ? load.sent : load.received) += Ring::room(bytes_of_part(*region, length, call) + gained);
+    (send ? load.sent : load.received) +=
+        Ring::room(bytes_of_part(plan, *region, length, call) + gained);
   }
   return loads;
 }
@@ -138,8 +141,9 @@ bool is_one_library_call(const plan::RankPlan& plan) {
 }
 
 Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const CallShape& call) {
-  const uint64_t whole = std::max<uint64_t>(call.count, 1), grain = plan::grain_of(call.type);
-  const uint64_t slice = plan.slicing == Slicing::Agreed  ? slice_length(call)
+  const uint64_t whole = std::max<uint64_t>(call.count, 1);
+  const uint64_t grain = plan::grain_of(call.type, plan.encoding);
+  const uint64_t slice = plan.slicing == Slicing::Agreed  ? slice_length(plan, call)
                          : plan.slicing == Slicing::Fixed ? fixed_slice_length(plan, call)
                                                           : whole;
   Geometry geometry;

@@ -69,12 +69,13 @@ constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
 // First the row that gives every link the least to carry, then the row of one hop.
 constexpr Algorithm kAlgorithms[] = {
     {kVendorCall, kVendorCalls, true, in_one_cluster, plan_vendor},
-    {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner},
-    {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange},
+    {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner, true},
+    {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange, true},
     {"ring", Collectives{ReduceScatter}, true, over_many_clusters, plan_reduce_scatter_ring},
-    {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct},
-    {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring},
-    {"direct", Collectives{AllGather}, true, between_clusters, plan_all_gather_direct},
+    {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct,
+     true},
+    {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring, true},
+    {"direct", Collectives{AllGather}, true, between_clusters, plan_all_gather_direct, true},
     {"chain", Collectives{Broadcast}, true, between_clusters, plan_broadcast_chain},
     {"star", Collectives{Broadcast}, false, over_many_clusters, plan_broadcast_star},
     {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},
@@ -101,7 +102,8 @@ std::vector<const Algorithm*> find_algorithms(const Spec& spec, const Topology& 
                                               Algorithms table) {
   std::vector<const Algorithm*> rows;
   for (const Algorithm& row : table) {
-    if (row.collectives.contain(spec.collective) && row.applies(topology, spec))
+    const bool encodes = row.encodes || spec.encoding.is_none();
+    if (row.collectives.contain(spec.collective) && encodes && row.applies(topology, spec))
       rows.push_back(&row);
   }
   return rows;

@@ -37,6 +37,7 @@ struct Algorithm {
   /// Whether it can plan the call: the same answer on all ranks, for any root and reduction.
   bool (*applies)(const topology::Topology& topology, const Spec& spec) = nullptr;
   RankPlan (*build)(Builder builder) = nullptr;
+  bool encodes = false;  ///< what crosses between clusters, where the call asks for it
 };
 
 /// The rows of one table. The first row that applies is the default.

@@ -1,23 +1,30 @@
 // All-gather over clusters: border ranks pass on their clusters' blocks and broadcast what arrives
 // inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
 // more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
+// An encoded gather encodes each block where it comes from; all ranks decode what they carried, its
+// own rank too, so that all get the same bits.
 #include "plan/path.h"
 #include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
 
-/// Inside the cluster first: every rank's input to its block of everyone's output.
+/// Inside the cluster first: every rank's input to its block of what all carry.
 Deps gather_inside(Builder& b) {
-  if (b.alone()) {
-    const uint32_t own = static_cast<uint32_t>(b.rank());
-    return {
-        b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output, own}})};
+  const auto own = static_cast<uint32_t>(b.rank());
+  const Region input{Buffer::Input}, carried = b.carried({own});
+  Deps encoded;
+  if (b.encodes()) {
+    encoded = {b.convert(0, carried, input, {})};
+    if (b.alone()) return encoded;
+  } else if (b.alone()) {
+    return {b.add({.kind = StepKind::Copy, .srcs = {input}, .dst = carried})};
   }
-  Step step{.kind = StepKind::CclBroadcast};
+  Step step{.kind = StepKind::CclBroadcast, .deps = std::move(encoded)};
   for (uint32_t block : b.line_of(b.cluster())) {
+    const Region place = b.carried({block});
     step.shards.push_back(
-        {b.local_rank(static_cast<int>(block)), {Buffer::Input}, {Buffer::Output, block}});
+        {b.local_rank(static_cast<int>(block)), b.encodes() ? place : input, place});
   }
   return {b.add(std::move(step))};
 }
@@ -26,16 +33,24 @@ Deps gather_inside(Builder& b) {
 /// there at once.
 void send_block(Builder& b, uint32_t message, int to, uint16_t stage, const Piece& piece,
                 Deps ready) {
-  if (static_cast<int>(piece.block) == b.rank()) {
+  if (static_cast<int>(piece.block) == b.rank() && !b.encodes()) {
     b.send(message, to, stage, {Buffer::Input, 0, piece.begin, piece.end}, {});
   } else {
-    b.send(message, to, stage, region_of(Buffer::Output, piece), std::move(ready));
+    b.send(message, to, stage, b.carried(piece), std::move(ready));
   }
+}
+
+/// After `stages` stages all blocks are where they are carried.
+RankPlan finish(Builder b, int stages) {
+  if (!b.encodes()) return std::move(b).finish(stages);
+  b.decode_carried(static_cast<uint16_t>(stages));
+  return std::move(b).finish(stages + 1);
 }
 
 }  // namespace
 
 RankPlan plan_all_gather_direct(Builder b) {
+  if (b.encodes()) b.carry_encoded();
   const Deps inside = gather_inside(b);
   const int self = b.cluster(), n_clusters = b.n_clusters();
   Cut arriving;
@@ -53,16 +68,17 @@ RankPlan plan_all_gather_direct(Builder b) {
         if (from == b.rank()) {
           send_block(b, message, to, 0, o.piece, inside);
         } else if (to == b.rank()) {
-          received.push_back(b.recv(message, from, 0, region_of(Buffer::Output, o.piece), {}));
+          received.push_back(b.recv(message, from, 0, b.carried(o.piece), {}));
         }
       }
     }
   }
   b.broadcast_inside(arriving, 1, std::move(received));
-  return std::move(b).finish(2);
+  return finish(std::move(b), 2);
 }
 
 RankPlan plan_all_gather_ring(Builder b) {
+  if (b.encodes()) b.carry_encoded();
   const Deps inside = gather_inside(b);
   const int n_clusters = b.n_clusters();
   for (int origin = 0; origin < n_clusters; ++origin) {
@@ -72,7 +88,7 @@ RankPlan plan_all_gather_ring(Builder b) {
                [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
                     const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
   }
-  return std::move(b).finish(n_clusters);
+  return finish(std::move(b), n_clusters);
 }
 
 }  // namespace hetccl::plan

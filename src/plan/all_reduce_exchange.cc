@@ -1,6 +1,7 @@
 // All-reduce by exchange, C(C-1)S across clusters in one hop: every cluster sends its partial
 // result to all others, and all evaluate one expression, so that all ranks get the same bits.
 #include <map>
+#include <utility>
 
 #include "plan/planners.h"
 
@@ -26,7 +27,13 @@ RankPlan plan_all_reduce_exchange(Builder b) {
   }
   const int self = b.cluster();
   const Cut& mine = cuts[static_cast<size_t>(self)];
-  const Partial partial = b.reduce_inside(mine);
+  Partial partial = b.reduce_inside(mine);
+  // All clusters add the same: what this one sends, as others see it.
+  if (b.encodes()) {
+    const Deps ready = std::exchange(partial.ready, {});
+    b.encode(mine, 0, mine.size(), ready, partial);
+  }
+  const bool sends_input = b.input_is_partial() && !b.encodes();
 
   // Per entry of `mine` that this rank holds: the other clusters' partials.
   std::map<size_t, std::map<int, Region>> inbox;
@@ -37,9 +44,9 @@ RankPlan plan_all_reduce_exchange(Builder b) {
         b.send(messages[own_at], peer, 0, part_of(partial.regions[at], piece), partial.ready);
     // A rank that sends its input overwrites it by the reduction in place. Others send from
     // scratch: their reduction waits for no send.
-    if (b.input_is_partial()) before_reduce[at].push_back(send);
+    if (sends_input) before_reduce[at].push_back(send);
     const auto [box, is_new] = inbox[at].try_emplace(other);
-    if (is_new) box->second = b.scratch(mine[at].piece);
+    if (is_new) box->second = b.scratch_for_message(mine[at].piece);
     before_reduce[at].push_back(
         b.recv(messages[1 - own_at], peer, 0, part_of(box->second, piece), {}));
   };

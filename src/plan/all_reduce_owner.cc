@@ -33,7 +33,9 @@ class OwnerPlan {
     }
     done_.resize(mine_.size());
     sent_.resize(mine_.size());
+    results_.resize(mine_.size());
     partial_ = b_.reduce_inside(mine_);
+    leaving_ = b_.encodes() ? encode_leaving() : partial_;
     for (size_t part = 0; part < owners_.size(); ++part) gather(part);
     for (size_t part = 0; part < owners_.size(); ++part) add(part);
     for (size_t part = 0; part < owners_.size(); ++part) scatter(part);
@@ -55,6 +57,16 @@ class OwnerPlan {
   /// Where entry `index` of `part`'s cut stands in `mine_`.
   [[nodiscard]] size_t place(size_t part, size_t index) const {
     return part * b_.mine().border.size() + index;
+  }
+
+  /// What others own of the partials.
+  Partial encode_leaving() {
+    Partial leaving{partial_.regions, {}};
+    for (size_t part = 0; part < owners_.size(); ++part) {
+      if (owners_[part] == b_.cluster()) continue;
+      b_.encode(mine_, place(part, 0), place(part + 1, 0), partial_.ready, leaving);
+    }
+    return leaving;
   }
 
   /// Calls `visit(cluster, overlap, holder, owner)` for what the others hold of `part`, laid over
@@ -80,8 +92,8 @@ class OwnerPlan {
       const uint32_t message = b_.next_message(from, to, 0, o.piece);
       if (from == b_.rank()) {
         const size_t at = place(part, o.a_index);
-        const Region src = part_of(partial_.regions[at], o.piece);
-        sent_[at].push_back({o.piece, b_.send(message, to, 0, src, partial_.ready)});
+        const Region src = part_of(leaving_.regions[at], o.piece);
+        sent_[at].push_back({o.piece, b_.send(message, to, 0, src, leaving_.ready)});
       } else if (to == b_.rank()) {
         sum.receive(message, from, 0, o.piece, o.b_index, nth);
       }
@@ -94,12 +106,22 @@ class OwnerPlan {
     const size_t first = place(part, 0), n = b_.mine().border.size();
     std::vector<C2cReduce::Own> own;
     for (size_t at = first; at < first + n; ++at) {
-      const Region output = region_of(Buffer::Output, mine_[at].piece);
-      own.push_back({partial_.regions[at], partial_.ready, output});
+      results_[at].region = region_of(Buffer::Output, mine_[at].piece);
+      if (b_.encodes() && b_.holds(mine_[at])) {
+        results_[at].region = b_.scratch_for_message(mine_[at].piece);
+      }
+      own.push_back({partial_.regions[at], partial_.ready, results_[at].region});
     }
     const auto sums =
         sums_[part].add(1, static_cast<size_t>(self), std::move(own), b_.spec().average);
-    for (size_t i = 0; i < n; ++i) done_[first + i] = sums[i].ready;
+    for (size_t i = 0; i < n; ++i) {
+      const size_t at = first + i;
+      done_[at] = results_[at].ready = sums[i].ready;
+      if (!results_[at].region.encoded) continue;
+      // The owner's ranks get what the others do.
+      const Region output = region_of(Buffer::Output, mine_[at].piece);
+      done_[at] = {b_.convert(1, output, results_[at].region, sums[i].ready)};
+    }
   }
 
   void scatter(size_t part) {
@@ -107,7 +129,13 @@ class OwnerPlan {
       const uint32_t message = b_.next_message(from, to, 2, o.piece);
       const Region output = region_of(Buffer::Output, o.piece);
       if (from == b_.rank()) {
-        b_.send(message, to, 2, output, done_[place(part, o.b_index)]);
+        const C2cReduce::Sum& result = results_[place(part, o.b_index)];
+        b_.send(message, to, 2, part_of(result.region, o.piece), result.ready);
+      } else if (to == b_.rank() && b_.encodes()) {
+        const Region arrived = b_.scratch_for_message(o.piece);
+        Deps before = leaving_.ready;  // in place, it reads what this overwrites
+        before.push_back(b_.recv(message, from, 2, arrived, {}));
+        done_[place(part, o.a_index)].push_back(b_.convert(2, output, arrived, std::move(before)));
       } else if (to == b_.rank()) {
         // In place, this overwrites what the rank's own partial was made of, or sent from.
         const size_t at = place(part, o.a_index);
@@ -129,11 +157,12 @@ class OwnerPlan {
   Builder b_;
   const std::vector<int> owners_;  // by part
   Cut mine_;                       // this cluster's cuts of all parts
-  Partial partial_;
+  Partial partial_, leaving_;      // what is added here, and what is sent
   // Per entry of `mine_`, where this rank holds it: what makes it complete; what sends the partial.
   std::vector<Deps> done_;
   std::vector<std::vector<Sent>> sent_;
-  std::vector<C2cReduce> sums_;  // by part, in its owner
+  std::vector<C2cReduce::Sum> results_;  // as they are sent
+  std::vector<C2cReduce> sums_;          // by part, in its owner
 };
 
 }  // namespace

@@ -77,7 +77,10 @@ Region region_of(Buffer buffer, const Piece& piece) {
 }
 
 Region part_of(const Region& whole, const Piece& piece) {
-  return {whole.buffer, whole.block, piece.begin, piece.end, whole.of};
+  Region part = whole;
+  part.begin = piece.begin;
+  part.end = piece.end;
+  return part;
 }
 
 Region block_in_run(const Region& run, uint32_t index) {
@@ -97,6 +100,7 @@ Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology,
   const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
   plan_.input_blocks = send_blocks(spec.collective, n_ranks);
   plan_.output_blocks = recv_blocks(spec.collective, n_ranks);
+  plan_.encoding = spec.encoding;
 }
 
 int Builder::holder(int c, const Held& held) const {
@@ -122,22 +126,29 @@ uint16_t Builder::add(Step step) {
   return static_cast<uint16_t>(plan_.steps.size() - 1);
 }
 
-Region Builder::scratch(const Piece& piece) {
-  const auto free_in = [&](const auto& used) {
-    return std::none_of(used.begin(), used.end(), [&](const Piece& other) {
-      return other.block != piece.block || (other.begin < piece.end && piece.begin < other.end);
-    });
+Region Builder::scratch(const Piece& piece, bool encoded) {
+  const auto is_free = [&](const ScratchBlock& block) {
+    return block.encoded == encoded &&
+           std::none_of(block.used.begin(), block.used.end(), [&](const Piece& other) {
+             return other.block != piece.block ||
+                    (other.begin < piece.end && piece.begin < other.end);
+           });
   };
-  const auto block = std::find_if(scratch_used_.begin(), scratch_used_.end(), free_in);
-  const auto index = static_cast<uint32_t>(block - scratch_used_.begin());
-  if (block == scratch_used_.end()) scratch_used_.emplace_back();
-  scratch_used_[index].push_back(piece);
-  return {Buffer::Scratch, index, piece.begin, piece.end, piece.block};
+  const auto block = std::find_if(scratch_blocks_.begin(), scratch_blocks_.end(), is_free);
+  const auto index = static_cast<uint32_t>(block - scratch_blocks_.begin());
+  if (block == scratch_blocks_.end()) scratch_blocks_.push_back({.encoded = encoded});
+  scratch_blocks_[index].used.push_back(piece);
+  return {.buffer = Buffer::Scratch,
+          .block = index,
+          .begin = piece.begin,
+          .end = piece.end,
+          .of = piece.block,
+          .encoded = encoded};
 }
 
 Region Builder::scratch_run(uint32_t blocks, uint32_t of) {
-  const auto first = static_cast<uint32_t>(scratch_used_.size());
-  scratch_used_.resize(first + blocks, {Piece{of}});
+  const auto first = static_cast<uint32_t>(scratch_blocks_.size());
+  scratch_blocks_.resize(first + blocks, {.used = {Piece{of}}});
   return {.buffer = Buffer::Scratch, .block = first, .of = of, .blocks = blocks};
 }
 
@@ -173,6 +184,60 @@ uint16_t Builder::recv(uint32_t message, int from, uint16_t stage, const Region&
               .dst = dst,
               .peer = from,
               .message = message});
+}
+
+uint16_t Builder::convert(uint16_t stage, const Region& dst, const Region& src, Deps deps) {
+  return add({.kind = StepKind::Reduce,
+              .stage = stage,
+              .deps = std::move(deps),
+              .srcs = {src},
+              .dst = dst});
+}
+
+void Builder::encode(const Cut& cut, size_t first, size_t last, const Deps& ready,
+                     Partial& partial) {
+  for (size_t at = first; at < last; ++at) {
+    if (!holds(cut[at])) continue;
+    const Region copy = scratch(cut[at].piece, true);
+    partial.ready.push_back(convert(0, copy, partial.regions[at], ready));
+    partial.regions[at] = copy;
+  }
+}
+
+Region Builder::carried(const Piece& piece) const {
+  return carried_.empty() ? region_of(Buffer::Output, piece)
+                          : part_of(carried_[piece.block], piece);
+}
+
+void Builder::carry_encoded() {
+  for (uint32_t block = 0; block < plan_.output_blocks; ++block) {
+    carried_.push_back(scratch(Piece{}, true));
+  }
+}
+
+void Builder::decode_carried(uint16_t stage) {
+  for (uint32_t block = 0; block < carried_.size(); ++block) {
+    const Region& from = carried_[block];
+    convert(stage, {Buffer::Output, block}, from, writers_of(from.block));
+  }
+}
+
+Deps Builder::writers_of(uint32_t scratch_block) const {
+  const auto is_there = [&](const Region& region) {
+    return region.buffer == Buffer::Scratch && region.block == scratch_block;
+  };
+  const int local = local_rank(rank_);
+  Deps writers;
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    bool writes =
+        (step.kind == StepKind::Recv || step.kind == StepKind::Reduce) && is_there(step.dst);
+    for (const ShardRegion& shard : step.shards) {
+      writes |= writes_recv(step.kind, shard, local) && is_there(shard.recv);
+    }
+    if (writes) writers.push_back(static_cast<uint16_t>(i));
+  }
+  return writers;
 }
 
 Partial Builder::reduce_inside(const Cut& cut) {
@@ -213,14 +278,18 @@ void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {
   if (alone()) return;
   Step step{.kind = StepKind::CclBroadcast, .stage = stage, .deps = std::move(deps)};
   for (const Held& held : cut) {
-    const Region output = region_of(Buffer::Output, held.piece);
-    step.shards.push_back({mine().border[held.holder], output, output});
+    const Region place = carried(held.piece);
+    step.shards.push_back({mine().border[held.holder], place, place});
   }
   add(std::move(step));
 }
 
 uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
-                         const Region& spare, bool average) {
+                         Region spare, bool average) {
+  // A partial sum is not rounded as messages are.
+  if (srcs.size() > kMaxReduceSources && spare.encoded) {
+    spare = scratch({spare.of, spare.begin, spare.end});
+  }
   // Not in `dst`: in place it may be a source that is still to come.
   while (srcs.size() > kMaxReduceSources) {
     const auto rest = srcs.begin() + kMaxReduceSources;
@@ -253,7 +322,7 @@ RankPlan Builder::finish_fixed(uint32_t most_messages) && {
 
 RankPlan Builder::finish(int stages) && {
   plan_.stages = static_cast<uint16_t>(stages);
-  plan_.scratch_blocks = static_cast<uint32_t>(scratch_used_.size());
+  plan_.scratch_blocks = static_cast<uint32_t>(scratch_blocks_.size());
   // More are refused by who asked for the plan.
   if (plan_.steps.size() <= UINT16_MAX) plan_.steps = arranged(std::move(plan_.steps));
   return std::move(plan_);

@@ -64,8 +64,10 @@ class Builder {
 
   uint16_t add(Step step);
   /// A scratch region over these fractions of `piece`'s block, of the input, that no other region
-  /// of this plan overlaps.
-  Region scratch(const Piece& piece);
+  /// of this plan overlaps. An encoded one is in a block of encoded ones.
+  Region scratch(const Piece& piece, bool encoded = false);
+  /// The piece as it crosses between clusters: encoded, if this plan's messages are.
+  Region scratch_for_message(const Piece& piece) { return scratch(piece, encodes()); }
   /// `blocks` whole blocks of scratch that form a run. Their slices are as long as that of the
   /// input's block `of`.
   Region scratch_run(uint32_t blocks, uint32_t of);
@@ -77,15 +79,30 @@ class Builder {
   uint16_t send(uint32_t message, int to, uint16_t stage, const Region& src, Deps deps);
   uint16_t recv(uint32_t message, int from, uint16_t stage, const Region& dst, Deps deps);
 
+  [[nodiscard]] bool encodes() const { return !spec_.encoding.is_none(); }
+  /// `src` to `dst`, one of which is encoded.
+  uint16_t convert(uint16_t stage, const Region& dst, const Region& src, Deps deps);
+  /// Puts encoded copies in the place of entries [first, last) of `partial`, those that this rank
+  /// holds. Entries are complete after `ready`, the copies after what is added to `partial.ready`.
+  void encode(const Cut& cut, size_t first, size_t last, const Deps& ready, Partial& partial);
+
+  /// Where a piece of the output lies while ranks pass it on: in the output.
+  [[nodiscard]] Region carried(const Piece& piece) const;
+  /// From now on it lies in encoded scratch. All blocks are as long as the input's.
+  void carry_encoded();
+  /// Of what is carried encoded, every block to the output.
+  void decode_carried(uint16_t stage);
+
   /// CclReduce (stage 0) of the input's pieces to their holders' scratch. Where the rank is alone
   /// its input is its cluster's partial result already, or becomes it by multiplying by its factor.
   Partial reduce_inside(const Cut& cut);
-  /// CclBroadcast of the output's pieces from their holders; nothing where the rank is alone.
+  /// CclBroadcast of the output's pieces, where they are carried, from their holders; nothing where
+  /// the rank is alone.
   void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);
   /// dst = srcs in order; `average` divides the sum. `spare` is scratch among `srcs` in which long
   /// lists accumulate.
   uint16_t reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
-                  const Region& spare, bool average);
+                  Region spare, bool average);
 
   RankPlan finish(int stages) &&;
   /// For plans of one stage, of which nothing could overlap.
@@ -97,6 +114,8 @@ class Builder {
   /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
   /// all: they are complete in order.
   Deps scale_pieces(const std::vector<ShardRegion>& pieces);
+  /// The steps so far that write to this block of scratch.
+  [[nodiscard]] Deps writers_of(uint32_t scratch_block) const;
 
   Spec spec_;
   const topology::Topology& topology_;
@@ -104,7 +123,12 @@ class Builder {
   Crossing* crossing_;
   RankPlan plan_;
   uint32_t n_messages_ = 0;
-  std::vector<std::vector<Piece>> scratch_used_;  // per scratch block: all of one input block
+  struct ScratchBlock {
+    std::vector<Piece> used{};  // all of one input block
+    bool encoded = false;
+  };
+  std::vector<ScratchBlock> scratch_blocks_;
+  std::vector<Region> carried_;  // by the output's block; empty: in the output
 };
 
 }  // namespace hetccl::plan

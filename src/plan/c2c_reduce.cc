@@ -47,7 +47,7 @@ void C2cReduce::receive(uint32_t message, int from, uint16_t stage, const Piece&
                         int nth) {
   const auto [entry, is_new] = arrivals_.try_emplace({at, nth});
   Arrival& arrival = entry->second;
-  if (is_new) arrival.box = b_.scratch(entries_[at].piece);
+  if (is_new) arrival.box = b_.scratch_for_message(entries_[at].piece);
   arrival.ready.push_back(b_.recv(message, from, stage, part_of(arrival.box, piece), {}));
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/encoding.h"
+
 namespace hetccl::plan {
 namespace {
 
@@ -65,7 +67,17 @@ Spec spec_of(const Signature& call) {
           .root = is_rooted(call.collective) ? call.root : 0,
           .average = reduces(call.collective) && call.op == RedOp::Avg,
           .scale = reduces(call.collective) && call.op == RedOp::PreMulSum,
-          .uneven = is_pairwise(call.collective) && call.uneven};
+          .uneven = is_pairwise(call.collective) && call.uneven,
+          .encoding = call.encoding};
+}
+
+bool can_encode(const Signature& call, const topology::Topology& topology) {
+  if (call.uneven || !has_encoding(call.type)) return false;
+  if (topology.clusters().size() < 2 || !topology.kernels_everywhere()) return false;
+  if (call.collective == Collective::AllGather) return true;
+  const bool adds = call.op == RedOp::Sum || call.op == RedOp::Avg || call.op == RedOp::PreMulSum;
+  const bool scatters = call.collective == Collective::ReduceScatter;
+  return (scatters || call.collective == Collective::AllReduce) && adds;
 }
 
 uint32_t send_blocks(Collective collective, uint32_t n_ranks) {

@@ -43,8 +43,8 @@ void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts
       if (from == b.rank()) {
         send(message, to, stage, o.piece, hop == 0 ? ready : steps_of(arrived[o.a_index], o.piece));
       } else if (to == b.rank()) {
-        const Region output = region_of(Buffer::Output, o.piece);
-        arriving[o.b_index].push_back({o.piece, b.recv(message, from, stage, output, {})});
+        const uint16_t recv = b.recv(message, from, stage, b.carried(o.piece), {});
+        arriving[o.b_index].push_back({o.piece, recv});
       }
     }
     if (d == b.cluster()) {

@@ -1,5 +1,9 @@
 #include "plan/plan.h"
 
+#include <algorithm>
+
+#include "base/encoding.h"
+
 namespace hetccl::plan {
 
 bool operator==(Fraction a, Fraction b) {
@@ -27,8 +31,13 @@ bool writes_recv(StepKind kind, const ShardRegion& shard, int local_rank) {
   return shard.receiver < 0 || shard.receiver == local_rank;
 }
 
-uint64_t grain_of(DataType type) {
-  return 64 / size_of(type);
+uint64_t grain_of(DataType type, const Encoding& encoding) {
+  const uint64_t line = 64 / size_of(type);
+  return encoding.is_none() ? line : std::max<uint64_t>(line, encoding.block);
+}
+
+size_t bytes_of(uint64_t elements, DataType type, const Encoding& encoding, bool encoded) {
+  return encoded ? encoded_bytes(encoding, elements) : elements * size_of(type);
 }
 
 }  // namespace hetccl::plan

@@ -43,8 +43,8 @@ struct Fraction {
 /// rounded down to a multiple of `grain`, but `length` itself for 1. Monotonic, and a function of
 /// the fraction's value alone.
 [[nodiscard]] uint64_t element(Fraction fraction, uint64_t length, uint64_t grain);
-/// Elements on which regions begin: 64 bytes.
-[[nodiscard]] uint64_t grain_of(DataType type);
+/// Elements on which regions begin: 64 bytes, and a block of an encoding.
+[[nodiscard]] uint64_t grain_of(DataType type, const Encoding& encoding = {});
 
 enum class Buffer : uint8_t {
   Input,   ///< the caller's send buffer
@@ -63,7 +63,14 @@ struct Region {
   uint32_t of = 0;      ///< Scratch: the input block of whose slice it is a part
   uint32_t run = 0;     ///< Scratch: blocks of its run that come before it
   uint32_t blocks = 1;  ///< Scratch: it consists of so many blocks of its run, this one first
+  /// Scratch: its elements are encoded, as all of its block's: a block of the encoding behind the
+  /// other, from where the slice's first one lies.
+  bool encoded = false;
 };
+
+/// Of so many elements from the beginning of an encoding's block.
+[[nodiscard]] size_t bytes_of(uint64_t elements, DataType type, const Encoding& encoding,
+                              bool encoded);
 
 /// The blocks of `region`, for people: "3", or "3..5".
 [[nodiscard]] std::string blocks_of(const Region& region);
@@ -77,7 +84,7 @@ enum class StepKind : uint8_t {
   Send,    ///< `src` to `peer`
   Recv,    ///< `dst` from `peer`
   Reduce,  ///< dst = srcs[0] op srcs[1] op ..., left to right; `average` divides the sum by the
-           ///< ranks' number
+           ///< ranks' number. Of one source that is encoded, or whose result is, a conversion.
   Copy,    ///< src -> dst, on this rank
 };
 
@@ -148,6 +155,7 @@ struct RankPlan {
   Slicing slicing = Slicing::Agreed;
   uint32_t most_messages = 0;  ///< Fixed: of a slice, on the rank that has the most
   uint32_t input_blocks = 1, output_blocks = 1;
+  Encoding encoding{};  ///< of what is encoded
 };
 
 /// The plan as JSON, one line per step, for people and golden files.
@@ -165,6 +173,8 @@ struct Spec {
   std::string_view algorithm{};
   /// Gather, scatter, all-to-all whose blocks differ in length: ranks know their own blocks alone.
   bool uneven = false;
+  /// Of what crosses between clusters.
+  Encoding encoding{};
   auto operator<=>(const Spec&) const = default;
 };
 

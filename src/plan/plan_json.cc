@@ -46,6 +46,7 @@ std::string text_of(const Region& region) {
                        : region.buffer == Buffer::Scratch ? "scratch"
                                                           : "identity";
   std::string text = format("%s[%s]", buffer, blocks_of(region).c_str());
+  if (region.encoded) text = "encoded " + text;
   if (region.begin.num == 0 && region.end.num == region.end.den) return text;
   return text + " " + text_of(region.begin) + ".." + text_of(region.end);
 }

@@ -3,6 +3,7 @@
 // which a large cluster gets more than others. `ring` adds them up on the way around the clusters,
 // so that every link carries the blocks of all clusters but one. (C-1)S across clusters either way.
 #include <map>
+#include <utility>
 
 #include "plan/c2c_reduce.h"
 #include "plan/planners.h"
@@ -40,6 +41,9 @@ class Leaving {
       all.insert(all.end(), cut.begin(), cut.end());
     }
     partial_ = b.reduce_inside(all);
+    if (!b.encodes()) return;
+    const Deps ready = std::exchange(partial_.ready, {});
+    b.encode(all, 0, all.size(), ready, partial_);
   }
   /// Piece `i` of the blocks of cluster `d`, where this rank holds it.
   [[nodiscard]] const Region& part(int d, size_t i) const {

@@ -2,13 +2,19 @@
 
 #include <map>
 
+#include "base/divide.h"
+
 namespace hetccl::plan {
 namespace {
 
-/// Elements of `region` over all slices of a call.
-uint64_t elements_of(const Region& region, uint64_t count, uint64_t slice, uint64_t grain) {
+/// Bytes of `region` over all slices of a call.
+uint64_t bytes_of_all(const Region& region, uint64_t count, uint64_t slice, DataType type,
+                      const Encoding& encoding) {
+  const uint64_t grain = grain_of(type, encoding);
   const auto within = [&](uint64_t length) {
-    return element(region.end, length, grain) - element(region.begin, length, grain);
+    const uint64_t elements =
+        element(region.end, length, grain) - element(region.begin, length, grain);
+    return bytes_of(elements, type, encoding, region.encoded);
   };
   return region.blocks * (count / slice * within(slice) + within(count % slice));
 }
@@ -17,7 +23,7 @@ uint64_t elements_of(const Region& region, uint64_t count, uint64_t slice, uint6
 
 std::vector<Traffic> traffic(const topology::Topology& topology, std::span<const RankPlan> plans,
                              uint64_t count, DataType type, uint64_t slice_bytes) {
-  const uint64_t slice = slice_bytes / size_of(type), grain = grain_of(type);
+  const uint64_t slice = round_up(slice_bytes / size_of(type), grain_of(type, plans[0].encoding));
   std::map<std::pair<int, int>, Traffic> pairs;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     const int from = topology.cluster_of(static_cast<int>(rank));
@@ -27,7 +33,7 @@ std::vector<Traffic> traffic(const topology::Topology& topology, std::span<const
       if (to == from) continue;
       Traffic& pair = pairs.try_emplace({from, to}, Traffic{from, to}).first->second;
       ++pair.messages;
-      pair.bytes += elements_of(step.srcs[0], count, slice, grain) * size_of(type);
+      pair.bytes += bytes_of_all(step.srcs[0], count, slice, type, plans[rank].encoding);
     }
   }
   std::vector<Traffic> result;

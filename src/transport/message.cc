@@ -1,12 +1,13 @@
 #include "transport/message.h"
 
+#include <bit>
 #include <cinttypes>
 
 namespace hetccl::transport {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x324d6c6363746568;  // "hetcclM2"
+constexpr uint64_t kMagic = 0x334d6c6363746568;  // "hetcclM3"
 
 // Walks the fields of a header in their one order on the wire.
 class Writer {
@@ -37,8 +38,8 @@ class Reader {
 };
 
 // 8 + 4 x 8 + 2 x 8 + 2 x 4 + 3 + 4 + 3 x 8 + 1 = 96 bytes.
-template <typename Visitor, typename AnyHeader, typename Magic, typename Flag>
-void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
+template <typename Visitor, typename AnyHeader, typename Magic, typename Form>
+void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Form& form) {
   visitor(magic);
   visitor(header.number);
   visitor(header.offset);
@@ -55,7 +56,26 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Flag& uneven) {
   visitor(header.info.signature.count);
   visitor(header.info.beside);
   visitor(header.info.round);
-  visitor(uneven);
+  visitor(form);
+}
+
+// Bit 0: uneven. Bits 1 to 3: the encoding's format; bits 4 to 7: of its block the logarithm.
+uint8_t form_of(const Signature& signature) {
+  const Encoding& encoding = signature.encoding;
+  const auto block = static_cast<unsigned>(std::countr_zero(encoding.block));
+  const unsigned wire = static_cast<unsigned>(encoding.format) << 1U | block << 4U;
+  return static_cast<uint8_t>((signature.uneven ? 1U : 0U) | (encoding.is_none() ? 0U : wire));
+}
+
+// False for what form_of does not make.
+bool set_form(Signature& signature, uint8_t form) {
+  signature.uneven = (form & 1U) != 0;
+  if (form <= 1) return true;
+  signature.encoding = {static_cast<Format>(form >> 1U & 7U),
+                        static_cast<uint16_t>(1U << (form >> 4U))};
+  const Encoding& encoding = signature.encoding;
+  return encoding.format != Format::None && encoding.format <= Format::E5m2 &&
+         encoding.block >= Encoding::kLeastBlock && encoding.block <= Encoding::kMostBlock;
 }
 
 bool is_valid(const Signature& signature) {
@@ -75,18 +95,18 @@ Status differ(std::string what) {
 
 void encode(const Header& header, uint8_t out[kHeaderBytes]) {
   Writer writer(out);
-  const uint8_t uneven = header.info.signature.uneven ? 1 : 0;
-  visit(writer, header, kMagic, uneven);
+  const uint8_t form = form_of(header.info.signature);
+  visit(writer, header, kMagic, form);
 }
 
 Result<Header> decode(const uint8_t in[kHeaderBytes]) {
   Header header;
   uint64_t magic = 0;
-  uint8_t uneven = 0;
+  uint8_t form = 0;
   Reader reader(in);
-  visit(reader, header, magic, uneven);
-  header.info.signature.uneven = uneven == 1;
-  if (magic != kMagic || uneven > 1 || !is_valid(header.info.signature))
+  visit(reader, header, magic, form);
+  const bool known = set_form(header.info.signature, form);
+  if (magic != kMagic || !known || !is_valid(header.info.signature))
     return error(Code::RemoteError, "what arrived is not a message of this version of hetccl");
   if (header.offset > header.total || header.bytes > header.total - header.offset ||
       (header.bytes == 0 && header.total != 0))

@@ -7,7 +7,8 @@
 namespace hetccl::verify {
 namespace {
 
-constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2;  // what a key begins with
+// What a key begins with.
+constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2, kEncoded = 3, kDecoded = 4;
 
 }  // namespace
 
@@ -44,6 +45,26 @@ NodeId Expressions::scaled(int rank, NodeId node) {
   return next;
 }
 
+NodeId Expressions::encoded(NodeId node) {
+  return converted(kEncoded, node, true);
+}
+
+NodeId Expressions::decoded(NodeId node) {
+  return converted(kDecoded, node, false);
+}
+
+NodeId Expressions::converted(uint32_t kind, NodeId node, bool to_encoded) {
+  const auto next = static_cast<NodeId>(nodes_.size());
+  const auto [entry, is_new] = known_.try_emplace({kind, node}, next);
+  if (!is_new) return entry->second;
+  Node made = nodes_[node];
+  made.encoded = to_encoded;
+  if (to_encoded) ++made.roundings;
+  add(made);
+  std::copy_n(ranks_of(node), words_, ranks_of(next));
+  return next;
+}
+
 NodeId Expressions::add(Node node) {
   nodes_.push_back(node);
   ranks_.resize(ranks_.size() + words_, 0);
@@ -51,7 +72,7 @@ NodeId Expressions::add(Node node) {
 }
 
 NodeId Expressions::reduce(uint32_t place, bool average, const std::vector<NodeId>& operands) {
-  // A kernel that has one source copies it.
+  // A kernel that has one source copies it, or converts it.
   if (place == 0 && operands.size() == 1 && !average) return operands[0];
   std::vector<uint32_t> key = {kReduction, place, average ? 1U : 0U};
   key.insert(key.end(), operands.begin(), operands.end());
@@ -70,6 +91,8 @@ NodeId Expressions::reduce(uint32_t place, bool average, const std::vector<NodeI
 void Expressions::add_operand(NodeId node, NodeId operand) {
   if (!fault_.empty()) return;
   if (operand == kUndefined) fault_ = "reduces memory that nobody has written";
+  if (nodes_[operand].encoded) fault_ = "adds encoded data as if they were numbers";
+  nodes_[node].roundings = std::max(nodes_[node].roundings, nodes_[operand].roundings);
   if (nodes_[operand].average) fault_ = "reduces what is an average already";
   if (nodes_[operand].scaled != nodes_[node].scaled) {
     fault_ = "adds what was multiplied by its factor to what was not";

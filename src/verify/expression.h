@@ -26,6 +26,9 @@ class Expressions {
   /// kernels reduce alike everywhere (place 0), each vendor call in its own way. All operands are
   /// scaled, or none. Empty `fault()` on success.
   NodeId reduce(uint32_t place, bool average, const std::vector<NodeId>& operands);
+  /// `node` as an encoding's bytes, rounded once more; and what such bytes stand for.
+  NodeId encoded(NodeId node);
+  NodeId decoded(NodeId node);
   /// Why a reduction, if any, was wrong.
   [[nodiscard]] const std::string& fault() const { return fault_; }
 
@@ -33,13 +36,19 @@ class Expressions {
   [[nodiscard]] bool is_complete(NodeId node, uint32_t block) const;
   [[nodiscard]] bool is_average(NodeId node) const { return nodes_[node].average; }
   [[nodiscard]] bool is_scaled(NodeId node) const { return nodes_[node].scaled; }
+  [[nodiscard]] bool is_encoded(NodeId node) const { return nodes_[node].encoded; }
+  /// How often a contribution to it was rounded by an encoding, at most.
+  [[nodiscard]] uint32_t roundings(NodeId node) const { return nodes_[node].roundings; }
 
  private:
   struct Node {
     uint32_t block = 0;
     bool average = false;
     bool scaled = false;
+    bool encoded = false;
+    uint32_t roundings = 0;
   };
+  NodeId converted(uint32_t kind, NodeId node, bool to_encoded);
   [[nodiscard]] uint64_t* ranks_of(NodeId node) { return &ranks_[node * words_]; }
   NodeId add(Node node);
   [[nodiscard]] bool holds_all(NodeId node) const;

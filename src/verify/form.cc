@@ -1,6 +1,7 @@
 // Each plan by itself.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "plan/call.h"
 #include "verify/problem.h"
@@ -65,6 +66,15 @@ struct Form {
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
     return verify::unit_of(spec, topology.n_ranks(), rank, region);
   }
+  /// Encoded data is in scratch, and what moves it does not add.
+  [[nodiscard]] bool may_be_encoded(const Step& step, const Region& region) const {
+    if (!region.encoded) return true;
+    const bool moves = step.kind == StepKind::Send || step.kind == StepKind::Recv ||
+                       step.kind == StepKind::Reduce || step.kind == StepKind::Copy ||
+                       step.kind == StepKind::CclBroadcast;
+    return moves && !plan.encoding.is_none() && plan.encoding == spec.encoding &&
+           region.buffer == Buffer::Scratch && !is_in_run(region);
+  }
   [[nodiscard]] bool readable(const Region& region) const {
     return valid(region) && region.buffer != Buffer::Identity;
   }
@@ -108,6 +118,27 @@ struct Form {
     return nullptr;
   }
 
+  [[nodiscard]] const char* fault_of_encoded(const Step& step) const {
+    bool may = may_be_encoded(step, step.dst);
+    for (const Region& src : step.srcs) may = may && may_be_encoded(step, src);
+    for (const ShardRegion& shard : step.shards) {
+      may = may && may_be_encoded(step, shard.send) && may_be_encoded(step, shard.recv);
+      if (shard.send.encoded != shard.recv.encoded ||
+          shard.recv.encoded != step.shards.front().recv.encoded) {
+        return "encoded shards beside others";
+      }
+    }
+    for (const plan::TransferRegion& transfer : step.transfers) {
+      may = may && may_be_encoded(step, transfer.region);
+    }
+    if (!may) return "encoded data where they cannot be";
+    const bool copies = step.kind == StepKind::Copy;
+    if (copies && !step.srcs.empty() && step.srcs[0].encoded != step.dst.encoded) {
+      return "a copy that would have to convert";
+    }
+    return nullptr;
+  }
+
   [[nodiscard]] const char* fault_of_regions(const Step& step) const {
     const bool has_dst = step.kind == StepKind::CclAllReduce || step.kind == StepKind::Recv ||
                          step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
@@ -143,26 +174,28 @@ struct Form {
     }
     if (const char* fault = fault_of_shards(step)) return fault;
     if (const char* fault = fault_of_transfers(step)) return fault;
+    if (const char* fault = fault_of_encoded(step)) return fault;
     return fault_of_regions(step);
   }
 };
 
 /// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
 bool scratch_is_of_one_block_each(const RankPlan& plan) {
-  using Place = std::pair<uint32_t, uint32_t>;  // the input block, the blocks before it in its run
+  // The input block, the blocks before it in its run, and whether it is encoded.
+  using Place = std::tuple<uint32_t, uint32_t, bool>;
   std::map<uint32_t, Place> places;
   bool is = true;
   for_each_region(plan, [&](const Region& region) {
     if (region.buffer != Buffer::Scratch) return;
     for (uint32_t i = 0; i < region.blocks && i < plan.scratch_blocks; ++i) {
-      const Place place{region.of, region.run + i};
+      const Place place{region.of, region.run + i, region.encoded};
       is &= places.try_emplace(region.block + i, place).first->second == place;
     }
   });
   for (const auto& [block, place] : places) {
     const auto before = places.find(block - 1);
-    is &= place.second == 0 ||
-          (before != places.end() && before->second == Place{place.first, place.second - 1});
+    const auto& [of, run, encoded] = place;
+    is &= run == 0 || (before != places.end() && before->second == Place{of, run - 1, encoded});
   }
   return is;
 }

@@ -88,7 +88,7 @@ const char* Machine::fault_of(const Problem& problem, int rank, uint32_t block, 
   if (node == Expressions::kUndefined) return "was never written";
   switch (spec.collective) {
     case Collective::AllGather:
-      return is_input(static_cast<int>(block), 0) ? nullptr : "is not that rank's input";
+      return node == gathered(problem, block) ? nullptr : "is not that rank's input";
     case Collective::Gather:
       return is_input(static_cast<int>(block), 0) ? nullptr : "is not what that rank has for it";
     case Collective::AllToAll:
@@ -104,9 +104,19 @@ const char* Machine::fault_of(const Problem& problem, int rank, uint32_t block, 
   }
 }
 
+// Of that rank's input, encoded or not, the same on all ranks.
+NodeId Machine::gathered(const Problem& problem, uint32_t block) {
+  const NodeId input = expressions_.input(static_cast<int>(block), 0);
+  return problem.spec.encoding.is_none() ? input
+                                         : expressions_.decoded(expressions_.encoded(input));
+}
+
 const char* Machine::fault_of_sum(const Problem& problem, int rank, NodeId node) {
   const plan::Spec& spec = problem.spec;
   const bool scatters = spec.collective == Collective::ReduceScatter;
+  if (expressions_.is_encoded(node)) return "is encoded";
+  // Once a hop: partial sums on their way to who adds them up, and the sum on its way back.
+  if (expressions_.roundings(node) > (scatters ? 1 : 2)) return "was encoded too often";
   if (!expressions_.is_complete(node, scatters ? static_cast<uint32_t>(rank) : 0)) {
     return "lacks a rank's contribution";
   }

@@ -179,6 +179,19 @@ Result<std::vector<Value>> Machine::load(RankState& rank, uint32_t call, Issue i
   return values;
 }
 
+// Bytes are moved as they are, and only arithmetic knows what they stand for.
+void Machine::convert(RankState& rank, uint32_t call, Issue issue, const Operand& operand,
+                      bool to_encoded, std::vector<Value>& values) {
+  for (Value& value : values) {
+    if (value.node == Expressions::kUndefined) continue;
+    if (!to_encoded && !expressions_.is_encoded(value.node)) {
+      note(wrong(rank, call, issue.index, "decodes what is not encoded"));
+    } else if (operand.region.encoded) {
+      value.node = to_encoded ? expressions_.encoded(value.node) : expressions_.decoded(value.node);
+    }
+  }
+}
+
 void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operand& operand,
                     const std::vector<Value>& values) {
   const Cells::Range range = range_of(rank, call, slice, operand);

@@ -130,6 +130,9 @@ class Machine {
   Status check_itself(RankState& rank, uint32_t call, lower::Issue issue);
   Result<std::vector<Value>> load(RankState& rank, uint32_t call, lower::Issue issue,
                                   const lower::Operand& operand, bool scale);
+  /// What arithmetic reads of an encoded operand, or writes to it.
+  void convert(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
+               bool to_encoded, std::vector<Value>& values);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,
              const std::vector<Value>& values);
   /// Whose place exec has for the message, in the slot of that slice.
@@ -146,6 +149,7 @@ class Machine {
   Status check_lane_end(const LaneState& lane, int rank) const;
   void compare_outputs(RankState& rank, uint32_t call, size_t place);
   [[nodiscard]] const char* fault_of(const Problem& problem, int rank, uint32_t block, NodeId node);
+  NodeId gathered(const Problem& problem, uint32_t block);
   [[nodiscard]] const char* fault_of_sum(const Problem& problem, int rank, NodeId node);
   Status conflict(const RankState& rank, uint32_t call, uint32_t index, const Use& before) const;
   Status wrong(const RankState& rank, uint32_t call, uint32_t index, const char* what) const;

@@ -126,9 +126,13 @@ Status Machine::compute(RankState& rank, const Enqueued& at) {
                  {thread, rank.counts[thread] + 1, at.issue.index, at.call}));
   for (const Operand& src : one.srcs) {
     HETCCL_ASSIGN(operands.emplace_back(), load(rank, at.call, at.issue, src, one.scale));
+    const bool decodes = one.op == Opcode::Reduce && src.region.encoded;
+    if (decodes) convert(rank, at.call, at.issue, src, false, operands.back());
   }
-  const std::vector<Value> values =
+  std::vector<Value> values =
       one.op == Opcode::Copy ? operands[0] : reduced(rank, at.call, at.issue, 0, operands);
+  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;
+  if (encodes) convert(rank, at.call, at.issue, one.dst, true, values);
   store(rank, at.call, at.issue.slice, one.dst, values);
   return {};
 }

@@ -34,13 +34,17 @@ size_t Problem::bytes_of(int rank, const plan::Region& region, uint32_t k) const
   const uint64_t slice = geometries[static_cast<size_t>(rank)].slice_elements;
   const uint64_t whole = length_of(rank, region), first = k * slice;
   const uint64_t part = first < whole ? std::min(slice, whole - first) : 0;
-  const uint64_t grain = plan::grain_of(type);
-  return (plan::element(region.end, part, grain) - plan::element(region.begin, part, grain)) *
-         region.blocks * size_of(type);
+  const uint64_t grain = plan::grain_of(type, spec.encoding);
+  const uint64_t elements =
+      plan::element(region.end, part, grain) - plan::element(region.begin, part, grain);
+  return region.blocks * plan::bytes_of(elements, type, spec.encoding, region.encoded);
 }
 
 uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {
-  if (plan::is_pairwise(spec.collective) && !spec.uneven) return 0;  // all are alike
+  const bool encoded_gather = spec.collective == Collective::AllGather && !spec.encoding.is_none();
+  if (encoded_gather || (plan::is_pairwise(spec.collective) && !spec.uneven)) {
+    return 0;  // all are alike
+  }
   const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
   const bool input = region.buffer != plan::Buffer::Output;
   const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;

@@ -167,6 +167,11 @@ TEST_CASE("a config that no initializer made is refused") {
   refused(hetcclInvalidArgument);
   config.blocking = 2;
   refused(hetcclInvalidArgument);
+  config.wire = "int8:33";
+  refused(hetcclInvalidArgument);
+  config.wire_gather = "int";
+  refused(hetcclInvalidArgument);
+  config.wire = "", config.wire_gather = "e5m2:512";
   config.timeout_ms = INT64_MAX;
   config.cluster = "\xff\xfe is no UTF-8";
   refused(hetcclSuccess);

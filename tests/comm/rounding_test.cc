@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/encoding.h"
 #include "comm/ranks.h"
 #include "fake/reference.h"
 
@@ -45,9 +46,8 @@ struct Sum {
   std::vector<Factor> factors;
 };
 
-Sum random_sum(std::mt19937_64& random, int n) {
+Sum random_sum(std::mt19937_64& random, int n, const FloatType& type) {
   static constexpr RedOp kSums[] = {RedOp::Sum, RedOp::Avg, RedOp::PreMulSum};
-  const FloatType type = kFloats[random() % std::size(kFloats)];
   Sum sum;
   sum.fraction = type.fraction;
   sum.signature = {.collective = Collective::AllReduce,
@@ -68,33 +68,87 @@ Sum random_sum(std::mt19937_64& random, int n) {
   return sum;
 }
 
-// "" or what is farther from the exact sum than G roundings of it account for.
-std::string fault_of(const Sum& sum, const Bytes& got) {
-  const auto n = static_cast<long double>(sum.inputs.size());
+// The largest error of an encoding, as a part of the largest magnitude in a block.
+long double coarseness_of(const Encoding& encoding) {
+  switch (encoding.format) {
+    case Format::Int8:
+      return 1.0L / 254;
+    case Format::Int4:
+      return 1.0L / 14;
+    case Format::E4m3:
+      return 1.0L / 16;
+    case Format::E5m2:
+      return 1.0L / 8;
+    default:
+      return 0;
+  }
+}
+
+// The term of element `i` that comes from `rank`.
+long double contribution(const Sum& sum, size_t rank, size_t i) {
   const DataType type = sum.signature.type;
   const bool scaled = sum.signature.op == RedOp::PreMulSum;
+  const auto* factor = reinterpret_cast<const std::byte*>(sum.factors[rank].element);
+  return decode(type, sum.inputs[rank].data() + i * size_of(type)) *
+         (scaled ? decode(type, factor) : 1);
+}
+
+// By block of the encoding: the largest of each rank, in sum. A cluster's partial sums are no
+// larger than those of its ranks, and neither is the sum.
+std::vector<long double> magnitudes_of(const Sum& sum, const Encoding& encoding) {
+  std::vector<long double> blocks(sum.signature.count / encoding.block + 1);
+  for (size_t rank = 0; rank < sum.inputs.size(); ++rank) {
+    std::vector<long double> own(blocks.size());
+    for (size_t i = 0; i < sum.signature.count; ++i) {
+      long double& largest = own[i / encoding.block];
+      largest = std::max(largest, std::fabs(contribution(sum, rank, i)));
+    }
+    for (size_t b = 0; b < blocks.size(); ++b) blocks[b] += own[b];
+  }
+  return blocks;
+}
+
+// "" or what is farther from the exact sum than G roundings of it account for, and an encoding that
+// rounds the clusters' parts and the sum.
+std::string fault_of(const Sum& sum, const Bytes& got, const Encoding& encoding = {}) {
+  const auto n = static_cast<long double>(sum.inputs.size());
+  const DataType type = sum.signature.type;
   const long double divisor = sum.signature.op == RedOp::Avg ? n : 1;
   const long double unit = std::ldexp(1.0L, -sum.fraction - 1);
+  const std::vector<long double> blocks = magnitudes_of(sum, encoding);
   for (size_t i = 0; i < sum.signature.count; ++i) {
-    const size_t at = i * size_of(type);
     long double exact = 0, magnitude = 0;
     for (size_t rank = 0; rank < sum.inputs.size(); ++rank) {
-      const long double value =
-          decode(type, sum.inputs[rank].data() + at) *
-          (scaled ? decode(type, reinterpret_cast<const std::byte*>(sum.factors[rank].element))
-                  : 1);
+      const long double value = contribution(sum, rank, i);
       exact += value / divisor;
       magnitude += std::fabs(value) / divisor;
     }
     // Below the least normal number of the small types rounding is absolute.
     const long double tiny = size_of(type) == 1 ? std::ldexp(1.0L, -9) : std::ldexp(1.0L, -24);
-    const long double error = std::fabs(decode(type, got.data() + at) - exact);
-    if (error > n * (unit * magnitude + tiny * (size_of(type) < 4 ? 1 : 0))) {
+    const long double coarse =
+        2.01L * coarseness_of(encoding) * blocks[i / encoding.block] / divisor;
+    const long double error = std::fabs(decode(type, got.data() + i * size_of(type)) - exact);
+    if (error > coarse + n * (unit * (magnitude + coarse) + tiny * (size_of(type) < 4 ? 1 : 0))) {
       return format("element %zu of %s is %Lg from %Lg", i, describe(sum.signature).c_str(), error,
                     exact);
     }
   }
   return "";
+}
+
+// The result, which is the same on all ranks.
+Bytes add(Ranks& ranks, const Sum& sum) {
+  std::vector<Bytes> results = sum.inputs;
+  std::vector<Status> statuses(sum.inputs.size());
+  comm::on_all_ranks(ranks.n(), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    comm::CollectiveArguments arguments{sum.signature, results[r].data(), results[r].data(),
+                                        sum.factors[r]};
+    statuses[r] = ranks[rank]->call(arguments, nullptr);
+  });
+  for (const Status& status : statuses) REQUIRE_MESSAGE(status.ok(), status.message());
+  for (const Bytes& result : results) REQUIRE(result == results[0]);
+  return results[0];
 }
 
 }  // namespace
@@ -104,18 +158,127 @@ TEST_CASE("sums are within G roundings of the exact ones, and equal on all ranks
   for (int job = 0; job < 12; ++job) {
     Ranks ranks(fake::random_labels(random, 6, 4), {}, job % 2 == 0);
     for (int i = 0; i < 25; ++i) {
-      const Sum sum = random_sum(random, ranks.n());
-      std::vector<Bytes> results = sum.inputs;
-      std::vector<Status> statuses(sum.inputs.size());
+      const Sum sum = random_sum(random, ranks.n(), kFloats[random() % std::size(kFloats)]);
+      REQUIRE(fault_of(sum, add(ranks, sum)) == "");
+    }
+  }
+}
+
+TEST_CASE("encoded sums are within the encoding's bound, and equal on all ranks") {
+  constexpr const char* kWires[] = {"int8", "int4:32", "e4m3:64", "e5m2:512", "int8:128", "int4"};
+  std::mt19937_64 random(23);
+  for (int job = 0; job < 12; ++job) {
+    Config config;
+    config.wire = kWires[job % 6];
+    config.wire_least_bytes = job % 3 == 0 ? 1000 : 0;
+    config.slice_bytes = job % 2 == 0 ? 0 : 4096;
+    const Encoding wire = parse_encoding(config.wire).value();
+    Ranks ranks(fake::random_labels(random, 6, 4), config, job % 2 == 0);
+    for (int i = 0; i < 25; ++i) {
+      const Sum sum = random_sum(random, ranks.n(), kFloats[2 + random() % 3]);
+      REQUIRE(fault_of(sum, add(ranks, sum), wire) == "");
+    }
+    // Doubles have no encoding.
+    Sum exact = random_sum(random, ranks.n(), kFloats[5]);
+    REQUIRE(fault_of(exact, add(ranks, exact)) == "");
+  }
+}
+
+// Each rank's block is a part of the sum that begins a block of the encoding.
+TEST_CASE("encoded reduce-scatters are within the encoding's bound") {
+  std::mt19937_64 random(29);
+  for (const char* name : {"int8", "int4:32", "e4m3:512", "e5m2:64"}) {
+    Config config;
+    config.wire = name;
+    config.wire_least_bytes = 0;
+    config.slice_bytes = random() % 2 == 0 ? 0 : 4096;
+    Ranks ranks(fake::random_labels(random, 6, 4), config, random() % 2 == 0);
+    for (int i = 0; i < 10; ++i) {
+      Sum sum = random_sum(random, ranks.n(), kFloats[2 + random() % 3]);
+      const size_t block = 512 * (1 + random() % 6), width = size_of(sum.signature.type);
+      const size_t whole = block * static_cast<size_t>(ranks.n());
+      for (Bytes& input : sum.inputs) {
+        const Bytes few = input;
+        for (input.resize(0); input.size() < whole * width;) {
+          input.insert(input.end(), few.begin(), few.end());
+        }
+        input.resize(whole * width);
+      }
+      Signature call = sum.signature;
+      call.collective = Collective::ReduceScatter;
+      call.count = block;
+      Bytes result(whole * width);
       comm::on_all_ranks(ranks.n(), [&](int rank) {
         const auto r = static_cast<size_t>(rank);
-        comm::CollectiveArguments arguments{sum.signature, results[r].data(), results[r].data(),
-                                            sum.factors[r]};
-        statuses[r] = ranks[rank]->call(arguments, nullptr);
+        CHECK(ranks[rank]
+                  ->call({call, sum.inputs[r].data(), result.data() + r * block * width,
+                          sum.factors[r]},
+                         nullptr)
+                  .ok());
       });
-      for (const Status& status : statuses) REQUIRE(status.ok());
-      for (const Bytes& result : results) REQUIRE(result == results[0]);
-      REQUIRE(fault_of(sum, results[0]) == "");
+      sum.signature.count = whole;
+      REQUIRE(fault_of(sum, result, parse_encoding(name).value()) == "");
     }
+  }
+}
+
+TEST_CASE("encoded all-gathers give what the encoding makes of each block, on all ranks") {
+  std::mt19937_64 random(31);
+  for (const char* name : {"int8", "int4:32", "e4m3:512", "e5m2:64"}) {
+    Config config;
+    config.wire_gather = name;
+    config.wire_least_bytes = 0;
+    config.slice_bytes = random() % 2 == 0 ? 0 : 4096;
+    Ranks ranks({"a", "b", "a", "c", "b"}, config, random() % 2 == 0);
+    for (int i = 0; i < 10; ++i) {
+      const Sum sum = random_sum(random, ranks.n(), kFloats[2 + random() % 3]);
+      Signature call = sum.signature;
+      call.collective = Collective::AllGather;
+      const size_t bytes = call.count * size_of(call.type);
+      Bytes expected;
+      for (const Bytes& input : sum.inputs) {
+        Reduction reduction{.n_srcs = 1, .count = call.count, .type = call.type};
+        reduction.encoding = parse_encoding(name).value();
+        Bytes encoded(encoded_bytes(reduction.encoding, call.count)), block(bytes);
+        reduction.dst = encoded.data(), reduction.srcs[0] = input.data();
+        reduction.encoded = 1U << Reduction::kMaxSources;
+        reduce(reduction);
+        reduction.dst = block.data(), reduction.srcs[0] = encoded.data();
+        reduction.encoded = 1;
+        reduce(reduction);
+        expected.insert(expected.end(), block.begin(), block.end());
+      }
+      std::vector<Bytes> results(sum.inputs.size(), Bytes(expected.size()));
+      comm::on_all_ranks(ranks.n(), [&](int rank) {
+        const auto r = static_cast<size_t>(rank);
+        const bool in_place = r % 2 == 0;
+        std::byte* own = results[r].data() + r * bytes;
+        if (in_place) std::memcpy(own, sum.inputs[r].data(), bytes);
+        CHECK(ranks[rank]
+                  ->call({call, in_place ? own : sum.inputs[r].data(), results[r].data()}, nullptr)
+                  .ok());
+      });
+      for (const Bytes& result : results) REQUIRE(result == expected);
+    }
+  }
+}
+
+TEST_CASE("encoded sums move a fraction of the bytes between clusters") {
+  for (const auto& [wire, bits] : {std::pair{"int8", 8}, {"int4:128", 4}}) {
+    Config config;
+    config.wire = wire;
+    Ranks ranks({"a", "a", "b", "b"}, config, true);
+    std::vector<std::vector<float>> data(4, std::vector<float>(1 << 18, 0.5F));
+    comm::on_all_ranks(4, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      CHECK(comm::sum(*ranks[rank], data[r]).ok());
+    });
+    uint64_t crossed = 0;
+    for (int rank = 0; rank < 4; ++rank) crossed += ranks[rank]->statistics().cross_bytes_sent;
+    const Encoding encoding = parse_encoding(wire).value();
+    CHECK(crossed == 2 * encoded_bytes(encoding, 1 << 18));
+    CHECK(crossed ==
+          2 * ((1U << 18) * static_cast<unsigned>(bits) / 8 + (1U << 18) / encoding.block * 4));
+    CHECK(std::fabs(data[0][77] - 2) < 0.02);
   }
 }

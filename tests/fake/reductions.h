@@ -1,19 +1,21 @@
 // Reductions that tell twins apart: every type and operator, every bit pattern of narrow types,
 // denormals and NaNs among wide ones, tails, and pointers that are aligned alike, otherwise, or
-// not.
+// not. And those of which operands are encoded.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
 
-#include "base/reduce.h"
+#include "base/encoding.h"
 #include "fake/reference.h"
 
 namespace hetccl::fake {
 
-/// Memory of one operand: elements begin `offset` elements into it.
+/// Memory of one operand: its first element is `offset` elements behind the beginning. (An encoded
+/// one has no offset.)
 struct Operand {
   std::vector<std::byte> bytes;
   size_t offset = 0;
@@ -24,27 +26,39 @@ struct ReductionCase {
   DataType type{};
   RedOp op{};
   size_t count = 0;
-  std::vector<Operand> srcs;
+  std::vector<Operand> srcs{};
   size_t dst_offset = 0;
   int alias = -1;  ///< the source that is the result too
   uint32_t divisor = 1;
   Factor factor{};
+  Encoding encoding{};
+  uint32_t encoded = 0;
+
+  /// As base/reduce.h takes it, but for where its operands are.
+  [[nodiscard]] Reduction reduction() const {
+    Reduction r;
+    r.n_srcs = static_cast<int>(srcs.size());
+    r.count = count;
+    r.type = type;
+    r.op = op;
+    r.divisor = divisor;
+    r.factor = factor;
+    r.encoding = encoding;
+    r.encoded = encoded;
+    return r;
+  }
+  [[nodiscard]] size_t result_bytes() const {
+    return bytes_of_operand(reduction(), Reduction::kMaxSources);
+  }
 };
 
-/// What base/reduce.h makes of it: the elements of the result.
+/// What base/reduce.h makes of it: the bytes of the result.
 inline std::vector<std::byte> expected_of(const ReductionCase& test) {
-  const size_t element = size_of(test.type);
-  std::vector<std::byte> result(test.count * element);
-  Reduction r;
+  std::vector<std::byte> result(test.result_bytes());
+  Reduction r = test.reduction();
   r.dst = result.data();
-  r.n_srcs = static_cast<int>(test.srcs.size());
   for (size_t i = 0; i < test.srcs.size(); ++i)
-    r.srcs[i] = test.srcs[i].bytes.data() + test.srcs[i].offset * element;
-  r.count = test.count;
-  r.type = test.type;
-  r.op = test.op;
-  r.divisor = test.divisor;
-  r.factor = test.factor;
+    r.srcs[i] = test.srcs[i].bytes.data() + test.srcs[i].offset * size_of(test.type);
   reduce(r);
   return result;
 }
@@ -56,7 +70,7 @@ inline void for_each_reduction(size_t largest,
   for (const DataType type : kTypes) {
     for (const RedOp op : ops_of(type)) {
       for (const size_t count : {size_t{1}, size_t{3}, size_t{64}, size_t{1001}, largest}) {
-        ReductionCase test{type, op, count, {}, 0, -1, 1, {}};
+        ReductionCase test{type, op, count};
         const size_t n = count == largest ? 2 : 1 + random() % Reduction::kMaxSources;
         const size_t aligned_alike = random() % 3 == 0 ? 0 : random() % 16;
         for (size_t s = 0; s < n; ++s) {
@@ -68,6 +82,62 @@ inline void for_each_reduction(size_t largest,
         test.divisor = static_cast<uint32_t>(1 + random() % 9);
         test.factor = element_of(type, random() % 2 == 0 ? 2.5 : 0.3);
         run(test);
+      }
+    }
+  }
+}
+
+/// `count` elements, encoded: mostly finite ones.
+inline std::vector<std::byte> encoded_elements(std::mt19937_64& random, DataType type, size_t count,
+                                               const Encoding& encoding) {
+  std::vector<std::byte> bytes(encoded_bytes(encoding, count));
+  std::vector<std::byte> elements = random_elements(random, type, count);
+  if (random() % 4 != 0) {
+    std::normal_distribution<double> normal(0, std::ldexp(1.0, int(random() % 20) - 10));
+    for (size_t i = 0; i < count; ++i) {
+      const Factor element = element_of(type, normal(random));
+      std::memcpy(elements.data() + i * size_of(type), element.element, size_of(type));
+    }
+  }
+  Reduction r{.dst = bytes.data(), .n_srcs = 1, .count = count, .type = type};
+  r.srcs[0] = elements.data();
+  r.encoding = encoding;
+  r.encoded = 1U << Reduction::kMaxSources;
+  reduce(r);
+  return bytes;
+}
+
+/// The same of reductions of which some operands are encoded, in every format.
+inline void for_each_encoded_reduction(size_t largest,
+                                       const std::function<void(const ReductionCase&)>& run) {
+  std::mt19937_64 random(19);
+  for (const DataType type : {DataType::Float32, DataType::Float16, DataType::BFloat16}) {
+    for (const Format format : kFormats) {
+      for (const uint16_t block : std::initializer_list<uint16_t>{32, 64, 128, 256, 512}) {
+        for (const size_t count : {size_t{1}, size_t{31}, size_t{515}, size_t{1001}, largest}) {
+          ReductionCase test{type, random() % 2 == 0 ? RedOp::Sum : RedOp::Avg, count};
+          test.encoding = {format, block};
+          test.divisor = static_cast<uint32_t>(2 + random() % 9);
+          const size_t n = 1 + random() % (random() % 2 == 0 ? 2 : Reduction::kMaxSources);
+          const bool aligned = random() % 2 == 0;
+          test.encoded = static_cast<uint32_t>(random() % (1U << n));
+          if (test.encoded == 0 || random() % 2 == 0) test.encoded |= 1U << Reduction::kMaxSources;
+          for (size_t s = 0; s < n; ++s) {
+            if ((test.encoded >> s & 1U) != 0) {
+              test.srcs.push_back({encoded_elements(random, type, count, test.encoding), 0});
+            } else {
+              test.srcs.push_back(
+                  {random_elements(random, type, count + 16), aligned ? 0 : random() % 16});
+            }
+          }
+          const bool encoded = (test.encoded >> Reduction::kMaxSources & 1U) != 0;
+          test.dst_offset = encoded || aligned ? 0 : random() % 16;
+          const size_t alias = random() % (2 * n);
+          if (alias < n && ((test.encoded >> alias & 1U) != 0) == encoded) {
+            test.alias = static_cast<int>(alias);
+          }
+          run(test);
+        }
       }
     }
   }

@@ -73,6 +73,28 @@ TEST_CASE("mutants of the golden topologies' Code are rejected") {
   sum.check(0.99);
 }
 
+TEST_CASE("mutants of encoded collectives are rejected") {
+  Sum sum;
+  for (const char* layout : {"AB", "AAB", "AABB", "ABC", "AABBC"}) {
+    for (const bool on_devices : {false, true}) {
+      std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
+      for (topology::RankInfo& info : infos) info.host_access = !on_devices;
+      const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+      for (const Collective collective :
+           {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
+        plan::Spec spec{.collective = collective, .encoding = {Format::Int8, 32}};
+        for (const plan::Algorithm* row : plan::find_algorithms(spec, topology)) {
+          spec.algorithm = row->id;
+          for (const uint64_t count : {uint64_t{40}, uint64_t{2000}}) {
+            try_all(sum, spec, topology, {.count = count}, 40, count);
+          }
+        }
+      }
+    }
+  }
+  sum.check(0.99);
+}
+
 TEST_CASE("mutants of gathered all-to-alls are rejected") {
   Sum sum;
   for (const char* layout : {"AAABB", "AAABBBC", "ABABAB"}) {

@@ -1,4 +1,5 @@
-// How fast a GPU reduces, against how fast it copies: GB/s of all bytes read and written.
+// How fast a GPU reduces and encodes, against how fast it copies: GB/s of all bytes read and
+// written.
 //   gpu_bench [bytes of a source = 64 MiB]
 #include <chrono>
 #include <cstdio>
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/encoding.h"
 #include "device/gpu/gpu_device.h"
 
 namespace {
@@ -68,6 +70,30 @@ void measure(Device& device, const char* blocks, size_t bytes) {
                           time(device, *stream, flags, [&] { return device.reduce(*stream, r); });
       std::printf("  %-12s %d sources  %5.0f GB/s  %3.0f %% of copy\n",
                   std::string(name_of(type)).c_str(), n, rate, 100 * rate / copied);
+    }
+  }
+  for (const DataType type : {DataType::Float32, DataType::BFloat16, DataType::Float16}) {
+    for (const Format format : kFormats) {
+      for (const uint32_t encoded : {1U << Reduction::kMaxSources, 1U, 2U}) {
+        Reduction r;
+        r.dst = memory[kMost];
+        r.n_srcs = encoded == 2 ? 2 : 1;
+        for (int s = 0; s < r.n_srcs; ++s) r.srcs[s] = memory[s];
+        r.count = bytes / size_of(type);
+        r.type = type;
+        r.encoding.format = format;
+        r.encoded = encoded;
+        size_t moved = bytes_of_operand(r, Reduction::kMaxSources);
+        for (int s = 0; s < r.n_srcs; ++s) moved += bytes_of_operand(r, s);
+        const double rate = static_cast<double>(moved) / 1e9 /
+                            time(device, *stream, flags, [&] { return device.reduce(*stream, r); });
+        std::printf("  %-12s %-4s %-10s %5.0f GB/s  %3.0f %% of copy\n",
+                    std::string(name_of(type)).c_str(), std::string(name_of(format)).c_str(),
+                    encoded == 1   ? "decodes"
+                    : encoded == 2 ? "adds"
+                                   : "encodes",
+                    rate, 100 * rate / copied);
+      }
     }
   }
   stream.reset();

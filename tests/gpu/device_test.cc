@@ -75,8 +75,7 @@ struct Counting {
 
 void check_bits(GpuDevice& device, Stream& stream, const fake::ReductionCase& test) {
   const size_t element = size_of(test.type), room = (test.count + 16) * element;
-  Reduction r;
-  r.n_srcs = static_cast<int>(test.srcs.size());
+  Reduction r = test.reduction();
   std::vector<void*> memory;
   for (size_t s = 0; s < test.srcs.size(); ++s) {
     memory.push_back(device.allocate(room).value());
@@ -86,27 +85,23 @@ void check_bits(GpuDevice& device, Stream& stream, const fake::ReductionCase& te
   memory.push_back(device.allocate(room).value());
   r.dst = test.alias < 0 ? static_cast<std::byte*>(memory.back()) + test.dst_offset * element
                          : const_cast<void*>(r.srcs[test.alias]);
-  r.count = test.count;
-  r.type = test.type;
-  r.op = test.op;
-  r.divisor = test.divisor;
-  r.factor = test.factor;
   REQUIRE(device.reduce(stream, r).ok());
   REQUIRE(drain(device, stream));
-  std::vector<std::byte> got(test.count * element);
+  std::vector<std::byte> got(test.result_bytes());
   download(device, got.data(), r.dst, got.size());
   const std::string name(name_of(test.type)), op(name_of(test.op));
   CAPTURE(name);
   CAPTURE(op);
   CAPTURE(test.count);
   CAPTURE(test.srcs.size());
+  CAPTURE(name_of(test.encoding));
   CHECK(got == fake::expected_of(test));
   for (void* one : memory) device.free(one);
 }
 
 }  // namespace
 
-TEST_CASE("kernels give the bits of base/reduce.h, with any number of blocks") {
+TEST_CASE("kernels give the bits of base/reduce.h and encoding.h, with any number of blocks") {
   if (runtime() == nullptr) return;
   for (const int blocks : {0, 8, 1}) {
     auto device = open(0, nullptr, blocks);
@@ -115,6 +110,9 @@ TEST_CASE("kernels give the bits of base/reduce.h, with any number of blocks") {
     fake::for_each_reduction(blocks == 0 ? 100'003 : 5000, [&](const fake::ReductionCase& test) {
       check_bits(*device, *stream, test);
     });
+    fake::for_each_encoded_reduction(
+        blocks == 0 ? 100'003 : 5000,
+        [&](const fake::ReductionCase& test) { check_bits(*device, *stream, test); });
   }
 }
 

@@ -129,7 +129,7 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
-    return kDefaultStream | (loaded_ != nullptr ? kKernels : 0U);
+    return kDefaultStream | (loaded_ != nullptr ? kKernels | kEncodes : 0U);
   }
   [[nodiscard]] std::string vendor() const override { return api_.vendor; }
   [[nodiscard]] std::string model() const override { return model_; }
@@ -327,7 +327,9 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   const size_t most = reduction.blocks > 0 ? reduction.blocks : max_blocks_;
   const auto blocks = static_cast<unsigned>(std::min(wanted, most));
   std::array<void*, 1> pointers = {&arguments};
-  void* kernel = loaded_->reduction(reduction.type, reduction.op);
+  void* kernel = reduction.encoded != 0
+                     ? loaded_->encoded_reduction(reduction.type, reduction.encoding.format)
+                     : loaded_->reduction(reduction.type, reduction.op);
   return check(api_,
                api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
                "reducing");

@@ -1,5 +1,7 @@
 #include "device/gpu/loaded_kernels.h"
 
+#include "base/encoding.h"
+
 namespace hetccl::device::gpu {
 
 Status check(const Api& api, int code, const char* what) {
@@ -37,6 +39,14 @@ Status LoadedKernels::load(const kernels::Images& images) {
     for (const RedOp op : kOps) {
       if (!is_valid(type) || !applies(op, type)) continue;
       HETCCL_ASSIGN(reductions_[i][place_of(op)], find(images, kernels::name_of(type, op)));
+    }
+  }
+  for (size_t i = 0; i < encoded_.size(); ++i) {
+    const auto type = static_cast<DataType>(i);
+    for (const Format format : kFormats) {
+      if (!is_valid(type) || !has_encoding(type)) continue;
+      HETCCL_ASSIGN(encoded_[i][static_cast<size_t>(format)],
+                    find(images, kernels::name_of(type, format)));
     }
   }
   HETCCL_ASSIGN(wait_flag_, find(images, kernels::kWaitFlag));

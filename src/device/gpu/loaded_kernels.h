@@ -30,6 +30,9 @@ class LoadedKernels {
   [[nodiscard]] void* reduction(DataType type, RedOp op) const {
     return reductions_[static_cast<size_t>(type)][place_of(op)];
   }
+  [[nodiscard]] void* encoded_reduction(DataType type, Format format) const {
+    return encoded_[static_cast<size_t>(type)][static_cast<size_t>(format)];
+  }
   [[nodiscard]] void* wait_flag() const { return wait_flag_; }
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
@@ -47,6 +50,7 @@ class LoadedKernels {
   std::vector<void*> modules_;
   // By type and place of the operator; the last place is none's.
   std::array<std::array<void*, kOps.size() + 1>, 66> reductions_{};
+  std::array<std::array<void*, kFormats.size() + 1>, 66> encoded_{};  // by type and format
   void* wait_flag_ = nullptr;
   void* write_flag_ = nullptr;
 };

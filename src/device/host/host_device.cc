@@ -143,7 +143,7 @@ class HostDevice : public Device {
  public:
   explicit HostDevice(std::shared_ptr<Crew> crew) : queues_(std::move(crew)) {}
   [[nodiscard]] uint32_t capabilities() const override {
-    return kHostAccessible | kKernels | kCooperative;
+    return kHostAccessible | kKernels | kCooperative | kEncodes;
   }
   [[nodiscard]] std::string vendor() const override { return "host"; }
   [[nodiscard]] std::string model() const override { return processor(); }

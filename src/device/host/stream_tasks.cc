@@ -34,6 +34,7 @@ struct ReduceTask {
   TaskState operator()() {
     const size_t element = size_of(whole.type);
     const auto sources = static_cast<size_t>(whole.n_srcs);
+    if (whole.encoded != 0) return reduce_some_encoded();
     const size_t count = std::min(whole.count - done, queue->piece_bytes() / element / sources);
     const void* srcs[Reduction::kMaxSources];
     Factor factors[Reduction::kMaxSources];
@@ -44,6 +45,19 @@ struct ReduceTask {
     queue->reduce(queue->host_address(static_cast<std::byte*>(whole.dst) + done * element), srcs,
                   whole.n_srcs, count, whole.type, whole.op, whole.divisor, factors, whole.caching,
                   whole.threads);
+    done += count;
+    return done == whole.count ? TaskState::Done : TaskState::Advanced;
+  }
+
+  TaskState reduce_some_encoded() {
+    const size_t element = size_of(whole.type), sources = static_cast<size_t>(whole.n_srcs);
+    const size_t piece = queue->piece_bytes() / element / sources;
+    const size_t count =
+        std::min(whole.count - done, piece / whole.encoding.block * whole.encoding.block);
+    Reduction here = whole;
+    for (size_t s = 0; s < sources; ++s) here.srcs[s] = queue->host_address(whole.srcs[s]);
+    here.dst = queue->host_address(whole.dst);
+    queue->reduce_encoded(here, done, count);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;
   }

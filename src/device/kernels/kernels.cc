@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/encoding.h"
+
 namespace hetccl::device::kernels {
 namespace {
 
@@ -34,6 +36,11 @@ std::string name_of(DataType type, RedOp op) {
   return name.append(hetccl::name_of(kind)).append("_").append(hetccl::name_of(op));
 }
 
+std::string name_of(DataType type, Format format) {
+  std::string name = "hetccl_reduce_encoded_";
+  return name.append(hetccl::name_of(type)).append("_").append(hetccl::name_of(format));
+}
+
 Arguments arguments_of(const Reduction& reduction) {
   Arguments arguments;
   arguments.dst = reduction.dst;
@@ -41,8 +48,10 @@ Arguments arguments_of(const Reduction& reduction) {
   arguments.count = reduction.count;
   static_assert(sizeof arguments.factor == sizeof reduction.factor.element);
   std::memcpy(&arguments.factor, reduction.factor.element, sizeof arguments.factor);
-  arguments.divisor = reduction.divisor;
+  arguments.divisor = reduction.op == RedOp::Avg ? reduction.divisor : 1;
   arguments.n_srcs = static_cast<uint32_t>(reduction.n_srcs);
+  arguments.encoded = reduction.encoded;
+  arguments.block = reduction.encoding.block;
   return arguments;
 }
 

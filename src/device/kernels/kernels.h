@@ -1,5 +1,5 @@
-// The device's kernels: one source in the common subset of CUDA and HIP (reduce.cu), carried as
-// text and compiled at run time for the device that is found.
+// The device's kernels: one source in the common subset of CUDA and HIP (element.cu, reduce.cu,
+// encoding.cu), carried as text and compiled at run time for the device that is found.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hetccl::device::kernels {
 
-/// What a reduction's kernel takes: the twin of reduce.cu's.
+/// What a reduction's kernel takes: the twin of element.cu's.
 struct Arguments {
   void* dst = nullptr;
   const void* srcs[Reduction::kMaxSources] = {};
@@ -21,6 +21,8 @@ struct Arguments {
   uint64_t factor = 0;
   uint32_t divisor = 1;
   uint32_t n_srcs = 0;
+  uint32_t encoded = 0;
+  uint32_t block = 0;
 };
 
 inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction
@@ -28,12 +30,14 @@ inline constexpr size_t kVectorBytes = 16;
 inline constexpr const char* kWaitFlag = "hetccl_wait_flag";    ///< (word, value), one thread
 inline constexpr const char* kWriteFlag = "hetccl_write_flag";  ///< the same
 /// The source compiles in parts, each with -DHETCCL_PART=<0 ...>, side by side.
-inline constexpr int kParts = 10;
+inline constexpr int kParts = 13;
 
-/// The text of reduce.cu.
+/// The text of the three files.
 std::string_view source();
 /// The kernel that reduces elements of `type` by `op`.
 std::string name_of(DataType type, RedOp op);
+/// The kernel of reductions whose operands may be encoded.
+std::string name_of(DataType type, Format format);
 /// `reduction` as its kernel takes it.
 Arguments arguments_of(const Reduction& reduction);
 

@@ -22,6 +22,9 @@ Index blockIdx, threadIdx, blockDim, gridDim;
 struct alignas(16) uint4 {
   unsigned words[4];
 };
+struct alignas(8) uint2 {
+  unsigned words[2];
+};
 void __threadfence_system() {}
 
 #pragma GCC diagnostic push
@@ -33,6 +36,8 @@ void __threadfence_system() {}
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(threads)
+#include "device/kernels/element.cu"
+#include "device/kernels/encoding.cu"
 #include "device/kernels/reduce.cu"
 #pragma GCC diagnostic pop
 
@@ -48,13 +53,21 @@ using Kernel = void (*)(Arguments);
       HETCCL_ENTRY(type, premul_sum)
 #define HETCCL_BITWISE_ENTRIES(type) \
   HETCCL_ENTRY(type, band), HETCCL_ENTRY(type, bor), HETCCL_ENTRY(type, bxor)
+#define HETCCL_ENCODED_ENTRIES(type)                                      \
+  HETCCL_ENTRY(encoded_##type, int8), HETCCL_ENTRY(encoded_##type, int4), \
+      HETCCL_ENTRY(encoded_##type, e4m3), HETCCL_ENTRY(encoded_##type, e5m2)
 const std::map<std::string, Kernel> kKernels = {
-    HETCCL_BITWISE_ENTRIES(uint8),  HETCCL_BITWISE_ENTRIES(uint16), HETCCL_BITWISE_ENTRIES(uint32),
-    HETCCL_BITWISE_ENTRIES(uint64), HETCCL_SIGNED_ENTRIES(int8),    HETCCL_ENTRIES(uint8),
-    HETCCL_SIGNED_ENTRIES(int16),   HETCCL_ENTRIES(uint16),         HETCCL_SIGNED_ENTRIES(int32),
-    HETCCL_ENTRIES(uint32),         HETCCL_SIGNED_ENTRIES(int64),   HETCCL_ENTRIES(uint64),
-    HETCCL_ENTRIES(float8_e4m3),    HETCCL_ENTRIES(float8_e5m2),    HETCCL_ENTRIES(float16),
-    HETCCL_ENTRIES(bfloat16),       HETCCL_ENTRIES(float32),        HETCCL_ENTRIES(float64)};
+    HETCCL_BITWISE_ENTRIES(uint8),   HETCCL_BITWISE_ENTRIES(uint16),
+    HETCCL_BITWISE_ENTRIES(uint32),  HETCCL_BITWISE_ENTRIES(uint64),
+    HETCCL_SIGNED_ENTRIES(int8),     HETCCL_ENTRIES(uint8),
+    HETCCL_SIGNED_ENTRIES(int16),    HETCCL_ENTRIES(uint16),
+    HETCCL_SIGNED_ENTRIES(int32),    HETCCL_ENTRIES(uint32),
+    HETCCL_SIGNED_ENTRIES(int64),    HETCCL_ENTRIES(uint64),
+    HETCCL_ENTRIES(float8_e4m3),     HETCCL_ENTRIES(float8_e5m2),
+    HETCCL_ENTRIES(float16),         HETCCL_ENTRIES(bfloat16),
+    HETCCL_ENTRIES(float32),         HETCCL_ENTRIES(float64),
+    HETCCL_ENCODED_ENTRIES(float16), HETCCL_ENCODED_ENTRIES(bfloat16),
+    HETCCL_ENCODED_ENTRIES(float32)};
 
 // A few small blocks, so that every loop goes round more than once.
 void launch(Kernel kernel, const Arguments& arguments) {
@@ -70,8 +83,7 @@ void run(const ReductionCase& test) {
   const std::vector<std::byte> expected = hetccl::fake::expected_of(test);
   // As allocations are: aligned, so that offsets are what makes the difference.
   std::vector<std::vector<uint4>> memory(test.srcs.size() + 1);
-  hetccl::Reduction r;
-  r.n_srcs = static_cast<int>(test.srcs.size());
+  hetccl::Reduction r = test.reduction();
   for (size_t s = 0; s < test.srcs.size(); ++s) {
     memory[s].resize(test.srcs[s].bytes.size() / sizeof(uint4) + 1);
     std::memcpy(memory[s].data(), test.srcs[s].bytes.data(), test.srcs[s].bytes.size());
@@ -80,14 +92,13 @@ void run(const ReductionCase& test) {
   memory.back().resize((test.count + 16) * element / sizeof(uint4) + 1);
   auto* apart = reinterpret_cast<std::byte*>(memory.back().data()) + test.dst_offset * element;
   r.dst = test.alias < 0 ? apart : const_cast<void*>(r.srcs[test.alias]);
-  r.count = test.count;
-  r.divisor = test.divisor;
-  r.factor = test.factor;
   const kernels::Arguments ours = kernels::arguments_of(r);
   Arguments arguments;
   static_assert(sizeof arguments == sizeof ours);
   std::memcpy(&arguments, &ours, sizeof arguments);
-  const auto kernel = kKernels.find(kernels::name_of(test.type, test.op));
+  const auto kernel =
+      kKernels.find(test.encoded != 0 ? kernels::name_of(test.type, test.encoding.format)
+                                      : kernels::name_of(test.type, test.op));
   REQUIRE(kernel != kKernels.end());
   launch(kernel->second, arguments);
   CAPTURE(kernel->first);
@@ -102,10 +113,15 @@ TEST_CASE("kernels give the bits of base/reduce.h") {
   hetccl::fake::for_each_reduction(5000, run);
 }
 
-TEST_CASE("the text that is compiled is the file") {
-  std::ifstream file(std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/')) +
-                     "/reduce.cu");
+TEST_CASE("kernels give the bits of base/encoding.h") {
+  hetccl::fake::for_each_encoded_reduction(5000, run);
+}
+
+TEST_CASE("the text that is compiled is the files") {
+  const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/'));
   std::stringstream text;
-  text << file.rdbuf();
+  for (const char* name : {"/element.cu", "/reduce.cu", "/encoding.cu"}) {
+    text << std::ifstream(folder + name).rdbuf();
+  }
   CHECK(hetccl::device::kernels::source() == text.str());
 }

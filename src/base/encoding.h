@@ -1,0 +1,50 @@
+// How floats travel between clusters in fewer bits: in blocks, each of a scale and a code for every
+// element. Device kernels are twins of this code: they give the same bits.
+//
+// A block holds its scale (a float), then its codes: int4 two to a byte, the first in the lower
+// half. Only the last block of an array may have fewer elements. With `a` the largest magnitude in
+// the block and `m` the format's largest code (127, 7, 448, 57344):
+//
+//   scale = a * (1 / m),  code = x * (1 / scale), rounded to nearest even,  decoded: code * scale
+//
+// each in fp32 with one rounding. A block in which an element is no finite number decodes to NaNs,
+// one whose scale is below 2^-126 to zeros. Before it is rounded to the element's type, |decoded -
+// x| is at most scale / 2 of int8 and int4, the larger of |x| / 16 and scale / 1024 of e4m3, and of
+// |x| / 8 and scale / 131072 of e5m2, times 1 + 2^-20. (Of x within a
+// millionth of the largest float it may be an infinity.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/reduce.h"
+#include "base/status.h"
+#include "base/types.h"
+
+namespace hetccl {
+
+/// Types of which `Encoding` is possible: float32, float16, bfloat16.
+[[nodiscard]] bool has_encoding(DataType type);
+
+/// "int8"; "" of none.
+[[nodiscard]] std::string_view name_of(Format format);
+/// "int8", "int4:128".
+[[nodiscard]] std::string name_of(const Encoding& encoding);
+/// InvalidArgument says what is possible. "" is none.
+Result<Encoding> parse_encoding(std::string_view text);
+
+/// Of an array that begins with a block.
+[[nodiscard]] size_t encoded_bytes(const Encoding& encoding, uint64_t elements);
+
+/// Of source `which` of a reduction; of its result, Reduction::kMaxSources.
+[[nodiscard]] size_t bytes_of_operand(const Reduction& reduction, int which);
+
+/// Computes elements [begin, begin + count) of a Reduction of which some operands are encoded: the
+/// sum or average of one to Reduction::kMaxSources sources, in fp32 and from left to right, rounded
+/// once. `begin` is where a block begins, and so is the end, but for the whole's. Any processor
+/// gives the same bits, whatever the thread's floating-point mode.
+void reduce_encoded(const Reduction& reduction, size_t begin, size_t count);
+
+}  // namespace hetccl

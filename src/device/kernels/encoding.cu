@@ -1,0 +1,431 @@
+// The device's half of base/encoding.h, bit for bit. A block is the work of a group of threads.
+// Each of them has some of its chunks, whose codes fill a word. Every kernel is named
+// hetccl_reduce_encoded_<type>_<format>.
+
+#define HETCCL_METHOD __device__ __forceinline__
+
+const u32 kScaleBytes = 4;
+const u32 kChunk = 4;  // elements whose codes are one word
+const u32 kMostBlock = 512;
+#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
+const u32 kMostLanes = 8;  // threads of a group: a power of two, and no more than a warp has
+#else
+const u32 kMostLanes = 1;
+#endif
+
+HETCCL_DEVICE u32 larger(u32 a, u32 b) {
+  return a > b ? a : b;
+}
+
+// The largest value in the group, which begins where its number of threads says.
+HETCCL_DEVICE u32 max_of_group(u32 value, [[maybe_unused]] u32 lanes) {
+#if defined(__CUDACC_RTC__)
+  const u32 mask = (0xffffffffu >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(mask, value);
+#endif
+  for (u32 other = lanes / 2; other > 0; other /= 2)
+    value = larger(value, __shfl_xor_sync(mask, value, other));
+#elif defined(__HIPCC_RTC__)
+  for (u32 other = lanes / 2; other > 0; other /= 2)
+    value = larger(value, (u32)__shfl_xor((i32)value, (i32)other));
+#endif
+  return value;
+}
+
+// Formats of codes: of a word of four, the first in its lowest bits. What is packed is finite.
+//
+// 1.5 * 2^23 is so large that the adder rounds to integers, to nearest even, which then are the
+// lowest bits of the sum. Integers are added up as if they had no sign: what they are below `kBias`
+// more is taken away from all at once.
+template <typename Word_, u32 kMagnitude>
+struct IntegerCodes {
+  typedef Word_ Word;
+  static const u32 kBits = 2 * sizeof(Word);
+  static const u32 kBias = 1u << (kBits - 1);
+  static const u32 kOnes = (Word)0xffffffffu / ((1u << kBits) - 1);  // a one for each code
+  static const u32 kRounder = 0x4b400000u;
+  static const u32 kInteger = 0x4b000000u;  // 2^23: its lowest bits are worth one and more
+  HETCCL_DEVICE float largest() { return (float)kMagnitude; }
+  HETCCL_DEVICE Word pack(const float* values) {
+    u32 sum = 0;
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j)
+      sum += bits_of<u32>(values[j] + bits_of<float>((u32)kRounder)) << (j * kBits);
+    return (Word)((sum - (kRounder - kBias) * kOnes) ^ (kBias * kOnes));
+  }
+  HETCCL_DEVICE void unpack(u32 codes, float* values) {
+    codes ^= kBias * kOnes;
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) {
+      const u32 code = codes >> (j * kBits) & ((1u << kBits) - 1);
+      values[j] = bits_of<float>(code | kInteger) - (8388608.0f + (float)kBias);
+    }
+  }
+};
+typedef IntegerCodes<u32, 127> Int8Codes;
+typedef IntegerCodes<u16, 7> Int4Codes;
+
+template <typename Float, u32 kLargest>
+struct FloatCodes {
+  typedef u32 Word;
+  static const u32 kBits = 8;
+  HETCCL_DEVICE float largest() { return (float)kLargest; }
+  HETCCL_DEVICE u32 pack(const float* values) {
+    u32 codes = 0;
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) codes |= (u32)Float::store(values[j]) << (8 * j);
+    return codes;
+  }
+  HETCCL_DEVICE void unpack(u32 codes, float* values) {
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) values[j] = Float::load((u8)(codes >> (8 * j)));
+  }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+// In hardware, in pairs.
+#define HETCCL_PAIRED(Name, pair, kLargest)                                                 \
+  struct Name {                                                                             \
+    typedef u32 Word;                                                                       \
+    static const u32 kBits = 8;                                                             \
+    HETCCL_DEVICE float largest() { return kLargest; }                                      \
+    HETCCL_DEVICE u32 pack(const float* v) {                                                \
+      u16 low, high;                                                                        \
+      asm("cvt.rn.satfinite." pair ".f32 %0, %1, %2;" : "=h"(low) : "f"(v[1]), "f"(v[0]));  \
+      asm("cvt.rn.satfinite." pair ".f32 %0, %1, %2;" : "=h"(high) : "f"(v[3]), "f"(v[2])); \
+      return (u32)low | (u32)high << 16;                                                    \
+    }                                                                                       \
+    HETCCL_DEVICE void unpack(u32 codes, float* values) {                                   \
+      HETCCL_UNROLL                                                                         \
+      for (u32 j = 0; j < kChunk; j += 2) {                                                 \
+        u32 halves;                                                                         \
+        asm("cvt.rn.f16x2." pair " %0, %1;" : "=r"(halves) : "h"((u16)(codes >> (8 * j)))); \
+        values[j] = Half::load((u16)halves);                                                \
+        values[j + 1] = Half::load((u16)(halves >> 16));                                    \
+      }                                                                                     \
+    }                                                                                       \
+  }
+HETCCL_PAIRED(E4m3Codes, "e4m3x2", 448.0f);
+HETCCL_PAIRED(E5m2Codes, "e5m2x2", 57344.0f);
+#else
+typedef FloatCodes<E4m3, 448> E4m3Codes;
+typedef FloatCodes<E5m2, 57344> E5m2Codes;
+#endif
+
+// So many bytes at once, aligned to 8 or to 16.
+template <u32 kBytes>
+struct Wide {
+  static const u32 kAlignment = 16;
+  uint4 parts[kBytes / 16];
+};
+template <>
+struct Wide<8> {
+  static const u32 kAlignment = 8;
+  uint2 parts[1];
+};
+
+// One thread's part of the work. It knows where things are, and how a block is encoded.
+template <typename Type, typename Codes>
+struct Encoder {
+  typedef typename Type::Word Word;
+  static const u32 kMostChunks = kMostBlock / kMostLanes / kChunk;
+  typedef Wide<kChunk * sizeof(Word)> Packed;
+  union Chunk {
+    Packed packed;
+    Word words[kChunk];
+  };
+
+  const Arguments& a;
+  const u32 lanes, lane;
+  const u32 chunks;         // of this thread, in a block
+  const u32 encoded_bytes;  // of a block
+
+  HETCCL_DEVICE u32 lanes_of(u32 block) {
+    return block / kChunk < kMostLanes ? block / kChunk : kMostLanes;
+  }
+  HETCCL_METHOD Encoder(const Arguments& arguments, u32 thread)
+      : a(arguments),
+        lanes(lanes_of(a.block)),
+        lane(thread % lanes),
+        chunks(a.block / kChunk / lanes),
+        encoded_bytes(kScaleBytes + a.block * Codes::kBits / 8) {}
+
+  HETCCL_METHOD bool is_encoded(u32 operand) const { return (a.encoded >> operand & 1u) != 0; }
+  HETCCL_METHOD bool is_result_encoded() const { return is_encoded(16); }
+  // Where chunk `c` begins in a block: neighbours have neighbouring chunks.
+  HETCCL_METHOD u32 first_of(u32 c) const { return (c * lanes + lane) * kChunk; }
+  HETCCL_DEVICE u32 codes_offset(u32 first) { return kScaleBytes + first * Codes::kBits / 8; }
+  HETCCL_METHOD const u8* encoded_source(u32 s, u32 block) const {
+    return (const u8*)a.srcs[s] + (u64)block * encoded_bytes;
+  }
+  HETCCL_METHOD u8* encoded_result(u32 block) const {
+    return (u8*)a.dst + (u64)block * encoded_bytes;
+  }
+  HETCCL_METHOD const Word* plain_source(u32 s, u32 block) const {
+    return (const Word*)a.srcs[s] + (u64)block * a.block;
+  }
+  HETCCL_METHOD Word* plain_result(u32 block) const { return (Word*)a.dst + (u64)block * a.block; }
+  HETCCL_METHOD bool is_aligned(u32 operand, const void* pointer) const {
+    return is_encoded(operand) || (u64)pointer % Packed::kAlignment == 0;
+  }
+  HETCCL_METHOD bool are_aligned() const {
+    bool all = is_aligned(16, a.dst);
+    for (u32 s = 0; s < a.n_srcs; ++s) all &= is_aligned(s, a.srcs[s]);
+    return all;
+  }
+
+  template <bool kFirst>
+  HETCCL_DEVICE void add_codes(float* sums, typename Codes::Word codes, float scale) {
+    float values[kChunk];
+    Codes::unpack(codes, values);
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j)
+      sums[j] = kFirst ? values[j] * scale : sums[j] + values[j] * scale;
+  }
+  template <bool kFirst>
+  HETCCL_DEVICE void add_words(float* sums, const Chunk& chunk) {
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) {
+      const float value = Type::load(chunk.words[j]);
+      sums[j] = kFirst ? value : sums[j] + value;
+    }
+  }
+  HETCCL_METHOD void divide(float* sums) const {
+    if (a.divisor == 1) return;
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) sums[j] = sums[j] / (float)a.divisor;
+  }
+
+  // How sums become codes: finite ones times `inverse`.
+  struct Scaling {
+    float scale, inverse;
+    bool finite;
+  };
+  HETCCL_DEVICE u32 largest_of(u32 largest, const float* sums) {
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) largest = larger(largest, bits_of<u32>(sums[j]) & 0x7fffffffu);
+    return largest;
+  }
+  HETCCL_METHOD Scaling scaling_of(u32 largest_here) const {
+    const u32 largest = max_of_group(largest_here, lanes);
+    Scaling scaling;
+    scaling.finite = largest < 0x7f800000u;
+    scaling.scale = scaling.finite ? bits_of<float>(largest) * (1.0f / Codes::largest())
+                                   : bits_of<float>(0x7fc00000u);
+    if (scaling.scale < bits_of<float>(0x00800000u)) scaling.scale = 0.0f;
+    scaling.inverse = scaling.finite && scaling.scale > 0.0f ? 1.0f / scaling.scale : 0.0f;
+    return scaling;
+  }
+  HETCCL_DEVICE typename Codes::Word codes_of(const float* sums, const Scaling& scaling) {
+    float values[kChunk];
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) values[j] = sums[j] * scaling.inverse;
+    return scaling.finite ? Codes::pack(values) : (typename Codes::Word)0;
+  }
+  HETCCL_METHOD u8* begin_block(u32 block, const Scaling& scaling) const {
+    u8* to = encoded_result(block);
+    if (lane == 0) *(float*)to = scaling.scale;
+    return to;
+  }
+};
+
+// Whole blocks whose plain operands are aligned: so many at once that 64 bytes of a source are
+// under way in each thread. The last ones may be read again, for nothing.
+template <typename Type, typename Codes, u32 kChunks>
+struct WholeBlocks {
+  typedef Encoder<Type, Codes> E;
+  static const u32 kWanted = 64 / sizeof(typename E::Word) / (kChunks * kChunk);
+  static const u32 kAtOnce = kWanted > 0 ? kWanted : 1;
+
+  typedef float Sums[kAtOnce][kChunks][kChunk];
+
+  template <bool kFirst>
+  HETCCL_DEVICE void add_source(const E& e, u32 s, const u32* blocks, Sums& sums) {
+    if (e.is_encoded(s)) {
+      typename Codes::Word codes[kAtOnce][kChunks];
+      float scales[kAtOnce];
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        const u8* from = e.encoded_source(s, blocks[u]);
+        scales[u] = *(const float*)from;
+        HETCCL_UNROLL
+        for (u32 c = 0; c < kChunks; ++c)
+          codes[u][c] = *(const typename Codes::Word*)(from + E::codes_offset(e.first_of(c)));
+      }
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        HETCCL_UNROLL
+        for (u32 c = 0; c < kChunks; ++c)
+          E::template add_codes<kFirst>(sums[u][c], codes[u][c], scales[u]);
+      }
+    } else {
+      typename E::Chunk chunks[kAtOnce][kChunks];
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        HETCCL_UNROLL
+        for (u32 c = 0; c < kChunks; ++c)
+          chunks[u][c].packed =
+              *(const typename E::Packed*)(e.plain_source(s, blocks[u]) + e.first_of(c));
+      }
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        HETCCL_UNROLL
+        for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[u][c], chunks[u][c]);
+      }
+    }
+  }
+
+  HETCCL_DEVICE void store(const E& e, u32 block, float (*sums)[kChunk]) {
+    if (e.is_result_encoded()) {
+      u32 largest = 0;
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
+      const typename E::Scaling scaling = e.scaling_of(largest);
+      u8* to = e.begin_block(block, scaling);
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c)
+        *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) =
+            E::codes_of(sums[c], scaling);
+    } else {
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) {
+        typename E::Chunk chunk;
+        HETCCL_UNROLL
+        for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[c][j]);
+        *(typename E::Packed*)(e.plain_result(block) + e.first_of(c)) = chunk.packed;
+      }
+    }
+  }
+
+  // All is loaded before anything is stored: the result may be a source.
+  HETCCL_DEVICE void reduce(const E& e, u32 n_blocks, u32 group, u32 groups) {
+    for (u64 first = group; first < n_blocks; first += kAtOnce * groups) {
+      u32 blocks[kAtOnce];
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        const u64 block = first + u * groups;
+        blocks[u] = (u32)(block < n_blocks ? block : first);
+      }
+      Sums sums;
+      add_source<true>(e, 0, blocks, sums);
+      for (u32 s = 1; s < e.a.n_srcs; ++s) add_source<false>(e, s, blocks, sums);
+      HETCCL_UNROLL
+      for (u32 u = 0; u < kAtOnce; ++u) {
+        if (u > 0 && blocks[u] == blocks[0]) break;
+        HETCCL_UNROLL
+        for (u32 c = 0; c < kChunks; ++c) e.divide(sums[u][c]);
+        store(e, blocks[u], sums[u]);
+      }
+    }
+  }
+
+  // By how many chunks a thread has.
+  HETCCL_DEVICE void choose(const E& e, u32 n_blocks, u32 group, u32 groups) {
+    if constexpr (kChunks < E::kMostChunks) {
+      if (e.chunks > kChunks)
+        return WholeBlocks<Type, Codes, 2 * kChunks>::choose(e, n_blocks, group, groups);
+    }
+    reduce(e, n_blocks, group, groups);
+  }
+};
+
+// Any block: its last elements may be missing, and its operands lie anywhere.
+template <typename Type, typename Codes>
+struct AnyBlock {
+  typedef Encoder<Type, Codes> E;
+
+  HETCCL_DEVICE void add_codes(float* sums, u32 s, typename Codes::Word codes, float scale) {
+    s == 0 ? E::template add_codes<true>(sums, codes, scale)
+           : E::template add_codes<false>(sums, codes, scale);
+  }
+  HETCCL_DEVICE void add_words(float* sums, u32 s, const typename E::Chunk& chunk) {
+    s == 0 ? E::template add_words<true>(sums, chunk) : E::template add_words<false>(sums, chunk);
+  }
+  HETCCL_DEVICE typename Codes::Word load_codes(const u8* from, u32 length) {
+    u32 codes = 0;
+    for (u32 i = 0; i * 8 < length * Codes::kBits; ++i) codes |= (u32)from[i] << (8 * i);
+    return (typename Codes::Word)codes;
+  }
+
+  HETCCL_DEVICE void reduce(const E& e, u32 block) {
+    const u64 left = e.a.count - (u64)block * e.a.block;
+    const u32 n = left < e.a.block ? (u32)left : e.a.block;
+    const auto length_of = [&](u32 c) {
+      const u32 first = e.first_of(c);
+      return first >= n ? 0 : n - first < kChunk ? n - first : kChunk;
+    };
+    float sums[E::kMostChunks][kChunk];
+    for (u32 s = 0; s < e.a.n_srcs; ++s) {
+      for (u32 c = 0; c < e.chunks; ++c) {
+        const u32 length = length_of(c);
+        if (e.is_encoded(s)) {
+          const u8* from = e.encoded_source(s, block);
+          const typename Codes::Word codes =
+              load_codes(from + E::codes_offset(e.first_of(c)), length);
+          add_codes(sums[c], s, codes, *(const float*)from);
+        } else {
+          typename E::Chunk chunk;
+          const typename E::Word* from = e.plain_source(s, block) + e.first_of(c);
+          for (u32 j = 0; j < kChunk; ++j)
+            chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
+          add_words(sums[c], s, chunk);
+        }
+      }
+    }
+    u32 largest = 0;
+    for (u32 c = 0; c < e.chunks; ++c) {
+      e.divide(sums[c]);
+      // What is missing counts for nothing.
+      for (u32 j = length_of(c); j < kChunk; ++j) sums[c][j] = 0.0f;
+      largest = E::largest_of(largest, sums[c]);
+    }
+    if (e.is_result_encoded()) {
+      const typename E::Scaling scaling = e.scaling_of(largest);
+      u8* to = e.begin_block(block, scaling);
+      for (u32 c = 0; c < e.chunks; ++c) {
+        const u32 codes = E::codes_of(sums[c], scaling);
+        for (u32 i = 0; i * 8 < length_of(c) * Codes::kBits; ++i)
+          to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes >> (8 * i));
+      }
+    } else {
+      typename E::Word* to = e.plain_result(block);
+      for (u32 c = 0; c < e.chunks; ++c) {
+        for (u32 j = 0; j < length_of(c); ++j) to[e.first_of(c) + j] = Type::store(sums[c][j]);
+      }
+    }
+  }
+};
+
+// Blocks are counted in 32 bits: of 2^37 elements and more.
+template <typename Type, typename Codes>
+HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
+  const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  const Encoder<Type, Codes> encoder(a, thread);
+  const u32 group = thread / encoder.lanes, groups = gridDim.x * blockDim.x / encoder.lanes;
+  const u32 n_whole = encoder.are_aligned() ? (u32)(a.count / a.block) : 0;
+  WholeBlocks<Type, Codes, 1>::choose(encoder, n_whole, group, groups);
+  for (u64 block = n_whole + group; block * a.block < a.count; block += groups)
+    AnyBlock<Type, Codes>::reduce(encoder, (u32)block);
+}
+
+#define HETCCL_ENCODED(type, Type, format, Codes)                                               \
+  extern "C" __global__ void __launch_bounds__(512)                                             \
+      hetccl_reduce_encoded_##type##_##format(const HETCCL_GRID_CONSTANT Arguments arguments) { \
+    reduce_encoded<Type, Codes>(arguments);                                                     \
+  }
+#define HETCCL_ENCODINGS(type, Type)          \
+  HETCCL_ENCODED(type, Type, int8, Int8Codes) \
+  HETCCL_ENCODED(type, Type, int4, Int4Codes) \
+  HETCCL_ENCODED(type, Type, e4m3, E4m3Codes) \
+  HETCCL_ENCODED(type, Type, e5m2, E5m2Codes)
+
+#if !defined(HETCCL_PART) || HETCCL_PART == 10
+HETCCL_ENCODINGS(float16, Half)
+#endif
+#if !defined(HETCCL_PART) || HETCCL_PART == 11
+HETCCL_ENCODINGS(bfloat16, BFloat)
+#endif
+#if !defined(HETCCL_PART) || HETCCL_PART == 12
+HETCCL_ENCODINGS(float32, Float32)
+#endif

@@ -1,0 +1,66 @@
+"""Groups whose collectives are encoded between clusters."""
+
+import hashlib
+
+import torch
+import torch.distributed as dist
+from cuda_ranks import Rank
+
+COUNT = 302_400  # a multiple of every number of ranks
+
+
+def data(of: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """What rank `of` has, on the CPU."""
+    generator = torch.Generator().manual_seed(of)
+    return torch.randn(count, generator=generator).to(dtype)
+
+
+def check_alike(where: Rank, tensor: torch.Tensor) -> None:
+    raw = tensor.cpu().view(torch.uint8).numpy().tobytes()
+    digests: list[str | None] = [None] * where.size
+    dist.all_gather_object(digests, hashlib.sha256(raw).hexdigest())
+    assert len(set(digests)) == 1, digests
+
+
+def check_close(got: torch.Tensor, exact: torch.Tensor, bound: float) -> None:
+    error = (got.cpu().double() - exact).abs().max().item()
+    assert error <= bound, (error, bound)
+
+
+def quantized(where: Rank) -> None:
+    import hetccl
+
+    group = dist.new_group(pg_options=hetccl.quantized("int8", "int4:64"))
+    assert group is not None
+    for dtype in (torch.bfloat16, torch.float32):
+        inputs = [data(r, COUNT, dtype).double() for r in range(where.size)]
+        exact = torch.stack(inputs).sum(0)
+        largest = sum(one.abs().max().item() for one in inputs)
+        rounding = largest * torch.finfo(dtype).eps * where.size
+        bound = 2.01 * largest / 254 + rounding
+        own = data(where.rank, COUNT, dtype).to(where.device)
+
+        reduced = own.clone()
+        dist.all_reduce(reduced, group=group)
+        check_close(reduced, exact, bound)
+        check_alike(where, reduced)
+
+        part = COUNT // where.size
+        scattered = own.new_empty(part)
+        dist.reduce_scatter_tensor(scattered, own, group=group)
+        check_close(scattered, exact[where.rank * part :][:part], bound)
+
+        gathered = own.new_empty(COUNT * where.size)
+        dist.all_gather_into_tensor(gathered, own, group=group)
+        check_close(gathered, torch.cat(inputs), largest / 14 + rounding)
+        check_alike(where, gathered)
+
+    # Whole numbers have no encoding.
+    numbers = torch.full((COUNT,), where.rank + 1, dtype=torch.int32, device=where.device)
+    dist.all_reduce(numbers, group=group)
+    assert (numbers == where.size * (where.size + 1) // 2).all()
+    backend = group._get_backend(where.device)
+    stats, clusters = backend.stats(), len(set(where.labels)) or 1
+    if clusters > 1 and where.rank == 0:
+        assert stats["cross_bytes_sent"] > 0, stats
+    dist.destroy_process_group(group)

@@ -1,0 +1,112 @@
+"""Groups whose collectives are encoded between clusters."""
+
+import hashlib
+
+import pytest
+from torch_ranks import run
+
+import hetccl
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+
+COUNT = 64_000
+
+
+def data(of, dtype):
+    return torch.randn(COUNT, generator=torch.Generator().manual_seed(of)).to(dtype)
+
+
+def check_alike(tensor):
+    digests = [None] * dist.get_world_size()
+    raw = bytes(tensor.contiguous().view(torch.uint8).numpy())
+    dist.all_gather_object(digests, hashlib.sha256(raw).hexdigest())
+    assert len(set(digests)) == 1
+
+
+def check_close(got, exact, bound):
+    assert (got.double() - exact).abs().max().item() <= bound
+
+
+def collectives(rank, size):
+    group = dist.new_group(pg_options=hetccl.quantized("int8", "int4:64"))
+    backend = group._get_backend(torch.device("cpu"))
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        inputs = [data(r, dtype).double() for r in range(size)]
+        exact, own, part = torch.stack(inputs).sum(0), data(rank, dtype), COUNT // size
+        largest = sum(one.abs().max().item() for one in inputs)
+        rounding = largest * torch.finfo(dtype).eps * size
+        bound = 2.01 * largest / 254 + rounding
+        reduced = own.clone()
+        before = backend.stats()["cross_bytes_sent"]
+        dist.all_reduce(reduced, group=group)
+        crossed = backend.stats()["cross_bytes_sent"] - before
+        assert crossed <= 2.05 * COUNT  # a byte for each element and other cluster, and scales
+        check_close(reduced, exact, bound)
+        check_alike(reduced)
+        scattered = own.new_empty(part)
+        dist.reduce_scatter_tensor(scattered, own, group=group)
+        check_close(scattered, exact[rank * part :][:part], bound)
+        gathered = own.new_empty(COUNT * size)
+        dist.all_gather_into_tensor(gathered, own, group=group)
+        check_close(gathered, torch.cat(inputs), largest / 14 + rounding)
+        check_alike(gathered)
+    numbers = torch.full((COUNT,), rank + 1, dtype=torch.int32)
+    dist.all_reduce(numbers, group=group)
+    assert (numbers == size * (size + 1) // 2).all()
+    few = torch.full((100,), 1 / 3)
+    dist.all_reduce(few, group=group)
+    assert torch.equal(few, torch.full((100,), 1 / 3) * size)  # too few to be encoded
+
+
+def training(rank, size):
+    """A linear model finds its weights through gradients of 4 bits."""
+    group = dist.new_group(pg_options=hetccl.quantized("int4"))
+    torch.manual_seed(1)
+    wanted = torch.randn(256, 256)
+    model = nn.parallel.DistributedDataParallel(
+        nn.Linear(256, 256, bias=False), process_group=group
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    torch.manual_seed(2 + rank)
+    for _ in range(150):
+        x = torch.randn(128, 256)
+        optimizer.zero_grad()
+        (model(x) - x @ wanted.T).square().mean().backward()
+        optimizer.step()
+    check_alike(model.module.weight.detach())
+    assert (model.module.weight - wanted).square().mean() < 0.05 * wanted.square().mean()
+
+
+@pytest.mark.parametrize("body", [collectives, training])
+@pytest.mark.parametrize("labels", ["aabb", "abca"])
+def test_encoded_groups(body, labels, tmp_path):
+    run(4, body, folder=tmp_path, labels=labels)
+
+
+def in_one_cluster(rank, size):
+    """Nothing crosses, so sums are exact."""
+    group = dist.new_group(pg_options=hetccl.quantized("int4"))
+    tensor = data(0, torch.float32)
+    dist.all_reduce(tensor, group=group)
+    assert torch.equal(tensor, data(0, torch.float32) * size)
+
+
+def test_sums_in_one_cluster_stay_exact(tmp_path):
+    run(2, in_one_cluster, folder=tmp_path)
+
+
+def disagreeing(rank, size):
+    with pytest.raises(dist.DistBackendError, match="HETCCL_WIRE=int"):
+        dist.new_group(pg_options=hetccl.quantized("int8" if rank == 0 else "int4"))
+
+
+def misspelt(rank, size):
+    with pytest.raises(dist.DistBackendError, match='wire_gather: "int9" is no encoding'):
+        dist.new_group(pg_options=hetccl.quantized("int8", "int9"))
+
+
+@pytest.mark.parametrize("body", [disagreeing, misspelt])
+def test_options_that_are_wrong(body, tmp_path):
+    run(2, body, folder=tmp_path, labels="ab")
