@@ -65,8 +65,8 @@ PYBIND11_MODULE(_torch, module) {
             return registry.create(options, device, world,
                                    {std::move(wire), std::move(wire_gather)});
           },
-          py::arg("options"), py::arg("device"), py::arg("world"),
-          py::arg("wire") = py::none(), py::arg("wire_gather") = py::none(), NoGil(),
+          py::arg("options"), py::arg("device"), py::arg("world"), py::arg("wire") = py::none(),
+          py::arg("wire_gather") = py::none(), NoGil(),
           "Joins a process group; blocks until all ranks have come. `device` is what it is on "
           "where nothing else tells; `world` is the default group's backend, if hetccl's; `wire` "
           "and `wire_gather` are those of hetccl.Communicator.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from hetccl._groups import group
 from hetccl._lib import HetcclError, version
 from hetccl.communicator import Communicator, PreMulSum, Stream, step, unique_id
+from hetccl.gradients import compress_gradients
 from hetccl.torch_backend import quantized
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "HetcclError",
     "PreMulSum",
     "Stream",
+    "compress_gradients",
     "get_cmake_dir",
     "get_include",
     "group",

@@ -82,7 +82,7 @@ bool is_encoding(std::string_view text) {
 }
 
 constexpr const char* kEncodingsText =
-    "int8, int4, e4m3 or e5m2, and perhaps :32, :64, :128, :256 or :512";
+    "int8, int4, e4m3 or e5m2, and perhaps :32, :64, :128, :256 or :512, and :stochastic";
 
 bool is_unique_id(std::string_view text) {
   return text.size() == 256 && text.find_first_not_of("0123456789abcdefABCDEF") == text.npos;
@@ -247,7 +247,8 @@ constexpr std::array kRows = {
     Row{{"HETCCL_WIRE", "text", "",
          "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
          "bfloat16) send between clusters: int8, int4, e4m3 or e5m2, with :N in blocks of N "
-         "elements (32 to 512; 256), each with a scale. Empty: nothing is encoded"},
+         "elements (32 to 512; 256), each with a scale, with :stochastic rounded at random. Empty: "
+         "nothing is encoded"},
         Text{&Config::wire, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_GATHER", "text", "",
@@ -255,10 +256,19 @@ constexpr std::array kRows = {
          "each block, its own rank too"},
         Text{&Config::wire_gather, is_encoding, kEncodingsText},
         Agreement::AllRanks},
+    Row{{"HETCCL_WIRE_INSIDE", "flag", "0",
+         "1 encodes in communicators of one cluster, too, where its library exchanges messages; in "
+         "others sums inside clusters are exact"},
+        Flag{&Config::wire_inside},
+        Agreement::AllRanks},
     Row{{"HETCCL_WIRE_LEAST_BYTES", "integer", "65536",
          "blocks of fewer bytes travel as they are, whatever the two settings say"},
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
+    Row{{"HETCCL_WIRE_SEED", "integer", "0",
+         "of stochastic encodings: with it the number of the call, the rank and the element decide "
+         "which way a code is rounded"},
+        IntegerRange{&Config::wire_seed, 0, INT64_MAX}},
 };
 
 constexpr auto kEntries = [] {

@@ -2,6 +2,7 @@
 // processors (F16C), which compilers do not vectorise. The same bits.
 #pragma once
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <limits>
@@ -75,5 +76,19 @@ struct Eight<Float8<kFraction, kBias, kLargest, kHasInfinity>> {
   static constexpr auto kScale = static_cast<float>(1 << (15 - kBias));
   [[HETCCL_F16C]] static __m128i all(int lane) { return _mm_set1_epi16(static_cast<short>(lane)); }
 };
+
+template <typename Type>
+constexpr bool kHasEight = requires { sizeof(Eight<Type>); };
+
+/// Whether this processor has AVX2 and F16C. Clang 14's __builtin_cpu_supports does not know f16c.
+/// Asked once: a virtual machine traps on it.
+inline bool has_f16c() {
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
+           (ecx & bit_F16C) != 0;
+  }();
+  return has;
+}
 
 }  // namespace hetccl::element

@@ -5,10 +5,15 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "base/divide.h"
 #include "base/element.h"
 #include "base/float_mode.h"
+
+#if defined(__x86_64__)
+#include "base/element_f16c.h"
+#endif
 
 // CMake compiles this file vectorised, with -ffp-contract=off. Each loop exists twice on x86-64,
 // for any processor and for AVX2. They differ in speed, never in bits.
@@ -20,23 +25,90 @@ using namespace element;
 
 constexpr size_t kMost = Encoding::kMostBlock;
 constexpr std::array<std::string_view, 5> kNames = {"", "int8", "int4", "e4m3", "e5m2"};
+constexpr std::string_view kStochastic = "stochastic";
 
 // A block's elements in fp32.
 struct Block {
   alignas(64) float at[kMost];
 };
 
-// A source's elements in fp32, `from` being where they begin.
+// Conversions of `n` words, which may be codes, to fp32 and back.
+struct Conversion {
+  void (*load)(float* to, const void* from, size_t n);
+  void (*store)(void* to, const float* from, size_t n);
+};
+
 template <typename Type>
-[[gnu::always_inline]] inline void load_plain(float* to, const std::byte* from, size_t n) {
-  const auto* words = reinterpret_cast<const typename Type::Word*>(from);
+[[gnu::always_inline]] inline void load_all(float* to, const void* from, size_t n) {
+  const auto* words = static_cast<const typename Type::Word*>(from);
   for (size_t i = 0; i < n; ++i) to[i] = Type::load(words[i]);
 }
 
 template <typename Type>
-[[gnu::always_inline]] inline void store_plain(std::byte* to, const float* from, size_t n) {
-  auto* words = reinterpret_cast<typename Type::Word*>(to);
+[[gnu::always_inline]] inline void store_all(void* to, const float* from, size_t n) {
+  auto* words = static_cast<typename Type::Word*>(to);
   for (size_t i = 0; i < n; ++i) words[i] = Type::store(from[i]);
+}
+
+template <typename Type>
+void load_portably(float* to, const void* from, size_t n) {
+  load_all<Type>(to, from, n);
+}
+template <typename Type>
+void store_portably(void* to, const float* from, size_t n) {
+  store_all<Type>(to, from, n);
+}
+
+#if defined(__x86_64__)
+template <typename Type>
+[[gnu::target("avx2")]] void load_by_avx2(float* to, const void* from, size_t n) {
+  load_all<Type>(to, from, n);
+}
+template <typename Type>
+[[gnu::target("avx2")]] void store_by_avx2(void* to, const float* from, size_t n) {
+  store_all<Type>(to, from, n);
+}
+// The rest of fewer than eight elements goes one by one.
+template <typename Type>
+[[gnu::target("avx2,f16c")]] void load_by_f16c(float* to, const void* from, size_t n) {
+  const auto* words = static_cast<const typename Type::Word*>(from);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const Floats eight = Eight<Type>::load(Eight<Type>::read(words + i));
+    std::memcpy(to + i, &eight, sizeof(eight));
+  }
+  for (; i < n; ++i) to[i] = Type::load(words[i]);
+}
+template <typename Type>
+[[gnu::target("avx2,f16c")]] void store_by_f16c(void* to, const float* from, size_t n) {
+  auto* words = static_cast<typename Type::Word*>(to);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    Floats eight;
+    std::memcpy(&eight, from + i, sizeof(eight));
+    Eight<Type>::store(words + i, eight);
+  }
+  for (; i < n; ++i) words[i] = Type::store(from[i]);
+}
+#endif
+
+template <typename Type>
+Conversion conversion_of() {
+#if defined(__x86_64__)
+  if constexpr (kHasEight<Type>) {
+    if (has_f16c()) return {load_by_f16c<Type>, store_by_f16c<Type>};
+  }
+  if (__builtin_cpu_supports("avx2")) return {load_by_avx2<Type>, store_by_avx2<Type>};
+#endif
+  return {load_portably<Type>, store_portably<Type>};
+}
+
+// Of a format whose codes are floats; of the others none.
+template <Format format>
+Conversion conversion_of_codes() {
+  if constexpr (format == Format::E4m3) return conversion_of<E4m3>();
+  if constexpr (format == Format::E5m2) return conversion_of<E5m2>();
+  return {};
 }
 
 // Codes of integers are made and read as int8; int4 packs two of them.
@@ -63,8 +135,50 @@ constexpr float kLargest = format == Format::Int8   ? 127.0F
                            : format == Format::E4m3 ? 448.0F
                                                     : 57344.0F;
 
+// Bits that seem random, of a counter: lowbias32 of Ellis and Wellons' hash prospector.
+[[gnu::always_inline]] inline uint32_t scramble(uint32_t x) {
+  x = (x ^ x >> 16U) * 0x7feb352dU;
+  x = (x ^ x >> 15U) * 0x846ca68bU;
+  return x ^ x >> 16U;
+}
+
+// Where a block's counter begins: it goes up by kStep for each element.
+constexpr uint32_t kStep = 0x9e3779b9U;
+uint32_t counter_of(const Reduction& call, size_t at) {
+  const uint64_t element = call.first_element + at;
+  return static_cast<uint32_t>(element) * kStep +
+         scramble(call.salt ^ static_cast<uint32_t>(element >> 32U));
+}
+
+// Of e4m3 and e5m2: the bits of the fraction, and the least normal number's exponent.
 template <Format format>
-[[gnu::always_inline]] inline void encode(std::byte* to, const float* from, size_t n) {
+constexpr int kFraction = format == Format::E4m3 ? 3 : 2;
+template <Format format>
+constexpr uint32_t kLeastNormal = format == Format::E4m3 ? 121U << 23U : 113U << 23U;
+
+// Moves values, which are to be rounded, up or down.
+template <Format format>
+[[gnu::always_inline]] inline void dither(float* values, size_t n, uint32_t counter) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = scramble(counter + static_cast<uint32_t>(i) * kStep) >> 8U;
+    const float by = static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-24F - 0.5F;
+    if constexpr (format == Format::Int8 || format == Format::Int4) {
+      const float moved = values[i] + by;
+      values[i] = std::min(std::max(moved, -kLargest<format>), kLargest<format>);
+    } else {
+      const uint32_t exponent = std::bit_cast<uint32_t>(values[i]) & 0x7f800000U;
+      const uint32_t step = std::max(exponent, kLeastNormal<format>) -
+                            (static_cast<uint32_t>(kFraction<format>) << 23U);
+      values[i] += by * std::bit_cast<float>(step);
+    }
+  }
+}
+
+// `counter` of stochastic codes.
+template <Format format>
+[[gnu::always_inline]] inline void encode(std::byte* to, const float* from, size_t n,
+                                          const Conversion& conversion,
+                                          std::optional<uint32_t> counter) {
   uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffU);
@@ -80,15 +194,17 @@ template <Format format>
     std::memset(codes, 0, format == Format::Int4 ? (n + 1) / 2 : n);
     return;
   }
+  Block scaled;
+  for (size_t i = 0; i < n; ++i) scaled.at[i] = from[i] * inverse;
+  if (counter) dither<format>(scaled.at, n, *counter);
   if constexpr (format == Format::E4m3 || format == Format::E5m2) {
-    using Type = std::conditional_t<format == Format::E4m3, E4m3, E5m2>;
-    for (size_t i = 0; i < n; ++i) codes[i] = Type::store(from[i] * inverse);
+    conversion.store(codes, scaled.at, n);
   } else {
     // The adder rounds at the lowest bit of the sum, which is worth one.
     constexpr float kRounder = 0x1.8p23F;
     alignas(64) int8_t whole[kMost + 1];
     for (size_t i = 0; i < n; ++i) {
-      whole[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(from[i] * inverse + kRounder));
+      whole[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(scaled.at[i] + kRounder));
     }
     if constexpr (format == Format::Int4)
       pack(codes, whole, n);
@@ -98,13 +214,14 @@ template <Format format>
 }
 
 template <Format format>
-[[gnu::always_inline]] inline void decode(float* to, const std::byte* from, size_t n) {
+[[gnu::always_inline]] inline void decode(float* to, const std::byte* from, size_t n,
+                                          const Conversion& conversion) {
   float scale = 0;
   std::memcpy(&scale, from, sizeof(scale));
   const auto* codes = reinterpret_cast<const uint8_t*>(from + sizeof(scale));
   if constexpr (format == Format::E4m3 || format == Format::E5m2) {
-    using Type = std::conditional_t<format == Format::E4m3, E4m3, E5m2>;
-    for (size_t i = 0; i < n; ++i) to[i] = Type::load(codes[i]) * scale;
+    conversion.load(to, codes, n);
+    for (size_t i = 0; i < n; ++i) to[i] *= scale;
   } else if constexpr (format == Format::Int4) {
     alignas(64) int8_t whole[kMost + 2];
     unpack(whole, codes, n);
@@ -131,6 +248,7 @@ template <typename Type, Format format>
     return static_cast<const std::byte*>(base) +
            (encoded ? at / block * block_bytes : at * element);
   };
+  const Conversion words = conversion_of<Type>(), codes = conversion_of_codes<format>();
   Block sums, one;
   for (size_t at = begin; at < begin + count; at += block) {
     const size_t n = std::min(block, begin + count - at);
@@ -139,17 +257,19 @@ template <typename Type, Format format>
       const bool encoded = call.is_encoded(s);
       const std::byte* from = place(call.srcs[s], encoded, at);
       if (encoded)
-        decode<format>(to, from, n);
+        decode<format>(to, from, n, codes);
       else
-        load_plain<Type>(to, from, n);
+        words.load(to, from, n);
       if (s > 0) add(sums.at, one.at, n);
     }
     if (call.op == RedOp::Avg) divide(sums.at, static_cast<float>(call.divisor), n);
     auto* to = const_cast<std::byte*>(place(call.dst, call.result_is_encoded(), at));
+    std::optional<uint32_t> counter;
+    if (call.encoding.stochastic) counter = counter_of(call, at);
     if (call.result_is_encoded())
-      encode<format>(to, sums.at, n);
+      encode<format>(to, sums.at, n, codes, counter);
     else
-      store_plain<Type>(to, sums.at, n);
+      words.store(to, sums.at, n);
   }
 }
 
@@ -198,32 +318,52 @@ std::string_view name_of(Format format) {
 }
 
 std::string name_of(const Encoding& encoding) {
-  const std::string name(name_of(encoding.format));
-  return encoding.block == Encoding().block ? name : name + ":" + std::to_string(encoding.block);
+  std::string name(name_of(encoding.format));
+  if (encoding.block != Encoding().block) name += ":" + std::to_string(encoding.block);
+  if (encoding.stochastic) name += ":" + std::string(kStochastic);
+  return name;
 }
 
 Result<Encoding> parse_encoding(std::string_view text) {
   if (text.empty()) return Encoding{};
-  const size_t colon = text.find(':');
-  const auto name = std::find(kNames.begin() + 1, kNames.end(), text.substr(0, colon));
+  std::string_view rest = text;
+  const auto next = [&rest] {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string_view word = rest.substr(0, colon);
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+    return word;
+  };
+  const auto name = std::find(kNames.begin() + 1, kNames.end(), next());
+  bool good = name != kNames.end() && !text.ends_with(':');
   Encoding encoding;
   uint32_t block = encoding.block;
-  bool good = name != kNames.end();
-  if (colon != std::string_view::npos) {
-    const std::string_view number = text.substr(colon + 1);
-    const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), block);
-    good = good && code == std::errc() && end == number.data() + number.size();
+  std::string_view word = next();
+  if (!word.empty() && word != kStochastic) {
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), block);
+    good = good && code == std::errc() && end == word.data() + word.size();
+    word = next();
   }
+  encoding.stochastic = word == kStochastic;
+  good = good && (word.empty() || encoding.stochastic) && rest.empty();
   if (!good || !std::has_single_bit(block) || block < Encoding::kLeastBlock ||
       block > Encoding::kMostBlock) {
     return error(Code::InvalidArgument,
-                 "\"%s\" is no encoding: give int8, int4, e4m3 or e5m2, and after a colon the "
-                 "elements of a block, a power of two from 32 to 512",
+                 "\"%s\" is no encoding: give int8, int4, e4m3 or e5m2, and after colons the "
+                 "elements of a block, a power of two from 32 to 512, and \"stochastic\"",
                  std::string(text).c_str());
   }
   encoding.format = static_cast<Format>(name - kNames.begin());
   encoding.block = static_cast<uint16_t>(block);
   return encoding;
+}
+
+uint32_t salt_of(uint64_t seed, uint64_t sequence, int rank) {
+  uint32_t salt = 0;
+  for (const uint64_t part : {seed, seed >> 32U, sequence, sequence >> 32U,
+                              static_cast<uint64_t>(static_cast<uint32_t>(rank))}) {
+    salt = scramble(salt * kStep + static_cast<uint32_t>(part) + 1);
+  }
+  return salt;
 }
 
 size_t encoded_bytes(const Encoding& encoding, uint64_t elements) {

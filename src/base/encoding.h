@@ -7,11 +7,15 @@
 //
 //   scale = a * (1 / m),  code = x * (1 / scale), rounded to nearest even,  decoded: code * scale
 //
-// each in fp32 with one rounding. A block in which an element is no finite number decodes to NaNs,
-// one whose scale is below 2^-126 to zeros. Before it is rounded to the element's type, |decoded -
-// x| is at most scale / 2 of int8 and int4, the larger of |x| / 16 and scale / 1024 of e4m3, and of
-// |x| / 8 and scale / 131072 of e5m2, times 1 + 2^-20. (Of x within a
-// millionth of the largest float it may be an infinity.)
+// each in fp32 with one rounding. A stochastic code is of x * (1 / scale) + d times the distance
+// between neighbouring codes there, no larger than m, where d in [-1/2, 1/2) is a hash of the salt
+// and the element's number: the same inputs always give the same codes.
+//
+// Of codes that are not stochastic: A block in which an element is no finite number decodes to
+// NaNs, one whose scale is below 2^-126 to zeros. Before it is rounded to the element's type,
+// |decoded - x| is at most scale / 2 of int8 and int4, the larger of |x| / 16 and scale / 1024 of
+// e4m3, and of |x| / 8 and scale / 131072 of e5m2, times 1 + 2^-20. (Of x within a millionth of the
+// largest float it may be an infinity.)
 #pragma once
 
 #include <cstddef>
@@ -30,10 +34,13 @@ namespace hetccl {
 
 /// "int8"; "" of none.
 [[nodiscard]] std::string_view name_of(Format format);
-/// "int8", "int4:128".
+/// "int8", "int4:128", "int4:stochastic", "int4:128:stochastic".
 [[nodiscard]] std::string name_of(const Encoding& encoding);
 /// InvalidArgument says what is possible. "" is none.
 Result<Encoding> parse_encoding(std::string_view text);
+
+/// Of the stochastic codes that `rank` makes in one call: unlike on other ranks and in other calls.
+[[nodiscard]] uint32_t salt_of(uint64_t seed, uint64_t sequence, int rank);
 
 /// Of an array that begins with a block.
 [[nodiscard]] size_t encoded_bytes(const Encoding& encoding, uint64_t elements);

@@ -52,12 +52,13 @@ struct Array {
   std::vector<std::byte> bytes;
 };
 
-std::vector<std::byte> encode(const Array& array, const Encoding& encoding) {
+std::vector<std::byte> encode(const Array& array, const Encoding& encoding, uint32_t salt = 0) {
   std::vector<std::byte> result(encoded_bytes(encoding, array.count()));
   Reduction call{.dst = result.data(), .n_srcs = 1, .count = array.count(), .type = array.type};
   call.srcs[0] = array.bytes.data();
   call.encoding = encoding;
   call.encoded = 1U << Reduction::kMaxSources;
+  call.salt = salt;
   REQUIRE(validate(call).ok());
   reduce(call);
   return result;
@@ -236,14 +237,55 @@ TEST_CASE("sums of encoded and other sources round once") {
   }
 }
 
+// The mean of many is the value, and each is a neighbour of it; the same salt gives the same codes.
+TEST_CASE("stochastic codes are right on average") {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> spread(-1, 1);
+  for (const Format format : kFormats) {
+    std::vector<float> values(256);
+    for (float& value : values) value = spread(random);
+    values[7] = 1, values[8] = 0;
+    const Array array(DataType::Float32, values);
+    const Encoding encoding{format, 256, true};
+    constexpr int kRounds = 4000;
+    std::vector<double> sums(values.size());
+    for (int round = 0; round < kRounds; ++round) {
+      const uint32_t salt = salt_of(1, static_cast<uint64_t>(round), 0);
+      const Array back = decode(encode(array, encoding, salt), 256, DataType::Float32, encoding);
+      for (size_t i = 0; i < 256; ++i) {
+        sums[i] += back.at(i);
+        REQUIRE(std::fabs(back.at(i) - values[i]) <=
+                2 * bound_of(encoding, 1.2 * values[i], 1) + 1e-6);
+      }
+    }
+    const double step = 2 * bound_of(encoding, 1, 1);
+    for (size_t i = 0; i < 256; ++i) {
+      CHECK(std::fabs(sums[i] / kRounds - values[i]) < 5 * step / std::sqrt(kRounds));
+    }
+    CHECK(sums[8] == 0);
+    CHECK(encode(array, encoding, 5) == encode(array, encoding, 5));
+    CHECK(encode(array, encoding, 5) != encode(array, encoding, 6));
+  }
+}
+
+TEST_CASE("salts differ by seed, call and rank") {
+  CHECK(salt_of(0, 1, 0) != salt_of(1, 0, 0));
+  CHECK(salt_of(0, 1, 0) != salt_of(0, 0, 1));
+  CHECK(salt_of(uint64_t{1} << 40U, 0, 0) != salt_of(0, 0, 0));
+  CHECK(salt_of(3, 4, 5) == salt_of(3, 4, 5));
+}
+
 TEST_CASE("names") {
-  for (const char* name : {"int8", "int4:128", "e4m3:32", "e5m2:512"}) {
+  for (const char* name :
+       {"int8", "int4:128", "e4m3:32", "e5m2:512", "int8:stochastic", "int4:64:stochastic"}) {
     const auto encoding = parse_encoding(name);
     REQUIRE(encoding.ok());
     CHECK(name_of(encoding.value()) == name);
   }
   CHECK(parse_encoding("").value().is_none());
-  for (const char* name : {"int9", "int8:", "int8:33", "int8:16", "int8:1024", "int8:64x", ":64"}) {
+  for (const char* name :
+       {"int9", "int8:", "int8:33", "int8:16", "int8:1024", "int8:64x", ":64", "int8:stochastic:64",
+        "int8:random", "int8:64:stochastic:1", "int8::64"}) {
     CHECK(parse_encoding(name).status().code() == Code::InvalidArgument);
   }
 }

@@ -12,8 +12,6 @@
 #include "base/float_mode.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-
 #include "base/element_f16c.h"
 #endif
 
@@ -223,23 +221,11 @@ template <typename Type, RedOp op>
   }
 }
 
-template <typename Type>
-constexpr bool kHasEight = requires { sizeof(Eight<Type>); };
-
-// Clang 14's __builtin_cpu_supports does not know f16c. Asked once: a virtual machine traps on it.
-bool has_f16c() {
-  static const bool has = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  }();
-  return has;
-}
-
 template <typename Type, RedOp op>
 void run(const Call& call) {
   const bool avx2 = __builtin_cpu_supports("avx2");
   if constexpr (kHasEight<Type>)
-    if (avx2 && has_f16c()) return run_f16c<Type, op>(call);
+    if (has_f16c()) return run_f16c<Type, op>(call);
   if (avx2)
     run_avx2<Type, op>(call);
   else

@@ -41,6 +41,8 @@ struct Reduction {
   uint16_t threads = 0;             ///< of a host, at most; 0: as many as it has for this
   Encoding encoding{};              ///< of the operands that `encoded` names
   uint32_t encoded = 0;             ///< bit s: source s is encoded; bit kMaxSources: the result is
+  uint32_t salt = 0;                ///< of stochastic codes, and with it
+  uint64_t first_element = 0;       ///< the number of the first element: they decide the rounding
   [[nodiscard]] bool is_encoded(int source) const { return (encoded >> source & 1U) != 0; }
   [[nodiscard]] bool result_is_encoded() const { return is_encoded(kMaxSources); }
 };

@@ -96,7 +96,8 @@ inline constexpr std::array kFormats = {Format::Int8, Format::Int4, Format::E4m3
 struct Encoding {
   static constexpr uint32_t kLeastBlock = 32, kMostBlock = 512;
   Format format = Format::None;
-  uint16_t block = 256;  ///< elements: a power of two
+  uint16_t block = 256;     ///< elements: a power of two
+  bool stochastic = false;  ///< codes are rounded up or down at random, right on average
   [[nodiscard]] bool is_none() const { return format == Format::None; }
   auto operator<=>(const Encoding&) const = default;
 };

@@ -190,7 +190,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   const CollectiveArguments& arguments = *work.collective;
   Signature signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
-  signature.encoding = programs_->encoding_for(signature, block);
+  if (!work.captured) signature.encoding = programs_->encoding_for(signature, block);
   const Tuning::Use use = find_setting(work, signature, block, times.now);
   HETCCL_ASSIGN(const Programs::Chosen chosen,
                 programs_->choose(signature, block, use.setting, use.round));
@@ -214,6 +214,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                   .timed = use.timed,
                   .round = use.round,
                   .resources = resources};
+  call.salt = salt_of(static_cast<uint64_t>(config_.wire_seed), call.sequence, rank());
   if (work.captured) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket(kComplete);

@@ -53,7 +53,7 @@ Encoding Programs::encoding_for(const Signature& signature, uint64_t block) cons
   const uint64_t bytes = block * size_of(signature.type);
   const bool encodes = !wire.is_none() &&
                        bytes >= static_cast<uint64_t>(config_.wire_least_bytes) &&
-                       plan::can_encode(signature, topology_);
+                       plan::can_encode(signature, topology_, config_.wire_inside);
   return encodes ? wire : Encoding{};
 }
 

@@ -195,7 +195,11 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
     if (src.region.encoded) reduction.encoded |= 1U << reduction.n_srcs;
     reduction.srcs[reduction.n_srcs++] = op.resolve(src, slice).data;
   }
-  if (code.dst.region.encoded) reduction.encoded |= 1U << device::Reduction::kMaxSources;
+  if (code.dst.region.encoded) {
+    reduction.encoded |= 1U << device::Reduction::kMaxSources;
+    reduction.salt = op.call.salt;
+    reduction.first_element = op.first_element(code.dst.region, slice);
+  }
   reduction.blocks = op.call.resources.gpu_blocks;
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
@@ -235,13 +239,16 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
 
 Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {
   if (code.whole && slice > 0) return {};
+  const bool encoded = !code.transfers.empty() && code.transfers.front().operand.region.encoded;
   transfers_.clear();
   for (const lower::Transfer& transfer : code.transfers) {
     const Span span =
         code.whole ? op.resolve_whole(transfer.operand) : op.resolve(transfer.operand, slice);
-    transfers_.push_back({transfer.peer, transfer.send, span.data, span.count});
+    transfers_.push_back(
+        {transfer.peer, transfer.send, span.data, encoded ? span.bytes : span.count});
   }
-  return ccl_->exchange(transfers_, op.call.signature.type, stream_of(code.queue).native());
+  return ccl_->exchange(transfers_, encoded ? DataType::Uint8 : op.call.signature.type,
+                        stream_of(code.queue).native());
 }
 
 Result<device::Event*> Interpreter::event_of(lower::SyncId sync, uint32_t slot) {

@@ -89,6 +89,14 @@ Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) c
   return {region.run * length + begin, region.blocks * (end - begin), run * slice_elements};
 }
 
+uint64_t Operation::first_element(const plan::Region& region, uint32_t k) const {
+  const bool scratched = region.buffer == plan::Buffer::Scratch;
+  const uint64_t block = scratched ? region.of : region.block, count = call.signature.count;
+  const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
+  const uint64_t length = first < count ? std::min(slice_elements, count - first) : 0;
+  return block * count + first + plan::element(region.begin, length, grain_);
+}
+
 size_t Operation::bytes_of(const plan::Region& region, uint32_t k) const {
   return bytes_of(extent_of(region, k).count, region);
 }

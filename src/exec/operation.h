@@ -25,7 +25,8 @@ struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   Signature signature;
-  Factor factor;  ///< of this rank, for PreMulSum
+  Factor factor;      ///< of this rank, for PreMulSum
+  uint32_t salt = 0;  ///< of stochastic encodings
   uint64_t sequence = 0;
   uint32_t tag = 0;  ///< of a message from rank to rank; equal at both ends
   TimePoint deadline = TimePoint::max();
@@ -65,6 +66,8 @@ struct Operation {
 
   /// Where `operand` lies in slice `k`.
   [[nodiscard]] Span resolve(const lower::Operand& operand, uint32_t k) const;
+  /// The number of a region's first element in slice `k`: of the call's elements, block by block.
+  [[nodiscard]] uint64_t first_element(const plan::Region& region, uint32_t k) const;
   /// Where the block lies of which `operand` is the whole. (Input and output alone.)
   [[nodiscard]] Span resolve_whole(const lower::Operand& operand) const;
   /// Whether that message travels in slice `k`; or, where slices are fixed, has ended before.

@@ -30,7 +30,7 @@ class TaskQueue {
  public:
   /// Bytes of captures a task may have: tasks are stored in place, so that pushing does not
   /// allocate.
-  static constexpr size_t kTaskBytes = 208;
+  static constexpr size_t kTaskBytes = 224;
   /// Where a task that touches device memory finds it. Identity on real hosts; the asynchronous
   /// fake device of the tests maps its addresses, which nobody else can read, to where its own
   /// threads can.

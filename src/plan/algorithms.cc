@@ -28,8 +28,18 @@ bool needs_messages(const Topology& topology, const Spec& spec) {
   return !exchanges_in_one_cluster(topology, spec);
 }
 
+/// One cluster whose ranks give each other messages, by a call that is encoded.
+bool encodes_inside(const Topology& topology, const Spec& spec) {
+  return n_clusters(topology) == 1 && topology.clusters().front().exchanges &&
+         !spec.encoding.is_none();
+}
+
 bool between_clusters(const Topology& topology, const Spec&) {
   return n_clusters(topology) > 1;
+}
+
+bool between_or_encoded(const Topology& topology, const Spec& spec) {
+  return between_clusters(topology, spec) || encodes_inside(topology, spec);
 }
 
 /// Between two clusters, one hop already gives every link the least that it can carry.
@@ -75,7 +85,9 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct,
      true},
     {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring, true},
-    {"direct", Collectives{AllGather}, true, between_clusters, plan_all_gather_direct, true},
+    {"direct", Collectives{AllGather}, true, between_or_encoded, plan_all_gather_direct, true},
+    {"inside", Collectives{AllReduce}, true, encodes_inside, plan_all_reduce_inside, true},
+    {"inside", Collectives{ReduceScatter}, true, encodes_inside, plan_reduce_scatter_inside, true},
     {"chain", Collectives{Broadcast}, true, between_clusters, plan_broadcast_chain},
     {"star", Collectives{Broadcast}, false, over_many_clusters, plan_broadcast_star},
     {"chain", Collectives{Reduce}, true, between_clusters, plan_reduce_chain},

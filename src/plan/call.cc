@@ -71,9 +71,10 @@ Spec spec_of(const Signature& call) {
           .encoding = call.encoding};
 }
 
-bool can_encode(const Signature& call, const topology::Topology& topology) {
-  if (call.uneven || !has_encoding(call.type)) return false;
-  if (topology.clusters().size() < 2 || !topology.kernels_everywhere()) return false;
+bool can_encode(const Signature& call, const topology::Topology& topology, bool inside) {
+  if (call.uneven || !has_encoding(call.type) || !topology.kernels_everywhere()) return false;
+  const bool alone = topology.clusters().size() < 2;
+  if (alone && !(inside && topology.clusters().front().exchanges)) return false;
   if (call.collective == Collective::AllGather) return true;
   const bool adds = call.op == RedOp::Sum || call.op == RedOp::Avg || call.op == RedOp::PreMulSum;
   const bool scatters = call.collective == Collective::ReduceScatter;

@@ -12,9 +12,11 @@ namespace hetccl::plan {
 /// What of a call decides its plan.
 [[nodiscard]] Spec spec_of(const Signature& call);
 
-/// Can what crosses between clusters be encoded? The same on all ranks: gathers of floats, and
-/// their sums and averages, where every cluster adds by kernels.
-[[nodiscard]] bool can_encode(const Signature& call, const topology::Topology& topology);
+/// Can what crosses between clusters be encoded, or in one cluster, if `inside`, what ranks give
+/// each other? The same on all ranks: gathers of floats, and their sums and averages, where every
+/// cluster adds by kernels.
+[[nodiscard]] bool can_encode(const Signature& call, const topology::Topology& topology,
+                              bool inside);
 
 /// Does `rank` pass something to send, or get something?
 [[nodiscard]] bool sends(Collective collective, int root, int rank);

@@ -12,7 +12,11 @@ RankPlan plan_vendor(Builder builder);
 /// that wants it: within a cluster by its library, if that exchanges messages.
 RankPlan plan_pairwise(Builder builder);
 
-// Two clusters or more.
+/// One cluster, encoded.
+RankPlan plan_all_reduce_inside(Builder builder);
+RankPlan plan_reduce_scatter_inside(Builder builder);
+
+// Two clusters or more; `plan_all_gather_direct` also one, encoded.
 RankPlan plan_all_to_all_gathered(Builder builder);
 RankPlan plan_all_reduce_owner(Builder builder);
 RankPlan plan_all_reduce_exchange(Builder builder);

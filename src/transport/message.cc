@@ -59,23 +59,28 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Form& form) {
   visitor(form);
 }
 
-// Bit 0: uneven. Bits 1 to 3: the encoding's format; bits 4 to 7: of its block the logarithm.
+// Bit 0: uneven. Bits 1 to 3: the encoding's format; bits 4 to 6: the logarithm of its block, of
+// the least one 0; bit 7: stochastic.
+constexpr int kLeastLog = std::countr_zero(Encoding::kLeastBlock);
 uint8_t form_of(const Signature& signature) {
   const Encoding& encoding = signature.encoding;
-  const auto block = static_cast<unsigned>(std::countr_zero(encoding.block));
+  const unsigned uneven = signature.uneven ? 1 : 0;
+  if (encoding.is_none()) return static_cast<uint8_t>(uneven);
+  const auto block = static_cast<unsigned>(std::countr_zero(encoding.block) - kLeastLog);
   const unsigned wire = static_cast<unsigned>(encoding.format) << 1U | block << 4U;
-  return static_cast<uint8_t>((signature.uneven ? 1U : 0U) | (encoding.is_none() ? 0U : wire));
+  return static_cast<uint8_t>(uneven | wire | (encoding.stochastic ? 1U << 7U : 0U));
 }
 
 // False for what form_of does not make.
 bool set_form(Signature& signature, uint8_t form) {
   signature.uneven = (form & 1U) != 0;
   if (form <= 1) return true;
-  signature.encoding = {static_cast<Format>(form >> 1U & 7U),
-                        static_cast<uint16_t>(1U << (form >> 4U))};
+  const unsigned log = (form >> 4U & 7U) + kLeastLog;
+  signature.encoding = {static_cast<Format>(form >> 1U & 7U), static_cast<uint16_t>(1U << log),
+                        form >> 7U != 0};
   const Encoding& encoding = signature.encoding;
   return encoding.format != Format::None && encoding.format <= Format::E5m2 &&
-         encoding.block >= Encoding::kLeastBlock && encoding.block <= Encoding::kMostBlock;
+         encoding.block <= Encoding::kMostBlock;
 }
 
 bool is_valid(const Signature& signature) {

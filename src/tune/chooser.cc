@@ -13,6 +13,8 @@ using plan::Spec;
 
 constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
 constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
+// Of a slice in one cluster, which takes that much scratch memory for each rank.
+constexpr uint64_t kMaxEncoded = uint64_t{16} << 20U;
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
 constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
@@ -30,7 +32,7 @@ constexpr uint64_t kOfHostWindow = 7;  // and than a sixth are in the way of the
 const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
   // Averages and factors change neither messages nor sums, and every root of a cluster crosses
   // alike: so the map stays small.
-  Spec key{.collective = spec.collective, .uneven = spec.uneven};
+  Spec key{.collective = spec.collective, .uneven = spec.uneven, .encoding = spec.encoding};
   if (is_rooted(spec.collective)) {
     const auto cluster = static_cast<size_t>(topology_.cluster_of(spec.root));
     key.root = topology_.clusters()[cluster].ranks.front();
@@ -43,7 +45,9 @@ const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
 }
 
 uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
-  if (model_.n_clusters() < 2) return 1;
+  if (model_.n_clusters() < 2) {
+    return load.encodes ? std::max<uint64_t>(1, divide_up(bytes, kMaxEncoded)) : 1;
+  }
   const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
   const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));
   const auto of = [&](uint64_t crossing) {

@@ -153,6 +153,7 @@ Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topolog
   const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
   Load load{.hops = crossing.hops()};
   load.adds = reduces(spec.collective);
+  load.encodes = !spec.encoding.is_none();
   load.fixed_slices =
       plan::is_pairwise(spec.collective) && crossing.slicing != plan::Slicing::Agreed;
   if (clusters_.size() < 2) return load;

@@ -28,6 +28,7 @@ struct Load {
   /// Of a block: for what the busiest rank passes on inside clusters.
   double passing_per_byte = 0;
   bool adds = false;          ///< ranks add up what they have received
+  bool encodes = false;       ///< in scratch memory, also in one cluster
   bool fixed_slices = false;  ///< whatever the call: ranks may know no other block than their own
 };
 

@@ -7,7 +7,7 @@
 namespace hetccl::verify {
 namespace {
 
-// What a key begins with.
+// The first number of a key.
 constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2, kEncoded = 3, kDecoded = 4;
 
 }  // namespace

@@ -71,7 +71,7 @@ struct Form {
     if (!region.encoded) return true;
     const bool moves = step.kind == StepKind::Send || step.kind == StepKind::Recv ||
                        step.kind == StepKind::Reduce || step.kind == StepKind::Copy ||
-                       step.kind == StepKind::CclBroadcast;
+                       step.kind == StepKind::CclBroadcast || step.kind == StepKind::CclExchange;
     return moves && !plan.encoding.is_none() && plan.encoding == spec.encoding &&
            region.buffer == Buffer::Scratch && !is_in_run(region);
   }
@@ -130,6 +130,9 @@ struct Form {
     }
     for (const plan::TransferRegion& transfer : step.transfers) {
       may = may && may_be_encoded(step, transfer.region);
+      if (transfer.region.encoded != step.transfers.front().region.encoded) {
+        return "encoded messages beside others";
+      }
     }
     if (!may) return "encoded data where they cannot be";
     const bool copies = step.kind == StepKind::Copy;

@@ -130,7 +130,8 @@ class Machine {
   Status check_itself(RankState& rank, uint32_t call, lower::Issue issue);
   Result<std::vector<Value>> load(RankState& rank, uint32_t call, lower::Issue issue,
                                   const lower::Operand& operand, bool scale);
-  /// What arithmetic reads of an encoded operand, or writes to it.
+  /// Decodes the values that arithmetic reads from `operand`, or encodes those that it writes
+  /// there, if the operand is encoded.
   void convert(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                bool to_encoded, std::vector<Value>& values);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,

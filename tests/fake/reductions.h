@@ -33,6 +33,8 @@ struct ReductionCase {
   Factor factor{};
   Encoding encoding{};
   uint32_t encoded = 0;
+  uint32_t salt = 0;
+  uint64_t first_element = 0;
 
   /// As base/reduce.h takes it, but for where its operands are.
   [[nodiscard]] Reduction reduction() const {
@@ -45,6 +47,8 @@ struct ReductionCase {
     r.factor = factor;
     r.encoding = encoding;
     r.encoded = encoded;
+    r.salt = salt;
+    r.first_element = first_element;
     return r;
   }
   [[nodiscard]] size_t result_bytes() const {
@@ -116,7 +120,9 @@ inline void for_each_encoded_reduction(size_t largest,
       for (const uint16_t block : std::initializer_list<uint16_t>{32, 64, 128, 256, 512}) {
         for (const size_t count : {size_t{1}, size_t{31}, size_t{515}, size_t{1001}, largest}) {
           ReductionCase test{type, random() % 2 == 0 ? RedOp::Sum : RedOp::Avg, count};
-          test.encoding = {format, block};
+          test.encoding = {format, block, random() % 2 == 0};
+          test.salt = static_cast<uint32_t>(random());
+          test.first_element = random() % 8 * block + (random() % 2 == 0 ? 0 : uint64_t{5} << 32U);
           test.divisor = static_cast<uint32_t>(2 + random() % 9);
           const size_t n = 1 + random() % (random() % 2 == 0 ? 2 : Reduction::kMaxSources);
           const bool aligned = random() % 2 == 0;

@@ -75,7 +75,7 @@ TEST_CASE("mutants of the golden topologies' Code are rejected") {
 
 TEST_CASE("mutants of encoded collectives are rejected") {
   Sum sum;
-  for (const char* layout : {"AB", "AAB", "AABB", "ABC", "AABBC"}) {
+  for (const char* layout : {"AA", "AAA", "AB", "AAB", "AABB", "ABC", "AABBC"}) {
     for (const bool on_devices : {false, true}) {
       std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
       for (topology::RankInfo& info : infos) info.host_access = !on_devices;

@@ -79,7 +79,34 @@ def training(rank, size):
     assert (model.module.weight - wanted).square().mean() < 0.05 * wanted.square().mean()
 
 
-@pytest.mark.parametrize("body", [collectives, training])
+def gradients(rank, size):
+    """Of biases as they are, of weights within the bound."""
+
+    def model_of():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 300), nn.LayerNorm(300))
+
+    exact, encoded = (nn.parallel.DistributedDataParallel(model_of()) for _ in range(2))
+    group = hetccl.compress_gradients(encoded, "int4:64")
+    assert dist.get_process_group_ranks(group) == list(range(size))
+    torch.manual_seed(4 + rank)
+    x = torch.randn(32, 300)
+    for model in (exact, encoded):
+        model(x).square().sum().backward()
+    unlike = 0
+    for one, other in zip(exact.parameters(), encoded.parameters(), strict=True):
+        if one.dim() == 1:
+            assert torch.equal(one.grad, other.grad)
+        else:
+            unlike += not torch.equal(one.grad, other.grad)
+            # Of all ranks, the largest gradients add up.
+            largest = one.grad.abs().max() * size
+            assert (one.grad - other.grad).abs().max() <= largest * size / 7
+    assert unlike == 2
+    check_alike(torch.cat([p.grad.flatten() for p in encoded.parameters()]))
+
+
+@pytest.mark.parametrize("body", [collectives, training, gradients])
 @pytest.mark.parametrize("labels", ["aabb", "abca"])
 def test_encoded_groups(body, labels, tmp_path):
     run(4, body, folder=tmp_path, labels=labels)

@@ -37,6 +37,9 @@ struct Arguments {
   u32 n_srcs;
   u32 encoded;  // bit s: source s is encoded; bit 16: the result is
   u32 block;    // elements of an encoding's block
+  u32 salt;     // of stochastic codes
+  u32 stochastic;
+  u64 first_element;
 };
 
 enum Op { Sum, Prod, Max, Min, Avg, PreMulSum, Band, Bor, Bxor };

@@ -33,6 +33,25 @@ HETCCL_DEVICE u32 max_of_group(u32 value, [[maybe_unused]] u32 lanes) {
   return value;
 }
 
+HETCCL_DEVICE u32 scramble(u32 x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+
+// In [-1/2, 1/2), in steps of 2^-24.
+HETCCL_DEVICE float dither_of(u32 counter) {
+  return (float)(i32)(scramble(counter) >> 8) * bits_of<float>(0x33800000u) - 0.5f;
+}
+
+const u32 kStep = 0x9e3779b9u;  // of counters, from element to element
+
+// How far a stochastic code moves a value of a float of these bits.
+HETCCL_DEVICE float moved_float(float value, float by, u32 fraction, u32 least_normal) {
+  const u32 exponent = bits_of<u32>(value) & 0x7f800000u;
+  return value + by * bits_of<float>(larger(exponent, least_normal) - (fraction << 23));
+}
+
 // Formats of codes: of a word of four, the first in its lowest bits. What is packed is finite.
 //
 // 1.5 * 2^23 is so large that the adder rounds to integers, to nearest even, which then are the
@@ -47,6 +66,10 @@ struct IntegerCodes {
   static const u32 kRounder = 0x4b400000u;
   static const u32 kInteger = 0x4b000000u;  // 2^23: its lowest bits are worth one and more
   HETCCL_DEVICE float largest() { return (float)kMagnitude; }
+  HETCCL_DEVICE float moved(float value, float by) {
+    const float moved = value + by, most = largest();
+    return moved < -most ? -most : moved > most ? most : moved;
+  }
   HETCCL_DEVICE Word pack(const float* values) {
     u32 sum = 0;
     HETCCL_UNROLL
@@ -66,11 +89,14 @@ struct IntegerCodes {
 typedef IntegerCodes<u32, 127> Int8Codes;
 typedef IntegerCodes<u16, 7> Int4Codes;
 
-template <typename Float, u32 kLargest>
+template <typename Float, u32 kLargest, u32 kFraction, u32 kLeastNormal>
 struct FloatCodes {
   typedef u32 Word;
   static const u32 kBits = 8;
   HETCCL_DEVICE float largest() { return (float)kLargest; }
+  HETCCL_DEVICE float moved(float value, float by) {
+    return moved_float(value, by, kFraction, kLeastNormal);
+  }
   HETCCL_DEVICE u32 pack(const float* values) {
     u32 codes = 0;
     HETCCL_UNROLL
@@ -83,13 +109,13 @@ struct FloatCodes {
   }
 };
 
+typedef FloatCodes<E4m3, 448, 3, 121u << 23> AnyE4m3Codes;
+typedef FloatCodes<E5m2, 57344, 2, 113u << 23> AnyE5m2Codes;
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 // In hardware, in pairs.
-#define HETCCL_PAIRED(Name, pair, kLargest)                                                 \
-  struct Name {                                                                             \
-    typedef u32 Word;                                                                       \
-    static const u32 kBits = 8;                                                             \
-    HETCCL_DEVICE float largest() { return kLargest; }                                      \
+#define HETCCL_PAIRED(Name, pair)                                                           \
+  struct Name : Any##Name {                                                                 \
     HETCCL_DEVICE u32 pack(const float* v) {                                                \
       u16 low, high;                                                                        \
       asm("cvt.rn.satfinite." pair ".f32 %0, %1, %2;" : "=h"(low) : "f"(v[1]), "f"(v[0]));  \
@@ -106,11 +132,11 @@ struct FloatCodes {
       }                                                                                     \
     }                                                                                       \
   }
-HETCCL_PAIRED(E4m3Codes, "e4m3x2", 448.0f);
-HETCCL_PAIRED(E5m2Codes, "e5m2x2", 57344.0f);
+HETCCL_PAIRED(E4m3Codes, "e4m3x2");
+HETCCL_PAIRED(E5m2Codes, "e5m2x2");
 #else
-typedef FloatCodes<E4m3, 448> E4m3Codes;
-typedef FloatCodes<E5m2, 57344> E5m2Codes;
+typedef AnyE4m3Codes E4m3Codes;
+typedef AnyE5m2Codes E5m2Codes;
 #endif
 
 // So many bytes at once, aligned to 8 or to 16.
@@ -201,13 +227,14 @@ struct Encoder {
   struct Scaling {
     float scale, inverse;
     bool finite;
+    u32 counter;  // of stochastic codes: the block's first
   };
   HETCCL_DEVICE u32 largest_of(u32 largest, const float* sums) {
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j) largest = larger(largest, bits_of<u32>(sums[j]) & 0x7fffffffu);
     return largest;
   }
-  HETCCL_METHOD Scaling scaling_of(u32 largest_here) const {
+  HETCCL_METHOD Scaling scaling_of(u32 block, u32 largest_here) const {
     const u32 largest = max_of_group(largest_here, lanes);
     Scaling scaling;
     scaling.finite = largest < 0x7f800000u;
@@ -215,12 +242,21 @@ struct Encoder {
                                    : bits_of<float>(0x7fc00000u);
     if (scaling.scale < bits_of<float>(0x00800000u)) scaling.scale = 0.0f;
     scaling.inverse = scaling.finite && scaling.scale > 0.0f ? 1.0f / scaling.scale : 0.0f;
+    const u64 element = a.first_element + (u64)block * a.block;
+    scaling.counter = (u32)element * kStep + scramble(a.salt ^ (u32)(element >> 32));
     return scaling;
   }
-  HETCCL_DEVICE typename Codes::Word codes_of(const float* sums, const Scaling& scaling) {
+  // Of the block's elements from `first` on.
+  HETCCL_METHOD typename Codes::Word codes_of(const float* sums, const Scaling& scaling,
+                                              u32 first) const {
     float values[kChunk];
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j) values[j] = sums[j] * scaling.inverse;
+    if (a.stochastic != 0) {
+      HETCCL_UNROLL
+      for (u32 j = 0; j < kChunk; ++j)
+        values[j] = Codes::moved(values[j], dither_of(scaling.counter + (first + j) * kStep));
+    }
     return scaling.finite ? Codes::pack(values) : (typename Codes::Word)0;
   }
   HETCCL_METHOD u8* begin_block(u32 block, const Scaling& scaling) const {
@@ -281,12 +317,12 @@ struct WholeBlocks {
       u32 largest = 0;
       HETCCL_UNROLL
       for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
-      const typename E::Scaling scaling = e.scaling_of(largest);
+      const typename E::Scaling scaling = e.scaling_of(block, largest);
       u8* to = e.begin_block(block, scaling);
       HETCCL_UNROLL
       for (u32 c = 0; c < kChunks; ++c)
         *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) =
-            E::codes_of(sums[c], scaling);
+            e.codes_of(sums[c], scaling, e.first_of(c));
     } else {
       HETCCL_UNROLL
       for (u32 c = 0; c < kChunks; ++c) {
@@ -381,10 +417,10 @@ struct AnyBlock {
       largest = E::largest_of(largest, sums[c]);
     }
     if (e.is_result_encoded()) {
-      const typename E::Scaling scaling = e.scaling_of(largest);
+      const typename E::Scaling scaling = e.scaling_of(block, largest);
       u8* to = e.begin_block(block, scaling);
       for (u32 c = 0; c < e.chunks; ++c) {
-        const u32 codes = E::codes_of(sums[c], scaling);
+        const u32 codes = e.codes_of(sums[c], scaling, e.first_of(c));
         for (u32 i = 0; i * 8 < length_of(c) * Codes::kBits; ++i)
           to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes >> (8 * i));
       }

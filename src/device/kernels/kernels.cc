@@ -52,6 +52,9 @@ Arguments arguments_of(const Reduction& reduction) {
   arguments.n_srcs = static_cast<uint32_t>(reduction.n_srcs);
   arguments.encoded = reduction.encoded;
   arguments.block = reduction.encoding.block;
+  arguments.salt = reduction.salt;
+  arguments.stochastic = reduction.encoding.stochastic ? 1 : 0;
+  arguments.first_element = reduction.first_element;
   return arguments;
 }
 

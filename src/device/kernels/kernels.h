@@ -23,6 +23,9 @@ struct Arguments {
   uint32_t n_srcs = 0;
   uint32_t encoded = 0;
   uint32_t block = 0;
+  uint32_t salt = 0;
+  uint32_t stochastic = 0;
+  uint64_t first_element = 0;
 };
 
 inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction
