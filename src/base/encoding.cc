@@ -169,7 +169,11 @@ template <Format format>
       const uint32_t exponent = std::bit_cast<uint32_t>(values[i]) & 0x7f800000U;
       const uint32_t step = std::max(exponent, kLeastNormal<format>) -
                             (static_cast<uint32_t>(kFraction<format>) << 23U);
-      values[i] += by * std::bit_cast<float>(step);
+      const auto moved = std::bit_cast<uint32_t>(values[i] + by * std::bit_cast<float>(step));
+      // Below the power of two codes are closer: what would come there is the power itself.
+      const uint32_t least = exponent < kLeastNormal<format> ? 0 : exponent;
+      const uint32_t magnitude = std::max(moved & 0x7fffffffU, least);
+      values[i] = std::bit_cast<float>(magnitude | (moved & 0x80000000U));
     }
   }
 }

@@ -11,11 +11,11 @@
 // between neighbouring codes there, no larger than m, where d in [-1/2, 1/2) is a hash of the salt
 // and the element's number: the same inputs always give the same codes.
 //
-// Of codes that are not stochastic: A block in which an element is no finite number decodes to
-// NaNs, one whose scale is below 2^-126 to zeros. Before it is rounded to the element's type,
-// |decoded - x| is at most scale / 2 of int8 and int4, the larger of |x| / 16 and scale / 1024 of
-// e4m3, and of |x| / 8 and scale / 131072 of e5m2, times 1 + 2^-20. (Of x within a millionth of the
-// largest float it may be an infinity.)
+// A block in which an element is no finite number decodes to NaNs, one whose scale is below 2^-126
+// to zeros. Before it is rounded to the element's type, |decoded - x| is at most scale / 2 of int8
+// and int4, the larger of |x| / 16 and scale / 1024 of e4m3, and of |x| / 8 and scale / 131072 of
+// e5m2, times 1 + 2^-20; of stochastic codes twice that. (Of x within a millionth of the largest
+// float it may be an infinity.)
 #pragma once
 
 #include <cstddef>

@@ -110,7 +110,8 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   return {};
 }
 
-// Whether this rank's device encodes, where it is asked to. Where it has no kernels the host does.
+// Whether this rank's device encodes, where it is asked to. If it has no kernels nothing is
+// encoded.
 Status Communicator::check_wire() const {
   const uint32_t has = device_->capabilities();
   const bool encodes = (has & device::kEncodes) != 0 || (has & device::kKernels) == 0;

@@ -13,8 +13,9 @@ using plan::Spec;
 
 constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
 constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
-// Of a slice in one cluster, which takes that much scratch memory for each rank.
-constexpr uint64_t kMaxEncoded = uint64_t{16} << 20U;
+// Of all ranks' slices together in one cluster: scratch memory is a few times that.
+constexpr uint64_t kMaxEncoded = uint64_t{64} << 20U;
+constexpr uint64_t kMinEncoded = uint64_t{1} << 20U;
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
 constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
 constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
@@ -46,7 +47,9 @@ const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
 
 uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   if (model_.n_clusters() < 2) {
-    return load.encodes ? std::max<uint64_t>(1, divide_up(bytes, kMaxEncoded)) : 1;
+    if (!load.encodes) return 1;
+    const auto ranks = static_cast<uint64_t>(topology_.n_ranks());
+    return std::max<uint64_t>(1, divide_up(bytes, std::max(kMinEncoded, kMaxEncoded / ranks)));
   }
   const auto in_time = static_cast<uint64_t>(model_.slowest().bandwidth * kSliceSeconds);
   const auto blocks = static_cast<uint64_t>(std::ceil(std::max(load.blocks, 1.0)));

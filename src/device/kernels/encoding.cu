@@ -46,17 +46,21 @@ HETCCL_DEVICE float dither_of(u32 counter) {
 
 const u32 kStep = 0x9e3779b9u;  // of counters, from element to element
 
-// How far a stochastic code moves a value of a float of these bits.
+// A value of a float format, moved for its stochastic code. Below a power of two codes are closer:
+// what would come there from above is the power itself.
 HETCCL_DEVICE float moved_float(float value, float by, u32 fraction, u32 least_normal) {
   const u32 exponent = bits_of<u32>(value) & 0x7f800000u;
-  return value + by * bits_of<float>(larger(exponent, least_normal) - (fraction << 23));
+  const float step = bits_of<float>(larger(exponent, least_normal) - (fraction << 23));
+  const u32 moved = bits_of<u32>(value + by * step);
+  const u32 least = exponent < least_normal ? 0u : exponent;
+  return bits_of<float>(larger(moved & 0x7fffffffu, least) | (moved & 0x80000000u));
 }
 
 // Formats of codes: of a word of four, the first in its lowest bits. What is packed is finite.
 //
 // 1.5 * 2^23 is so large that the adder rounds to integers, to nearest even, which then are the
-// lowest bits of the sum. Integers are added up as if they had no sign: what they are below `kBias`
-// more is taken away from all at once.
+// lowest bits of the sum. The codes' sums are added up, each in its place; then all that is not the
+// code plus `kBias`, which has no sign, is subtracted from all codes at once.
 template <typename Word_, u32 kMagnitude>
 struct IntegerCodes {
   typedef Word_ Word;
@@ -433,7 +437,7 @@ struct AnyBlock {
   }
 };
 
-// Blocks are counted in 32 bits: of 2^37 elements and more.
+// Blocks are counted in 32 bits, which is enough for 2^37 elements.
 template <typename Type, typename Codes>
 HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
