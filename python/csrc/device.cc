@@ -52,7 +52,7 @@ void HetcclBackend::join(c10::Device device) {
   Failure failure{};
   auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout,
                                    options_->wire, failure);
-  // What is wrong with this rank's arguments is found before the others have read it.
+  // Wrong arguments end the call at once; then the others may not have read the id yet.
   if (failure.result != hetcclInvalidArgument) forget_unique_id(*store_, rank_);
   const std::string place = c10::str("process group '", group_, "' from ",
                                      device.is_cpu() ? "host memory" : device.str());

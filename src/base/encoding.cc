@@ -103,7 +103,7 @@ Conversion conversion_of() {
   return {load_portably<Type>, store_portably<Type>};
 }
 
-// Of a format whose codes are floats; of the others none.
+// How codes that are floats are converted. Integers have none.
 template <Format format>
 Conversion conversion_of_codes() {
   if constexpr (format == Format::E4m3) return conversion_of<E4m3>();
@@ -268,12 +268,13 @@ template <typename Type, Format format>
     }
     if (call.op == RedOp::Avg) divide(sums.at, static_cast<float>(call.divisor), n);
     auto* to = const_cast<std::byte*>(place(call.dst, call.result_is_encoded(), at));
+    if (!call.result_is_encoded()) {
+      words.store(to, sums.at, n);
+      continue;
+    }
     std::optional<uint32_t> counter;
     if (call.encoding.stochastic) counter = counter_of(call, at);
-    if (call.result_is_encoded())
-      encode<format>(to, sums.at, n, codes, counter);
-    else
-      words.store(to, sums.at, n);
+    encode<format>(to, sums.at, n, codes, counter);
   }
 }
 

@@ -39,10 +39,10 @@ namespace hetccl {
 /// InvalidArgument says what is possible. "" is none.
 Result<Encoding> parse_encoding(std::string_view text);
 
-/// Of the stochastic codes that `rank` makes in one call: unlike on other ranks and in other calls.
+/// The salt of the stochastic codes that `rank` makes in one call. It differs by rank and by call.
 [[nodiscard]] uint32_t salt_of(uint64_t seed, uint64_t sequence, int rank);
 
-/// Of an array that begins with a block.
+/// The bytes of an array of so many elements, the first of which begins a block.
 [[nodiscard]] size_t encoded_bytes(const Encoding& encoding, uint64_t elements);
 
 /// Of source `which` of a reduction; of its result, Reduction::kMaxSources.

@@ -15,7 +15,6 @@
 namespace hetccl {
 namespace {
 
-constexpr Format kFormats[] = {Format::Int8, Format::Int4, Format::E4m3, Format::E5m2};
 constexpr DataType kTypes[] = {DataType::Float32, DataType::Float16, DataType::BFloat16};
 
 float load(DataType type, const std::byte* at) {

@@ -115,8 +115,7 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
 Status Communicator::check_wire() const {
   const uint32_t has = device_->capabilities();
   const bool encodes = (has & device::kEncodes) != 0 || (has & device::kKernels) == 0;
-  const Config& config = config_;
-  if ((config.wire.empty() && config.wire_gather.empty()) || encodes) return {};
+  if ((config_.wire.empty() && config_.wire_gather.empty()) || encodes) return {};
   return error(Code::Unsupported,
                "%s has kernels, but none that encode: unset HETCCL_WIRE and HETCCL_WIRE_GATHER on "
                "all ranks, or use host memory",

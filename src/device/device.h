@@ -24,8 +24,8 @@ enum Capability : uint32_t {
       << 0,            ///< host threads and transports may read and write device memory directly
   kKernels = 1U << 1,  ///< `reduce` works; without it the vendor library reduces, or the host
   kCooperative = 1U << 2,    ///< streams advance only inside `progress`
-  kEncodes = 1U << 4,        ///< `reduce` takes encoded operands (base/encoding.h)
   kDefaultStream = 1U << 3,  ///< a null native stream is one: the vendor's default stream
+  kEncodes = 1U << 4,        ///< `reduce` takes encoded operands (base/encoding.h)
 };
 
 /// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by

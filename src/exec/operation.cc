@@ -76,25 +76,28 @@ uint32_t Operation::slices_of(uint16_t message) const {
   return static_cast<uint32_t>(std::max<uint64_t>(slices, 1));
 }
 
-Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) const {
-  const bool scratched = region.buffer == plan::Buffer::Scratch;
-  const Extent block = block_of(region);
+Operation::Part Operation::part_of(const plan::Region& region, uint64_t block_count,
+                                   uint32_t k) const {
   const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
-  const uint64_t length = first < block.count ? std::min(slice_elements, block.count - first) : 0;
-  const uint64_t begin = plan::element(region.begin, length, grain_);
-  const uint64_t end = plan::element(region.end, length, grain_);
-  if (!scratched) return {block.offset + first + begin, end - begin};
+  const uint64_t length = first < block_count ? std::min(slice_elements, block_count - first) : 0;
+  return {first, length, plan::element(region.begin, length, grain_),
+          plan::element(region.end, length, grain_)};
+}
+
+Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) const {
+  const Extent block = block_of(region);
+  const auto [first, length, begin, end] = part_of(region, block.count, k);
+  if (region.buffer != plan::Buffer::Scratch) return {block.offset + first + begin, end - begin};
   const uint64_t run =
       uint64_t{k % code->n_slots} * code->scratch_blocks + region.block - region.run;
   return {region.run * length + begin, region.blocks * (end - begin), run * slice_elements};
 }
 
 uint64_t Operation::first_element(const plan::Region& region, uint32_t k) const {
-  const bool scratched = region.buffer == plan::Buffer::Scratch;
-  const uint64_t block = scratched ? region.of : region.block, count = call.signature.count;
-  const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
-  const uint64_t length = first < count ? std::min(slice_elements, count - first) : 0;
-  return block * count + first + plan::element(region.begin, length, grain_);
+  const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;
+  const uint64_t count = call.signature.count;
+  const Part part = part_of(region, count, k);
+  return block * count + part.first + part.begin;
 }
 
 size_t Operation::bytes_of(const plan::Region& region, uint32_t k) const {

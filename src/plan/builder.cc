@@ -275,7 +275,7 @@ Deps Builder::scale_pieces(const std::vector<ShardRegion>& pieces) {
 }
 
 void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {
-  if (alone()) return;
+  if (alone() || cut.empty()) return;
   Step step{.kind = StepKind::CclBroadcast, .stage = stage, .deps = std::move(deps)};
   for (const Held& held : cut) {
     const Region place = carried(held.piece);

@@ -158,7 +158,6 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
 }
 
 Spec random_encoded_spec(std::mt19937_64& random, const topology::Topology& topology) {
-  constexpr Format kFormats[] = {Format::Int8, Format::Int4, Format::E4m3, Format::E5m2};
   constexpr Collective kCollectives[] = {Collective::AllReduce, Collective::ReduceScatter,
                                          Collective::AllGather};
   Spec spec{.collective = kCollectives[random() % 3]};

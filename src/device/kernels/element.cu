@@ -52,7 +52,7 @@ HETCCL_DEVICE To bits_of(From from) {
   return to;
 }
 
-// What a type accumulates in, with the arithmetic that wraps where integers do.
+// Arithmetic on sums. That of integers wraps.
 template <typename Sum, typename Wrapping>
 struct Integer {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return (Sum)((Wrapping)a + (Wrapping)b); }

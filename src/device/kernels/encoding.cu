@@ -250,7 +250,7 @@ struct Encoder {
     scaling.counter = (u32)element * kStep + scramble(a.salt ^ (u32)(element >> 32));
     return scaling;
   }
-  // Of the block's elements from `first` on.
+  // The codes of a chunk, which begins at element `first` of the block.
   HETCCL_METHOD typename Codes::Word codes_of(const float* sums, const Scaling& scaling,
                                               u32 first) const {
     float values[kChunk];
@@ -271,7 +271,7 @@ struct Encoder {
 };
 
 // Whole blocks whose plain operands are aligned: so many at once that 64 bytes of a source are
-// under way in each thread. The last ones may be read again, for nothing.
+// under way in each thread. Where fewer are left, the first is read again instead.
 template <typename Type, typename Codes, u32 kChunks>
 struct WholeBlocks {
   typedef Encoder<Type, Codes> E;
