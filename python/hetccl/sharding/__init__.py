@@ -1,0 +1,5 @@
+"""Three-level sharding: weights, gradients and optimizer states, each over its own number of ranks."""
+
+from hetccl.sharding.degrees import PRESETS, Sharding, ShardingError
+
+__all__ = ["PRESETS", "Sharding", "ShardingError"]

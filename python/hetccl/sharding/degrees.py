@@ -1,0 +1,202 @@
+"""Over how many ranks weights, gradients and optimizer states are sharded, and which ranks share.
+
+Source: Xu et al., "Scaling Large Language Model Training on Frontier with Low-Bandwidth
+Partitioning", section V and table IV; the dependency rule is that of AMSP (arXiv 2311.00257).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LEVELS = ("pair", "host", "cluster", "all")
+
+Degree = int | str
+
+
+class ShardingError(ValueError):
+    """Degrees, encodings or modules that cannot be sharded so; says which argument and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharding:
+    """What is sharded how far, and encoded how. Degrees are numbers of ranks, or levels.
+
+    `weights`, `gradients` and `optimizer_states` are the degrees of the three parts of a model's
+    state. `secondary` is that of a second partition of the weights, from which all gathers but the
+    first after each update are made. `weight_wire` is the encoding of gathered weights and of the
+    secondary partition, `gradient_wire` that of reduced gradients, `update_wire` that of what an
+    optimizer step changed in the weights ("" for none of them: exact).
+    """
+
+    weights: Degree
+    gradients: Degree
+    optimizer_states: Degree
+    secondary: Degree | None = None
+    weight_wire: str = ""
+    gradient_wire: str = ""
+    update_wire: str = ""
+
+
+PRESETS: Mapping[str, Sharding] = {
+    "zero1": Sharding(1, 1, "all"),
+    "zero2": Sharding(1, "all", "all"),
+    "zero3": Sharding("all", "all", "all"),
+    "zero++": Sharding("all", "all", "all", "host", "int8", "int4"),
+    "mics": Sharding("host", "host", "host"),
+    "three-level": Sharding("pair", "host", "all", None, "int8", "int4"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """The ranks in the order in which neighbours are closest, and how many share each level.
+
+    `order[p]` is the rank at position p. `hosts` and `clusters` are the numbers of ranks of each
+    host and cluster, in the same order.
+    """
+
+    order: tuple[int, ...]
+    hosts: tuple[int, ...]
+    clusters: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+    def degree_of(self, level: str) -> int:
+        """The largest number of ranks that divides each group of the level."""
+        if level == "all":
+            return self.size
+        return math.gcd(*(self.clusters if level == "cluster" else self.hosts))
+
+    def find_degree(self, argument: str, degree: Degree) -> int:
+        """`degree` as a number of ranks. Raises ShardingError, which names `argument`."""
+        if isinstance(degree, str):
+            if degree not in LEVELS:
+                raise ShardingError(
+                    f"{argument}={degree!r} is no level: give {', '.join(LEVELS)}, or a number"
+                )
+            if degree != "pair":
+                return self.degree_of(degree)
+            if any(ranks % 2 for ranks in self.hosts):
+                raise ShardingError(
+                    f'{argument}="pair" takes an even number of ranks on every host, but hosts '
+                    f"have {', '.join(map(str, self.hosts))}: give a number"
+                )
+            return 2
+        if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
+            raise ShardingError(f"{argument}={degree!r} is no number of ranks: give 1 or more")
+        return degree
+
+
+def tree_of(topology: Mapping[str, Any]) -> Tree:
+    """The tree of a topology (the JSON of hetcclCommGetTopology)."""
+    ranks: Sequence[Mapping[str, Any]] = topology["ranks"]
+    cluster_of = {
+        rank: number
+        for number, cluster in enumerate(topology["clusters"])
+        for rank in cluster["ranks"]
+    }
+    place = {int(rank["rank"]): (cluster_of[rank["rank"]], str(rank["host"])) for rank in ranks}
+    hosts_of_clusters = [
+        {host for number, host in place.values() if number == cluster}
+        for cluster in range(len(topology["clusters"]))
+    ]
+    by_cluster = any(len(hosts) > 1 for hosts in hosts_of_clusters)
+
+    def key(rank: int) -> tuple[Any, ...]:
+        cluster, host = place[rank]
+        first = min(other for other, (_, its_host) in place.items() if its_host == host)
+        return (cluster, first, rank) if by_cluster else (first, cluster, rank)
+
+    order = tuple(sorted(place, key=key))
+
+    def runs(which: int) -> tuple[int, ...]:
+        groups = itertools.groupby(order, key=lambda rank: place[rank][which])
+        return tuple(len(list(group)) for _, group in groups)
+
+    return Tree(order, hosts=runs(1), clusters=runs(0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Degrees:
+    """The numbers of ranks of a Sharding on a Tree: weights divides gradients divides optimizer
+    states divides the number of ranks. `secondary` is 0 where there is none."""
+
+    size: int
+    weights: int
+    gradients: int
+    optimizer_states: int
+    secondary: int = 0
+
+
+RULE = (
+    "weights must divide gradients, gradients optimizer_states, and those the number of ranks: a "
+    "rank must hold no gradient of weights, and no optimizer state of gradients, that are not its "
+    "own"
+)
+
+
+def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
+    """`sharding` on `tree`. Raises ShardingError with the rule that is broken."""
+    names = ("weights", "gradients", "optimizer_states")
+    found = [tree.find_degree(name, getattr(sharding, name)) for name in names]
+    chain = [*zip(names, found, strict=True), ("the number of ranks", tree.size)]
+    for (small_name, small), (large_name, large) in itertools.pairwise(chain):
+        if large % small:
+            raise ShardingError(
+                f"{small_name}={small} does not divide {large_name}={large}; {RULE}"
+            )
+    secondary = 0
+    if sharding.secondary is not None:
+        secondary = tree.find_degree("secondary", sharding.secondary)
+        if tree.size % secondary:
+            raise ShardingError(
+                f"secondary={secondary} does not divide the number of ranks, {tree.size}"
+            )
+        if found[0] == 1:
+            raise ShardingError(
+                f"secondary={secondary} has no use with weights=1: no weights are gathered"
+            )
+    return Degrees(tree.size, *found, secondary)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A rank's position in the tree, and the ranks with which it shares each step.
+
+    Gradients go through `weights` (each rank keeps one part of a unit's gradients), `gradients`
+    (a part of that part) and `optimizer_states` (a part of that), then through `replicas`, which
+    have the same parts. Updated weights return through `optimizer_states` and `gradients`.
+    Each tuple has the ranks in the order of the parts.
+    """
+
+    position: int
+    weights: tuple[int, ...]
+    gradients: tuple[int, ...]
+    optimizer_states: tuple[int, ...]
+    replicas: tuple[int, ...]
+    secondary: tuple[int, ...]
+
+
+def find_place(rank: int, degrees: Degrees, tree: Tree) -> Place:
+    """The place of `rank` among groups of neighbours."""
+    position = tree.order.index(rank)
+
+    def group(inner: int, outer: int) -> tuple[int, ...]:
+        """Those of the block of `outer` positions that have the same part of `inner`."""
+        start = position // outer * outer + position % inner
+        return tuple(tree.order[start + inner * i] for i in range(outer // inner))
+
+    return Place(
+        position,
+        weights=group(1, degrees.weights),
+        gradients=group(degrees.weights, degrees.gradients),
+        optimizer_states=group(degrees.gradients, degrees.optimizer_states),
+        replicas=group(degrees.optimizer_states, degrees.size),
+        secondary=group(1, degrees.secondary) if degrees.secondary else (),
+    )
