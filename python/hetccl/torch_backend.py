@@ -88,12 +88,12 @@ def _create(options: Any, backend_options: Any = None) -> Any:
     default = dist.group.WORLD
     quantized = backend_options if isinstance(backend_options, Quantized) else Quantized()
     return _registry().create(
-        options, getattr(default, "bound_device_id", None), _backend_of(default),
+        options, getattr(default, "bound_device_id", None), backend_of(default),
         quantized.wire, quantized.wire_gather,
     )  # fmt: skip
 
 
-def _backend_of(group: Any) -> Any:
+def backend_of(group: Any) -> Any:
     """hetccl's backend of a process group, also behind torch's debugging wrapper; or None."""
     for device in getattr(group, "_device_types", ()):
         backend = group._get_backend(device)

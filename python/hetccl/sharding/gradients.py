@@ -1,0 +1,125 @@
+"""Gradients on their way from backward to the rank that owns their part of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from hetccl.sharding.groups import Group, Groups, average, scatter_sum
+from hetccl.sharding.layout import Flat, local_of
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+    from hetccl.sharding.pipeline import Pipeline, Steps
+
+
+class Gradients:
+    """Those of one flat buffer's parameters.
+
+    FSDP2 leaves each rank the mean over the weights group of its part of each gradient. When all
+    have come, their buffer is averaged over the gradients group, of which each rank keeps one part,
+    and added to what former passes left. Unless more passes are to come, that part is averaged over
+    the optimizer states group, of which each rank keeps one part, and over the replicas.
+    """
+
+    def __init__(
+        self,
+        flat: Flat,
+        groups: Groups,
+        is_exact: bool,
+        dtype: torch.dtype,
+        pipeline: Pipeline,
+        deliver: Callable[[torch.Tensor], None],
+    ) -> None:
+        self._flat = flat
+        names = ("gradients", "optimizer_states", "replicas")
+        self._inner, self._outer, self._replicas = (
+            groups.exact[name] if is_exact else getattr(groups, name) for name in names
+        )
+        self._dtype = dtype
+        self._pipeline = pipeline
+        self._deliver = deliver
+        self._buffer: torch.Tensor | None = None
+        self._come: set[int] = set()
+        self._part: torch.Tensor | None = None
+        self.crosses = True  # whether a pass goes beyond the gradients group
+
+    def watch(self) -> None:
+        """Takes the gradients from FSDP2 as they come."""
+        for index, slot in enumerate(self._flat.slots):
+            slot.parameter.register_post_accumulate_grad_hook(
+                lambda parameter, index=index: self._take(index, parameter)
+            )
+
+    @torch.no_grad()
+    def _take(self, index: int, parameter: DTensor) -> None:
+        if index in self._come:
+            self._reduce()
+        gradient = local_of(parameter.grad)
+        parameter.grad = None
+        if self._buffer is None:
+            size, device = self._flat.length, gradient.device
+            self._buffer = torch.zeros(size, dtype=self._dtype, device=device)
+        offset = self._flat.slots[index].offset
+        self._buffer[offset : offset + gradient.numel()] = gradient
+        self._come.add(index)
+        if len(self._come) == len(self._flat.slots):
+            self._reduce()
+
+    def _reduce(self) -> None:
+        buffer, self._buffer = self._buffer, None
+        self._come.clear()
+        if buffer is not None:
+            self._pipeline.begin(self._steps(buffer, self.crosses))
+
+    def _steps(self, buffer: torch.Tensor | None, crosses: bool) -> Steps:
+        if buffer is not None:
+            part = yield from _scatter(buffer, self._inner)
+            del buffer
+            if self._part is not None:
+                part += self._part
+        else:
+            part = self._part
+        self._part = None if crosses else part
+        if not crosses:
+            return
+        shard = yield from _scatter(part, self._outer)
+        del part
+        if self._replicas.size > 1:
+            yield average(shard, self._replicas)
+        self._deliver(shard)
+
+    def finish(self) -> None:
+        """Begins to reduce what has not been: gradients that came alone, parts of passes that did
+        not cross. Then `pipeline.finish()` delivers everything."""
+        with torch.no_grad():
+            if self._buffer is not None:
+                self.crosses = True
+                self._reduce()
+            elif self._part is not None:
+                self._pipeline.begin(self._steps(None, crosses=True))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of what was added up in the gradients group."""
+        return 0 if self._part is None else self._part.nbytes
+
+    def forget(self) -> None:
+        """Drops what has come."""
+        self._buffer = self._part = None
+        self._come.clear()
+
+
+def _scatter(whole: torch.Tensor, group: Group) -> Steps:
+    """Its mean over the group, of which each rank gets one part."""
+    if group.size == 1:
+        return whole
+    part = whole.new_empty(whole.numel() // group.size)
+    yield scatter_sum(
+        part, whole, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True
+    )
+    return part

@@ -1,0 +1,85 @@
+"""The process groups of a rank's place."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from hetccl.sharding.degrees import Place, ShardingError, Tree, tree_of
+from hetccl.torch_backend import NAME, backend_of, quantized
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Some ranks, and a process group of them where one is needed."""
+
+    ranks: tuple[int, ...]
+    index: int
+    process_group: dist.ProcessGroup | None
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.ranks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Those of a Place. Sums of `weights`, `gradients`, `optimizer_states` and `replicas` travel
+    encoded, those of the groups in `exact`, which have the same ranks, as they are."""
+
+    weights: Group
+    gradients: Group
+    optimizer_states: Group
+    replicas: Group
+    secondary: Group
+    exact: dict[str, Group]
+
+# torch 2.13 has new names for them, and warns of the old ones.
+gather_into = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+scatter_sum = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+def read_tree() -> Tree:
+    """The tree of the default process group. Collective where the group has GPUs."""
+    backend = backend_of(dist.group.WORLD)
+    if backend is None:
+        raise ShardingError(
+            f'the default process group is not hetccl\'s: call init_process_group("{NAME}")'
+        )
+    return tree_of(json.loads(backend.topology()))
+
+
+def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
+    """Makes the groups of `place`. Collective over the default group."""
+
+    def make(ranks: Sequence[int], wire: str, least: int = 2) -> Group:
+        ranks = tuple(ranks)
+        process_group = None
+        if len(ranks) >= least:
+            process_group = dist.new_group(
+                list(ranks), backend=NAME, use_local_synchronization=True,
+                pg_options=quantized(wire, "", wire_inside=bool(wire)),
+            )  # fmt: skip
+        return Group(ranks, ranks.index(rank) if ranks else 0, process_group)
+
+    names = ("weights", "gradients", "optimizer_states", "replicas")
+    encoding = {name: make(getattr(place, name), gradient_wire) for name in names[1:]}
+    # FSDP2's mesh takes a process group of one rank, too.
+    encoding["weights"] = make(place.weights, gradient_wire, least=1)
+    exact = encoding
+    if gradient_wire:
+        exact = {name: make(getattr(place, name), "") for name in names}
+    secondary = exact["weights"]
+    if place.secondary and place.secondary != place.weights:
+        secondary = make(place.secondary, "")
+    return Groups(**encoding, secondary=secondary, exact=exact)
+
+
+def average(tensor: torch.Tensor, group: Group) -> dist.Work:
+    """Starts to replace `tensor` by its mean over the group."""
+    return dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True)

@@ -1,0 +1,132 @@
+"""How the parameters of a unit lie in flat buffers, and which part of them this rank owns."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+    from hetccl.sharding.groups import Groups
+
+# Parts of flat buffers begin at multiples of so many elements, for the kernels' sake.
+_ALIGNMENT = 64
+
+
+def local_of(parameter: DTensor) -> torch.Tensor:
+    """This rank's part of a parameter: the memory itself, flat, of which autograd knows nothing."""
+    with torch.no_grad():
+        local: torch.Tensor = parameter.to_local()
+        return local.view(-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """A parameter in a flat buffer. FSDP2 splits it along its first dimension into parts of equal
+    size, of which the last ones may be cut short; `elements` is the size of one that is not."""
+
+    name: str
+    parameter: DTensor
+    offset: int
+    elements: int
+
+    @property
+    def own_elements(self) -> int:
+        """The size of this rank's part."""
+        return int(self.parameter.to_local().numel())
+
+    @property
+    def first_element(self) -> int:
+        """The element of the whole parameter, seen flat, with which this rank's part begins."""
+        return int(self.parameter.device_mesh.get_local_rank()) * self.elements
+
+
+def elements_of_part(parameter: DTensor) -> int:
+    """The size of a rank's part, padded."""
+    rows, *rest = parameter.shape
+    return math.ceil(rows / parameter.device_mesh.size()) * math.prod(rest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """What a rank owns of one parameter: elements [begin, end) of the rank's part of the flat
+    buffer, which are [first, first + end - begin) of the whole parameter, seen flat."""
+
+    name: str
+    parameter: DTensor
+    begin: int
+    end: int
+    first: int
+
+
+class Flat:
+    """Parameters of one unit that are reduced and gathered together, as one flat buffer.
+
+    The buffer holds one rank's part of each (see Slot), padded so that it splits evenly: first
+    among the ranks of a gradients group, then among those of an optimizer states group.
+    """
+
+    def __init__(self, parameters: Sequence[tuple[str, DTensor]], groups: Groups) -> None:
+        self.slots: list[Slot] = []
+        offset = 0
+        for name, parameter in parameters:
+            elements = elements_of_part(parameter)
+            self.slots.append(Slot(name, parameter, offset, elements))
+            offset += elements
+        parts = groups.gradients.size * groups.optimizer_states.size
+        unit = parts * _ALIGNMENT
+        self.length = math.ceil(offset / unit) * unit
+        self.shard = self.length // parts
+        self.node_part = self.length // groups.gradients.size
+        self.begin = (
+            groups.gradients.index * self.node_part + groups.optimizer_states.index * self.shard
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        """What this rank owns of each parameter, in the order of the buffer."""
+        for slot in self.slots:
+            begin = max(slot.offset, self.begin)
+            end = min(slot.offset + slot.own_elements, self.begin + self.shard)
+            if begin < end:
+                first = slot.first_element + begin - slot.offset
+                yield Piece(slot.name, slot.parameter, begin - self.begin, end - self.begin, first)
+
+    def read(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A copy of the parameters' parts: the flat buffer, zeros where it is padded."""
+        sample = self.slots[0].parameter
+        flat = torch.zeros(self.length, dtype=dtype or sample.dtype, device=sample.device)
+        for slot in self.slots:
+            flat[slot.offset : slot.offset + slot.own_elements] = local_of(slot.parameter)
+        return flat
+
+    def write(self, flat: torch.Tensor) -> None:
+        """Copies a flat buffer into the parameters' parts."""
+        for slot in self.slots:
+            part = flat[slot.offset : slot.offset + slot.own_elements]
+            local_of(slot.parameter).copy_(part)
+
+
+def boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Elements [begin, end) of a tensor seen flat, as boxes in order: offsets and sizes.
+
+    There are at most two for each dimension but the first.
+    """
+    if not shape or begin >= end:
+        return
+    row = math.prod(shape[1:])
+    while begin < end:
+        index, start = divmod(begin, row)
+        rows = (end - begin) // row if start == 0 else 0
+        if rows:
+            yield [index, *(0 for _ in shape[1:])], [rows, *shape[1:]]
+            begin += rows * row
+            continue
+        stop = min(row, start + end - begin)
+        for offsets, sizes in boxes(shape[1:], start, stop):
+            yield [index, *offsets], [1, *sizes]
+        begin += stop - start

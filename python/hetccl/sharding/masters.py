@@ -1,0 +1,90 @@
+"""The rank's own part of a flat buffer of weights, in float32: what the optimizer steps on."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hetccl import encoded_bytes
+from hetccl.sharding.groups import Group, Groups, gather_into
+from hetccl.sharding.layout import Flat, Piece
+from hetccl.sharding.pipeline import Steps
+from hetccl.torch_backend import backend_of
+
+
+class Masters:
+    """Of one flat buffer. `parameters` are those that an optimizer takes, one for each piece."""
+
+    def __init__(self, flat: Flat, groups: Groups, update_wire: str) -> None:
+        self._flat = flat
+        self._groups = groups
+        self._wire = update_wire
+        self.values = flat.read(torch.float32)[flat.begin : flat.begin + flat.shard].clone()
+        self.parameters: list[tuple[Piece, nn.Parameter]] = [
+            (piece, nn.Parameter(self.values[piece.begin : piece.end])) for piece in flat.pieces()
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        """Those of all parameters of the flat buffer, also of those of which nothing is here."""
+        return [slot.name for slot in self._flat.slots]
+
+    def deliver(self, gradients: torch.Tensor) -> None:
+        """Adds gradients of the whole part to those that the parameters have."""
+        gradients = gradients.to(self.values.dtype)
+        for piece, parameter in self.parameters:
+            gradient = gradients[piece.begin : piece.end]
+            if parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad += gradient
+
+    def spread(self, exactly: bool = False) -> Steps:
+        """Gathers the weights from those who own them into the model.
+
+        With an encoding their differences to the model's are gathered, so that what rounding loses
+        is part of the next difference; `exactly` gathers the weights all the same.
+        """
+        if self._wire and not exactly and self._is_shared:
+            return self._spread_differences()
+        return self._spread_weights()
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._flat.shard < self._flat.length
+
+    def _spread_weights(self) -> Steps:
+        dtype = self._flat.slots[0].parameter.dtype
+        whole = yield from self._gather(self.values.to(dtype))
+        self._flat.write(whole)
+
+    def _spread_differences(self) -> Steps:
+        flat = self._flat
+        weights = flat.read(torch.float32)
+        own = self.values - weights[flat.begin : flat.begin + flat.shard]
+        size = encoded_bytes(flat.shard, self._wire)
+        codes = torch.empty(-(-size // 16) * 16, dtype=torch.uint8, device=own.device)
+        backend = backend_of(dist.group.WORLD)
+        backend.encode(own, codes[:size], self._wire)
+        whole = yield from self._gather(codes)
+        rows = whole.view(-1, codes.numel())
+        difference = torch.empty_like(own)
+        for row, part in zip(rows, weights.view(-1, flat.shard), strict=True):
+            backend.decode(row[:size], difference, self._wire)
+            part += difference
+        flat.write(weights)
+
+    def _gather(self, part: torch.Tensor) -> Steps:
+        exact = self._groups.exact
+        part = yield from _gather(part, exact["optimizer_states"])
+        whole = yield from _gather(part, exact["gradients"])
+        return whole
+
+
+def _gather(part: torch.Tensor, group: Group) -> Steps:
+    if group.size == 1:
+        return part
+    whole = part.new_empty(part.numel() * group.size)
+    yield gather_into(whole, part, group=group.process_group, async_op=True)
+    return whole

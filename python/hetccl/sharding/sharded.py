@@ -1,0 +1,200 @@
+"""A model and its optimizer, sharded."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+from hetccl.sharding.degrees import Degrees, ShardingError
+from hetccl.sharding.gradients import Gradients
+from hetccl.sharding.masters import Masters
+from hetccl.sharding.pipeline import Pipeline, run_all
+from hetccl.sharding.state import TrainingState
+from hetccl.sharding.weights import WeightGather
+
+_DEPTH = 4  # updates on their way at any time
+
+
+class NonFiniteGradientsError(ArithmeticError):
+    """Gradients have infinite or NaN elements: no rank has taken the step."""
+
+
+class Sharded:
+    """What `shard` made of a model and its optimizer; train with those as before.
+
+    Not thread-safe. Methods are collective unless they say otherwise.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        degrees: Degrees,
+        parts: list[tuple[Gradients, Masters]],
+        gathers: list[WeightGather],
+        pipeline: Pipeline,
+        state: TrainingState,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.degrees = degrees
+        self._gradients = [gradients for gradients, _ in parts]
+        self._masters = [masters for _, masters in parts]
+        self._gathers = gathers
+        self._pipeline = pipeline
+        self._state = state
+        optimizer.register_step_pre_hook(self._before_step)
+        optimizer.register_step_post_hook(self._after_step)
+        self._zero_grad = optimizer.zero_grad
+        optimizer.zero_grad = self._forget_and_zero  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes inside are not the last before the step: their gradients are added up in
+        each gradients group, and nothing crosses between those. Not collective by itself."""
+        for gradients in self._gradients:
+            gradients.crosses = False
+        try:
+            yield
+        finally:
+            for gradients in self._gradients:
+                gradients.crosses = True
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scales all gradients so that their norm is at most `max_norm`; returns what it was.
+
+        As torch.nn.utils.clip_grad_norm_ of the plain model, which sees no gradients here.
+        """
+        self._finish()
+        held = self._held_gradients()
+        norms = torch._foreach_norm(held, norm_type) if held else []
+        own = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else None
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        if own is not None:
+            total += own.double() if norm_type == torch.inf else own.double() ** norm_type
+        if norm_type == torch.inf:
+            dist.all_reduce(total, op=dist.ReduceOp.MAX)
+        else:
+            dist.all_reduce(total)
+            total = (total * self.degrees.optimizer_states / self.degrees.size) ** (1 / norm_type)
+        if held:
+            torch._foreach_mul_(held, float(torch.clamp(max_norm / (total + 1e-6), max=1.0)))
+        return total.float()
+
+    def _held_gradients(self) -> list[torch.Tensor]:
+        return [
+            parameter.grad
+            for masters in self._masters
+            for _, parameter in masters.parameters
+            if parameter.grad is not None
+        ]
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _finish(self) -> None:
+        """Has all gradients arrive where they belong."""
+        self._pipeline.finish()
+        for gradients in self._gradients:
+            gradients.finish()
+        self._pipeline.finish()
+
+    def _forget_and_zero(self, set_to_none: bool = True) -> None:
+        self._pipeline.finish()
+        for gradients in self._gradients:
+            gradients.forget()
+        self._zero_grad(set_to_none)
+
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any(callable(one) for one in (*args, *kwargs.values())):
+            raise ShardingError("step(closure): call the model before the step, not in it")
+        self._finish()
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Raises NonFiniteGradientsError on all ranks alike. When it returns, all ranks have come so
+        far, and take the step: it needs nothing more of other ranks."""
+        named = [
+            (piece.name, parameter.grad)
+            for masters in self._masters
+            for piece, parameter in masters.parameters
+            if parameter.grad is not None
+        ]
+        worst = torch.zeros((), device=self._device)
+        if named:
+            largest = torch._foreach_norm([gradient for _, gradient in named], torch.inf)
+            worst += (~torch.isfinite(torch.stack(largest))).any()
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        if not worst:
+            return
+        own = [name for name, gradient in named if not torch.isfinite(gradient).all()]
+        every: list[Any] = [None] * self.degrees.size
+        dist.all_gather_object(every, own)
+        names = sorted(set(itertools.chain.from_iterable(every)))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise NonFiniteGradientsError(
+            f"gradients of {', '.join(names[:3])}{more} have NaN or infinite elements: no rank has "
+            "taken the step; call zero_grad() to go on without it"
+        )
+
+    @torch.no_grad()
+    def _after_step(self, *_: Any) -> None:
+        run_all((masters.spread() for masters in self._masters), _DEPTH)
+
+    def memory(self) -> dict[str, int]:
+        """The bytes that this rank keeps between steps: of weights, the secondary partition,
+        gradients and optimizer states, masters included. Not collective."""
+        weights = sum(
+            parameter.to_local().untyped_storage().nbytes() for parameter in self.model.parameters()
+        )
+        states = sum(
+            value.nbytes
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        )
+        return {
+            "weights": weights,
+            "secondary": sum(gather.secondary_bytes for gather in self._gathers),
+            "gradients": sum(gradients.nbytes for gradients in self._gradients)
+            + sum(gradient.nbytes for gradient in self._held_gradients()),
+            "optimizer_states": states + sum(masters.values.nbytes for masters in self._masters),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint of torch.distributed.checkpoint to the folder `path`."""
+        self._finish()
+        dcp.save(self.state_dict(), checkpoint_id=path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what `save` wrote, or what torch saved of a plain or an FSDP2 model as
+        {"model": …, "optimizer": …}: of any degrees and any number of ranks."""
+        keys = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+        if any(key.startswith("optimizer.state.") for key in keys):
+            self._state.make_optimizer_state()
+        state = self.state_dict()
+        dcp.load(state, checkpoint_id=path)
+        self.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For torch.distributed.checkpoint: {"model": …, "optimizer": …}, with the plain model's
+        names and shapes; float32 values of all that is trained. It shares memory with the training,
+        so that loading writes to it. Before the first step the optimizer has no state to load to:
+        see `load`. Not collective."""
+        return self._state.collect()
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what was loaded into a `state_dict()`, or the plain model's and optimizer's state
+        dicts, whole on every rank, as {"model": …, "optimizer": …}."""
+        self._state.restore(state)
+        run_all((masters.spread(exactly=True) for masters in self._masters), _DEPTH)

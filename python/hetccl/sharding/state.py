@@ -1,0 +1,196 @@
+"""The state of a sharded training, in the names and shapes of the plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from hetccl.sharding.degrees import ShardingError
+from hetccl.sharding.layout import Piece
+from hetccl.sharding.masters import Masters
+from hetccl.sharding.owned_tensor import OwnedTensor
+
+# What wrappers put into the names of parameters.
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
+
+
+def plain_name(name: str) -> str:
+    """The name of a parameter in the model without wrappers."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+class TrainingState:
+    """Of a model and an optimizer. `groups` are the names of the parameters of each of the
+    optimizer's groups."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        masters: Sequence[Masters],
+        groups: Sequence[Sequence[str]],
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._owned: dict[str, tuple[Piece, nn.Parameter]] = {
+            piece.name: (piece, parameter) for one in masters for piece, parameter in one.parameters
+        }
+        self._groups = [list(names) for names in groups]
+        self._trained = {name for one in masters for name in one.names}
+
+    def collect(self) -> dict[str, Any]:
+        """Of what others own there is nothing."""
+        state: dict[str, dict[str, Any]] = {}
+        for name, (piece, parameter) in self._owned.items():
+            values = self._optimizer.state.get(parameter)
+            if values:
+                state[name] = {key: _own(piece, value) for key, value in values.items()}
+        groups = [
+            {**{key: value for key, value in group.items() if key != "params"}, "params": names}
+            for group, names in zip(self._optimizer.param_groups, self._groups, strict=True)
+        ]
+        model = {}
+        for name, (first, value) in self._named().items():
+            if first not in self._trained:
+                model[name] = value
+            elif first in self._owned:
+                piece, parameter = self._owned[first]
+                model[name] = _own(piece, parameter.detach())
+        return {"model": model, "optimizer": {"state": state, "param_groups": groups}}
+
+    def _named(self) -> dict[str, tuple[str, torch.Tensor]]:
+        """All that a state dict of the plain model has: by name, the first name of the same
+        parameter, and the value."""
+        first: dict[int, str] = {}
+        names = {
+            plain_name(name): first.setdefault(id(parameter), plain_name(name))
+            for name, parameter in self._model.named_parameters(remove_duplicate=False)
+        }
+        return {
+            plain_name(name): (names.get(plain_name(name), plain_name(name)), value)
+            for name, value in self._model.state_dict().items()
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Copies what is not there yet. Raises ShardingError where names or groups are unlike."""
+        given: Mapping[str, Any] = state["model"]
+        named = self._named()
+        unknown = sorted(set(given) - set(named))
+        missing = sorted(
+            name
+            for name, (first, _) in named.items()
+            if name not in given and (first in self._owned or first not in self._trained)
+        )
+        if unknown or missing:
+            raise ShardingError(
+                f"the state is of another model: it has {unknown[:3] or 'nothing'} that the model "
+                f"lacks, and lacks {missing[:3] or 'nothing'}"
+            )
+        for name, value in given.items():
+            first, target = named[name]
+            if first in self._trained:
+                if first in self._owned:
+                    piece, parameter = self._owned[first]
+                    _fill(parameter.detach(), value, piece)
+            elif value is not target:
+                _copy(target, value)
+        self._restore_optimizer(state["optimizer"])
+
+    def _restore_optimizer(self, state: Mapping[str, Any]) -> None:
+        groups = self._optimizer.param_groups
+        given = state["param_groups"]
+        if len(given) != len(groups):
+            raise ShardingError(
+                f"the state has {len(given)} groups of parameters, the optimizer {len(groups)}"
+            )
+        for group, options in zip(groups, given, strict=True):
+            group.update({key: value for key, value in options.items() if key != "params"})
+        values: Mapping[str, Mapping[str, Any]] = state["state"]
+        if values and any(p not in self._optimizer.state for _, p in self._owned.values()):
+            self.make_optimizer_state()
+        for name, (piece, parameter) in self._owned.items():
+            own = self._optimizer.state.get(parameter, {})
+            for key, value in values.get(name, {}).items():
+                if isinstance(value, torch.Tensor) and isinstance(own.get(key), torch.Tensor):
+                    _fill(own[key], value, piece)
+                else:
+                    own[key] = value
+
+    def make_optimizer_state(self) -> None:
+        """Has the optimizer make its state, to be overwritten: takes a step that changes no weight.
+
+        Collective.
+        """
+        parameters = [parameter for _, parameter in self._owned.values()]
+        if all(parameter in self._optimizer.state for parameter in parameters):
+            parameters = []
+        gradients = [parameter.grad for parameter in parameters]
+        groups = self._optimizer.param_groups
+        options = [dict(group) for group in groups]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        for group in groups:
+            group.update({key: 0.0 for key in ("lr", "weight_decay") if key in group})
+        try:
+            self._optimizer.step()
+        finally:
+            for group, option in zip(groups, options, strict=True):
+                group.update(option)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+
+
+def _is_whole(value: Any, piece: Piece) -> bool:
+    """Whether an optimizer's value has an element for each of the piece's."""
+    elements = piece.end - piece.begin
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == elements
+
+
+def _own(piece: Piece, value: Any) -> Any:
+    if not _is_whole(value, piece):
+        return value
+    return OwnedTensor(piece.parameter.shape, piece.first, value)
+
+
+def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
+    if isinstance(value, OwnedTensor) or value is target:
+        return
+    if target.dim() == 0:
+        target.copy_(value)
+        return
+    whole = value.full_tensor() if isinstance(value, DTensor) else value
+    if whole.shape != piece.parameter.shape:
+        raise ShardingError(
+            f"{piece.name} has the shape {[*piece.parameter.shape]}, its state {[*whole.shape]}"
+        )
+    target.copy_(whole.reshape(-1)[piece.first : piece.first + target.numel()])
+
+
+def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
+    if isinstance(target, DTensor) and not isinstance(value, DTensor):
+        value = distribute_tensor(
+            value.to(target.device), target.device_mesh, target.placements, src_data_rank=None
+        )
+    target.copy_(value)
+
+
+def split_state(
+    optimizer: torch.optim.Optimizer, whole: nn.Parameter, piece: Piece, part: nn.Parameter
+) -> None:
+    """Gives `part` its share of the state that the optimizer has for the whole parameter."""
+    if whole not in optimizer.state:
+        return
+    optimizer.state[part] = {
+        key: (
+            value.reshape(-1)[piece.first : piece.first + part.numel()].clone()
+            if isinstance(value, torch.Tensor) and value.shape == piece.parameter.shape
+            else value
+        )
+        for key, value in optimizer.state[whole].items()
+    }

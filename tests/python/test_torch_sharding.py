@@ -1,0 +1,240 @@
+"""Three-level sharding computes what one process computes."""
+
+import pytest
+from torch_ranks import run
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from hetccl.sharding.builder import shard  # noqa: E402
+
+STEPS, PASSES = 3, 2
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width + 1)
+        self.down = nn.Linear(2 * width + 1, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Network(nn.Module):
+    """Odd sizes, tied and frozen weights."""
+
+    def __init__(self, width=33):
+        torch.manual_seed(1)
+        super().__init__()
+        self.embed = nn.Embedding(29, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(3))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 29, bias=False)
+        self.head.weight = self.embed.weight
+        self.blocks[1].up.bias.requires_grad_(False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def adamw(model):
+    decays = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1e-2)
+
+
+OPTIMIZERS = {
+    "AdamW": adamw,
+    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+    "Adagrad": lambda m: torch.optim.Adagrad(m.parameters(), lr=1e-2),
+    "Rprop": lambda m: torch.optim.Rprop(m.parameters(), lr=1e-3),
+}
+
+
+def batches(dtype=torch.long):
+    g = torch.Generator().manual_seed(3)
+    return torch.randint(0, 29, (STEPS * PASSES, 8, 5), generator=g)
+
+
+def loss_of(model, tokens):
+    logits = model(tokens[:, :-1])
+    return nn.functional.cross_entropy(logits.reshape(-1, 29).float(), tokens[:, 1:].reshape(-1))
+
+
+def train(model, optimizer, inputs, sharded=None, clip=None):
+    for step in range(STEPS):
+        for number in range(PASSES):
+            loss = loss_of(model, inputs[step * PASSES + number]) / PASSES
+            if sharded is not None and number < PASSES - 1:
+                with sharded.accumulate():
+                    loss.backward()
+            else:
+                loss.backward()
+        if clip:
+            if sharded is None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            else:
+                sharded.clip_grad_norm_(clip)
+        optimizer.step()
+        optimizer.zero_grad()
+    return values(model)
+
+
+def values(model):
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return torch.cat([p.detach().float().flatten() for p in whole])
+
+
+DEGREES = {
+    4: [(1, 1, 1), (1, 1, 4), (1, 4, 4), (4, 4, 4), (2, 2, 4), (1, 2, 4), (2, 4, 4), (2, 2, 2),
+        (1, 2, 2), (1, 1, 2)],
+    8: [(2, 4, 8), (1, 2, 4)],
+}  # fmt: skip
+
+
+def exact(rank, size):
+    mine = batches()[:, rank * (8 // size) : (rank + 1) * (8 // size)]
+    for name, make in OPTIMIZERS.items():
+        model = Network()
+        start = values(model)
+        want = train(model, make(model), batches(), clip=0.5)
+        moved = (want - start).norm()
+        for w, g, o in DEGREES[size] if name == "AdamW" else DEGREES[size][-3:-2]:
+            model = Network()
+            optimizer = make(model)
+            sharded = shard(model, optimizer, "zero3", weights=w, gradients=g, optimizer_states=o)
+            got = train(model, optimizer, mine, sharded, clip=0.5)
+            error = ((got - want).norm() / moved).item()
+            assert error < 1e-4, f"{name} {w, g, o}: {error}"
+
+
+@pytest.mark.parametrize(("size", "labels"), [(4, "aabb"), (4, "abab"), (8, "aaaabbbb")])
+def test_degrees(size, labels, tmp_path):
+    run(size, exact, folder=tmp_path, labels=labels)
+
+
+def trained(rank, size, w, g, o, steps, path=None, **options):
+    """A model that took some of the steps, from a checkpoint if `path` is given."""
+    share = 8 // size
+    mine = batches()[:, rank * share : (rank + 1) * share]
+    model = Network()
+    optimizer = adamw(model)
+    sharded = shard(
+        model, optimizer, "zero3", weights=w, gradients=g, optimizer_states=o, **options
+    )
+    if path is not None:
+        sharded.load(path)
+    for step in steps:
+        for number in range(PASSES):
+            loss = loss_of(model, mine[step * PASSES + number]) / PASSES
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return sharded
+
+
+def first_half(rank, size, path):
+    sharded = trained(rank, size, 2, 2, 4, range(1))
+    sharded.save(path)
+    for group in sharded.optimizer.param_groups:
+        assert group["lr"] == 1e-2
+    before = values(sharded.model)
+    again = trained(rank, size, 1, 4, 4, range(0), path)
+    assert torch.equal(values(again.model), before)
+    rest = trained(rank, size, 2, 2, 4, range(1, STEPS), path)
+    whole = trained(rank, size, 2, 2, 4, range(STEPS))
+    assert torch.equal(values(rest.model), values(whole.model))
+    return values(whole.model).tolist()
+
+
+def second_half(rank, size, path):
+    return values(trained(rank, size, 2, 2, 2, range(1, STEPS), path).model).tolist()
+
+
+def plain(rank, size, path):
+    """The plain model reads the checkpoint of the sharded one."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model = Network()
+    optimizer = adamw(model)
+    weights, state = get_state_dict(model, optimizer)
+    loaded = {"model": weights, "optimizer": state}
+    dcp.load(loaded, checkpoint_id=path)
+    set_state_dict(
+        model, optimizer, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"]
+    )
+    for step in range(1, STEPS):
+        for number in range(PASSES):
+            (loss_of(model, batches()[step * PASSES + number]) / PASSES).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    path = f"{path}-plain"
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=path)
+    sharded = trained(rank, size, 1, 1, 1, range(0), path)
+    assert torch.equal(values(sharded.model), values(model))
+    return values(model).tolist()
+
+
+def test_checkpoints(tmp_path):
+    path = str(tmp_path / "checkpoint")
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    whole = run(4, first_half, path, folder=tmp_path / "a", labels="aabb")[0]
+    for got in (
+        run(2, second_half, path, folder=tmp_path / "b")[0],
+        run(1, plain, path, folder=tmp_path / "c")[0],
+    ):
+        assert got == pytest.approx(whole, rel=1e-4, abs=1e-5)
+
+
+def options(rank, size):
+    """What users combine with sharding computes the same."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    mine = batches()[:, rank * (8 // size) : (rank + 1) * (8 // size)]
+    make = OPTIMIZERS["SGD"]
+    model = Network()
+    start = values(model)
+    want = train(model, make(model), batches())
+    moved = (want - start).norm()
+
+    def recompute(model):
+        apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))
+
+    def compiled(model):
+        for block in model.blocks:
+            block.compile(backend="aot_eager")
+
+    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    cases = [
+        (recompute, 1e-4, {}),
+        (compiled, 1e-4, {}),
+        (lambda m: None, 1e-4, {"secondary": 2, "weights": 4, "gradients": 4}),
+        (lambda m: None, 1e-4, {"secondary": 4}),
+        (lambda m: None, 1e-4, {"units": []}),
+        (lambda m: None, 5e-2, {"mp_policy": bf16}),
+        (lambda m: m.bfloat16(), 5e-2, {"gradient_dtype": torch.float32}),
+    ]
+    for prepare, tolerance, given in cases:
+        model = Network()
+        prepare(model)
+        optimizer = make(model)
+        degrees = {"weights": 2, "gradients": 2, "optimizer_states": 4, **given}
+        sharded = shard(model, optimizer, "zero3", **degrees)
+        got = train(model, optimizer, mine, sharded)
+        error = ((got - want).norm() / moved).item()
+        assert error < tolerance, f"{given}: {error}"
+        assert (sharded.memory()["secondary"] > 0) == ("secondary" in given), given
+
+
+def test_options(tmp_path):
+    run(4, options, folder=tmp_path, labels="aabb", timeout=120)

@@ -1,0 +1,95 @@
+"""Wrong arguments, NaN gradients and lost ranks of three-level sharding."""
+
+import pytest
+from torch_ranks import run, vanish
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from test_torch_sharding import Network, adamw, batches, loss_of, values  # noqa: E402
+
+from hetccl.sharding import NonFiniteGradientsError, ShardingError, shard  # noqa: E402
+
+
+def refused(model, optimizer, match, **given):
+    with pytest.raises(ShardingError, match=match):
+        shard(model, optimizer, **given)
+
+
+def wrong(rank, size):
+    model = Network()
+    make = adamw
+    refused(model, make(model), "weights=3 does not divide gradients=4", weights=3, gradients=4)
+    refused(model, make(model), "gradients=4 does not divide optimizer_states=2",
+            gradients=4, optimizer_states=2)  # fmt: skip
+    refused(model, make(model), "is no level", weights="node")
+    refused(model, make(model), "1 or more", weights=0)
+    refused(model, make(model), "has no use with weights=1", weights=1, secondary=2)
+    refused(model, make(model), "preset='zero4' is none of zero1", preset="zero4")
+    refused(model, make(model), "weight_wire='int7'", weight_wire="int7")
+    refused(model, make(model), "gradient_wire='int9:stochastic'", gradient_wire="int9:stochastic")
+    refused(model, make(model), "rounded to nearest", weight_wire="int8:stochastic")
+    refused(model, torch.optim.Adafactor(model.parameters()), "needs whole matrices")
+    other = Network()
+    refused(model, make(other), "not the model's")
+    refused(Network().to("meta"), make(other), "not the model's")
+    meta = Network().to("meta")
+    refused(meta, make(meta), "no memory")
+    refused(model, make(model), "rank 1 shards by", weight_wire="int8" if rank == 1 else "")
+    unlike = Network(33 + (rank == 1))
+    refused(unlike, make(unlike), "rank 1 has another model than rank 0")
+    optimizer = make(model)
+    shard(model, optimizer, weight_wire="", gradient_wire="")
+    refused(model, optimizer, "fully_shard has sharded it")
+    with pytest.raises(ShardingError, match="closure"):
+        optimizer.step(lambda: 0.0)
+
+
+def test_wrong_arguments(tmp_path):
+    run(4, wrong, folder=tmp_path, labels="aabb")
+
+
+def not_a_number(rank, size):
+    mine = batches()[:, rank * 2 : (rank + 1) * 2]
+    model = Network()
+    optimizer = adamw(model)
+    sharded = shard(model, optimizer, "zero3", weights=2, gradients=2)
+    before = values(model)
+    loss = loss_of(model, mine[0])
+    (loss * float("nan") if rank == 2 else loss).backward()
+    with pytest.raises(NonFiniteGradientsError, match=r"gradients of blocks\.0.* and \d+ more"):
+        optimizer.step()
+    assert torch.equal(values(model), before)
+    assert not any(optimizer.state.values())
+    optimizer.zero_grad()
+    loss_of(model, mine[0]).backward()
+    norm = sharded.clip_grad_norm_(1.0)
+    optimizer.step()
+    assert torch.isfinite(norm)
+    assert not torch.equal(values(model), before)
+
+
+def test_nan_gradients(tmp_path):
+    run(4, not_a_number, folder=tmp_path, labels="aabb")
+
+
+def lost(rank, size):
+    mine = batches()[:, rank * 2 : (rank + 1) * 2]
+    model = Network()
+    optimizer = adamw(model)
+    sharded = shard(model, optimizer, "zero3", weights=2, gradients=2)
+    loss_of(model, mine[0]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    before = {n: (t[1].detach().clone()) for n, t in sharded._state._owned.items()}
+    with sharded.accumulate():
+        loss_of(model, mine[1]).backward()
+    if rank == 3:
+        vanish()
+    with pytest.raises(dist.DistBackendError, match=r"\brank [13]\b"):  # of the world, of a group
+        optimizer.step()
+    for name, (_, parameter) in sharded._state._owned.items():
+        assert torch.equal(parameter.detach(), before[name]), name
+
+
+def test_lost_rank(tmp_path):
+    run(4, lost, folder=tmp_path, labels="aabb", lost={3})
