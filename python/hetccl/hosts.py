@@ -41,6 +41,16 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
+def _sent(namespace: str, interface: str) -> int:
+    shown = _run("ip", "-n", namespace, "-j", "-s", "link", "show", interface)
+    return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+
+def _shape(namespace: str, verb: str, interface: str, rate: str) -> None:
+    shape = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms")
+    _run("tc", "-n", namespace, "qdisc", verb, "dev", interface, *shape)
+
+
 def _sweep() -> None:
     """Deletes the namespaces of processes that no longer run."""
     for line in _run("ip", "netns", "list").splitlines():
@@ -54,18 +64,26 @@ def _sweep() -> None:
 class EmulatedHosts:
     """``n`` hosts joined by a switch, each uplink shaped to ``rate`` (as tc writes it) both ways.
 
-    ``rate=None`` leaves the links as fast as the kernel. A context manager; not thread-safe.
+    ``rate=None`` leaves the links as fast as the kernel. With ``sites`` the hosts, in order, are at
+    so many places of equal size, each with one switch; what leaves a site passes its trunk, which
+    is shaped to ``trunk`` both ways. A context manager; not thread-safe.
     Addresses are the same in every instance (10.77.0.1 upward), and yet instances do not meet.
 
     >>> with EmulatedHosts(2, rate="1gbit") as hosts:
     ...     hosts.popen(0, ["python", "worker.py"], env={"MASTER_ADDR": hosts.address(0)})
     """
 
-    def __init__(self, n: int = 2, rate: str | None = "1gbit") -> None:
+    def __init__(
+        self, n: int = 2, rate: str | None = "1gbit", sites: int = 1, trunk: str = "100mbit"
+    ) -> None:
         if not 1 <= n <= 250:
             raise ValueError(f"n={n}: 1 to 250 hosts can be emulated")
+        if sites < 1 or n % sites:
+            raise ValueError(f"sites={sites}: {n} hosts cannot be split among them evenly")
         self.n = n
         self.rate = rate
+        self.sites = sites
+        self.trunk = trunk
         self._name = f"hetccl-{os.getpid()}-{next(_serial)}"
         self._switch = f"{self._name}-switch"
         self._processes: list[subprocess.Popen[Any]] = []
@@ -120,8 +138,13 @@ class EmulatedHosts:
 
     def tx_bytes(self, host: int) -> int:
         """Bytes that ``host`` has sent over its uplink so far, headers included (kernel)."""
-        shown = _run("ip", "-n", self.namespace(host), "-j", "-s", "link", "show", INTERFACE)
-        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+        return _sent(self.namespace(host), INTERFACE)
+
+    def trunk_bytes(self, site: int) -> int:
+        """Bytes that the hosts of ``site`` have sent to other sites so far, headers included."""
+        if not 0 <= site < self.sites or self.sites == 1:
+            raise IndexError(f"site {site}: there are {self.sites}, and one alone has no trunk")
+        return _sent(self._switch, f"t{site}")
 
     def cut(self, host: int) -> None:
         """Drops ``host``'s uplink, as a pulled cable would."""
@@ -181,8 +204,14 @@ class EmulatedHosts:
     def _up(self) -> None:
         switch = self._switch
         _run("ip", "netns", "add", switch)
-        _run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
-        _run("ip", "-n", switch, "link", "set", "br0", "mtu", str(MTU), "up")
+        bridges = [f"br{site}" for site in range(self.sites)]
+        if self.sites > 1:
+            bridges.append("core")
+        for bridge in bridges:
+            _run("ip", "-n", switch, "link", "add", bridge, "type", "bridge")
+            _run("ip", "-n", switch, "link", "set", bridge, "mtu", str(MTU), "up")
+        for site in range(self.sites if self.sites > 1 else 0):
+            self._lay_trunk(site)
         for host in range(self.n):
             self._plug(host, self.namespace(host), f"p{host}")
 
@@ -192,18 +221,27 @@ class EmulatedHosts:
         _run("ip", "netns", "add", ns)
         _run("ip", "link", "add", INTERFACE, *mtu, "netns", ns, "type", "veth", "peer",
              "name", port, *mtu, "netns", self._switch)  # fmt: skip
-        _run("ip", "-n", self._switch, "link", "set", port, "master", "br0", "up")
+        bridge = f"br{host * self.sites // self.n}"
+        _run("ip", "-n", self._switch, "link", "set", port, "master", bridge, "up")
         _run("ip", "-n", ns, "address", "add", f"{self.address(host)}/24", "dev", INTERFACE)
         for interface in ("lo", INTERFACE):
             _run("ip", "-n", ns, "link", "set", interface, "up")
         if self.rate is not None:
             self._shape(host, "add", self.rate)
 
+    def _lay_trunk(self, site: int) -> None:
+        """Joins a site's switch to the others'."""
+        near, far = f"t{site}", f"c{site}"
+        mtu = ("mtu", str(MTU))
+        _run("ip", "-n", self._switch, "link", "add", near, *mtu, "type", "veth", "peer",
+             "name", far, *mtu)  # fmt: skip
+        for end, bridge in ((near, f"br{site}"), (far, "core")):
+            _run("ip", "-n", self._switch, "link", "set", end, "master", bridge, "up")
+            _shape(self._switch, "add", end, self.trunk)
+
     def _shape(self, host: int, verb: str, rate: str) -> None:
-        shape = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms")
-        sent, received = self.namespace(host), self._switch
-        _run("tc", "-n", sent, "qdisc", verb, "dev", INTERFACE, *shape)
-        _run("tc", "-n", received, "qdisc", verb, "dev", f"p{host}", *shape)
+        _shape(self.namespace(host), verb, INTERFACE, rate)
+        _shape(self._switch, verb, f"p{host}", rate)
 
     def _down(self) -> None:
         if os.getpid() != self._owner:  # a forked child must not tear down its parent's hosts
