@@ -25,6 +25,7 @@ _HEADINGS = (
     ("Communicators", r"^hetcclComm|^hetcclGetUniqueId"),
     ("Results, errors, version", r"^hetcclGet"),
     ("Operators", r"^hetcclRedOp"),
+    ("Encodings", r"^hetccl(En|De)code"),
     ("Collectives", r""),
 )
 _DIRECTIVE = re.compile(r"^#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)  # of the preprocessor

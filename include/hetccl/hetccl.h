@@ -120,6 +120,8 @@ typedef struct {
   const char* wire;        /**< how sums cross between clusters: "int8", "int4:128", "" as they are;
                                 NULL: HETCCL_WIRE. Ranks must agree */
   const char* wire_gather; /**< the same of all-gathers; NULL: HETCCL_WIRE_GATHER */
+  int wire_inside;         /**< 1 encodes where all ranks are in one cluster, too, 0 does not;
+                                -1: HETCCL_WIRE_INSIDE. Ranks must agree */
 } hetcclConfig_t;
 
 #define HETCCL_CONFIG_MAGIC 0x4e7cc100u
@@ -135,7 +137,8 @@ typedef struct {
    0,                             \
    0,                             \
    NULL,                          \
-   NULL}
+   NULL,                          \
+   -1}
 
 /** The color of a rank that joins no part of a split. */
 #define HETCCL_SPLIT_NOCOLOR (-1)
@@ -323,6 +326,26 @@ HETCCL_API hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* sc
                                                      hetcclComm_t comm);
 /** Frees an operator of `comm`. Collectives that were called with it go on. */
 HETCCL_API hetcclResult_t hetcclRedOpDestroy(hetcclRedOp_t op, hetcclComm_t comm);
+
+/** The bytes that `count` elements take in `encoding`: "int8", "int4:128", as in `wire`. */
+HETCCL_API hetcclResult_t hetcclEncodedBytes(size_t count, const char* encoding, size_t* bytes);
+/** Encodes `count` elements of `source` into the hetcclEncodedBytes of `codes`, with the bits that
+ * collectives encode to. `datatype` is float32, float16 or bfloat16; elements are aligned to their
+ * size, `codes` to 4 bytes, and the two do not overlap. Codes are rounded to nearest:
+ * ":stochastic" is hetcclInvalidArgument. Communicates nothing, and is no part of a group.
+ *
+ * With `comm`, memory is that of its device: a GPU's kernel is enqueued on `stream`; on the host
+ * the calling thread encodes before the call returns, or `stream` does in its order. With `comm`
+ * NULL memory is the host's, `stream` is NULL, and the calling thread encodes. hetcclUnsupported
+ * where the device has no kernels. */
+HETCCL_API hetcclResult_t hetcclEncode(const void* source, void* codes, size_t count,
+                                       hetcclDataType_t datatype, const char* encoding,
+                                       hetcclComm_t comm, hetcclStream_t stream);
+/** The inverse: decodes `codes` into `count` elements of `target`, each rounded to `datatype`. All
+ * else is as with hetcclEncode. */
+HETCCL_API hetcclResult_t hetcclDecode(const void* codes, void* target, size_t count,
+                                       hetcclDataType_t datatype, const char* encoding,
+                                       hetcclComm_t comm, hetcclStream_t stream);
 
 /** An asynchronous stream of the host device: work enqueued on it runs in order, in the background.
  */

@@ -136,6 +136,12 @@ class HetcclBackend final : public c10d::Backend {
   /// Work knows the rank: `sourceRank`.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
+  /// Encodes `tensor` into `codes`, encoded_bytes(numel) bytes on the same device, or decodes them.
+  /// Communicates nothing: at once on the host, on a GPU on the current stream. Throws as `stats`
+  /// on a GPU.
+  void encode(const at::Tensor& tensor, const at::Tensor& codes, const std::string& encoding);
+  void decode(const at::Tensor& codes, const at::Tensor& tensor, const std::string& encoding);
+
   /// Counters of this rank. Throws before the communicator is joined and after shutdown.
   [[nodiscard]] hetcclCommStats_t stats() const;
   /// The topology as JSON. Throws as `stats`.
@@ -164,6 +170,10 @@ class HetcclBackend final : public c10d::Backend {
   at::Tensor packed(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
   Tensors packed(const Where& where, Operation& operation, const Tensors& tensors, Use use);
   [[nodiscard]] std::shared_ptr<Communicator> joined() const;
+
+  // encode.cc
+  /// Calls where tensors of `device` are encoded.
+  void recode(const Where& where, c10::Device device, const Launch& call);
 
   // split.cc
   [[nodiscard]] Binding binding();

@@ -22,6 +22,7 @@ hetcclConfig_t config_of(const std::string& device, Communicator::Milliseconds t
   config.init_limit_ms = timeout.count();
   if (wire.sums) config.wire = wire.sums->c_str();
   if (wire.gathers) config.wire_gather = wire.gathers->c_str();
+  if (wire.inside) config.wire_inside = *wire.inside ? 1 : 0;
   return config;
 }
 

@@ -46,9 +46,11 @@ struct Ticket {
   uint64_t number = 0;
 };
 
-/// hetcclConfig_t's fields of these names: how sums, and all-gathers, cross between clusters.
+/// hetcclConfig_t's `wire`, `wire_gather` and `wire_inside`: how sums, and all-gathers, are
+/// encoded, and whether in one cluster, too.
 struct Wire {
   std::optional<std::string> sums, gathers;
+  std::optional<bool> inside;
 };
 
 /// Thread-safe. What is launched on one route is launched in the order of the calls; a closed

@@ -53,6 +53,13 @@ PYBIND11_MODULE(_torch, module) {
           [](HetcclBackend& backend, milliseconds timeout) { backend.setTimeout(timeout); },
           py::arg("timeout"), NoGil(), "The deadline of collectives called from now on.")
       .def("topology", &HetcclBackend::topology, NoGil(), "The topology as JSON.")
+      .def("encode", &HetcclBackend::encode, py::arg("tensor"), py::arg("codes"),
+           py::arg("encoding"), NoGil(),
+           "Encodes a tensor into `codes`, hetccl.encoded_bytes(tensor.numel(), encoding) bytes of "
+           "uint8 on the same device; on a GPU on torch's current stream, once the group has made "
+           "its first collective. Communicates nothing.")
+      .def("decode", &HetcclBackend::decode, py::arg("codes"), py::arg("tensor"),
+           py::arg("encoding"), NoGil(), "Decodes what `encode` made; all else is as there.")
       .def("tuning", &HetcclBackend::tuning, NoGil(),
            "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
@@ -61,15 +68,16 @@ PYBIND11_MODULE(_torch, module) {
           "create",
           [](Registry& registry, const c10d::DistributedBackendOptions& options,
              std::optional<c10::Device> device, const Registry::BackendPtr& world,
-             std::optional<std::string> wire, std::optional<std::string> wire_gather) {
+             std::optional<std::string> wire, std::optional<std::string> wire_gather,
+             std::optional<bool> wire_inside) {
             return registry.create(options, device, world,
-                                   {std::move(wire), std::move(wire_gather)});
+                                   {std::move(wire), std::move(wire_gather), wire_inside});
           },
           py::arg("options"), py::arg("device"), py::arg("world"), py::arg("wire") = py::none(),
-          py::arg("wire_gather") = py::none(), NoGil(),
+          py::arg("wire_gather") = py::none(), py::arg("wire_inside") = py::none(), NoGil(),
           "Joins a process group; blocks until all ranks have come. `device` is what it is on "
-          "where nothing else tells; `world` is the default group's backend, if hetccl's; `wire` "
-          "and `wire_gather` are those of hetccl.Communicator.")
+          "where nothing else tells; `world` is the default group's backend, if hetccl's; `wire`, "
+          "`wire_gather` and `wire_inside` are those of hetccl.Communicator.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },

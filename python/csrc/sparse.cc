@@ -34,7 +34,7 @@ struct Shape {
   }
 };
 
-at::Tensor encode(const at::Tensor& tensor) {
+at::Tensor row_of(const at::Tensor& tensor) {
   at::Tensor row = at::zeros({kShapeLength}, at::kLong);
   auto* out = row.mutable_data_ptr<int64_t>();
   out[0] = tensor.sparse_dim();
@@ -45,7 +45,7 @@ at::Tensor encode(const at::Tensor& tensor) {
   return row;
 }
 
-Shape decode(const int64_t* row) {
+Shape shape_of(const int64_t* row) {
   const int64_t dims = std::clamp<int64_t>(row[0] + row[1], 0, kMostDims);
   return {row[0], row[1], row[2], row[3], {row + kHeader, row + kHeader + dims}};
 }
@@ -117,7 +117,7 @@ at::Tensor HetcclBackend::gather_shapes(const Where& where, const at::Tensor& te
   Operation operation;
   operation.type = c10d::OpType::ALLREDUCE;
   operation.title = "hetccl:all_reduce_sparse";
-  const at::Tensor own = encode(tensor).to(device_);
+  const at::Tensor own = row_of(tensor).to(device_);
   at::Tensor all = at::empty({size_, kShapeLength}, own.options());
   operation.inputs = {own};
   operation.outputs = {all};
@@ -136,9 +136,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
   const at::Tensor gathered = gather_shapes(where, own, opts.timeout);
   std::vector<std::vector<int64_t>> indices_sizes, values_sizes;
   const auto* rows = gathered.const_data_ptr<int64_t>();
-  const Shape mine = decode(rows + rank_ * kShapeLength);
+  const Shape mine = shape_of(rows + rank_ * kShapeLength);
   for (int rank = 0; rank < size_; ++rank) {
-    const Shape shape = decode(rows + rank * kShapeLength);
+    const Shape shape = shape_of(rows + rank * kShapeLength);
     TORCH_CHECK_VALUE(shape.matches(mine), "hetccl: all_reduce of a sparse tensor: rank ", rank,
                       " has ", shape.text(), ", and rank ", rank_, " has ", mine.text(),
                       "; pass tensors of one shape and type on every rank");

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 from hetccl._groups import group
-from hetccl._lib import HetcclError, version
-from hetccl.communicator import Communicator, PreMulSum, Stream, step, unique_id
+from hetccl._lib import HetcclError, encoded_bytes, version
+from hetccl._streams import Stream
+from hetccl.communicator import Communicator, PreMulSum, step, unique_id
 from hetccl.gradients import compress_gradients
 from hetccl.torch_backend import quantized
 
@@ -24,6 +25,7 @@ __all__ = [
     "PreMulSum",
     "Stream",
     "compress_gradients",
+    "encoded_bytes",
     "get_cmake_dir",
     "get_include",
     "group",

@@ -100,6 +100,7 @@ class Config(ctypes.Structure):
         ("init_limit_ms", c_int64),
         ("wire", c_char_p),
         ("wire_gather", c_char_p),
+        ("wire_inside", c_int),
     ]
 
 
@@ -215,6 +216,9 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclBarrier": [c_void_p, c_void_p],
     "hetcclRedOpCreatePreMulSum": [POINTER(c_int), c_void_p, c_int, c_int, c_void_p],
     "hetcclRedOpDestroy": [c_int, c_void_p],
+    "hetcclEncodedBytes": [c_size_t, c_char_p, POINTER(c_size_t)],
+    "hetcclEncode": [c_void_p, c_void_p, c_size_t, c_int, c_char_p, c_void_p, c_void_p],
+    "hetcclDecode": [c_void_p, c_void_p, c_size_t, c_int, c_char_p, c_void_p, c_void_p],
     "hetcclHostStreamCreate": [POINTER(c_void_p)],
     "hetcclHostStreamDestroy": [c_void_p],
     "hetcclHostStreamRecord": [c_void_p, POINTER(c_uint64)],
@@ -309,6 +313,13 @@ def version() -> tuple[int, int, int]:
     code = c_int()
     library().call("hetcclGetVersion", ctypes.byref(code))
     return code.value // 10000, code.value // 100 % 100, code.value % 100
+
+
+def encoded_bytes(count: int, encoding: str) -> int:
+    """The bytes that `count` elements take in `encoding`: "int8", "int4:128", as in `wire`."""
+    found = c_size_t()
+    library().call("hetcclEncodedBytes", count, encoding.encode(), ctypes.byref(found))
+    return found.value
 
 
 def info() -> str:

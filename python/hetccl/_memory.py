@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from hetccl._lib import DataType
+from hetccl._lib import DataType, encoded_bytes
 
 # By name and by struct's code: looked up in every call.
 DATA_TYPES = dict(DataType.__members__)
@@ -43,6 +43,16 @@ def _data_type(view: memoryview, dtype: str | None) -> DataType:
     if len(code) == 1 and code in "BHILQ":
         return DATA_TYPES[f"uint{8 * view.itemsize}"]
     raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
+
+
+def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
+    """Raises unless `codes` has the bytes that the elements of `plain` take."""
+    expected = encoded_bytes(plain.count, encoding)
+    if codes.count != expected:
+        raise ValueError(
+            f"codes has {codes.count} bytes, but {plain.count} elements in {encoding} take "
+            f"{expected}"
+        )
 
 
 def check_tag(tag: int) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 from hetccl import _groups, _lib
 from hetccl._elements import pack
 from hetccl._lib import RedOp, Residence, Result
-from hetccl._memory import DATA_TYPES, Memory, check_tag
+from hetccl._memory import DATA_TYPES, Memory, check_codes, check_tag
+from hetccl._streams import Stream
 
 _RED_OPS = dict(RedOp.__members__)  # looked up in every call
 
@@ -83,47 +84,6 @@ class PreMulSum:
         self.close()
 
 
-class Stream:
-    """An asynchronous stream of the host: work enqueued on it runs in order, in the background.
-
-    Holds the buffers of its collectives until `synchronize` has returned.
-    """
-
-    def __init__(self) -> None:
-        self._handle = ctypes.c_void_p()
-        self._kept: list[object] = []
-        _lib.library().call("hetcclHostStreamCreate", ctypes.byref(self._handle))
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Waits until all work enqueued so far is complete; HetcclError after `timeout` seconds.
-
-        Work that failed counts as complete: `Communicator.check` raises its error.
-        """
-        ticket = ctypes.c_uint64()
-        library = _lib.library()
-        library.call("hetcclHostStreamRecord", self._handle, ctypes.byref(ticket))
-        milliseconds = -1 if timeout is None else int(timeout * 1000)
-        library.call("hetcclHostStreamWait", self._handle, ticket, milliseconds)
-        self._kept.clear()
-
-    def done(self) -> bool:
-        """Whether all work enqueued so far is complete."""
-        ticket = ctypes.c_uint64()
-        library = _lib.library()
-        library.call("hetcclHostStreamRecord", self._handle, ctypes.byref(ticket))
-        code = library.result("hetcclHostStreamQuery", self._handle, ticket)
-        if code not in (Result.SUCCESS, Result.IN_PROGRESS):
-            raise library.error(code)
-        return code == Result.SUCCESS
-
-    def close(self) -> None:
-        """Waits for its work and frees it. Idempotent; no communicator may use it afterwards."""
-        if self._handle:
-            _lib.library().call("hetcclHostStreamDestroy", self._handle)
-            self._handle = ctypes.c_void_p()
-        self._kept.clear()
-
-
 class Communicator:
     """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
     `blocking` is False: then `ready` tells when it may be used.
@@ -147,11 +107,13 @@ class Communicator:
         blocking: bool = True,
         wire: str | None = None,
         wire_gather: str | None = None,
+        wire_inside: bool | None = None,
     ) -> None:
         """`uid` is from `unique_id`; `timeout` is for one collective, `init_timeout` for all ranks
         to come, both in seconds. The others are the settings HETCCL_CLUSTER, HETCCL_HOSTID,
-        HETCCL_WIRE and HETCCL_WIRE_GATHER, where they are not None: a label that splits clusters
-        further, this host's identity, and how sums and all-gathers are encoded between clusters.
+        HETCCL_WIRE, HETCCL_WIRE_GATHER and HETCCL_WIRE_INSIDE, where they are not None: a label
+        that splits clusters further, this host's identity, how sums and all-gathers are encoded
+        between clusters, and whether they are where all ranks are in one cluster.
         """
         if len(uid) != _lib.UniqueId.BYTES:
             raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
@@ -171,6 +133,7 @@ class Communicator:
             init_timeout_ms=int(init_timeout * 1000) if init_timeout else 0,
             wire=None if wire is None else wire.encode(),
             wire_gather=None if wire_gather is None else wire_gather.encode(),
+            wire_inside=-1 if wire_inside is None else int(wire_inside),
         )
         self._start(
             "hetcclCommInitRankConfig",
@@ -412,6 +375,38 @@ class Communicator:
     def barrier(self, stream: Stream | None = None) -> None:
         """No rank passes before every rank has come."""
         self._run("hetcclBarrier", (), stream)
+
+    def encode(
+        self,
+        source: Any,
+        codes: Any,
+        encoding: str,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Encodes the floats of `source` into `codes`, `hetccl.encoded_bytes` of them, to the bits
+        that collectives encode to: `encoding` is as `wire`, but never stochastic.
+
+        Communicates nothing, and begins at once, also within a group.
+        """
+        plain, coded = Memory(source, dtype, writable=False), Memory(codes, "uint8", writable=True)
+        check_codes(coded, plain, encoding)
+        arguments = (*_ends(plain, coded), plain.count, plain.dtype, encoding.encode())
+        self._run_now("hetcclEncode", arguments, stream, (plain, coded))
+
+    def decode(
+        self,
+        codes: Any,
+        target: Any,
+        encoding: str,
+        dtype: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Decodes what `encode` made of as many elements as `target` has; `dtype` is `target`'s."""
+        coded, plain = Memory(codes, "uint8", writable=False), Memory(target, dtype, writable=True)
+        check_codes(coded, plain, encoding)
+        arguments = (*_ends(coded, plain), plain.count, plain.dtype, encoding.encode())
+        self._run_now("hetcclDecode", arguments, stream, (coded, plain))
 
     def check(self) -> None:
         """Raises the first failure of asynchronous work."""

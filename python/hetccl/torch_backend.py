@@ -28,18 +28,22 @@ class Quantized:
 
     wire: str | None = None
     wire_gather: str | None = None
+    wire_inside: bool | None = None
 
 
-def quantized(wire: str | None = None, wire_gather: str | None = None) -> Quantized:
+def quantized(
+    wire: str | None = None, wire_gather: str | None = None, wire_inside: bool | None = None
+) -> Quantized:
     """Options for ``init_process_group`` and ``new_group``: what of a group's collectives is
     encoded on its way between clusters.
 
         dist.new_group(ranks, backend="hetccl", pg_options=hetccl.quantized("int8"))
 
-    Both are as in `hetccl.Communicator`: `wire` is of all-reduces and reduce-scatters,
-    `wire_gather` of all-gathers. None leaves it to the settings, "" switches it off.
+    They are as in `hetccl.Communicator`: `wire` is of all-reduces and reduce-scatters,
+    `wire_gather` of all-gathers; `wire_inside` says whether a group of one cluster encodes, too.
+    None leaves it to the settings, "" or False switches it off.
     """
-    return Quantized(wire, wire_gather)
+    return Quantized(wire, wire_gather, wire_inside)
 
 
 def register() -> None:
@@ -89,7 +93,7 @@ def _create(options: Any, backend_options: Any = None) -> Any:
     quantized = backend_options if isinstance(backend_options, Quantized) else Quantized()
     return _registry().create(
         options, getattr(default, "bound_device_id", None), backend_of(default),
-        quantized.wire, quantized.wire_gather,
+        quantized.wire, quantized.wire_gather, quantized.wire_inside,
     )  # fmt: skip
 
 

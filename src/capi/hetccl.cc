@@ -61,6 +61,10 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
     return error(Code::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
                  config.blocking);
   }
+  if (config.wire_inside < -1 || config.wire_inside > 1) {
+    return error(Code::InvalidArgument, "config.wire_inside is %d: it must be -1, 0 or 1",
+                 config.wire_inside);
+  }
   const std::pair<const char*, const char*> encodings[] = {{"wire", config.wire},
                                                            {"wire_gather", config.wire_gather}};
   for (const auto& [name, encoding] : encodings) {
@@ -78,6 +82,7 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   options.blocking = config.blocking == 1;
   if (config.wire != nullptr) options.wire = config.wire;
   if (config.wire_gather != nullptr) options.wire_gather = config.wire_gather;
+  if (config.wire_inside >= 0) options.wire_inside = config.wire_inside == 1;
   return options;
 }
 

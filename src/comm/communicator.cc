@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "base/encoding.h"
 #include "base/keep.h"
 
 namespace hetccl::comm {
@@ -64,6 +65,30 @@ Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, 
                  rank());
   }
   return red_ops_.create(type, scalar, on_device ? ScalarRead::AtCall : ScalarRead::Now);
+}
+
+Status Communicator::recode(const device::Reduction& reduction, void* native_stream) {
+  HETCCL_TRY(check_ready());
+  if ((device_->capabilities() & device::kEncodes) == 0) {
+    return error(Code::Unsupported,
+                 "rank %d: its device, %s, has no kernels that encode: use host memory, with comm "
+                 "NULL",
+                 rank(), options_.device.c_str());
+  }
+  // Only the host has no default stream, and its memory is the caller's own.
+  if (waits(native_stream)) {
+    reduce_encoded(reduction, 0, reduction.count);
+    return {};
+  }
+  // The caller's stream waits for it: it may take the whole GPU, not HETCCL_GPU_BLOCKS of it.
+  constexpr uint16_t kManyBlocks = 1024;
+  device::Reduction call = reduction;
+  call.blocks = kManyBlocks;
+  const std::lock_guard lock(launch_mutex_);
+  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  HETCCL_TRY(device_->reduce(*stream, call));
+  if (!on_device()) runtime_.engine().notify();
+  return {};
 }
 
 Status Communicator::known() {

@@ -48,6 +48,7 @@ struct CommunicatorOptions {
   bool blocking = true;         ///< false: create, split and finalize go on in the background
   /// As the settings of these names; none takes the configuration's.
   std::optional<std::string> wire{}, wire_gather{};
+  std::optional<bool> wire_inside{};
 };
 
 /// The color of a rank that joins no part of a split.
@@ -107,6 +108,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
   Result<int> create_pre_mul_sum(DataType type, const void* scalar, bool on_device);
   [[nodiscard]] RedOps& red_ops() { return red_ops_; }
+
+  /// Computes a Reduction with encoded operands in memory of this rank's device, on
+  /// `native_stream`; without one the calling thread has done so on return. Communicates nothing.
+  /// Unsupported where the device does not encode.
+  Status recode(const device::Reduction& reduction, void* native_stream);
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
   /// Ends at once what is still being set up.

@@ -20,6 +20,7 @@ namespace {
 Config settings_of(Config config, const CommunicatorOptions& options) {
   config.wire = options.wire.value_or(config.wire);
   config.wire_gather = options.wire_gather.value_or(config.wire_gather);
+  config.wire_inside = options.wire_inside.value_or(config.wire_inside);
   return config;
 }
 

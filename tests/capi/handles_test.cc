@@ -171,7 +171,12 @@ TEST_CASE("a config that no initializer made is refused") {
   refused(hetcclInvalidArgument);
   config.wire_gather = "int";
   refused(hetcclInvalidArgument);
-  config.wire = "", config.wire_gather = "e5m2:512";
+  for (const int inside : {-2, 2}) {
+    config.wire_inside = inside;
+    refused(hetcclInvalidArgument);
+    CHECK(std::string(hetcclGetLastError(nullptr)).find("config.wire_inside") == 0);
+  }
+  config.wire = "", config.wire_gather = "e5m2:512", config.wire_inside = 1;
   config.timeout_ms = INT64_MAX;
   config.cluster = "\xff\xfe is no UTF-8";
   refused(hetcclSuccess);

@@ -68,6 +68,33 @@ def quantized(where: Rank) -> None:
     dist.destroy_process_group(group)
 
 
+def by_hand(where: Rank) -> None:
+    """Encoding gives the same bits on GPUs and hosts, those of an encoded all-gather."""
+    import hetccl
+
+    encoding = "int4:64"
+    group = dist.new_group(pg_options=hetccl.quantized(wire_gather=encoding, wire_inside=True))
+    assert group is not None
+    backend = group._get_backend(where.device)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        own = data(where.rank, COUNT, dtype)
+        there = own.to(where.device)
+        gathered = there.new_empty(where.size, COUNT)
+        dist.all_gather_into_tensor(gathered, there, group=group)
+        codes = torch.empty(hetccl.encoded_bytes(COUNT, encoding), dtype=torch.uint8)
+        codes_there = torch.empty_like(codes, device=where.device)
+        backend.encode(own, codes, encoding)
+        backend.encode(there, codes_there, encoding)
+        assert torch.equal(codes_there.cpu(), codes)
+        decoded, decoded_there = torch.empty_like(own), torch.empty_like(there)
+        backend.decode(codes, decoded, encoding)
+        backend.decode(codes_there, decoded_there, encoding)
+        assert torch.equal(decoded_there.cpu(), decoded)
+        if len(set(where.labels)) > 1:
+            assert torch.equal(gathered[where.rank], decoded_there)
+    dist.destroy_process_group(group)
+
+
 def gradients(where: Rank) -> None:
     """Of biases as they are, of weights nearly, on all ranks alike."""
     import hetccl

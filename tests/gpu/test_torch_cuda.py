@@ -30,7 +30,7 @@ from cuda_pairs import (
     lose_partner,
     mismatched,
 )
-from cuda_quantized import gradients, quantized
+from cuda_quantized import by_hand, gradients, quantized
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -397,7 +397,17 @@ def profiled(where: Rank) -> None:
     assert {"hetccl:all_reduce", "hetccl:barrier"} <= names, names
 
 
-COLLECTIVES = [reductions, bitwise, movements, messages, objects, coalescing, quantized, gradients]
+COLLECTIVES = [
+    reductions,
+    bitwise,
+    movements,
+    messages,
+    objects,
+    coalescing,
+    quantized,
+    by_hand,
+    gradients,
+]
 ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]
 DRIVER_SETTINGS = (
     "CUDA_DEVICE_MAX_CONNECTIONS=1",

@@ -24,12 +24,19 @@ def _rank(body: Callable[..., Any], rank: int, size: int, options: dict, pipe: C
 
 
 def run_ranks(
-    size: int, body: Callable[..., Any], labels: Sequence[str] = (), timeout: float = 60
+    size: int,
+    body: Callable[..., Any],
+    labels: Sequence[str] = (),
+    timeout: float = 60,
+    **more: Any,
 ) -> list[Any]:
-    """What `body(communicator)`, a function of a module, returned on each rank, by rank."""
+    """What `body(communicator)`, a function of a module, returned on each rank, by rank.
+
+    The communicators have the options `more`.
+    """
     pipes, processes = [], []
     for rank in range(size):
-        options = {"cluster": labels[rank] if labels else None, "timeout": 30.0}
+        options = {"cluster": labels[rank] if labels else None, "timeout": 30.0, **more}
         mine, theirs = _CONTEXT.Pipe()
         arguments = (body, rank, size, options, theirs)
         processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))

@@ -1,5 +1,6 @@
 """The communicator over buffers: every collective, on streams, with bad arguments refused."""
 
+import struct
 import time
 from array import array
 
@@ -159,6 +160,42 @@ def messages(comm):
 @pytest.mark.parametrize("labels", [(), ("a", "b", "a")])
 def test_messages_and_groups(labels):
     assert run_ranks(3, messages, labels) == [[2] * 3, [0] * 3, [1] * 3]
+
+
+def encoded(comm):
+    own = array("f", [comm.rank + step / 7 for step in range(50_000)])
+    gathered = array("f", bytes(4 * len(own) * comm.size))
+    comm.all_gather(own, gathered)
+    codes = bytearray(hetccl.encoded_bytes(len(own), "int4:32"))
+    decoded = array("f", bytes(4 * len(own)))
+    stream = hetccl.Stream()
+    comm.encode(own, codes, "int4:32", stream=stream)
+    comm.decode(codes, decoded, "int4:32", stream=stream)
+    stream.synchronize()
+    stream.close()
+    again = bytearray(len(codes))
+    comm.encode(bytes(own), again, "int4:32", dtype="float32")
+    assert again == codes
+    assert decoded != own
+    assert gathered[comm.rank * len(own) :][: len(own)] == decoded
+    comm.decode(bytes(codes), own, "int4:32")
+    assert decoded == own
+    halves = bytearray(2 * len(own))
+    comm.decode(codes, halves, "int4:32", dtype="bfloat16")
+    last = struct.unpack("f", bytes(2) + halves[-2:])[0]
+    assert abs(last - decoded[-1]) <= abs(decoded[-1]) / 256
+    with pytest.raises(ValueError, match="codes has 3 bytes, but 2 elements in int8 take 6"):
+        comm.encode(array("f", [1, 2]), bytearray(3), "int8")
+    with pytest.raises(HetcclError, match="datatype float64"):
+        comm.encode(array("d", [1, 2]), bytearray(6), "int8")
+    with pytest.raises(HetcclError, match="is no encoding"):
+        comm.encode(own, codes, "int3")
+    return True
+
+
+def test_one_cluster_encodes_as_encoding_by_hand_does():
+    options = {"wire_gather": "int4:32", "wire_inside": True}
+    assert run_ranks(2, encoded, **options) == [True, True]
 
 
 def alone(comm):

@@ -124,9 +124,85 @@ def test_sums_in_one_cluster_stay_exact(tmp_path):
     run(2, in_one_cluster, folder=tmp_path)
 
 
+def inside_one_cluster(rank, size):
+    """By the group's options alone; a group that is split off has them, too."""
+    outer = dist.new_group(pg_options=hetccl.quantized("int8", "int4:64", wire_inside=True))
+    inner = outer.split_group(list(range(size)), group_name="inner")
+    own = data(rank, torch.float32)
+    exact = torch.stack([data(r, torch.float32).double() for r in range(size)]).sum(0)
+    largest = sum(data(r, torch.float32).abs().max().item() for r in range(size))
+    reduced = own.clone()
+    dist.all_reduce(reduced, group=outer)
+    assert not torch.equal(reduced.double(), exact.float().double())
+    check_close(reduced, exact, 2.01 * largest / 254)
+    check_alike(reduced)
+    gathered = own.new_empty(COUNT * size)
+    inner._allgather_base(gathered, own).wait()
+    check_close(gathered.view(size, COUNT)[rank], own.double(), own.abs().max().item() / 13.9)
+    assert not torch.equal(gathered.view(size, COUNT)[rank], own)
+    check_alike(gathered)
+
+
+def by_hand(rank, size):
+    """Encoding and decoding gives the bits that an encoded all-gather gives."""
+    group = dist.new_group(pg_options=hetccl.quantized(wire_gather="e4m3:128", wire_inside=True))
+    backend = group._get_backend(torch.device("cpu"))
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        own = data(rank, dtype)
+        codes = torch.empty(hetccl.encoded_bytes(COUNT, "e4m3:128"), dtype=torch.uint8)
+        decoded = torch.empty_like(own)
+        backend.encode(own, codes, "e4m3:128")
+        backend.decode(codes, decoded, "e4m3:128")
+        gathered = own.new_empty(COUNT * size)
+        dist.all_gather_into_tensor(gathered, own, group=group)
+        assert torch.equal(gathered.view(size, COUNT)[rank], decoded)
+        assert not torch.equal(decoded, own)
+        # What another rank has encoded.
+        others = codes.new_empty(size, codes.numel())
+        dist.all_gather_into_tensor(others, codes, group=group)
+        backend.decode(others[(rank + 1) % size].clone(), decoded, "e4m3:128")
+        assert torch.equal(gathered.view(size, COUNT)[(rank + 1) % size], decoded)
+
+
+def refused_by_hand(rank, size):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    tensor, codes = torch.ones(256), torch.empty(260, dtype=torch.uint8)
+    for error, text, arguments in (
+        (ValueError, 'encode on rank 0: encoding: "int9" is no', (tensor, codes, "int9")),
+        (ValueError, "encoding is empty", (tensor, codes, "")),
+        (ValueError, "leave out", (tensor, codes, "int8:stochastic")),
+        (ValueError, "codes has 260 elements, but must have 132", (tensor, codes, "int4")),
+        (ValueError, "not contiguous", (torch.ones(16, 16).T, codes, "int8")),
+        (ValueError, "aligned to 4", (tensor, torch.empty(261, dtype=torch.uint8)[1:], "int8")),
+        (TypeError, "Double has no encoding", (tensor.double(), codes, "int8")),
+        (TypeError, "must have uint8", (tensor, torch.ones(260), "int8")),
+    ):
+        with pytest.raises(error, match=text):
+            backend.encode(*arguments)
+
+
+@pytest.mark.parametrize("body", [inside_one_cluster, by_hand])
+def test_one_cluster_encodes_where_it_is_told_to(body, tmp_path):
+    run(2, body, folder=tmp_path)
+
+
+def test_encoding_by_hand_between_clusters(tmp_path):
+    run(3, by_hand, folder=tmp_path, labels="aab")
+
+
+def test_encoding_by_hand_refuses_what_it_cannot_do(tmp_path):
+    run(1, refused_by_hand, folder=tmp_path)
+
+
 def disagreeing(rank, size):
     with pytest.raises(dist.DistBackendError, match="HETCCL_WIRE=int"):
         dist.new_group(pg_options=hetccl.quantized("int8" if rank == 0 else "int4"))
+
+
+def disagreeing_inside(rank, size):
+    text = "rank 0 has HETCCL_WIRE_INSIDE=1, rank 1 has HETCCL_WIRE_INSIDE=0"
+    with pytest.raises(dist.DistBackendError, match=text):
+        dist.new_group(pg_options=hetccl.quantized("int8", wire_inside=rank == 0))
 
 
 def misspelt(rank, size):
@@ -134,6 +210,6 @@ def misspelt(rank, size):
         dist.new_group(pg_options=hetccl.quantized("int8", "int9"))
 
 
-@pytest.mark.parametrize("body", [disagreeing, misspelt])
+@pytest.mark.parametrize("body", [disagreeing, disagreeing_inside, misspelt])
 def test_options_that_are_wrong(body, tmp_path):
     run(2, body, folder=tmp_path, labels="ab")

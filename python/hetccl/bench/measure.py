@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hetccl._lib import RedOp, plan
+from hetccl._streams import Stream
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.bench.pattern import wrong_elements
-from hetccl.communicator import Communicator, Stream
+from hetccl.communicator import Communicator
 
 _LONG = 32 << 10  # bytes: takes time on a link
 _BURST = 1 << 20  # bytes: more than token buckets let pass at once

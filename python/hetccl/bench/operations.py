@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 from hetccl._groups import group
 from hetccl._lib import DataType
+from hetccl._streams import Stream
 from hetccl.bench.options import Options
 from hetccl.bench.pattern import Pattern
-from hetccl.communicator import Communicator, Stream
+from hetccl.communicator import Communicator
 
 
 class Case(ABC):

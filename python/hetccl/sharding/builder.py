@@ -76,7 +76,7 @@ def shard(
         raise ShardingError(f"preset={preset!r} is none of {', '.join(PRESETS)}")
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     sharding = dataclasses.replace(PRESETS[preset], **changes)
-    tree = read_tree()
+    tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
     _check_wires(sharding)
     names = _check_modules(model, optimizer)

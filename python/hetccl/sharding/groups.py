@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -44,13 +45,20 @@ gather_into = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 scatter_sum = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
-def read_tree() -> Tree:
-    """The tree of the default process group. Collective where the group has GPUs."""
-    backend = backend_of(dist.group.WORLD)
+def world_backend() -> Any:
+    """hetccl's backend of the default process group. Raises ShardingError."""
+    backend = backend_of(dist.group.WORLD) if dist.is_initialized() else None
     if backend is None:
         raise ShardingError(
             f'the default process group is not hetccl\'s: call init_process_group("{NAME}")'
         )
+    return backend
+
+
+def read_tree(device: torch.device) -> Tree:
+    """The tree of the default process group, whose ranks use such devices. Collective."""
+    backend = world_backend()
+    dist.all_reduce(torch.zeros(1, device=device))  # a group joins its GPUs with its first call
     return tree_of(json.loads(backend.topology()))
 
 

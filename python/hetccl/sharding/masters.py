@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from hetccl import encoded_bytes
-from hetccl.sharding.groups import Group, Groups, gather_into
+from hetccl.sharding.groups import Group, Groups, gather_into, world_backend
 from hetccl.sharding.layout import Flat, Piece
 from hetccl.sharding.pipeline import Steps
-from hetccl.torch_backend import backend_of
 
 
 class Masters:
@@ -65,7 +63,7 @@ class Masters:
         own = self.values - weights[flat.begin : flat.begin + flat.shard]
         size = encoded_bytes(flat.shard, self._wire)
         codes = torch.empty(-(-size // 16) * 16, dtype=torch.uint8, device=own.device)
-        backend = backend_of(dist.group.WORLD)
+        backend = world_backend()
         backend.encode(own, codes[:size], self._wire)
         whole = yield from self._gather(codes)
         rows = whole.view(-1, codes.numel())

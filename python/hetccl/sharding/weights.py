@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 
 from hetccl import encoded_bytes
-from hetccl.sharding.groups import Group, Groups, gather_into, scatter_sum
+from hetccl.sharding.groups import Group, Groups, gather_into, scatter_sum, world_backend
 from hetccl.sharding.layout import elements_of_part, local_of
-from hetccl.torch_backend import backend_of
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -128,8 +127,7 @@ class WeightGather(_Allocating):
             message[codes : codes + kept.nbytes] = kept.view(torch.uint8)
             for one in self._exact:
                 part[one] = 0
-        backend = self._backend(part)
-        backend.encode(part, message[: encoded_bytes(part.numel(), self._wire)], self._wire)
+        world_backend().encode(part, message[: encoded_bytes(part.numel(), self._wire)], self._wire)
         return message
 
     def _unpack(self, messages: torch.Tensor, output: torch.Tensor) -> None:
@@ -140,7 +138,7 @@ class WeightGather(_Allocating):
             parts.copy_(rows[:, : parts[0].nbytes].view(parts.dtype))
             return
         codes = encoded_bytes(parts.size(1), self._wire)
-        backend = self._backend(output)
+        backend = world_backend()
         for row, part in zip(rows, parts, strict=True):
             backend.decode(row[:codes], part, self._wire)
         begin = self._code_bytes(parts[0])
@@ -148,9 +146,6 @@ class WeightGather(_Allocating):
             size = (one.stop - one.start) * output.element_size()
             parts[:, one] = rows[:, begin : begin + size].view(output.dtype)
             begin += size
-
-    def _backend(self, tensor: torch.Tensor) -> Any:
-        return backend_of(self._groups.exact["weights"].process_group)
 
 
 def _gather(message: torch.Tensor, group: Group) -> torch.Tensor:

@@ -1,0 +1,79 @@
+// Tensors encoded by hand, as the group's collectives encode them.
+#include <c10/util/Exception.h>
+
+#include "backend.h"
+#include "tensors.h"
+
+namespace hetccl::torch_backend {
+namespace {
+
+void check_result(const Where& where, const std::optional<Failure>& failure) {
+  if (!failure) return;
+  const std::string text =
+      c10::str("hetccl: ", where.operation, " on rank ", where.rank, ": ", failure->text);
+  TORCH_CHECK_VALUE(failure->result != hetcclInvalidArgument, text);
+  TORCH_CHECK_WITH(DistBackendError, false, text);
+}
+
+/// Throws unless `tensor` can be encoded into, or decoded from, `codes`.
+Elements check_ends(const Where& where, const at::Tensor& tensor, const at::Tensor& codes,
+                    const std::string& encoding) {
+  check_dense(where, "the tensor", tensor);
+  check_dense(where, "codes", codes);
+  const std::string call = c10::str("hetccl: ", where.operation, " on rank ", where.rank, ": ");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), call,
+                    "the tensor is not contiguous; pass tensor.contiguous()");
+  const at::ScalarType type = tensor.scalar_type();
+  TORCH_CHECK_TYPE(type == at::kFloat || type == at::kHalf || type == at::kBFloat16, call,
+                   c10::toString(type),
+                   " has no encoding; convert to float32, float16 or bfloat16 with .to(dtype)");
+  TORCH_CHECK_TYPE(codes.scalar_type() == at::kByte, call, "codes has ",
+                   c10::toString(codes.scalar_type()), " elements, but must have uint8");
+  TORCH_CHECK_VALUE(codes.device() == tensor.device(), call, "codes is on ", codes.device().str(),
+                    ", the tensor on ", tensor.device().str(), "; keep both on one device");
+  const Elements elements = movable(tensor);
+  size_t bytes = 0;
+  const hetcclResult_t result = hetcclEncodedBytes(elements.count, encoding.c_str(), &bytes);
+  if (result != hetcclSuccess) check_result(where, last_failure(result));
+  check_numel(where, "codes", codes, static_cast<int64_t>(bytes),
+              c10::str("that many bytes hold ", elements.count, " elements in ", encoding));
+  return elements;
+}
+
+}  // namespace
+
+void HetcclBackend::recode(const Where& where, c10::Device device, const Launch& call) {
+  if (device.is_cpu()) {
+    const hetcclResult_t result = call(nullptr, nullptr);
+    if (result != hetcclSuccess) check_result(where, last_failure(result));
+    return;
+  }
+  const auto communicator = joined();
+  TORCH_CHECK_VALUE(streams_ != nullptr && device == device_, "hetccl: ", where.operation,
+                    " on rank ", where.rank, ": the tensor is on ", device.str(),
+                    ", but this rank is in process group '", group_, "' with ", device_.str());
+  check_result(where, communicator->enqueue(call, streams_->current().native_handle(),
+                                            std::chrono::milliseconds(timeout_ms_.load())));
+}
+
+void HetcclBackend::encode(const at::Tensor& tensor, const at::Tensor& codes,
+                           const std::string& encoding) {
+  const Where where{"encode", rank_};
+  const Elements elements = check_ends(where, tensor, codes, encoding);
+  recode(where, tensor.device(), [&](hetcclComm_t comm, hetcclStream_t stream) {
+    return hetcclEncode(tensor.const_data_ptr(), codes.mutable_data_ptr(), elements.count,
+                        elements.type, encoding.c_str(), comm, stream);
+  });
+}
+
+void HetcclBackend::decode(const at::Tensor& codes, const at::Tensor& tensor,
+                           const std::string& encoding) {
+  const Where where{"decode", rank_};
+  const Elements elements = check_ends(where, tensor, codes, encoding);
+  recode(where, tensor.device(), [&](hetcclComm_t comm, hetcclStream_t stream) {
+    return hetcclDecode(codes.const_data_ptr(), tensor.mutable_data_ptr(), elements.count,
+                        elements.type, encoding.c_str(), comm, stream);
+  });
+}
+
+}  // namespace hetccl::torch_backend
