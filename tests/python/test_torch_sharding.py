@@ -4,6 +4,7 @@ import pytest
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
 from hetccl.sharding.builder import shard  # noqa: E402
@@ -238,3 +239,55 @@ def options(rank, size):
 
 def test_options(tmp_path):
     run(4, options, folder=tmp_path, labels="aabb", timeout=120)
+
+
+def encoded(rank, size):
+    """Encodings change little, all ranks get the same, and exact parameters are exact."""
+    mine = batches()[:, rank * (8 // size) : (rank + 1) * (8 // size)]
+    make = OPTIMIZERS["SGD"]
+    model = Network()
+    start = values(model)
+    want = train(model, make(model), batches())
+    moved = (want - start).norm()
+    wires = {"weight_wire": "int8", "gradient_wire": "int4"}
+    cases = [
+        (0.1, {"weights": 2, "gradients": 2, **wires}),
+        (0.1, {"weights": 1, "gradients": 2, **wires, "update_wire": "int8"}),
+        (0.1, {"weights": 4, "gradients": 4, "secondary": 2, **wires}),
+        (0.1, {"weights": 2, "gradients": 4, "secondary": 4, **wires}),
+        (0.2, {"weights": 2, "gradients": 2, "gradient_wire": "int4:64:stochastic"}),
+        (0.01, {"weights": 2, "gradients": 2, "update_wire": "int8"}),
+    ]
+    for tolerance, given in cases:
+        model = Network()
+        optimizer = make(model)
+        sharded = shard(model, optimizer, "zero3", **given)
+        got = train(model, optimizer, mine, sharded)
+        error = ((got - want).norm() / moved).item()
+        assert 1e-5 < error < tolerance, f"{given}: {error}"
+        every = [torch.empty_like(got) for _ in range(size)]
+        dist.all_gather(every, got)
+        assert all(torch.equal(other, got) for other in every), given
+        check_gather(model, given.get("weight_wire", ""), sharded)
+
+
+def check_gather(model, wire, sharded):
+    """The weights of forward are those of the state dict, encoded unless they are exact, and all
+    later gathers give the same."""
+    whole = {n: p.full_tensor().clone() for n, p in model.blocks[0].named_parameters()}
+    seen = []
+    for _ in range(2):
+        model.blocks[0].unshard()
+        seen.append({n: p.detach().clone() for n, p in model.blocks[0].named_parameters()})
+        model.blocks[0].reshard()
+    for name, value in whole.items():
+        assert torch.equal(seen[0][name], seen[1][name]), name
+        is_exact = value.dim() < 2 or not wire or sharded.degrees.weights == 1
+        assert torch.equal(seen[0][name], value) == is_exact, name
+        assert torch.allclose(seen[0][name], value, atol=value.abs().max().item() / 250)
+
+
+@pytest.mark.parametrize("labels", ["aabb", "aaaa"])
+def test_encodings(labels, tmp_path):
+    env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
+    run(4, encoded, folder=tmp_path, labels=labels, env=env, timeout=120)

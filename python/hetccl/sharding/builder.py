@@ -76,10 +76,10 @@ def shard(
         raise ShardingError(f"preset={preset!r} is none of {', '.join(PRESETS)}")
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     sharding = dataclasses.replace(PRESETS[preset], **changes)
+    names = _check_modules(model, optimizer)
     tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
     _check_wires(sharding)
-    names = _check_modules(model, optimizer)
     _check_agreement(model, sharding)
     rank = dist.get_rank()
     groups = make_groups(find_place(rank, degrees, tree), rank, sharding.gradient_wire)
