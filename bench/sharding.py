@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--context", type=int, default=64, help="tokens of a rank a pass")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--cases", nargs="*", default=CASES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -67,7 +67,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo" if case.endswith("gloo") else "hetccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    shape = Shape(width=options["width"], layers=options["layers"])
+    shape = Shape(width=options["width"], layers=options["layers"],
+                  context=options["context"])  # fmt: skip
     model = GPT(shape, seed=1)
     parameters = sum(p.numel() for p in model.parameters())
     optimizer, sharded = make(case, model)
