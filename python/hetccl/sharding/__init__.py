@@ -1,4 +1,4 @@
-"""Three-level sharding: weights, gradients and optimizer states, each over its own number of ranks."""
+"""Sharding of weights, gradients and optimizer states, each over its own number of ranks."""
 
 from hetccl.sharding.degrees import PRESETS, Sharding, ShardingError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 LEVELS = ("pair", "host", "cluster", "all")
@@ -65,6 +65,7 @@ class Tree:
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         return len(self.order)
 
     def degree_of(self, level: str) -> int:
@@ -162,20 +163,20 @@ def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
             raise ShardingError(
                 f"secondary={secondary} has no use with weights=1: no weights are gathered"
             )
-    return Degrees(tree.size, *found, secondary)
+    weights, gradients, states = found
+    return Degrees(tree.size, weights, gradients, states, secondary)
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A rank's position in the tree, and the ranks with which it shares each step.
+    """The ranks with which a rank shares each step, in ascending order.
 
     Gradients go through `weights` (each rank keeps one part of a unit's gradients), `gradients`
     (a part of that part) and `optimizer_states` (a part of that), then through `replicas`, which
-    have the same parts. Updated weights return through `optimizer_states` and `gradients`.
-    Each tuple has the ranks in the order of the parts.
+    have the same parts. Updated weights return through `optimizer_states` and `gradients`. A rank
+    keeps the part whose number is its index in the group, as collectives of torch have it.
     """
 
-    position: int
     weights: tuple[int, ...]
     gradients: tuple[int, ...]
     optimizer_states: tuple[int, ...]
@@ -185,18 +186,30 @@ class Place:
 
 def find_place(rank: int, degrees: Degrees, tree: Tree) -> Place:
     """The place of `rank` among groups of neighbours."""
-    position = tree.order.index(rank)
+    parts: dict[int, tuple[int, ...]] = dict.fromkeys(tree.order, ())
 
-    def group(inner: int, outer: int) -> tuple[int, ...]:
-        """Those of the block of `outer` positions that have the same part of `inner`."""
-        start = position // outer * outer + position % inner
-        return tuple(tree.order[start + inner * i] for i in range(outer // inner))
+    def blocks(degree: int) -> Iterator[list[int]]:
+        return (sorted(tree.order[start : start + degree]) for start in range(0, tree.size, degree))
+
+    def step(degree: int) -> tuple[int, ...]:
+        """Splits the parts of each block further; the ranks that had the same part as `rank`."""
+        group: tuple[int, ...] = ()
+        for block in blocks(degree):
+            sharers: dict[tuple[int, ...], list[int]] = {}
+            for member in block:
+                sharers.setdefault(parts[member], []).append(member)
+            for members in sharers.values():
+                group = tuple(members) if rank in members else group
+                for index, member in enumerate(members):
+                    parts[member] = (*parts[member], index)
+        return group
 
     return Place(
-        position,
-        weights=group(1, degrees.weights),
-        gradients=group(degrees.weights, degrees.gradients),
-        optimizer_states=group(degrees.gradients, degrees.optimizer_states),
-        replicas=group(degrees.optimizer_states, degrees.size),
-        secondary=group(1, degrees.secondary) if degrees.secondary else (),
+        weights=step(degrees.weights),
+        gradients=step(degrees.gradients),
+        optimizer_states=step(degrees.optimizer_states),
+        replicas=step(degrees.size),
+        secondary=next((tuple(block) for block in blocks(degrees.secondary) if rank in block), ())
+        if degrees.secondary
+        else (),
     )
