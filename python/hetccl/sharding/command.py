@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -50,13 +50,14 @@ MemoryOption = Annotated[
 ]
 MicroBatches = Annotated[int, typer.Option("--micro-batches", min=1, help="Of a step.")]
 Type = Annotated[
-    str,
+    Literal["bfloat16", "float16", "float32"],
     typer.Option(
         "--type", metavar="TYPE", help="Of weights and gradients: bfloat16, float16, float32."
     ),
 ]
 Optimizer = Annotated[
-    str, typer.Option("--optimizer", metavar="NAME", help="adamw, momentum or sgd.")
+    Literal["adamw", "momentum", "sgd"],
+    typer.Option("--optimizer", metavar="NAME", help="adamw, momentum (SGD with it) or sgd."),
 ]
 Bandwidth = Annotated[
     list[str] | None,

@@ -14,11 +14,11 @@ from hetccl.sharding.costs import (
     Training,
     find_costs,
     find_memory,
+    wire_bytes,
 )
 from hetccl.sharding.degrees import (
     LEVELS,
     PRESETS,
-    Degrees,
     Sharding,
     ShardingError,
     Tree,
@@ -131,7 +131,8 @@ def plan(
     place = _read(topology, memory)
     rates = {**place.bandwidths, **(bandwidths or {})}
     wires = Sharding(1, 1, 1, None, weight_wire, gradient_wire, update_wire)
-    find_costs(training, wires, Degrees(1, 1, 1, 1), Reaches(Tree((0,), (1,), (1,))), rates)
+    for wire in ("weight_wire", "gradient_wire", "update_wire"):
+        wire_bytes(wire, getattr(wires, wire), training.type_bytes)
     schemes = tuple(
         _make_scheme(name, sharding, training, place, rates) for name, sharding in PRESETS.items()
     )
@@ -189,9 +190,9 @@ def _make_scheme(
     return Scheme(name, sharding, costs, "", largest)
 
 
-def _shardings(wires: Sharding, size: int) -> Iterator[Sharding]:
-    """All that find_degrees allows on a tree of `size` ranks."""
-    divisors = [number for number in range(1, size + 1) if size % number == 0]
+def _shardings(wires: Sharding, ranks: int) -> Iterator[Sharding]:
+    """All that find_degrees allows on a tree of so many ranks."""
+    divisors = [number for number in range(1, ranks + 1) if ranks % number == 0]
     for states in divisors:
         for gradients in (number for number in divisors if states % number == 0):
             for weights in (number for number in divisors if gradients % number == 0):
@@ -227,6 +228,6 @@ def _find_best(
         levels = ", ".join(level for level in LEVELS if level in missing)
         return None, f"the bandwidth of these levels is unknown: {levels}"
     if best is None:
-        most = size(place.memory or 0)
-        return None, f"no degrees fit: a rank has {most}, and needs {size(least)} at least"
+        has = size(place.memory or 0)
+        return None, f"the smallest take {size(least)} of a rank's memory, which has {has}"
     return _make_scheme("best", best[1], training, place, rates), ""

@@ -67,8 +67,10 @@ def _facts(plan: ShardingPlan) -> Table:
     rates = [f"{level} {size(plan.bandwidths[level])}/s" for level in LEVELS
              if level in plan.bandwidths]  # fmt: skip
     table.add_row("bandwidth", ", ".join(rates) or "unknown: give --bandwidth")
-    memory = "unknown: give --memory" if plan.memory is None else binary_size(plan.memory)
-    table.add_row("memory", f"{memory} a rank" if plan.memory else memory)
+    memory = "unknown: give --memory"
+    if plan.memory is not None:
+        memory = f"{binary_size(plan.memory)} ({size(plan.memory)}) a rank"
+    table.add_row("memory", memory)
     return table
 
 
