@@ -91,6 +91,8 @@ def random_trees():
             if interleaved:
                 chance.shuffle(order)
             yield Tree(tuple(order), hosts, clusters)
+    # Sorted, each block's rank on the second host comes first: these two meet.
+    yield Tree((1, 2, 3, 0, 4, 5, 6, 7), (3, 2, 3), (8,))
 
 
 def chains(size):
