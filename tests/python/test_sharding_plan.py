@@ -260,9 +260,9 @@ def test_bytes_that_leave_a_host_and_time():
 def test_wires():
     assert wire_bytes("weight_wire", "", 4) == 4
     assert wire_bytes("weight_wire", "int8", 2) == 8.125 / 8
-    assert wire_bytes("weight_wire", "int4:64:stochastic", 2) == 4.5 / 8
+    assert wire_bytes("gradient_wire", "int4:64:stochastic", 2) == 4.5 / 8
     assert wire_bytes("weight_wire", "e5m2:512", 2) == 8.0625 / 8
-    for bad in ("int3", "int8:100", "int8:fast", ":64"):
+    for bad in ("int3", "int8:100", "int8:fast", ":64", "int8:stochastic"):
         with pytest.raises(ShardingError, match="weight_wire"):
             wire_bytes("weight_wire", bad, 2)
 

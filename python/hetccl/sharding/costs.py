@@ -42,6 +42,11 @@ def wire_bytes(argument: str, wire: str, type_bytes: int, scale_bits: int = SCAL
             f"{argument}={wire!r} is no encoding: give {', '.join(_CODE_BITS)}, with :64 for "
             'blocks of 64 elements, or "" for none'
         )
+    if "stochastic" in options and argument != "gradient_wire":
+        raise ShardingError(
+            f"{argument}={wire!r}: weights are rounded to nearest; leave :stochastic to "
+            "gradient_wire"
+        )
     return (_CODE_BITS[name] + scale_bits / int(block)) / 8
 
 

@@ -32,6 +32,7 @@ _OF_MODEL = (
     (r"V100", Device(150, 150, 16)),  # NVLink 2
     (r"MI35\dX?", Device(537, 537, 288)),  # seven Infinity Fabric links of 76.8 GB/s
     (r"MI325X?", Device(448, 448, 256)),  # seven links of 64 GB/s
+    (r"MI300A", Device(448, 448, 128)),
     (r"MI30\d[AX]?", Device(448, 448, 192)),
     # Frontier, a rank for each GCD: 200 GB/s between the two of one MI250X, 50 GB/s between those
     # of two (Xu et al., section IV and table II).
