@@ -121,7 +121,7 @@ class Reaches:
                 group = groups[before[position]]
                 after[position] = before[position] + inner * len(group)
                 group.append(position)
-            for group in groups:
+            for group in groups if outer > inner else ():
                 level = max(level, self.levels.index(self._level_of(group)))
                 self._count(group, gathers, reduces)
         reach = Reach(outer // inner, self.levels[level], tuple(gathers), tuple(reduces))
@@ -129,18 +129,17 @@ class Reaches:
 
     def _level_of(self, group: Sequence[int]) -> str:
         def shared(numbers: Sequence[object]) -> bool:
-            first = numbers[group[0]]
-            return all(numbers[position] == first for position in group)
+            return len(set(map(numbers.__getitem__, group))) == 1
 
         one_host, one_cluster = shared(self._host_runs), shared(self._cluster_runs)
         if one_host and one_cluster:
-            if self._pairs[0] is not None and shared(self._pairs):
+            if self._pairs[0] is not None and len(group) <= 2 and shared(self._pairs):
                 return "pair"
             return self.inside
         return "host" if one_host else "cluster" if one_cluster else "all"
 
     def _count(self, group: Sequence[int], gathers: list[float], reduces: list[float]) -> None:
-        here = Counter(self._hosts[position] for position in group)
+        here = Counter(map(self._hosts.__getitem__, group))
         if len(here) < 2:
             return
         for host, ranks in here.items():
