@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, topo, plan, bench, tune, tuned, mpi-lib, mpi-info, demo."""
+"""The command ``hetccl``: info, topo, plan, shard, bench, tune, tuned, mpi-lib, mpi-info, demo."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.plan.command import plan
+from hetccl.sharding.command import shard
 from hetccl.topology.command import topo
 from hetccl.tune.command import tune
 
@@ -99,6 +100,7 @@ def info(
 
 app.command()(topo)
 app.command()(plan)
+app.command()(shard)
 
 
 def _collective(name: str) -> str:

@@ -198,7 +198,9 @@ def test_checkpoints(tmp_path):
 
 def options(rank, size):
     """What users combine with sharding computes the same."""
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        apply_activation_checkpointing,
+    )
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
     mine = batches()[:, rank * (8 // size) : (rank + 1) * (8 // size)]

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hetccl.sharding.degrees import PRESETS, Sharding, ShardingError
+from hetccl.sharding.planner import plan
 
 if TYPE_CHECKING:
     from hetccl.sharding.builder import shard
     from hetccl.sharding.sharded import NonFiniteGradientsError, Sharded
 
-__all__ = ["PRESETS", "NonFiniteGradientsError", "Sharded", "Sharding", "ShardingError", "shard"]
+__all__ = [
+    "PRESETS",
+    "NonFiniteGradientsError",
+    "Sharded",
+    "Sharding",
+    "ShardingError",
+    "plan",
+    "shard",
+]
 
 
 def __getattr__(name: str) -> Any:

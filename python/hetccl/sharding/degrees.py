@@ -103,15 +103,14 @@ def tree_of(topology: Mapping[str, Any]) -> Tree:
         for rank in cluster["ranks"]
     }
     place = {int(rank["rank"]): (cluster_of[rank["rank"]], str(rank["host"])) for rank in ranks}
-    hosts_of_clusters = [
-        {host for number, host in place.values() if number == cluster}
-        for cluster in range(len(topology["clusters"]))
-    ]
-    by_cluster = any(len(hosts) > 1 for hosts in hosts_of_clusters)
+    by_cluster = len(set(place.values())) > len({number for number, _ in place.values()})
+    first_of: dict[str, int] = {}
+    for rank, (_, host) in sorted(place.items()):
+        first_of.setdefault(host, rank)
 
     def key(rank: int) -> tuple[Any, ...]:
         cluster, host = place[rank]
-        first = min(other for other, (_, its_host) in place.items() if its_host == host)
+        first = first_of[host]
         return (cluster, first, rank) if by_cluster else (first, cluster, rank)
 
     order = tuple(sorted(place, key=key))

@@ -119,7 +119,5 @@ def _scatter(whole: torch.Tensor, group: Group) -> Steps:
     if group.size == 1:
         return whole
     part = whole.new_empty(whole.numel() // group.size)
-    yield scatter_sum(
-        part, whole, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True
-    )
+    yield scatter_sum(part, whole, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True)
     return part

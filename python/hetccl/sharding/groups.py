@@ -40,6 +40,7 @@ class Groups:
     secondary: Group
     exact: dict[str, Group]
 
+
 # torch 2.13 has new names for them, and warns of the old ones.
 gather_into = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 scatter_sum = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
