@@ -95,7 +95,8 @@ def main() -> None:
         last = rounds[-1][case]
         table.add_row(case, f"{seconds:.2f}", f"{first / seconds:.2f}",
                       f"{last['trunk'] / 1e6:.2f}", f"{last['host'] / 1e6:.2f}",
-                      f"{sum(last['memory'].values()) / 1e6:.1f}", f"{last['loss']:.4f}")  # fmt: skip
+                      f"{sum(last['memory'].values()) / 1e6:.1f}",
+                      f"{last['loss']:.4f}")  # fmt: skip
     Console(width=100).print(table)
     print(json.dumps(rounds))
 

@@ -274,7 +274,7 @@ def test_optimizers_and_types():
     ]
     assert [memory.optimizer_states for memory in found] == [64, 128, 192]
     assert [memory.weights for memory in found] == [64, 32, 32]
-    assert found[2].peak == found[2].kept + 64
+    assert found[2].peak == found[2].kept + 32  # float32 gradients in place of the others
 
 
 def test_devices():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -88,8 +88,9 @@ def shard(
     before = dict(model.named_parameters())
     for unit in [*(_default_units(model) if units is None else units), model]:
         builder.shard_unit(unit, mp_policy or MixedPrecisionPolicy())
-    if hasattr(model, "set_reduce_scatter_unused_params"):  # torch 2.13
-        model.set_reduce_scatter_unused_params(True)
+    include_unused = getattr(model, "set_reduce_scatter_unused_params", None)  # torch 2.13
+    if include_unused is not None:
+        include_unused(True)
     masters = [one for _, one in builder.parts]
     _rewire(optimizer, before, masters)
     state = TrainingState(model, optimizer, masters, names)
@@ -196,27 +197,33 @@ class _Builder:
             if not isinstance(parameter, DTensor)
             and any(parameter is one for one in unit.parameters())
         ]
-        fully_shard(unit, mesh=self._mesh, mp_policy=mp_policy)
-        now = dict(self._model.named_parameters())
-        all_of_unit = [now[name] for name in own]
+        module = fully_shard(unit, mesh=self._mesh, mp_policy=mp_policy)
+        now = {name: cast("DTensor", p) for name, p in self._model.named_parameters()}
         trained = [name for name in own if now[name].requires_grad]
-        sharding = self._sharding
-        if self._groups.weights.size > 1 and own:
-            if sharding.weight_wire or self._has_secondary:
-                exact = [name in self._exact for name in own]
-                gather = WeightGather(
-                    all_of_unit, exact, self._groups, sharding.weight_wire, self._has_secondary
-                )
-                unit.set_custom_all_gather(gather)
-                self.gathers.append(gather)
-            if sharding.gradient_wire and trained:
-                exact = [name in self._exact for name in trained]
-                parameters = [now[name] for name in trained]
-                unit.set_custom_reduce_scatter(GradientScatter(parameters, exact, self._groups))
+        if self._groups.weights.size > 1:
+            if own:
+                self._set_gather(module, {name: now[name] for name in own})
+            if trained:
+                self._set_scatter(module, {name: now[name] for name in trained})
         for is_exact in (False, True):
             names = [name for name in trained if self._is_exact(name) == is_exact]
             if names:
                 self._add([(plain_name(name), now[name]) for name in names], is_exact)
+
+    def _set_gather(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
+        wire = self._sharding.weight_wire
+        if wire or self._has_secondary:
+            exact = [name in self._exact for name in parameters]
+            values = [*parameters.values()]
+            gather = WeightGather(values, exact, self._groups, wire, self._has_secondary)
+            module.set_custom_all_gather(cast("Any", gather))
+            self.gathers.append(gather)
+
+    def _set_scatter(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
+        if self._sharding.gradient_wire:
+            exact = [name in self._exact for name in parameters]
+            scatter = GradientScatter([*parameters.values()], exact, self._groups)
+            module.set_custom_reduce_scatter(cast("Any", scatter))
 
     def _is_exact(self, name: str) -> bool:
         """Whether a parameter goes into a buffer of its unit that is never encoded."""

@@ -89,8 +89,9 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """All five parts: an upper bound, at the boundary."""
-        return self.kept + self.float32_gradients
+        """An upper bound: at the boundary gradients become float32 ones block by block."""
+        larger = max(self.gradients, self.float32_gradients)
+        return self.weights + self.secondary + larger + self.optimizer_states
 
 
 def find_memory(training: Training, sharding: Sharding, degrees: Degrees) -> Memory:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from hetccl.sharding.layout import Flat, local_of
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from hetccl.sharding.pipeline import Pipeline, Steps
+    from hetccl.sharding.pipeline import Pipeline, Steps, TensorSteps
 
 
 class Gradients:
@@ -51,15 +52,14 @@ class Gradients:
     def watch(self) -> None:
         """Takes the gradients from FSDP2 as they come."""
         for index, slot in enumerate(self._flat.slots):
-            slot.parameter.register_post_accumulate_grad_hook(
-                lambda parameter, index=index: self._take(index, parameter)
-            )
+            take = functools.partial(self._take, index)
+            slot.parameter.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _take(self, index: int, parameter: DTensor) -> None:
         if index in self._come:
             self._reduce()
-        gradient = local_of(parameter.grad)
+        gradient = local_of(cast("DTensor", parameter.grad))
         parameter.grad = None
         if self._buffer is None:
             size, device = self._flat.length, gradient.device
@@ -76,17 +76,16 @@ class Gradients:
         if buffer is not None:
             self._pipeline.begin(self._steps(buffer, self.crosses))
 
-    def _steps(self, buffer: torch.Tensor | None, crosses: bool) -> Steps:
-        if buffer is not None:
-            part = yield from _scatter(buffer, self._inner)
-            del buffer
-            if self._part is not None:
-                part += self._part
-        else:
-            part = self._part
+    def _steps(self, buffer: torch.Tensor, crosses: bool) -> Steps:
+        part = yield from _scatter(buffer, self._inner)
+        del buffer
+        if self._part is not None:
+            part += self._part
         self._part = None if crosses else part
-        if not crosses:
-            return
+        if crosses:
+            yield from self._cross(part)
+
+    def _cross(self, part: torch.Tensor) -> Steps:
         shard = yield from _scatter(part, self._outer)
         del part
         if self._replicas.size > 1:
@@ -101,7 +100,8 @@ class Gradients:
                 self.crosses = True
                 self._reduce()
             elif self._part is not None:
-                self._pipeline.begin(self._steps(None, crosses=True))
+                part, self._part = self._part, None
+                self._pipeline.begin(self._cross(part))
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +114,7 @@ class Gradients:
         self._come.clear()
 
 
-def _scatter(whole: torch.Tensor, group: Group) -> Steps:
+def _scatter(whole: torch.Tensor, group: Group) -> TensorSteps:
     """Its mean over the group, of which each rank gets one part."""
     if group.size == 1:
         return whole

@@ -91,4 +91,7 @@ def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
 
 def average(tensor: torch.Tensor, group: Group) -> dist.Work:
     """Starts to replace `tensor` by its mean over the group."""
-    return dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True)
+    work: dist.Work = dist.all_reduce(
+        tensor, op=dist.ReduceOp.AVG, group=group.process_group, async_op=True
+    )
+    return work

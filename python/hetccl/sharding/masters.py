@@ -8,7 +8,7 @@ from torch import nn
 from hetccl import encoded_bytes
 from hetccl.sharding.groups import Group, Groups, gather_into, world_backend
 from hetccl.sharding.layout import Flat, Piece
-from hetccl.sharding.pipeline import Steps
+from hetccl.sharding.pipeline import Steps, TensorSteps
 
 
 class Masters:
@@ -73,14 +73,14 @@ class Masters:
             part += difference
         flat.write(weights)
 
-    def _gather(self, part: torch.Tensor) -> Steps:
+    def _gather(self, part: torch.Tensor) -> TensorSteps:
         exact = self._groups.exact
         part = yield from _gather(part, exact["optimizer_states"])
         whole = yield from _gather(part, exact["gradients"])
         return whole
 
 
-def _gather(part: torch.Tensor, group: Group) -> Steps:
+def _gather(part: torch.Tensor, group: Group) -> TensorSteps:
     if group.size == 1:
         return part
     whole = part.new_empty(part.numel() * group.size)

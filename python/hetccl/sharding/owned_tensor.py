@@ -43,17 +43,15 @@ class OwnedTensor(torch.Tensor):
             begin = end
 
     @classmethod
-    def __torch_dispatch__(
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function is torch.ops.aten.detach.default:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
             return args[0]
         raise NotImplementedError(
-            f"{function}: this is a rank's part of a sharded tensor, which only "
+            f"{func}: this is a rank's part of a sharded tensor, which only "
             "torch.distributed.checkpoint can read and write"
         )
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"OwnedTensor({list(self.shape)}, {len(self._boxes)} boxes here)"
 
     def __create_write_items__(self, fqn: str, _: Any) -> list[WriteItem]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 from collections.abc import Generator, Iterable
 
+import torch
 import torch.distributed as dist
 
-# Yields what it waits for: a collective that it has begun.
+# Yields what it waits for: a collective that it has begun. TensorSteps return a tensor.
 Steps = Generator[dist.Work, None, None]
+TensorSteps = Generator[dist.Work, None, torch.Tensor]
 
 
 class Pipeline:

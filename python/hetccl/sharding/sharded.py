@@ -6,19 +6,25 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from hetccl.sharding.degrees import Degrees, ShardingError
 from hetccl.sharding.gradients import Gradients
+from hetccl.sharding.layout import local_of
 from hetccl.sharding.masters import Masters
 from hetccl.sharding.pipeline import Pipeline, run_all
 from hetccl.sharding.state import TrainingState
 from hetccl.sharding.weights import WeightGather
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 _DEPTH = 4  # updates on their way at any time
 
@@ -76,7 +82,7 @@ class Sharded:
         self._finish()
         held = self._held_gradients()
         norms = torch._foreach_norm(held, norm_type) if held else []
-        own = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else None
+        own = torch.linalg.vector_norm(torch.stack([*norms]), norm_type) if norms else None
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         if own is not None:
             total += own.double() if norm_type == torch.inf else own.double() ** norm_type
@@ -121,8 +127,8 @@ class Sharded:
         self._check_finite()
 
     def _check_finite(self) -> None:
-        """Raises NonFiniteGradientsError on all ranks alike. When it returns, all ranks have come so
-        far, and take the step: it needs nothing more of other ranks."""
+        """Raises NonFiniteGradientsError on all ranks alike. When it returns, all ranks have come
+        so far, and take the step: it needs nothing more of other ranks."""
         named = [
             (piece.name, parameter.grad)
             for masters in self._masters
@@ -132,7 +138,7 @@ class Sharded:
         worst = torch.zeros((), device=self._device)
         if named:
             largest = torch._foreach_norm([gradient for _, gradient in named], torch.inf)
-            worst += (~torch.isfinite(torch.stack(largest))).any()
+            worst += (~torch.isfinite(torch.stack([*largest]))).any()
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
         if not worst:
             return
@@ -154,7 +160,8 @@ class Sharded:
         """The bytes that this rank keeps between steps: of weights, the secondary partition,
         gradients and optimizer states, masters included. Not collective."""
         weights = sum(
-            parameter.to_local().untyped_storage().nbytes() for parameter in self.model.parameters()
+            local_of(cast("DTensor", parameter)).untyped_storage().nbytes()
+            for parameter in self.model.parameters()
         )
         states = sum(
             value.nbytes
@@ -173,16 +180,16 @@ class Sharded:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint of torch.distributed.checkpoint to the folder `path`."""
         self._finish()
-        dcp.save(self.state_dict(), checkpoint_id=path)
+        save(self.state_dict(), checkpoint_id=path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Reads what `save` wrote, or what torch saved of a plain or an FSDP2 model as
         {"model": …, "optimizer": …}: of any degrees and any number of ranks."""
-        keys = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
+        keys = FileSystemReader(path).read_metadata().state_dict_metadata
         if any(key.startswith("optimizer.state.") for key in keys):
             self._state.make_optimizer_state()
         state = self.state_dict()
-        dcp.load(state, checkpoint_id=path)
+        load(state, checkpoint_id=path)
         self.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def _memory(plan: ShardingPlan) -> Table:
         table.add_row(*cells)
     table.caption = (
         "W/G/O: degrees of weights, gradients, optimizer states; then that of the second\n"
-        "partition of the weights. peak: with the float32 gradients that the optimizer reads."
+        "partition of the weights. peak: with the float32 gradients that the optimizer reads,\n"
+        "where they are more than grads."
         + ("\nlargest: the most parameters that fit, without activations." if known else "")
     )
     table.caption_justify = "left"

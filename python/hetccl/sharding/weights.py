@@ -35,7 +35,7 @@ def find_slices(parameters: Sequence[DTensor], exact: Sequence[bool]) -> list[sl
 
 
 class _Allocating:
-    """FSDP2 asks for the memory of each call."""
+    """FSDP2 asks for the memory of each call. (Its own abstract class is not public.)"""
 
     def allocate(
         self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device
