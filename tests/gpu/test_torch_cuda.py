@@ -32,6 +32,7 @@ from cuda_pairs import (
 )
 from cuda_quantized import by_hand, gradients, quantized
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
+from cuda_sharding import encoded_sharding, sharding
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
 COUNTS = (0, 1, 1000, 300_007)
@@ -465,6 +466,13 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
             made[f"{name}-in-flight"] = lambda: in_flight(devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
+        made[f"{name}-sharding"] = lambda: run(
+            [sharding, encoded_sharding],
+            devices,
+            labels,
+            bind,
+            env={"HETCCL_WIRE_LEAST_BYTES": "0"},
+        )
         if len(devices) > 1:
             made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)
             made[f"{name}-abort"] = lambda: run([abort], devices, labels, bind)

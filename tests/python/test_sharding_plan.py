@@ -330,7 +330,7 @@ def test_a_plan_without_best_degrees_says_why():
     topology = topology_of("A8", hosts=1, kinds=["cuda:H100"])
     tight = plan(70_000_000_000, topology)
     assert tight.best is None
-    assert tight.reason == "the smallest take 175 GB of a rank's memory, which has 85.9 GB"
+    assert tight.reason == "the smallest take 158 GB of a rank's memory, which has 85.9 GB"
     blind = plan(1000, frontier(2), bandwidths={"pair": 1e9, "host": 1e9})
     assert blind.best is None
     assert blind.reason == "the bandwidth of these levels is unknown: cluster"

@@ -65,7 +65,7 @@ def shard(
     in which gradients are added up between ranks and passes, by default that of the parameters.
 
     Afterwards `optimizer.step()`, `zero_grad()` and schedulers work as before, on float32 masters
-    of this rank's part. Raises ShardingError.
+    of this rank's part (float64 where the model is). Raises ShardingError.
     """
     given = {
         "weights": weights, "gradients": gradients, "optimizer_states": optimizer_states,

@@ -96,10 +96,15 @@ class Flat:
                 first = slot.first_element + begin - slot.offset
                 yield Piece(slot.name, slot.parameter, begin - self.begin, end - self.begin, first)
 
-    def read(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters, which FSDP2 wants to be the same."""
+        return self.slots[0].parameter.dtype
+
+    def read(self, dtype: torch.dtype) -> torch.Tensor:
         """A copy of the parameters' parts: the flat buffer, zeros where it is padded."""
-        sample = self.slots[0].parameter
-        flat = torch.zeros(self.length, dtype=dtype or sample.dtype, device=sample.device)
+        device = self.slots[0].parameter.device
+        flat = torch.zeros(self.length, dtype=dtype, device=device)
         for slot in self.slots:
             flat[slot.offset : slot.offset + slot.own_elements] = local_of(slot.parameter)
         return flat

@@ -1,4 +1,7 @@
-"""The rank's own part of a flat buffer of weights, in float32: what the optimizer steps on."""
+"""The rank's own part of a flat buffer of weights: what the optimizer steps on.
+
+It is float32, or float64 where the model is.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ class Masters:
         self._flat = flat
         self._groups = groups
         self._wire = update_wire
-        self.values = flat.read(torch.float32)[flat.begin : flat.begin + flat.shard].clone()
+        self._type = torch.promote_types(flat.dtype, torch.float32)
+        self.values = flat.read(self._type)[flat.begin : flat.begin + flat.shard].clone()
         self.parameters: list[tuple[Piece, nn.Parameter]] = [
             (piece, nn.Parameter(self.values[piece.begin : piece.end])) for piece in flat.pieces()
         ]
@@ -53,14 +57,13 @@ class Masters:
         return self._flat.shard < self._flat.length
 
     def _spread_weights(self) -> Steps:
-        dtype = self._flat.slots[0].parameter.dtype
-        whole = yield from self._gather(self.values.to(dtype))
+        whole = yield from self._gather(self.values.to(self._flat.dtype))
         self._flat.write(whole)
 
     def _spread_differences(self) -> Steps:
         flat = self._flat
-        weights = flat.read(torch.float32)
-        own = self.values - weights[flat.begin : flat.begin + flat.shard]
+        weights = flat.read(self._type)
+        own = (self.values - weights[flat.begin : flat.begin + flat.shard]).float()
         size = encoded_bytes(flat.shard, self._wire)
         codes = torch.empty(-(-size // 16) * 16, dtype=torch.uint8, device=own.device)
         backend = world_backend()
