@@ -27,7 +27,7 @@ class Sharding:
 
     `weights`, `gradients` and `optimizer_states` are the degrees of the three parts of a model's
     state. `secondary` is that of a second partition of the weights, from which all gathers but the
-    first after each update are made. `weight_wire` is the encoding of gathered weights and of the
+    first after each update are made (None or 0: there is none). `weight_wire` is the encoding of gathered weights and of the
     secondary partition, `gradient_wire` that of reduced gradients, `update_wire` that of what an
     optimizer step changed in the weights ("" for none of them: exact).
     """
@@ -152,7 +152,7 @@ def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
                 f"{small_name}={small} does not divide {large_name}={large}; {RULE}"
             )
     secondary = 0
-    if sharding.secondary is not None:
+    if sharding.secondary:
         secondary = tree.find_degree("secondary", sharding.secondary)
         if tree.size % secondary:
             raise ShardingError(
