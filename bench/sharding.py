@@ -3,8 +3,9 @@
     python bench/sharding.py [--rate 1gbit] [--trunk 200mbit] [--micro-batches 4] [--steps 4]
 
 Eight ranks: two sites (nodes) of two hosts (packages) of two ranks. The ranks of a host share
-memory, hosts have a link of --rate, sites a slower one of --trunk. Bytes are those that the kernel
-counts on a link in one direction, headers included.
+memory, hosts have a link of --rate, sites a slower one of --trunk. Bytes are those of a step that
+the kernel counts on a link in one direction, headers included; beside them, in parentheses, is what
+the formulas of hetccl.sharding.plan say.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from typing import Any
 from places import finish
 from rich.console import Console
 from rich.table import Table
+from sharding_cases import CASES, HOSTS, RANKS, SITES, predict
 
 from hetccl.hosts import INTERFACE, EmulatedHosts
 
 HERE = Path(__file__).parent
-RANKS, HOSTS, SITES = 8, 4, 2
-CASES = ("fsdp2 gloo", "fsdp2 hetccl", "zero3", "zero++", "three-level", "three-level update int8")
 ROUNDS = 2
 
 
@@ -68,6 +68,19 @@ def run(options: argparse.Namespace, case: str) -> dict[str, Any]:
     return {**found, "host": per_step[0], "trunk": per_step[1]}
 
 
+def beside_formulas(case: str, found: dict[str, Any], micro_batches: int) -> list[str]:
+    """The bytes of the trunk, of a host's link and of a rank's memory."""
+    counted = [found["trunk"], found["host"], sum(found["memory"].values())]
+    costs = [predict(case, found["parameters"], micro_batches, n) for n in (SITES, HOSTS)]
+    trunk, host = costs
+    if trunk is None or host is None:
+        return [f"{one / 1e6:.2f}" for one in counted]
+    wanted = [trunk.leaving[0], host.leaving[0], host.memory.kept]
+    return [
+        f"{one / 1e6:.2f} ({want / 1e6:.2f})" for one, want in zip(counted, wanted, strict=True)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", default="1gbit")
@@ -85,19 +98,17 @@ def main() -> None:
     title = f"GPT of {rounds[0][options.cases[0]]['parameters'] / 1e6:.1f} million parameters, "
     title += f"{options.micro_batches} micro-batches, links {options.rate}, trunk {options.trunk}"
     table = Table(title=title)
-    columns = ("case", "s a step", "as fast", "trunk MB", "host MB", "MB a rank", "loss")
+    columns = ("case", "s a step", "as fast", "trunk MB", "host's MB", "rank's MB", "loss")
     for column in columns:
         table.add_column(column, justify="left" if column == "case" else "right")
     first = 0.0
     for case in options.cases:
         seconds = statistics.median(s for one in rounds for s in one[case]["seconds"])
         first = first or seconds
-        last = rounds[-1][case]
         table.add_row(case, f"{seconds:.2f}", f"{first / seconds:.2f}",
-                      f"{last['trunk'] / 1e6:.2f}", f"{last['host'] / 1e6:.2f}",
-                      f"{sum(last['memory'].values()) / 1e6:.1f}",
-                      f"{last['loss']:.4f}")  # fmt: skip
-    Console(width=100).print(table)
+                      *beside_formulas(case, rounds[-1][case], options.micro_batches),
+                      f"{rounds[-1][case]['loss']:.4f}")  # fmt: skip
+    Console(width=120).print(table)
     print(json.dumps(rounds))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from sharding_cases import SHARDINGS
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -19,15 +20,6 @@ from hetccl.demo.data import batch, text
 from hetccl.demo.model import GPT, Shape
 from hetccl.sharding import Sharded, shard
 
-NODE = 4  # ranks of a site
-PRESETS: dict[str, dict[str, Any]] = {
-    "zero3": {"preset": "zero3"},
-    "zero++": {"preset": "zero++", "secondary": NODE},
-    "three-level": {"preset": "three-level", "gradients": NODE},
-    "three-level update int8": {
-        "preset": "three-level", "gradients": NODE, "update_wire": "int8",
-    },
-}  # fmt: skip
 WARM = 2
 
 
@@ -40,7 +32,7 @@ def make(case: str, model: GPT) -> tuple[torch.optim.Optimizer, Sharded | None]:
         return torch.optim.AdamW(model.parameters(), lr=1e-3), None
     model.bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    return optimizer, shard(model, optimizer, **PRESETS[case])
+    return optimizer, shard(model, optimizer, **SHARDINGS[case])
 
 
 def memory_of(
@@ -84,8 +76,8 @@ def main() -> None:
                 loss = model(tokens[rank : rank + 1], targets[rank : rank + 1]) / passes
                 loss.backward()
             total += loss.item()
-        if number == WARM + options["steps"] - 1:
-            result["memory"] = memory_of(model, optimizer, sharded)
+            if index == max(passes - 2, 0) and number == WARM + options["steps"] - 1:
+                result["memory"] = memory_of(model, optimizer, sharded)
         optimizer.step()
         optimizer.zero_grad()
         loss = torch.tensor(total / ranks)

@@ -23,7 +23,7 @@ using verify::Verified;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kCases = 1000;
 #else
-constexpr uint64_t kCases = 50'000;
+constexpr uint64_t kCases = 25'000;
 #endif
 
 // An exchange sends every cluster's part to every other, where owners would add them up between.

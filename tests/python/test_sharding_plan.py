@@ -418,7 +418,7 @@ def test_the_command_prints_tables():
     rows = {words[0]: words[1:] for line in out.splitlines() if (words := line.split())}
     assert "Sharding(weights=2, gradients=384, optimizer_states=384" in out
     assert rows["gradients"][:5] == ["reduce_scatter", "1", "192", "cluster", "5.13"]
-    assert [line for line in out.splitlines() if line.startswith("three-level  2/8/384 ")]
+    assert [line for line in out.splitlines() if line.startswith("three-level 2/8/384 ")]
 
 
 def test_the_command_prints_json():

@@ -120,6 +120,26 @@ def test_degrees(size, labels, tmp_path):
     run(size, exact, folder=tmp_path, labels=labels)
 
 
+def uneven(rank, size):
+    """Clusters of 2 and 4 ranks make groups of 2."""
+    model = Network()
+    want = train(model, adamw(model), batches()[:, :size], clip=0.5)
+    moved = (want - values(Network())).norm()
+    for given in ({}, {"weights": 1, "gradients": 1}, {"optimizer_states": "cluster"}):
+        model = Network()
+        optimizer = adamw(model)
+        degrees = {"gradients": "cluster", "weight_wire": "", "gradient_wire": "", **given}
+        sharded = shard(model, optimizer, **degrees)
+        assert sharded.degrees.gradients == given.get("gradients", 2)
+        got = train(model, optimizer, batches()[:, rank : rank + 1], sharded, clip=0.5)
+        assert ((got - want).norm() / moved).item() < 1e-4, given
+
+
+@pytest.mark.parametrize("labels", ["aabbbb", "babbab"])
+def test_uneven_clusters(labels, tmp_path):
+    run(6, uneven, folder=tmp_path, labels=labels)
+
+
 def trained(rank, size, w, g, o, steps, path=None, **options):
     """A model that took some of the steps, from a checkpoint if `path` is given."""
     share = 8 // size
@@ -226,6 +246,7 @@ def options(rank, size):
         (lambda m: None, 1e-4, {"units": []}),
         (lambda m: None, 5e-2, {"mp_policy": bf16}),
         (lambda m: m.bfloat16(), 5e-2, {"gradient_dtype": torch.float32}),
+        (lambda m: m.half(), 5e-2, {}),
     ]
     for prepare, tolerance, given in cases:
         model = Network()

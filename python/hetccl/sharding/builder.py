@@ -22,11 +22,10 @@ from hetccl.sharding.degrees import (
     find_degrees,
     find_place,
 )
-from hetccl.sharding.gradients import Gradients
+from hetccl.sharding.gradients import GradientFlow, Gradients
 from hetccl.sharding.groups import Groups, make_groups, read_tree
 from hetccl.sharding.layout import Flat
 from hetccl.sharding.masters import Masters
-from hetccl.sharding.pipeline import Pipeline
 from hetccl.sharding.sharded import Sharded
 from hetccl.sharding.state import TrainingState, plain_name, split_state
 from hetccl.sharding.weights import GradientScatter, WeightGather
@@ -91,12 +90,10 @@ def shard(
     include_unused = getattr(model, "set_reduce_scatter_unused_params", None)  # torch 2.13
     if include_unused is not None:
         include_unused(True)
-    masters = [one for _, one in builder.parts]
+    masters = builder.masters
     _rewire(optimizer, before, masters)
     state = TrainingState(model, optimizer, masters, names)
-    return Sharded(
-        model, optimizer, degrees, builder.parts, builder.gathers, builder.pipeline, state
-    )
+    return Sharded(model, optimizer, degrees, builder.flow, masters, builder.gathers, state)
 
 
 def _default_units(model: nn.Module) -> Iterator[nn.Module]:
@@ -185,8 +182,8 @@ class _Builder:
         device = next(model.parameters()).device.type
         assert groups.weights.process_group is not None
         self._mesh = DeviceMesh.from_group(groups.weights.process_group, device)
-        self.pipeline = Pipeline()
-        self.parts: list[tuple[Gradients, Masters]] = []
+        self.flow = GradientFlow()
+        self.masters: list[Masters] = []
         self.gathers: list[WeightGather] = []
 
     def shard_unit(self, unit: nn.Module, mp_policy: MixedPrecisionPolicy) -> None:
@@ -234,9 +231,8 @@ class _Builder:
         flat = Flat(parameters, self._groups)
         masters = Masters(flat, self._groups, "" if is_exact else self._sharding.update_wire)
         dtype = self._gradient_dtype or parameters[0][1].dtype
-        gradients = Gradients(flat, self._groups, is_exact, dtype, self.pipeline, masters.deliver)
-        gradients.watch()
-        self.parts.append((gradients, masters))
+        Gradients(flat, self._groups, is_exact, dtype, self.flow, masters.deliver).watch()
+        self.masters.append(masters)
 
 
 def _rewire(

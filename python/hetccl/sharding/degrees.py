@@ -27,9 +27,9 @@ class Sharding:
 
     `weights`, `gradients` and `optimizer_states` are the degrees of the three parts of a model's
     state. `secondary` is that of a second partition of the weights, from which all gathers but the
-    first after each update are made (None or 0: there is none). `weight_wire` is the encoding of gathered weights and of the
-    secondary partition, `gradient_wire` that of reduced gradients, `update_wire` that of what an
-    optimizer step changed in the weights ("" for none of them: exact).
+    first after each update are made (None or 0: there is none). `weight_wire` is the encoding of
+    gathered weights and of the secondary partition, `gradient_wire` that of reduced gradients,
+    `update_wire` that of what an optimizer step changed in the weights ("": exact).
     """
 
     weights: Degree

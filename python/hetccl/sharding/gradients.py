@@ -11,11 +11,65 @@ import torch.distributed as dist
 
 from hetccl.sharding.groups import Group, Groups, average, scatter_sum
 from hetccl.sharding.layout import Flat, local_of
+from hetccl.sharding.pipeline import Pipeline, Steps, TensorSteps
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from hetccl.sharding.pipeline import Pipeline, Steps, TensorSteps
+
+class GradientFlow:
+    """The gradients of all flat buffers, and the reductions of them that are under way.
+
+    `crosses` says whether passes go beyond the gradients groups.
+    """
+
+    def __init__(self) -> None:
+        self.crosses = True
+        self._every: list[Gradients] = []
+        self._pipeline = Pipeline()
+        self._is_watching = False
+
+    def add(self, gradients: Gradients) -> None:
+        """To be called in the same order on all ranks."""
+        self._every.append(gradients)
+
+    def begin(self, steps: Steps) -> None:
+        """Begins a reduction."""
+        self._pipeline.begin(steps)
+
+    def watch_backward(self) -> None:
+        """To be called in a backward pass: when it ends all its gradients are delivered."""
+        if not self._is_watching:
+            self._is_watching = True
+            # FSDP2 and DistributedDataParallel learn of the end in the same way.
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    @torch.no_grad()
+    def _end_backward(self) -> None:
+        self._is_watching = False
+        for gradients in self._every:
+            gradients.reduce()
+        self._pipeline.finish()
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Delivers what passes that did not cross, or failed, have left."""
+        self._end_backward()
+        for gradients in self._every:
+            gradients.cross()
+        self._pipeline.finish()
+
+    def forget(self) -> None:
+        """Drops what those have left."""
+        self._is_watching = False
+        self._pipeline.finish()
+        for gradients in self._every:
+            gradients.forget()
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of what they have left."""
+        return sum(gradients.nbytes for gradients in self._every)
 
 
 class Gradients:
@@ -33,7 +87,7 @@ class Gradients:
         groups: Groups,
         is_exact: bool,
         dtype: torch.dtype,
-        pipeline: Pipeline,
+        flow: GradientFlow,
         deliver: Callable[[torch.Tensor], None],
     ) -> None:
         self._flat = flat
@@ -42,12 +96,12 @@ class Gradients:
             groups.exact[name] if is_exact else getattr(groups, name) for name in names
         )
         self._dtype = dtype
-        self._pipeline = pipeline
+        self._flow = flow
         self._deliver = deliver
         self._buffer: torch.Tensor | None = None
         self._come: set[int] = set()
         self._part: torch.Tensor | None = None
-        self.crosses = True  # whether a pass goes beyond the gradients group
+        flow.add(self)
 
     def watch(self) -> None:
         """Takes the gradients from FSDP2 as they come."""
@@ -58,7 +112,8 @@ class Gradients:
     @torch.no_grad()
     def _take(self, index: int, parameter: DTensor) -> None:
         if index in self._come:
-            self._reduce()
+            self.reduce()
+        self._flow.watch_backward()
         gradient = local_of(cast("DTensor", parameter.grad))
         parameter.grad = None
         if self._buffer is None:
@@ -68,13 +123,14 @@ class Gradients:
         self._buffer[offset : offset + gradient.numel()] = gradient
         self._come.add(index)
         if len(self._come) == len(self._flat.slots):
-            self._reduce()
+            self.reduce()
 
-    def _reduce(self) -> None:
+    def reduce(self) -> None:
+        """Begins to reduce the gradients that have come, zeros in place of others."""
         buffer, self._buffer = self._buffer, None
         self._come.clear()
         if buffer is not None:
-            self._pipeline.begin(self._steps(buffer, self.crosses))
+            self._flow.begin(self._steps(buffer, self._flow.crosses))
 
     def _steps(self, buffer: torch.Tensor, crosses: bool) -> Steps:
         part = yield from _scatter(buffer, self._inner)
@@ -92,16 +148,11 @@ class Gradients:
             yield average(shard, self._replicas)
         self._deliver(shard)
 
-    def finish(self) -> None:
-        """Begins to reduce what has not been: gradients that came alone, parts of passes that did
-        not cross. Then `pipeline.finish()` delivers everything."""
-        with torch.no_grad():
-            if self._buffer is not None:
-                self.crosses = True
-                self._reduce()
-            elif self._part is not None:
-                part, self._part = self._part, None
-                self._pipeline.begin(self._cross(part))
+    def cross(self) -> None:
+        """Begins to reduce what passes that did not cross have left."""
+        if self._part is not None:
+            part, self._part = self._part, None
+            self._flow.begin(self._cross(part))
 
     @property
     def nbytes(self) -> int:

@@ -16,10 +16,10 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from hetccl.sharding.degrees import Degrees, ShardingError
-from hetccl.sharding.gradients import Gradients
+from hetccl.sharding.gradients import GradientFlow
 from hetccl.sharding.layout import local_of
 from hetccl.sharding.masters import Masters
-from hetccl.sharding.pipeline import Pipeline, run_all
+from hetccl.sharding.pipeline import run_all
 from hetccl.sharding.state import TrainingState
 from hetccl.sharding.weights import WeightGather
 
@@ -44,18 +44,17 @@ class Sharded:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         degrees: Degrees,
-        parts: list[tuple[Gradients, Masters]],
+        flow: GradientFlow,
+        masters: list[Masters],
         gathers: list[WeightGather],
-        pipeline: Pipeline,
         state: TrainingState,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.degrees = degrees
-        self._gradients = [gradients for gradients, _ in parts]
-        self._masters = [masters for _, masters in parts]
+        self._flow = flow
+        self._masters = masters
         self._gathers = gathers
-        self._pipeline = pipeline
         self._state = state
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
@@ -66,20 +65,18 @@ class Sharded:
     def accumulate(self) -> Iterator[None]:
         """Backward passes inside are not the last before the step: their gradients are added up in
         each gradients group, and nothing crosses between those. Not collective by itself."""
-        for gradients in self._gradients:
-            gradients.crosses = False
+        self._flow.crosses = False
         try:
             yield
         finally:
-            for gradients in self._gradients:
-                gradients.crosses = True
+            self._flow.crosses = True
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scales all gradients so that their norm is at most `max_norm`; returns what it was.
 
         As torch.nn.utils.clip_grad_norm_ of the plain model, which sees no gradients here.
         """
-        self._finish()
+        self._flow.finish()
         held = self._held_gradients()
         norms = torch._foreach_norm(held, norm_type) if held else []
         own = torch.linalg.vector_norm(torch.stack([*norms]), norm_type) if norms else None
@@ -107,23 +104,14 @@ class Sharded:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _finish(self) -> None:
-        """Has all gradients arrive where they belong."""
-        self._pipeline.finish()
-        for gradients in self._gradients:
-            gradients.finish()
-        self._pipeline.finish()
-
     def _forget_and_zero(self, set_to_none: bool = True) -> None:
-        self._pipeline.finish()
-        for gradients in self._gradients:
-            gradients.forget()
+        self._flow.forget()
         self._zero_grad(set_to_none)
 
     def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(callable(one) for one in (*args, *kwargs.values())):
             raise ShardingError("step(closure): call the model before the step, not in it")
-        self._finish()
+        self._flow.finish()
         self._check_finite()
 
     def _check_finite(self) -> None:
@@ -157,8 +145,8 @@ class Sharded:
         run_all((masters.spread() for masters in self._masters), _DEPTH)
 
     def memory(self) -> dict[str, int]:
-        """The bytes that this rank keeps between steps: of weights, the secondary partition,
-        gradients and optimizer states, masters included. Not collective."""
+        """The bytes that this rank has now: of weights, the secondary partition, gradients and
+        optimizer states, masters included. Not collective."""
         weights = sum(
             local_of(cast("DTensor", parameter)).untyped_storage().nbytes()
             for parameter in self.model.parameters()
@@ -172,14 +160,13 @@ class Sharded:
         return {
             "weights": weights,
             "secondary": sum(gather.secondary_bytes for gather in self._gathers),
-            "gradients": sum(gradients.nbytes for gradients in self._gradients)
-            + sum(gradient.nbytes for gradient in self._held_gradients()),
+            "gradients": self._flow.nbytes + sum(g.nbytes for g in self._held_gradients()),
             "optimizer_states": states + sum(masters.values.nbytes for masters in self._masters),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint of torch.distributed.checkpoint to the folder `path`."""
-        self._finish()
+        self._flow.finish()
         save(self.state_dict(), checkpoint_id=path)
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -89,10 +89,11 @@ def _memory(plan: ShardingPlan) -> Table:
             fits = plan.fits(scheme)
             cells.append(Text("yes" if fits else "NO", "green" if fits else "bold red"))
         table.add_row(*cells)
+    table.padding = (0, 1, 0, 0)  # eighty columns hold it
     table.caption = (
-        "W/G/O: degrees of weights, gradients, optimizer states; then that of the second\n"
-        "partition of the weights. peak: with the float32 gradients that the optimizer reads,\n"
-        "where they are more than grads."
+        "W/G/O: degrees of weights, gradients, optimizer states; then that of the\n"
+        "second partition of the weights. peak: with float32 gradients, if they are\n"
+        "larger: the optimizer reads those."
         + ("\nlargest: the most parameters that fit, without activations." if known else "")
     )
     table.caption_justify = "left"

@@ -1,0 +1,35 @@
+"""The cases of bench/sharding.py, and what hetccl.sharding.plan's formulas say of their bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hetccl.sharding import PRESETS
+from hetccl.sharding.costs import Costs, Training, find_costs
+from hetccl.sharding.degrees import Tree, find_degrees
+from hetccl.sharding.reach import Reaches
+
+RANKS, HOSTS, SITES = 8, 4, 2
+NODE = RANKS // SITES
+SHARDINGS: dict[str, dict[str, Any]] = {
+    "zero3": {"preset": "zero3"},
+    "zero++": {"preset": "zero++", "secondary": NODE},
+    "three-level": {"preset": "three-level", "gradients": NODE},
+    "three-level update int8": {
+        "preset": "three-level", "gradients": NODE, "update_wire": "int8",
+    },
+}  # fmt: skip
+CASES = ("fsdp2 gloo", "fsdp2 hetccl", *SHARDINGS)
+
+
+def predict(case: str, parameters: int, micro_batches: int, places: int) -> Costs | None:
+    """The costs of a case where the ranks are split evenly among so many places, whose links count;
+    None of FSDP2 alone."""
+    if case not in SHARDINGS:
+        return None
+    changes = dict(SHARDINGS[case])
+    sharding = dataclasses.replace(PRESETS[changes.pop("preset")], **changes)
+    tree = Tree(tuple(range(RANKS)), (RANKS // places,) * places, (RANKS,))
+    training = Training(parameters, type_bytes=2, micro_batches=micro_batches)
+    return find_costs(training, sharding, find_degrees(sharding, tree), Reaches(tree), {})
