@@ -43,13 +43,15 @@ class OwnedTensor(torch.Tensor):
             begin = end
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def, override]
+    def _refuse(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default:
             return args[0]
         raise NotImplementedError(
             f"{func}: this is a rank's part of a sharded tensor, which only "
             "torch.distributed.checkpoint can read and write"
         )
+
+    __torch_dispatch__ = _refuse  # type: ignore[assignment]
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"OwnedTensor({list(self.shape)}, {len(self._boxes)} boxes here)"
