@@ -6,6 +6,7 @@ from torch_ranks import run, vanish
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from test_torch_sharding import Network, adamw, batches, loss_of, values  # noqa: E402
+from torch import nn  # noqa: E402
 
 from hetccl.sharding import NonFiniteGradientsError, ShardingError, shard  # noqa: E402
 
@@ -37,6 +38,17 @@ def wrong(rank, size):
     refused(model, make(model), "rank 1 shards by", weight_wire="int8" if rank == 1 else "")
     unlike = Network(33 + (rank == 1))
     refused(unlike, make(unlike), "rank 1 has another model than rank 0")
+    two = nn.Module()
+    two.a, two.b = nn.Linear(4, 4), nn.Linear(4, 4)
+    two.b.weight = two.a.weight
+    refused(two, make(two), "b.weight are the same parameter", units=[two.a, two.b])
+    refused(model, make(model), "no forward", units=[model.blocks])
+    refused(model, make(model), "in two units", units=[model.blocks[0], model.blocks[0].up])
+    refused(model, make(model), "other units", units=[] if rank == 1 else None)
+    double = Network().double()
+    refused(double, make(double), "float64 has no encoding")
+    part = torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1)
+    refused(model, part, r"it lacks blocks\.0\.gain")
     optimizer = make(model)
     shard(model, optimizer, weight_wire="", gradient_wire="")
     refused(model, optimizer, "fully_shard has sharded it")

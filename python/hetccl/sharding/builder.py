@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from hetccl import encoded_bytes
+from hetccl.sharding.checks import check_agreement, check_modules, check_wires, find_units
 from hetccl.sharding.degrees import (
     PRESETS,
     Degree,
@@ -29,9 +29,6 @@ from hetccl.sharding.masters import Masters
 from hetccl.sharding.sharded import Sharded
 from hetccl.sharding.state import TrainingState, plain_name, split_state
 from hetccl.sharding.weights import GradientScatter, WeightGather
-
-# They mix the elements of a parameter, so parts of it cannot be stepped on their own.
-_WHOLE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 
 
 def _is_line(parameter: torch.Tensor) -> bool:
@@ -59,106 +56,77 @@ def shard(
 
     Collective. Degrees and encodings are those of the preset (`PRESETS`), unless given; see
     `Sharding`. `units` are the modules whose weights are gathered at once, by default the elements
-    of the model's `nn.ModuleList`s; the rest is one more. Parameters for which `exact` is true
-    (those of one dimension) are never encoded. `mp_policy` is FSDP2's. `gradient_dtype` is the type
-    in which gradients are added up between ranks and passes, by default that of the parameters.
+    of the model's outermost `nn.ModuleList`s; the rest is one more. Parameters for which `exact` is
+    true (those of one dimension) are never encoded. `mp_policy` is FSDP2's. `gradient_dtype` is the
+    type in which gradients are added up between ranks and passes, by default that of the
+    parameters. All ranks get rank 0's weights and buffers.
 
     Afterwards `optimizer.step()`, `zero_grad()` and schedulers work as before, on float32 masters
-    of this rank's part (float64 where the model is). Raises ShardingError.
+    of this rank's part (float64 where the model is). Raises ShardingError, on all ranks.
     """
     given = {
         "weights": weights, "gradients": gradients, "optimizer_states": optimizer_states,
         "secondary": secondary, "weight_wire": weight_wire, "gradient_wire": gradient_wire,
         "update_wire": update_wire,
     }  # fmt: skip
-    if preset not in PRESETS:
-        raise ShardingError(f"preset={preset!r} is none of {', '.join(PRESETS)}")
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    sharding = dataclasses.replace(PRESETS[preset], **changes)
-    names = _check_modules(model, optimizer)
+    changes = {key: value for key, value in given.items() if value is not None}
+    exact_names = {name for name, parameter in model.named_parameters() if exact(parameter)}
+    sharding, found, error = None, None, ""
+    try:
+        check_modules(model, optimizer)
+        sharding = _change(preset, changes)
+        check_wires(sharding, model)
+        found = find_units(model, units)
+    except ShardingError as wrong:
+        error = str(wrong)
+    name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
+    names = [[name_of.get(id(p), "") for p in g["params"]] for g in optimizer.param_groups]
+    facts = (sorted(exact_names), names, len(found or ()), str(gradient_dtype))
+    check_agreement(model, sharding, facts, error)
+    assert sharding is not None
+    assert found is not None
     tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
-    _check_wires(sharding)
-    _check_agreement(model, sharding)
     rank = dist.get_rank()
     groups = make_groups(find_place(rank, degrees, tree), rank, sharding.gradient_wire)
-    exact_names = {name for name, parameter in model.named_parameters() if exact(parameter)}
-    builder = _Builder(model, groups, sharding, exact_names, gradient_dtype, degrees.secondary > 0)
+    _take_values_of_first_rank(model)
+    builder = _Builder(model, groups, sharding, exact_names, gradient_dtype)
     before = dict(model.named_parameters())
-    for unit in [*(_default_units(model) if units is None else units), model]:
+    for unit in found:
         builder.shard_unit(unit, mp_policy or MixedPrecisionPolicy())
     include_unused = getattr(model, "set_reduce_scatter_unused_params", None)  # torch 2.13
     if include_unused is not None:
         include_unused(True)
-    masters = builder.masters
-    _rewire(optimizer, before, masters)
-    state = TrainingState(model, optimizer, masters, names)
-    return Sharded(model, optimizer, degrees, builder.flow, masters, builder.gathers, state)
+    _rewire(optimizer, before, builder.masters)
+    state = TrainingState(model, optimizer, builder.masters, names)
+    return Sharded(model, optimizer, degrees, builder.flow, builder.masters, builder.gathers, state)
 
 
-def _default_units(model: nn.Module) -> Iterator[nn.Module]:
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList):
-            yield from module
+def _change(preset: str, changes: dict[str, Any]) -> Sharding:
+    if preset not in PRESETS:
+        raise ShardingError(f"preset={preset!r} is none of {', '.join(PRESETS)}")
+    return dataclasses.replace(PRESETS[preset], **changes)
 
 
-def _check_wires(sharding: Sharding) -> None:
-    for argument in ("weight_wire", "gradient_wire", "update_wire"):
-        wire: str = getattr(sharding, argument)
-        if not wire:
-            continue
-        try:
-            encoded_bytes(1, wire.removesuffix(":stochastic"))
-        except Exception as error:
-            raise ShardingError(f"{argument}={wire!r}: {error}") from None
-        if argument != "gradient_wire" and wire.endswith(":stochastic"):
-            raise ShardingError(
-                f"{argument}={wire!r}: weights are rounded to nearest, so that all ranks and all "
-                "gathers get the same; leave :stochastic to gradient_wire"
-            )
+@torch.no_grad()
+def _take_values_of_first_rank(model: nn.Module) -> None:
+    """As DistributedDataParallel does: ranks may have made the model with unlike seeds."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        values = tensor.detach().contiguous()
+        dist.broadcast(values, 0)
+        if values.data_ptr() != tensor.data_ptr():
+            tensor.copy_(values)
 
 
-def _check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[str]]:
-    """The names of the parameters of each of the optimizer's groups."""
-    if any(isinstance(module, FSDPModule) for module in model.modules()):
-        raise ShardingError("model: fully_shard has sharded it; give the plain model")
-    whole = [base.__name__ for base in type(optimizer).__mro__ if base.__name__ in _WHOLE]
-    if whole:
-        raise ShardingError(
-            f"optimizer: {whole[0]} needs whole matrices or gradients, but a rank has only a part "
-            "of their elements; take one that treats elements alone, such as AdamW"
-        )
-    name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    strange = sum(id(p) not in name_of for g in optimizer.param_groups for p in g["params"])
-    if strange:
-        raise ShardingError(
-            f"optimizer: it has {strange} parameters that are not the model's; make it of "
-            "model.parameters() before sharding"
-        )
-    for name, parameter in model.named_parameters():
-        if parameter.device.type == "meta":
-            raise ShardingError(
-                f"model: {name} has no memory (device meta); call model.to_empty() and set its "
-                "values first"
-            )
-    return [[name_of[id(p)] for p in group["params"]] for group in optimizer.param_groups]
-
-
-def _check_agreement(model: nn.Module, sharding: Sharding) -> None:
-    shapes = [(n, tuple(p.shape), str(p.dtype)) for n, p in model.named_parameters()]
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, (sharding, shapes))
-    for rank, (its_sharding, its_shapes) in enumerate(every):
-        if its_sharding != every[0][0]:
-            raise ShardingError(
-                f"rank {rank} shards by {its_sharding}, but rank 0 by {every[0][0]}: give all "
-                "ranks the same"
-            )
-        if its_shapes != every[0][1]:
-            unlike = set(its_shapes) ^ set(every[0][1])
-            raise ShardingError(
-                f"rank {rank} has another model than rank 0: they differ in {min(unlike)[0]}"
-            )
+def _in_order_of_fsdp(module: nn.Module, seen: set[int]) -> Iterator[nn.Parameter]:
+    """The parameters of a unit in the order in which FSDP2 lays them out: children come first."""
+    for child in module.children():
+        if not isinstance(child, FSDPModule):
+            yield from _in_order_of_fsdp(child, seen)
+    for parameter in module.parameters(recurse=False):
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            yield parameter
 
 
 class _Builder:
@@ -171,14 +139,13 @@ class _Builder:
         sharding: Sharding,
         exact: set[str],
         gradient_dtype: torch.dtype | None,
-        has_secondary: bool,
     ) -> None:
         self._model = model
         self._groups = groups
         self._sharding = sharding
         self._exact = exact
         self._gradient_dtype = gradient_dtype
-        self._has_secondary = has_secondary
+        self._has_secondary = bool(sharding.secondary)
         device = next(model.parameters()).device.type
         assert groups.weights.process_group is not None
         self._mesh = DeviceMesh.from_group(groups.weights.process_group, device)
@@ -188,20 +155,14 @@ class _Builder:
 
     def shard_unit(self, unit: nn.Module, mp_policy: MixedPrecisionPolicy) -> None:
         """Shards the parameters of `unit` that no other unit has."""
-        own = [
-            name
-            for name, parameter in self._model.named_parameters()
-            if not isinstance(parameter, DTensor)
-            and any(parameter is one for one in unit.parameters())
-        ]
+        name_of = {id(p): name for name, p in self._model.named_parameters()}
+        own = [name_of[id(parameter)] for parameter in _in_order_of_fsdp(unit, set())]
         module = fully_shard(unit, mesh=self._mesh, mp_policy=mp_policy)
         now = {name: cast("DTensor", p) for name, p in self._model.named_parameters()}
         trained = [name for name in own if now[name].requires_grad]
         if self._groups.weights.size > 1:
-            if own:
-                self._set_gather(module, {name: now[name] for name in own})
-            if trained:
-                self._set_scatter(module, {name: now[name] for name in trained})
+            self._set_gather(module, {name: now[name] for name in own})
+            self._set_scatter(module, {name: now[name] for name in trained})
         for is_exact in (False, True):
             names = [name for name in trained if self._is_exact(name) == is_exact]
             if names:
@@ -209,7 +170,7 @@ class _Builder:
 
     def _set_gather(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
         wire = self._sharding.weight_wire
-        if wire or self._has_secondary:
+        if parameters and (wire or self._has_secondary):
             exact = [name in self._exact for name in parameters]
             values = [*parameters.values()]
             gather = WeightGather(values, exact, self._groups, wire, self._has_secondary)
@@ -217,7 +178,7 @@ class _Builder:
             self.gathers.append(gather)
 
     def _set_scatter(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
-        if self._sharding.gradient_wire:
+        if parameters and self._sharding.gradient_wire:
             exact = [name in self._exact for name in parameters]
             scatter = GradientScatter([*parameters.values()], exact, self._groups)
             module.set_custom_reduce_scatter(cast("Any", scatter))
@@ -231,7 +192,9 @@ class _Builder:
         flat = Flat(parameters, self._groups)
         masters = Masters(flat, self._groups, "" if is_exact else self._sharding.update_wire)
         dtype = self._gradient_dtype or parameters[0][1].dtype
-        Gradients(flat, self._groups, is_exact, dtype, self.flow, masters.deliver).watch()
+        Gradients(
+            flat, self._groups, is_exact, dtype, self.flow, masters.add_gradients
+        ).register_hooks()
         self.masters.append(masters)
 
 

@@ -59,12 +59,12 @@ class GradientFlow:
             gradients.cross()
         self._pipeline.finish()
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drops what those have left."""
         self._is_watching = False
         self._pipeline.finish()
         for gradients in self._every:
-            gradients.forget()
+            gradients.drop()
 
     @property
     def nbytes(self) -> int:
@@ -88,7 +88,7 @@ class Gradients:
         is_exact: bool,
         dtype: torch.dtype,
         flow: GradientFlow,
-        deliver: Callable[[torch.Tensor], None],
+        receive: Callable[[torch.Tensor], None],
     ) -> None:
         self._flat = flat
         names = ("gradients", "optimizer_states", "replicas")
@@ -97,13 +97,13 @@ class Gradients:
         )
         self._dtype = dtype
         self._flow = flow
-        self._deliver = deliver
+        self._receive = receive
         self._buffer: torch.Tensor | None = None
-        self._come: set[int] = set()
+        self._arrived: set[int] = set()
         self._part: torch.Tensor | None = None
         flow.add(self)
 
-    def watch(self) -> None:
+    def register_hooks(self) -> None:
         """Takes the gradients from FSDP2 as they come."""
         for index, slot in enumerate(self._flat.slots):
             take = functools.partial(self._take, index)
@@ -111,7 +111,7 @@ class Gradients:
 
     @torch.no_grad()
     def _take(self, index: int, parameter: DTensor) -> None:
-        if index in self._come:
+        if index in self._arrived:
             self.reduce()
         self._flow.watch_backward()
         gradient = local_of(cast("DTensor", parameter.grad))
@@ -121,14 +121,14 @@ class Gradients:
             self._buffer = torch.zeros(size, dtype=self._dtype, device=device)
         offset = self._flat.slots[index].offset
         self._buffer[offset : offset + gradient.numel()] = gradient
-        self._come.add(index)
-        if len(self._come) == len(self._flat.slots):
+        self._arrived.add(index)
+        if len(self._arrived) == len(self._flat.slots):
             self.reduce()
 
     def reduce(self) -> None:
         """Begins to reduce the gradients that have come, zeros in place of others."""
         buffer, self._buffer = self._buffer, None
-        self._come.clear()
+        self._arrived.clear()
         if buffer is not None:
             self._flow.begin(self._steps(buffer, self._flow.crosses))
 
@@ -146,7 +146,7 @@ class Gradients:
         del part
         if self._replicas.size > 1:
             yield average(shard, self._replicas)
-        self._deliver(shard)
+        self._receive(shard)
 
     def cross(self) -> None:
         """Begins to reduce what passes that did not cross have left."""
@@ -159,10 +159,10 @@ class Gradients:
         """The memory of what was added up in the gradients group."""
         return 0 if self._part is None else self._part.nbytes
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drops what has come."""
         self._buffer = self._part = None
-        self._come.clear()
+        self._arrived.clear()
 
 
 def _scatter(whole: torch.Tensor, group: Group) -> TensorSteps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import weakref
 from typing import Any
 
 import torch
@@ -30,8 +30,8 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Those of a Place. Sums of `weights`, `gradients`, `optimizer_states` and `replicas` travel
-    encoded, those of the groups in `exact`, which have the same ranks, as they are."""
+    """The groups of a Place. Their sums travel encoded. Those of the groups in `exact`, which have
+    the same ranks, travel as they are."""
 
     weights: Group
     gradients: Group
@@ -63,30 +63,34 @@ def read_tree(device: torch.device) -> Tree:
     return tree_of(json.loads(backend.topology()))
 
 
-def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
-    """Makes the groups of `place`. Collective over the default group."""
+# By default group: models that are sharded alike share their groups.
+_made: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, ...], str], dist.ProcessGroup]]
+_made = weakref.WeakKeyDictionary()
 
-    def make(ranks: Sequence[int], wire: str, least: int = 2) -> Group:
-        ranks = tuple(ranks)
-        process_group = None
-        if len(ranks) >= least:
-            process_group = dist.new_group(
-                list(ranks), backend=NAME, use_local_synchronization=True,
-                pg_options=quantized(wire, "", wire_inside=bool(wire)),
-            )  # fmt: skip
+
+def _make_group(ranks: tuple[int, ...], wire: str) -> dist.ProcessGroup:
+    known = _made.setdefault(dist.group.WORLD, {})
+    if (ranks, wire) not in known:
+        known[ranks, wire] = dist.new_group(
+            list(ranks), backend=NAME, use_local_synchronization=True,
+            pg_options=quantized(wire, "", wire_inside=bool(wire)),
+        )  # fmt: skip
+    return known[ranks, wire]
+
+
+def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
+    """The groups of `place`. Collective over the default group."""
+
+    def make(ranks: tuple[int, ...], wire: str, least: int = 2) -> Group:
+        process_group = _make_group(ranks, wire) if len(ranks) >= least else None
         return Group(ranks, ranks.index(rank) if ranks else 0, process_group)
 
     names = ("weights", "gradients", "optimizer_states", "replicas")
     encoding = {name: make(getattr(place, name), gradient_wire) for name in names[1:]}
     # FSDP2's mesh takes a process group of one rank, too.
     encoding["weights"] = make(place.weights, gradient_wire, least=1)
-    exact = encoding
-    if gradient_wire:
-        exact = {name: make(getattr(place, name), "") for name in names}
-    secondary = exact["weights"]
-    if place.secondary and place.secondary != place.weights:
-        secondary = make(place.secondary, "")
-    return Groups(**encoding, secondary=secondary, exact=exact)
+    exact = {name: make(getattr(place, name), "") for name in names}
+    return Groups(**encoding, secondary=make(place.secondary, ""), exact=exact)
 
 
 def average(tensor: torch.Tensor, group: Group) -> dist.Work:

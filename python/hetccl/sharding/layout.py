@@ -25,6 +25,13 @@ def local_of(parameter: DTensor) -> torch.Tensor:
         return local.view(-1)
 
 
+def version_of(parameter: DTensor) -> tuple[int, int]:
+    """Differs when the weights have been changed in place, through the parameter or its memory.
+    Changes by `parameter.data` go unnoticed."""
+    with torch.no_grad():
+        return parameter._version, parameter.to_local()._version
+
+
 @dataclasses.dataclass(frozen=True)
 class Slot:
     """A parameter in a flat buffer. FSDP2 splits it along its first dimension into parts of equal
@@ -82,16 +89,17 @@ class Flat:
         unit = parts * _ALIGNMENT
         self.length = math.ceil(offset / unit) * unit
         self.shard = self.length // parts
-        self.node_part = self.length // groups.gradients.size
+        of_gradients = self.length // groups.gradients.size
         self.begin = (
-            groups.gradients.index * self.node_part + groups.optimizer_states.index * self.shard
+            groups.gradients.index * of_gradients + groups.optimizer_states.index * self.shard
         )
+        self.end = self.begin + self.shard
 
     def pieces(self) -> Iterator[Piece]:
         """What this rank owns of each parameter, in the order of the buffer."""
         for slot in self.slots:
             begin = max(slot.offset, self.begin)
-            end = min(slot.offset + slot.own_elements, self.begin + self.shard)
+            end = min(slot.offset + slot.own_elements, self.end)
             if begin < end:
                 first = slot.first_element + begin - slot.offset
                 yield Piece(slot.name, slot.parameter, begin - self.begin, end - self.begin, first)
@@ -101,12 +109,15 @@ class Flat:
         """The type of the parameters, which FSDP2 wants to be the same."""
         return self.slots[0].parameter.dtype
 
-    def read(self, dtype: torch.dtype) -> torch.Tensor:
-        """A copy of the parameters' parts: the flat buffer, zeros where it is padded."""
+    def read(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
+        """A copy of elements [begin, end) of the flat buffer, zeros where it is padded."""
         device = self.slots[0].parameter.device
-        flat = torch.zeros(self.length, dtype=dtype, device=device)
+        flat = torch.zeros(end - begin, dtype=dtype, device=device)
         for slot in self.slots:
-            flat[slot.offset : slot.offset + slot.own_elements] = local_of(slot.parameter)
+            own = local_of(slot.parameter)
+            first, last = max(begin, slot.offset), min(end, slot.offset + own.numel())
+            if first < last:
+                flat[first - begin : last - begin] = own[first - slot.offset : last - slot.offset]
         return flat
 
     def write(self, flat: torch.Tensor) -> None:

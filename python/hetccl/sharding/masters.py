@@ -10,7 +10,7 @@ from torch import nn
 
 from hetccl import encoded_bytes
 from hetccl.sharding.groups import Group, Groups, gather_into, world_backend
-from hetccl.sharding.layout import Flat, Piece
+from hetccl.sharding.layout import Flat, Piece, version_of
 from hetccl.sharding.pipeline import Steps, TensorSteps
 
 
@@ -22,17 +22,31 @@ class Masters:
         self._groups = groups
         self._wire = update_wire
         self._type = torch.promote_types(flat.dtype, torch.float32)
-        self.values = flat.read(self._type)[flat.begin : flat.begin + flat.shard].clone()
+        self.values = flat.read(self._type, flat.begin, flat.end)
         self.parameters: list[tuple[Piece, nn.Parameter]] = [
             (piece, nn.Parameter(self.values[piece.begin : piece.end])) for piece in flat.pieces()
         ]
+        self._versions = self._find_versions()
+
+    def _find_versions(self) -> dict[str, tuple[int, int]]:
+        return {slot.name: version_of(slot.parameter) for slot in self._flat.slots}
+
+    def adopt_changes(self) -> None:
+        """Copies weights that somebody else has changed in the model."""
+        now = self._find_versions()
+        for piece, parameter in self.parameters:
+            if now[piece.name] != self._versions[piece.name]:
+                begin = self._flat.begin
+                values = self._flat.read(self._type, begin + piece.begin, begin + piece.end)
+                parameter.detach().copy_(values)
+        self._versions = now
 
     @property
     def names(self) -> list[str]:
         """Those of all parameters of the flat buffer, also of those of which nothing is here."""
         return [slot.name for slot in self._flat.slots]
 
-    def deliver(self, gradients: torch.Tensor) -> None:
+    def add_gradients(self, gradients: torch.Tensor) -> None:
         """Adds gradients of the whole part to those that the parameters have."""
         gradients = gradients.to(self.values.dtype)
         for piece, parameter in self.parameters:
@@ -42,28 +56,28 @@ class Masters:
             else:
                 parameter.grad += gradient
 
-    def spread(self, exactly: bool = False) -> Steps:
+    def update_weights(self, exactly: bool = False) -> Steps:
         """Gathers the weights from those who own them into the model.
 
         With an encoding their differences to the model's are gathered, so that what rounding loses
         is part of the next difference; `exactly` gathers the weights all the same.
         """
         if self._wire and not exactly and self._is_shared:
-            return self._spread_differences()
-        return self._spread_weights()
+            return self._gather_differences()
+        return self._gather_weights()
 
     @property
     def _is_shared(self) -> bool:
         return self._flat.shard < self._flat.length
 
-    def _spread_weights(self) -> Steps:
+    def _gather_weights(self) -> Steps:
         whole = yield from self._gather(self.values.to(self._flat.dtype))
-        self._flat.write(whole)
+        self._write(whole)
 
-    def _spread_differences(self) -> Steps:
+    def _gather_differences(self) -> Steps:
         flat = self._flat
-        weights = flat.read(self._type)
-        own = (self.values - weights[flat.begin : flat.begin + flat.shard]).float()
+        weights = flat.read(self._type, 0, flat.length)
+        own = (self.values - weights[flat.begin : flat.end]).float()
         size = encoded_bytes(flat.shard, self._wire)
         codes = torch.empty(-(-size // 16) * 16, dtype=torch.uint8, device=own.device)
         backend = world_backend()
@@ -74,7 +88,11 @@ class Masters:
         for row, part in zip(rows, weights.view(-1, flat.shard), strict=True):
             backend.decode(row[:size], difference, self._wire)
             part += difference
-        flat.write(weights)
+        self._write(weights)
+
+    def _write(self, whole: torch.Tensor) -> None:
+        self._flat.write(whole)
+        self._versions = self._find_versions()
 
     def _gather(self, part: torch.Tensor) -> TensorSteps:
         exact = self._groups.exact

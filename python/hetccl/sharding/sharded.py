@@ -20,7 +20,7 @@ from hetccl.sharding.gradients import GradientFlow
 from hetccl.sharding.layout import local_of
 from hetccl.sharding.masters import Masters
 from hetccl.sharding.pipeline import run_all
-from hetccl.sharding.state import TrainingState
+from hetccl.sharding.state import TrainingState, plain_name
 from hetccl.sharding.weights import WeightGather
 
 if TYPE_CHECKING:
@@ -59,17 +59,19 @@ class Sharded:
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
         self._zero_grad = optimizer.zero_grad
-        optimizer.zero_grad = self._forget_and_zero  # type: ignore[method-assign]
+        optimizer.zero_grad = self._drop_gradients  # type: ignore[method-assign]
+        model.zero_grad = self._drop_gradients  # type: ignore[method-assign]
+        optimizer.add_param_group = self._refuse_group  # type: ignore[method-assign]
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
         """Backward passes inside are not the last before the step: their gradients are added up in
         each gradients group, and nothing crosses between those. Not collective by itself."""
-        self._flow.crosses = False
+        before, self._flow.crosses = self._flow.crosses, False
         try:
             yield
         finally:
-            self._flow.crosses = True
+            self._flow.crosses = before
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scales all gradients so that their norm is at most `max_norm`; returns what it was.
@@ -88,7 +90,7 @@ class Sharded:
         else:
             dist.all_reduce(total)
             total = (total * self.degrees.optimizer_states / self.degrees.size) ** (1 / norm_type)
-        if held:
+        if held and torch.isfinite(total):  # if not, step() says whose fault it is
             torch._foreach_mul_(held, float(torch.clamp(max_norm / (total + 1e-6), max=1.0)))
         return total.float()
 
@@ -104,19 +106,36 @@ class Sharded:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _forget_and_zero(self, set_to_none: bool = True) -> None:
-        self._flow.forget()
+    def _drop_gradients(self, set_to_none: bool = True) -> None:
+        self._flow.drop()
         self._zero_grad(set_to_none)
+
+    def _refuse_group(self, param_group: dict[str, Any]) -> None:
+        raise ShardingError("optimizer: give it all parameters before it is sharded")
+
+    def _check_frozen(self) -> None:
+        """Raises ShardingError where parameters have been frozen, or the reverse."""
+        trained = {name for masters in self._masters for name in masters.names}
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad != (plain_name(name) in trained):
+                state = "trained" if parameter.requires_grad else "frozen"
+                raise ShardingError(
+                    f"{plain_name(name)} is {state} now, but was not when the model was sharded: "
+                    "set requires_grad before"
+                )
 
     def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(callable(one) for one in (*args, *kwargs.values())):
             raise ShardingError("step(closure): call the model before the step, not in it")
+        self._check_frozen()
         self._flow.finish()
         self._check_finite()
+        for masters in self._masters:
+            masters.adopt_changes()
 
     def _check_finite(self) -> None:
-        """Raises NonFiniteGradientsError on all ranks alike. When it returns, all ranks have come
-        so far, and take the step: it needs nothing more of other ranks."""
+        """Raises NonFiniteGradientsError on all ranks alike. When it returns on one rank, all ranks
+        have called it, so all take the step: the optimizer needs nothing of other ranks."""
         named = [
             (piece.name, parameter.grad)
             for masters in self._masters
@@ -142,7 +161,7 @@ class Sharded:
 
     @torch.no_grad()
     def _after_step(self, *_: Any) -> None:
-        run_all((masters.spread() for masters in self._masters), _DEPTH)
+        run_all((masters.update_weights() for masters in self._masters), _DEPTH)
 
     def memory(self) -> dict[str, int]:
         """The bytes that this rank has now: of weights, the secondary partition, gradients and
@@ -173,9 +192,14 @@ class Sharded:
         """Reads what `save` wrote, or what torch saved of a plain or an FSDP2 model as
         {"model": …, "optimizer": …}: of any degrees and any number of ranks."""
         keys = FileSystemReader(path).read_metadata().state_dict_metadata
+        self.optimizer.zero_grad()
         if any(key.startswith("optimizer.state.") for key in keys):
             self._state.make_optimizer_state()
         state = self.state_dict()
+        states = state["optimizer"]["state"]
+        for name in list(states):  # a parameter that never had a gradient has none
+            if not any(f"optimizer.state.{name}.{key}" in keys for key in states[name]):
+                del states[name]
         load(state, checkpoint_id=path)
         self.load_state_dict(state)
 
@@ -184,6 +208,8 @@ class Sharded:
         names and shapes; float32 values of all that is trained. It shares memory with the training,
         so that loading writes to it. Before the first step the optimizer has no state to load to:
         see `load`. Not collective."""
+        for masters in self._masters:
+            masters.adopt_changes()
         return self._state.collect()
 
     @torch.no_grad()
@@ -191,4 +217,6 @@ class Sharded:
         """Takes what was loaded into a `state_dict()`, or the plain model's and optimizer's state
         dicts, whole on every rank, as {"model": …, "optimizer": …}."""
         self._state.restore(state)
-        run_all((masters.spread(exactly=True) for masters in self._masters), _DEPTH)
+        for gather in self._gathers:
+            gather.drop_secondary()
+        run_all((masters.update_weights(exactly=True) for masters in self._masters), _DEPTH)

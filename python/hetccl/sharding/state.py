@@ -26,8 +26,8 @@ def plain_name(name: str) -> str:
 
 
 class TrainingState:
-    """Of a model and an optimizer. `groups` are the names of the parameters of each of the
-    optimizer's groups."""
+    """The state of a model and its optimizer. `groups` has the names of the parameters of each group
+    of the optimizer."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class TrainingState:
         self._trained = {name for one in masters for name in one.names}
 
     def collect(self) -> dict[str, Any]:
-        """Of what others own there is nothing."""
+        """The state dict. It has entries only for parameters of which this rank owns a part."""
         state: dict[str, dict[str, Any]] = {}
         for name, (piece, parameter) in self._owned.items():
             values = self._optimizer.state.get(parameter)
@@ -78,55 +78,77 @@ class TrainingState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Copies what is not there yet. Raises ShardingError where names or groups are unlike."""
-        given: Mapping[str, Any] = state["model"]
+        """Copies what is not there yet. All ranks raise ShardingError where names, shapes or groups
+        are unlike, before anything is copied. Collective."""
+        model: Mapping[str, Any] = state["model"]
         named = self._named()
-        unknown = sorted(set(given) - set(named))
-        missing = sorted(
-            name
-            for name, (first, _) in named.items()
-            if name not in given and (first in self._owned or first not in self._trained)
+        trained = {name: first for name, (first, _) in named.items() if first in self._trained}
+        # What torch.distributed.checkpoint has loaded in place is there.
+        is_whole = any(
+            not isinstance(model.get(name), OwnedTensor) for name in trained.keys() & model
         )
+        unknown = sorted(set(model) - set(named))
+        missing = sorted(set(named) - set(model) - (set() if is_whole else set(trained)))
         if unknown or missing:
             raise ShardingError(
                 f"the state is of another model: it has {unknown[:3] or 'nothing'} that the model "
                 f"lacks, and lacks {missing[:3] or 'nothing'}"
             )
-        for name, value in given.items():
-            first, target = named[name]
-            if first in self._trained:
-                if first in self._owned:
-                    piece, parameter = self._owned[first]
-                    _fill(parameter.detach(), value, piece)
-            elif value is not target:
-                _copy(target, value)
-        self._restore_optimizer(state["optimizer"])
-
-    def _restore_optimizer(self, state: Mapping[str, Any]) -> None:
-        groups = self._optimizer.param_groups
-        given = state["param_groups"]
-        if len(given) != len(groups):
-            raise ShardingError(
-                f"the state has {len(given)} groups of parameters, the optimizer {len(groups)}"
-            )
-        for group, options in zip(groups, given, strict=True):
-            group.update({key: value for key, value in options.items() if key != "params"})
-        values: Mapping[str, Mapping[str, Any]] = state["state"]
-        if values and any(p not in self._optimizer.state for _, p in self._owned.values()):
+        states = self._check_optimizer(state["optimizer"])
+        for name, value in model.items():
+            wanted = named[name][1]
+            if isinstance(value, torch.Tensor) and value.shape != wanted.shape:
+                raise ShardingError(
+                    f"{name} has the shape {[*wanted.shape]}, in the state {[*value.shape]}"
+                )
+        if is_whole and states:
             self.make_optimizer_state()
+        for name, value in model.items():
+            if name not in trained:
+                _copy(named[name][1], value)
+            elif trained[name] in self._owned:
+                piece, parameter = self._owned[trained[name]]
+                _fill(parameter.detach(), value, piece)
+        for group, options in zip(
+            self._optimizer.param_groups, state["optimizer"]["param_groups"], strict=True
+        ):
+            group.update({key: value for key, value in options.items() if key != "params"})
         for name, (piece, parameter) in self._owned.items():
             own = self._optimizer.state.get(parameter, {})
-            for key, value in values.get(name, {}).items():
+            for key, value in states.get(name, {}).items():
                 if isinstance(value, torch.Tensor) and isinstance(own.get(key), torch.Tensor):
                     _fill(own[key], value, piece)
                 else:
                     own[key] = value
 
-    def make_optimizer_state(self) -> None:
-        """Has the optimizer make its state, to be overwritten: takes a step that changes no weight.
+    def _check_optimizer(self, state: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        """The states of an optimizer's state dict by name: also of one that has numbers."""
+        given = state["param_groups"]
+        if len(given) != len(self._groups):
+            raise ShardingError(
+                f"the state has {len(given)} groups of parameters, the optimizer "
+                f"{len(self._groups)}"
+            )
+        name_of: dict[Any, str] = {}
+        for group, names in zip(given, self._groups, strict=True):
+            if len(group["params"]) != len(names):
+                raise ShardingError(
+                    f"a group of the state has {len(group['params'])} parameters, the optimizer's "
+                    f"{len(names)}"
+                )
+            # torch.optim numbers parameters; torch.distributed.checkpoint has names.
+            name_of.update(
+                (key, key if isinstance(key, str) else name)
+                for key, name in zip(group["params"], names, strict=True)
+            )
+        unknown = [key for key in state["state"] if key not in name_of]
+        if unknown:
+            raise ShardingError(f"the state has parameters that are in no group: {unknown[:3]}")
+        return {name_of[key]: value for key, value in state["state"].items()}
 
-        Collective.
-        """
+    def make_optimizer_state(self) -> None:
+        """Has the optimizer make its state, to be overwritten, by a step without gradients and
+        rates. Collective."""
         parameters = [parameter for _, parameter in self._owned.values()]
         if all(parameter in self._optimizer.state for parameter in parameters):
             parameters = []
@@ -161,18 +183,15 @@ def _own(piece: Piece, value: Any) -> Any:
 def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
     if isinstance(value, OwnedTensor) or value is target:
         return
-    if target.dim() == 0:
-        target.copy_(value)
+    if target.dim() > 0:
+        value = value.reshape(-1)[piece.first : piece.first + target.numel()]
+    target.copy_(value)
+
+
+def _copy(target: Any, value: Any) -> None:
+    """Of what is not trained. What was loaded in place may share the target's memory."""
+    if not isinstance(target, torch.Tensor):
         return
-    whole = value.full_tensor() if isinstance(value, DTensor) else value
-    if whole.shape != piece.parameter.shape:
-        raise ShardingError(
-            f"{piece.name} has the shape {[*piece.parameter.shape]}, its state {[*whole.shape]}"
-        )
-    target.copy_(whole.reshape(-1)[piece.first : piece.first + target.numel()])
-
-
-def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
     if isinstance(target, DTensor) and not isinstance(value, DTensor):
         value = distribute_tensor(
             value.to(target.device), target.device_mesh, target.placements, src_data_rank=None

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hetccl import encoded_bytes
 from hetccl.sharding.groups import Group, Groups, gather_into, scatter_sum, world_backend
-from hetccl.sharding.layout import elements_of_part, local_of
+from hetccl.sharding.layout import elements_of_part, version_of
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -66,7 +66,11 @@ class WeightGather(_Allocating):
         self._groups = groups
         self._has_secondary = has_secondary
         self._kept: torch.Tensor | None = None
-        self._versions: list[int] = []
+        self._versions: list[tuple[int, int]] = []
+
+    def drop_secondary(self) -> None:
+        """Has the next gather be one of the weights themselves."""
+        self._kept = None
 
     @property
     def secondary_bytes(self) -> int:
@@ -81,7 +85,7 @@ class WeightGather(_Allocating):
         async_op: bool = False,
     ) -> None:
         """Gathers. On a GPU in stream order, so that there is nothing to wait for."""
-        versions = [local_of(parameter)._version for parameter in self._parameters]
+        versions = [version_of(parameter) for parameter in self._parameters]
         if self._kept is not None and versions == self._versions:
             size = self._message_bytes(input_tensor) * self._groups.weights.size
             self._unpack(_gather(self._kept, self._groups.secondary)[:size], output_tensor)

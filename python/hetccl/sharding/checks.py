@@ -1,0 +1,145 @@
+"""What shard() refuses, and how it finds the modules whose weights are gathered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from hetccl import encoded_bytes
+from hetccl.sharding.degrees import Sharding, ShardingError
+from hetccl.sharding.groups import world_backend
+from hetccl.sharding.state import plain_name
+
+# They mix the elements of a parameter, so parts of it cannot be stepped on their own.
+_WHOLE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
+
+
+def find_units(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Module]:
+    """The units, by default the elements of outermost ModuleLists; then the model, for the rest.
+
+    Raises ShardingError for units that FSDP2 cannot shard, or of which it would make two copies of
+    one parameter.
+    """
+    units = list(_elements_of_lists(model) if given is None else given)
+    unit_of = dict.fromkeys(map(id, model.modules()), -1)
+    for number, unit in enumerate(units):
+        if isinstance(unit, nn.ModuleList | nn.ModuleDict) or unit is model:
+            raise ShardingError(f"units: {type(unit).__name__} has no forward of its own")
+        for module in unit.modules():
+            if unit_of.get(id(module)) != -1:
+                raise ShardingError(
+                    f"units: a {type(module).__name__} is in two units, or not in the model"
+                )
+            unit_of[id(module)] = number
+    holders: dict[int, tuple[str, int]] = {}
+    types: dict[int, tuple[str, torch.dtype]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        module = model.get_submodule(name.rpartition(".")[0])
+        number = unit_of[id(module)]
+        first, its_unit = holders.setdefault(id(parameter), (name, number))
+        if its_unit != number:
+            raise ShardingError(
+                f"units: {first} and {name} are the same parameter, in two units; give units that "
+                "do not share parameters"
+            )
+        other, dtype = types.setdefault(number, (name, parameter.dtype))
+        if dtype != parameter.dtype or not dtype.is_floating_point:
+            raise ShardingError(
+                f"{name} is {parameter.dtype}, {other} {dtype}: a unit's parameters must have one "
+                "type of floats"
+            )
+    return [*units, model]
+
+
+def _elements_of_lists(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield from child
+        else:
+            yield from _elements_of_lists(child)
+
+
+def check_wires(sharding: Sharding, model: nn.Module) -> None:
+    """Raises ShardingError for an encoding that does not exist, or not for such elements."""
+    for argument in ("weight_wire", "gradient_wire", "update_wire"):
+        wire: str = getattr(sharding, argument)
+        if not wire:
+            continue
+        try:
+            encoded_bytes(1, wire.removesuffix(":stochastic"))
+        except Exception as error:
+            raise ShardingError(f"{argument}={wire!r}: {error}") from None
+        if argument != "gradient_wire" and wire.endswith(":stochastic"):
+            raise ShardingError(
+                f"{argument}={wire!r}: weights are rounded to nearest, so that all ranks and all "
+                "gathers get the same; leave :stochastic to gradient_wire"
+            )
+        if any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+            raise ShardingError(f'{argument}={wire!r}: float64 has no encoding; give ""')
+
+
+def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ShardingError for a model or an optimizer that cannot be sharded."""
+    if any(isinstance(module, FSDPModule) for module in model.modules()):
+        raise ShardingError("model: fully_shard has sharded it; give the plain model")
+    whole = [base.__name__ for base in type(optimizer).__mro__ if base.__name__ in _WHOLE]
+    if whole:
+        raise ShardingError(
+            f"optimizer: {whole[0]} needs whole matrices or gradients, but a rank has only a part "
+            "of their elements; take one that treats elements alone, such as AdamW"
+        )
+    has = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    strange = has - {id(parameter) for parameter in model.parameters()}
+    if strange:
+        raise ShardingError(
+            f"optimizer: it has {len(strange)} parameters that are not the model's; make it of "
+            "model.parameters() before sharding"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.device.type == "meta":
+            raise ShardingError(
+                f"model: {name} has no memory (device meta); call model.to_empty() and set its "
+                "values first"
+            )
+        if parameter.requires_grad and id(parameter) not in has:
+            raise ShardingError(
+                f"optimizer: it lacks {name}; add it, or freeze it by requires_grad_(False)"
+            )
+
+
+def check_agreement(model: nn.Module, sharding: Sharding | None, facts: Any, error: str) -> None:
+    """Raises ShardingError where ranks differ, on all of them. `error` is what is wrong with this
+    rank's arguments; `facts` is what else must be the same. Collective."""
+    world_backend()
+    parameters = [
+        (plain_name(name), tuple(p.shape), str(p.dtype), p.requires_grad)
+        for name, p in model.named_parameters()
+    ]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, (error, sharding, parameters, facts))
+    _, first_sharding, first_parameters, first_facts = every[0]
+    for rank, (its_error, *_) in enumerate(every):
+        if its_error:
+            raise ShardingError(f"rank {rank} cannot shard: {its_error}")
+    for rank, (_, its_sharding, its_parameters, its_facts) in enumerate(every):
+        if its_sharding != first_sharding:
+            raise ShardingError(
+                f"rank {rank} shards by {its_sharding}, but rank 0 by {first_sharding}: give all "
+                "ranks the same"
+            )
+        if its_parameters != first_parameters:
+            unlike = sorted(set(its_parameters) ^ set(first_parameters), key=str)
+            where = unlike[0][0] if unlike else "the order of parameters"
+            raise ShardingError(
+                f"rank {rank} has another model than rank 0: they differ in {where}"
+            )
+        if its_facts != first_facts:
+            raise ShardingError(
+                f"rank {rank} has other units, exact parameters, groups of the optimizer or types "
+                "of gradients than rank 0: give all ranks the same"
+            )
