@@ -20,7 +20,7 @@ SHARDINGS: dict[str, dict[str, Any]] = {
         "preset": "three-level", "gradients": NODE, "update_wire": "int8",
     },
 }  # fmt: skip
-CASES = ("fsdp2 gloo", "fsdp2 hetccl", *SHARDINGS)
+CASES = ("fsdp2 gloo", "fsdp2 hetccl", "fsdp2 hetccl, one sum", *SHARDINGS)
 
 
 def predict(case: str, parameters: int, micro_batches: int, places: int) -> Costs | None:

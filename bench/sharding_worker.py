@@ -57,7 +57,7 @@ def main() -> None:
     case, options = os.environ["CASE"], json.loads(os.environ["OPTIONS"])
     folder = Path(os.environ["FOLDER"])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo" if case.endswith("gloo") else "hetccl")
+    dist.init_process_group("gloo" if "gloo" in case else "hetccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     shape = Shape(width=options["width"], layers=options["layers"],
                   context=options["context"])  # fmt: skip
@@ -72,6 +72,10 @@ def main() -> None:
         for index in range(passes):
             tokens, targets = batch(data, number * passes + index, ranks, shape.context)
             is_last = index == passes - 1
+            if case.endswith(
+                "one sum"
+            ):  # whole gradients are kept on each rank until the last pass
+                model.set_requires_gradient_sync(is_last)
             with nullcontext() if is_last or sharded is None else sharded.accumulate():
                 loss = model(tokens[rank : rank + 1], targets[rank : rank + 1]) / passes
                 loss.backward()

@@ -73,6 +73,20 @@ def not_a_number(rank, size):
     assert torch.equal(values(model), before)
     assert not any(optimizer.state.values())
     optimizer.zero_grad()
+
+    hooks = []
+
+    def spoil(module, _):
+        hooks.append(module.bias.register_hook(lambda gradient: gradient * float("nan")))
+
+    forward = model.norm.register_forward_pre_hook(spoil)  # a part that few ranks own
+    loss_of(model, mine[0]).backward()
+    with pytest.raises(NonFiniteGradientsError, match=r"gradients of norm\.bias have"):
+        optimizer.step()
+    assert torch.equal(values(model), before)
+    for hook in (forward, *hooks):
+        hook.remove()
+    optimizer.zero_grad()
     loss_of(model, mine[0]).backward()
     norm = sharded.clip_grad_norm_(1.0)
     optimizer.step()

@@ -148,7 +148,7 @@ def changes(rank, size):
         for _name, parameter in model.named_parameters():
             parameter.add_(0.5)
     for zero_grad in (model.zero_grad, optimizer.zero_grad):
-        for passes in (sharded.accumulate(), None):
+        for passes in (None, sharded.accumulate()):
             if passes is not None:
                 with passes:
                     loss_of(model, mine[0]).backward()

@@ -26,8 +26,8 @@ def plain_name(name: str) -> str:
 
 
 class TrainingState:
-    """The state of a model and its optimizer. `groups` has the names of the parameters of each group
-    of the optimizer."""
+    """The state of a model and its optimizer. `groups` has the names of the parameters of each
+    group of the optimizer."""
 
     def __init__(
         self,
