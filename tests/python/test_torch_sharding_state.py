@@ -4,7 +4,15 @@ import pytest
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
-from test_torch_sharding import PASSES, STEPS, Network, adamw, batches, loss_of, values  # noqa: E402
+from test_torch_sharding import (  # noqa: E402
+    PASSES,
+    STEPS,
+    Network,
+    adamw,
+    batches,
+    loss_of,
+    values,
+)
 
 from hetccl.sharding import ShardingError, shard  # noqa: E402
 

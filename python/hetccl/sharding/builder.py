@@ -71,20 +71,8 @@ def shard(
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
     exact_names = {name for name, parameter in model.named_parameters() if exact(parameter)}
-    sharding, found, error = None, None, ""
-    try:
-        check_modules(model, optimizer)
-        sharding = _change(preset, changes)
-        check_wires(sharding, model)
-        found = find_units(model, units)
-    except ShardingError as wrong:
-        error = str(wrong)
-    name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    names = [[name_of.get(id(p), "") for p in g["params"]] for g in optimizer.param_groups]
-    facts = (sorted(exact_names), names, len(found or ()), str(gradient_dtype))
-    check_agreement(model, sharding, facts, error)
-    assert sharding is not None
-    assert found is not None
+    facts = (sorted(exact_names), str(gradient_dtype), str(mp_policy))
+    sharding, found, names = _agree(model, optimizer, preset, changes, units, facts)
     tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
     rank = dist.get_rank()
@@ -100,6 +88,31 @@ def shard(
     _rewire(optimizer, before, builder.masters)
     state = TrainingState(model, optimizer, builder.masters, names)
     return Sharded(model, optimizer, degrees, builder.flow, builder.masters, builder.gathers, state)
+
+
+def _agree(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    preset: str,
+    changes: dict[str, Any],
+    units: Sequence[nn.Module] | None,
+    facts: Any,
+) -> tuple[Sharding, list[nn.Module], list[list[str]]]:
+    """What all ranks shard by, the units, and the names of the parameters of each of the
+    optimizer's groups. All ranks raise ShardingError where one of them is wrong or unlike."""
+    sharding, found, error = Sharding(1, 1, 1), [], ""
+    try:
+        check_modules(model, optimizer)
+        sharding = _change(preset, changes)
+        check_wires(sharding, model)
+        found = find_units(model, units)
+    except ShardingError as wrong:
+        error = str(wrong)
+    name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
+    names = [[name_of.get(id(p), "") for p in g["params"]] for g in optimizer.param_groups]
+    of_units = [[plain_name(name) for name, _ in unit.named_parameters()] for unit in found]
+    check_agreement(model, sharding, (facts, names, of_units), error)
+    return sharding, found, names
 
 
 def _change(preset: str, changes: dict[str, Any]) -> Sharding:

@@ -112,7 +112,7 @@ def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             )
 
 
-def check_agreement(model: nn.Module, sharding: Sharding | None, facts: Any, error: str) -> None:
+def check_agreement(model: nn.Module, sharding: Sharding, facts: Any, error: str) -> None:
     """Raises ShardingError where ranks differ, on all of them. `error` is what is wrong with this
     rank's arguments; `facts` is what else must be the same. Collective."""
     world_backend()
