@@ -20,7 +20,7 @@ from hetccl.demo.data import batch, text
 from hetccl.demo.model import GPT, Shape
 from hetccl.sharding import Sharded, shard
 
-WARM = 2
+WARM = 1
 
 
 def make(case: str, model: GPT) -> tuple[torch.optim.Optimizer, Sharded | None]:
