@@ -173,6 +173,11 @@ def changes(rank, size):
     assert torch.allclose(values(model), values(reference), rtol=1e-4, atol=1e-5)
     with pytest.raises(ShardingError, match="all parameters before"):
         optimizer.add_param_group({"params": []})
+    bias = model.norm.bias
+    model.norm.bias = torch.nn.Parameter(bias.detach().clone())
+    with pytest.raises(ShardingError, match=r"norm\.bias is another parameter"):
+        optimizer.step()
+    model.norm.bias = bias
     model.norm.bias.requires_grad_(False)
     with pytest.raises(ShardingError, match=r"norm\.bias is frozen now"):
         optimizer.step()

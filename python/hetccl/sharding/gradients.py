@@ -30,7 +30,7 @@ class GradientFlow:
         self._is_watching = False
 
     def add(self, gradients: Gradients) -> None:
-        """To be called in the same order on all ranks."""
+        """Adds those of one more flat buffer: all ranks must do so in the same order."""
         self._every.append(gradients)
 
     def begin(self, steps: Steps) -> None:
@@ -38,7 +38,7 @@ class GradientFlow:
         self._pipeline.begin(steps)
 
     def watch_backward(self) -> None:
-        """To be called in a backward pass: when it ends all its gradients are delivered."""
+        """Has the gradients of the backward pass that is under way delivered when it ends."""
         if not self._is_watching:
             self._is_watching = True
             # FSDP2 and DistributedDataParallel learn of the end in the same way.
@@ -53,14 +53,14 @@ class GradientFlow:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Delivers what passes that did not cross, or failed, have left."""
+        """Delivers gradients of passes that did not cross, or that failed."""
         self._end_backward()
         for gradients in self._every:
             gradients.cross()
         self._pipeline.finish()
 
     def drop(self) -> None:
-        """Drops what those have left."""
+        """Drops gradients that have not been delivered."""
         self._is_watching = False
         self._pipeline.finish()
         for gradients in self._every:
@@ -68,12 +68,12 @@ class GradientFlow:
 
     @property
     def nbytes(self) -> int:
-        """The memory of what they have left."""
+        """The memory of gradients that wait for a pass that crosses."""
         return sum(gradients.nbytes for gradients in self._every)
 
 
 class Gradients:
-    """Those of one flat buffer's parameters.
+    """The gradients of one flat buffer's parameters.
 
     FSDP2 leaves each rank the mean over the weights group of its part of each gradient. When all
     have come, their buffer is averaged over the gradients group, of which each rank keeps one part,
@@ -149,24 +149,24 @@ class Gradients:
         self._receive(shard)
 
     def cross(self) -> None:
-        """Begins to reduce what passes that did not cross have left."""
+        """Begins to reduce gradients of passes that did not cross."""
         if self._part is not None:
             part, self._part = self._part, None
             self._flow.begin(self._cross(part))
 
     @property
     def nbytes(self) -> int:
-        """The memory of what was added up in the gradients group."""
+        """The memory of gradients that wait for a pass that crosses."""
         return 0 if self._part is None else self._part.nbytes
 
     def drop(self) -> None:
-        """Drops what has come."""
+        """Drops gradients that have not been delivered."""
         self._buffer = self._part = None
         self._arrived.clear()
 
 
 def _scatter(whole: torch.Tensor, group: Group) -> TensorSteps:
-    """Its mean over the group, of which each rank gets one part."""
+    """Starts to average `whole` over the group; returns this rank's part of the mean."""
     if group.size == 1:
         return whole
     part = whole.new_empty(whole.numel() // group.size)

@@ -5,6 +5,8 @@ It is float32, or float64 where the model is.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 
@@ -13,9 +15,12 @@ from hetccl.sharding.groups import Group, Groups, gather_into, world_backend
 from hetccl.sharding.layout import Flat, Piece, version_of
 from hetccl.sharding.pipeline import Steps, TensorSteps
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
 
 class Masters:
-    """Of one flat buffer. `parameters` are those that an optimizer takes, one for each piece."""
+    """The masters of one flat buffer. An optimizer takes `parameters`, one for each piece."""
 
     def __init__(self, flat: Flat, groups: Groups, update_wire: str) -> None:
         self._flat = flat
@@ -43,8 +48,13 @@ class Masters:
 
     @property
     def names(self) -> list[str]:
-        """Those of all parameters of the flat buffer, also of those of which nothing is here."""
+        """The names of all parameters of the flat buffer: this rank may own nothing of some."""
         return [slot.name for slot in self._flat.slots]
+
+    @property
+    def model_parameters(self) -> dict[str, DTensor]:
+        """The model's parameters, by name."""
+        return {slot.name: slot.parameter for slot in self._flat.slots}
 
     def add_gradients(self, gradients: torch.Tensor) -> None:
         """Adds gradients of the whole part to those that the parameters have."""

@@ -113,10 +113,17 @@ class Sharded:
     def _refuse_group(self, param_group: dict[str, Any]) -> None:
         raise ShardingError("optimizer: give it all parameters before it is sharded")
 
-    def _check_frozen(self) -> None:
-        """Raises ShardingError where parameters have been frozen, or the reverse."""
-        trained = {name for masters in self._masters for name in masters.names}
+    def _check_parameters(self) -> None:
+        """Raises ShardingError where parameters have been frozen, the reverse, or replaced."""
+        trained: dict[str, torch.Tensor] = {}
+        for masters in self._masters:
+            trained.update(masters.model_parameters)
         for name, parameter in self.model.named_parameters():
+            if trained.get(plain_name(name), parameter) is not parameter:
+                raise ShardingError(
+                    f"{plain_name(name)} is another parameter than when the model was sharded: "
+                    "change weights in place, as load_state_dict(assign=False) does"
+                )
             if parameter.requires_grad != (plain_name(name) in trained):
                 state = "trained" if parameter.requires_grad else "frozen"
                 raise ShardingError(
@@ -127,7 +134,7 @@ class Sharded:
     def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(callable(one) for one in (*args, *kwargs.values())):
             raise ShardingError("step(closure): call the model before the step, not in it")
-        self._check_frozen()
+        self._check_parameters()
         self._flow.finish()
         self._check_finite()
         for masters in self._masters:
