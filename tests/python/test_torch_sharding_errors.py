@@ -8,7 +8,7 @@ import torch.distributed as dist  # noqa: E402
 from test_torch_sharding import Network, adamw, batches, loss_of, values  # noqa: E402
 from torch import nn  # noqa: E402
 
-from hetccl.sharding import NonFiniteGradientsError, ShardingError, shard  # noqa: E402
+from hetccl.sharding import NonFiniteGradientsError, Sharding, ShardingError, shard  # noqa: E402
 
 
 def refused(model, optimizer, match, **given):
@@ -38,6 +38,9 @@ def wrong(rank, size):
     refused(model, make(model), "rank 1 shards by", weight_wire="int8" if rank == 1 else "")
     unlike = Network(33 + (rank == 1))
     refused(unlike, make(unlike), "rank 1 has another model than rank 0")
+    refused(model, make(model), "is no torch.dtype", gradient_dtype="float32")
+    refused(model, make(model), "'blocks' is no module", units=["blocks"])
+    refused(model, make(model), "gradient_wire=True is no text", gradient_wire=True)
     two = nn.Module()
     two.a, two.b = nn.Linear(4, 4), nn.Linear(4, 4)
     two.b.weight = two.a.weight
@@ -50,7 +53,10 @@ def wrong(rank, size):
     part = torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1)
     refused(model, part, r"it lacks blocks\.0\.gain")
     optimizer = make(model)
-    shard(model, optimizer, weight_wire="", gradient_wire="")
+    sharded = shard(model, optimizer, Sharding("pair", 2, "all"), gradients=4)
+    assert repr(sharded).startswith("Sharded(Degrees(size=4, weights=2, gradients=4,")
+    with pytest.raises(ShardingError, match="the state must be"):
+        sharded.load_state_dict(model.state_dict())
     refused(model, optimizer, "fully_shard has sharded it")
     with pytest.raises(ShardingError, match="closure"):
         optimizer.step(lambda: 0.0)

@@ -38,7 +38,7 @@ def _is_line(parameter: torch.Tensor) -> bool:
 def shard(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    preset: str = "three-level",
+    preset: str | Sharding = "three-level",
     *,
     weights: Degree | None = None,
     gradients: Degree | None = None,
@@ -54,12 +54,13 @@ def shard(
 ) -> Sharded:
     """Shards `model` by FSDP2, and `optimizer`, which is of its parameters, over the default group.
 
-    Collective. Degrees and encodings are those of the preset (`PRESETS`), unless given; see
-    `Sharding`. `units` are the modules whose weights are gathered at once, by default the elements
-    of the model's outermost `nn.ModuleList`s; the rest is one more. Parameters for which `exact` is
-    true (those of one dimension) are never encoded. `mp_policy` is FSDP2's. `gradient_dtype` is the
-    type in which gradients are added up between ranks and passes, by default that of the
-    parameters. All ranks get rank 0's weights and buffers.
+    Collective. Degrees and encodings are those of the preset (a name in `PRESETS`, or a Sharding),
+    unless given: None leaves an argument to the preset, "" switches an encoding off, secondary=0 a
+    second partition. `units` are the modules whose weights are gathered at once, by default the
+    elements of the model's outermost `nn.ModuleList`s; the rest is one more. Parameters for which
+    `exact` is true (those of one dimension) are never encoded. `mp_policy` is FSDP2's.
+    `gradient_dtype` is the type in which gradients are added up between ranks and passes, by
+    default that of the parameters. All ranks get rank 0's weights and buffers.
 
     Afterwards `optimizer.step()`, `zero_grad()` and schedulers work as before, on float32 masters
     of this rank's part (float64 where the model is). Raises ShardingError, on all ranks.
@@ -71,6 +72,8 @@ def shard(
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
     exact_names = {name for name, parameter in model.named_parameters() if exact(parameter)}
+    if not isinstance(gradient_dtype, torch.dtype | None):
+        raise ShardingError(f"gradient_dtype={gradient_dtype!r} is no torch.dtype")
     facts = (sorted(exact_names), str(gradient_dtype), str(mp_policy))
     sharding, found, names = _agree(model, optimizer, preset, changes, units, facts)
     tree = read_tree(next(model.parameters()).device)
@@ -93,7 +96,7 @@ def shard(
 def _agree(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    preset: str,
+    preset: str | Sharding,
     changes: dict[str, Any],
     units: Sequence[nn.Module] | None,
     facts: Any,
@@ -115,7 +118,9 @@ def _agree(
     return sharding, found, names
 
 
-def _change(preset: str, changes: dict[str, Any]) -> Sharding:
+def _change(preset: str | Sharding, changes: dict[str, Any]) -> Sharding:
+    if isinstance(preset, Sharding):
+        return dataclasses.replace(preset, **changes)
     if preset not in PRESETS:
         raise ShardingError(f"preset={preset!r} is none of {', '.join(PRESETS)}")
     return dataclasses.replace(PRESETS[preset], **changes)

@@ -28,6 +28,8 @@ def find_units(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.M
     units = list(_elements_of_lists(model) if given is None else given)
     unit_of = dict.fromkeys(map(id, model.modules()), -1)
     for number, unit in enumerate(units):
+        if not isinstance(unit, nn.Module):
+            raise ShardingError(f"units: {unit!r} is no module")
         if isinstance(unit, nn.ModuleList | nn.ModuleDict) or unit is model:
             raise ShardingError(f"units: {type(unit).__name__} has no forward of its own")
         for module in unit.modules():
@@ -68,6 +70,8 @@ def check_wires(sharding: Sharding, model: nn.Module) -> None:
     """Raises ShardingError for an encoding that does not exist, or not for such elements."""
     for argument in ("weight_wire", "gradient_wire", "update_wire"):
         wire: str = getattr(sharding, argument)
+        if not isinstance(wire, str):
+            raise ShardingError(f'{argument}={wire!r} is no text: give "int8", or "" for none')
         if not wire:
             continue
         try:

@@ -36,6 +36,8 @@ class NonFiniteGradientsError(ArithmeticError):
 class Sharded:
     """What `shard` made of a model and its optimizer; train with those as before.
 
+    `degrees` are the numbers of ranks that the sharding came to.
+
     Not thread-safe. Methods are collective unless they say otherwise.
     """
 
@@ -62,6 +64,9 @@ class Sharded:
         optimizer.zero_grad = self._drop_gradients  # type: ignore[method-assign]
         model.zero_grad = self._drop_gradients  # type: ignore[method-assign]
         optimizer.add_param_group = self._refuse_group  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return f"Sharded({self.degrees})"
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:

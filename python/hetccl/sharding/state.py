@@ -80,6 +80,8 @@ class TrainingState:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Copies what is not there yet. All ranks raise ShardingError where names, shapes or groups
         are unlike, before anything is copied. Collective."""
+        if not {"model", "optimizer"} <= state.keys():
+            raise ShardingError('the state must be {"model": ..., "optimizer": ...}')
         model: Mapping[str, Any] = state["model"]
         named = self._named()
         trained = {name: first for name, (first, _) in named.items() if first in self._trained}
