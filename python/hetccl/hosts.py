@@ -157,7 +157,7 @@ class EmulatedHosts:
     def shape(self, rate: str) -> None:
         """Changes the rate of every uplink, which must have one, while connections last."""
         for host in range(self.n):
-            self._shape(host, "change", rate)
+            self._shape_uplink(host, "change", rate)
         self.rate = rate
 
     def block(self, host: int, first: int, last: int) -> None:
@@ -227,7 +227,7 @@ class EmulatedHosts:
         for interface in ("lo", INTERFACE):
             _run("ip", "-n", ns, "link", "set", interface, "up")
         if self.rate is not None:
-            self._shape(host, "add", self.rate)
+            self._shape_uplink(host, "add", self.rate)
 
     def _lay_trunk(self, site: int) -> None:
         """Joins a site's switch to the others'."""
@@ -239,7 +239,7 @@ class EmulatedHosts:
             _run("ip", "-n", self._switch, "link", "set", end, "master", bridge, "up")
             _shape(self._switch, "add", end, self.trunk)
 
-    def _shape(self, host: int, verb: str, rate: str) -> None:
+    def _shape_uplink(self, host: int, verb: str, rate: str) -> None:
         _shape(self.namespace(host), verb, INTERFACE, rate)
         _shape(self._switch, verb, f"p{host}", rate)
 

@@ -70,7 +70,7 @@ Status check_apart(const Array& one, const Array& other) {
                other.argument);
 }
 
-// What a caller asks for; `encodes` from elements, else from codes.
+// The arguments of a call: hetcclEncode where `encodes`, else hetcclDecode.
 struct Call {
   bool encodes;
   const void* from;

@@ -26,12 +26,12 @@ from hetccl.sharding.costs import (
     find_costs,
     find_memory,
     find_phases,
-    wire_bytes,
 )
 from hetccl.sharding.degrees import Degrees, Tree, find_degrees
 from hetccl.sharding.devices import find_bandwidths, find_device
 from hetccl.sharding.planner import count_parameters
 from hetccl.sharding.reach import Reaches
+from hetccl.sharding.wires import wire_bytes
 from hetccl.topology import layout
 
 P = 8  # GCDs of a node of Frontier

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from hetccl import _lib, files
-from hetccl.topology.command import files_are_arguments, read
+from hetccl.topology.command import files_are_arguments, read_or_make
 from hetccl.topology.options import (
     Cards,
     Hosts,
@@ -18,18 +18,13 @@ from hetccl.topology.options import (
     LayoutText,
     Nic,
     Together,
+    TopologyFile,
     topology_of,
 )
 
 Member = TypeVar("Member", bound=IntEnum)
 
 Collective = Annotated[str, typer.Argument(help="all_reduce, broadcast, ...")]
-TopologyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--topology", help="A file of `hetccl topo --save`, or made by hand; or give --layout."
-    ),
-]
 # Larger numbers would not fit the C API's types; the library says what fits the topology.
 _INT, _SIZE = 2**31 - 1, 2**63
 _PREMUL = 5  # hetcclNumOps: any operator of hetcclRedOpCreatePreMulSum
@@ -135,12 +130,7 @@ def plan(
     from hetccl.plan import text as tables
     from hetccl.topology import graph
 
-    complete = topology_of(layout, hosts, kind, nic, nics, together)
-    if (complete is None) == (topology is None):
-        raise typer.BadParameter("give either --topology FILE or --layout, such as --layout A4B4")
-    if topology is not None:
-        complete = read(topology)
-    assert complete is not None
+    complete = read_or_make(topology, topology_of(layout, hosts, kind, nic, nics, together))
     operator = _PREMUL if op == "premul_sum" else _member(_lib.RedOp, op, "--op")
     answer = _lib.plan(
         complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),

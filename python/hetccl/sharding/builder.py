@@ -189,16 +189,13 @@ class _Builder:
     def _set_gather(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
         wire = self._sharding.weight_wire
         if parameters and (wire or self._has_secondary):
-            exact = [name in self._exact for name in parameters]
-            values = [*parameters.values()]
-            gather = WeightGather(values, exact, self._groups, wire, self._has_secondary)
+            gather = WeightGather(parameters, self._exact, self._groups, wire, self._has_secondary)
             module.set_custom_all_gather(cast("Any", gather))
             self.gathers.append(gather)
 
     def _set_scatter(self, module: FSDPModule, parameters: dict[str, DTensor]) -> None:
         if parameters and self._sharding.gradient_wire:
-            exact = [name in self._exact for name in parameters]
-            scatter = GradientScatter([*parameters.values()], exact, self._groups)
+            scatter = GradientScatter(parameters, self._exact, self._groups)
             module.set_custom_reduce_scatter(cast("Any", scatter))
 
     def _is_exact(self, name: str) -> bool:

@@ -10,10 +10,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from hetccl import encoded_bytes
 from hetccl.sharding.degrees import Sharding, ShardingError
 from hetccl.sharding.groups import world_backend
 from hetccl.sharding.state import plain_name
+from hetccl.sharding.wires import check_wire
 
 # They mix the elements of a parameter, so parts of it cannot be stepped on their own.
 _WHOLE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
@@ -70,20 +70,8 @@ def check_wires(sharding: Sharding, model: nn.Module) -> None:
     """Raises ShardingError for an encoding that does not exist, or not for such elements."""
     for argument in ("weight_wire", "gradient_wire", "update_wire"):
         wire: str = getattr(sharding, argument)
-        if not isinstance(wire, str):
-            raise ShardingError(f'{argument}={wire!r} is no text: give "int8", or "" for none')
-        if not wire:
-            continue
-        try:
-            encoded_bytes(1, wire.removesuffix(":stochastic"))
-        except Exception as error:
-            raise ShardingError(f"{argument}={wire!r}: {error}") from None
-        if argument != "gradient_wire" and wire.endswith(":stochastic"):
-            raise ShardingError(
-                f"{argument}={wire!r}: weights are rounded to nearest, so that all ranks and all "
-                "gathers get the same; leave :stochastic to gradient_wire"
-            )
-        if any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+        check_wire(argument, wire)
+        if wire and any(p.dtype == torch.float64 for p in model.parameters()):
             raise ShardingError(f'{argument}={wire!r}: float64 has no encoding; give ""')
 
 

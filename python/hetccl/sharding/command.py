@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hetccl.arguments import parse_size
-from hetccl.topology.command import read
+from hetccl.topology.command import read_or_make
 from hetccl.topology.options import (
     Cards,
     Hosts,
@@ -20,6 +20,7 @@ from hetccl.topology.options import (
     LayoutText,
     Nic,
     Together,
+    TopologyFile,
     topology_of,
 )
 
@@ -31,12 +32,6 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Parameters: 345M, 20B, 6.7e9; or MODULE:CALLABLE, which makes a module.",
-    ),
-]
-TopologyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--topology", help="A file of `hetccl topo --save`, or made by hand; or give --layout."
     ),
 ]
 MemoryOption = Annotated[
@@ -164,12 +159,7 @@ def shard(
     """Show what sharding a model costs on a topology: memory, bytes, time, the best degrees."""
     from hetccl.sharding import ShardingError, plan, text
 
-    complete = topology_of(layout, hosts, kind, nic, nics, together)
-    if (complete is None) == (topology is None):
-        raise typer.BadParameter("give either --topology FILE or --layout, such as --layout A4B4")
-    if topology is not None:
-        complete = read(topology)
-    assert complete is not None
+    complete = read_or_make(topology, topology_of(layout, hosts, kind, nic, nics, together))
     try:
         made = plan(
             parse_model(model), json.loads(complete), memory=memory, micro_batches=micro_batches,

@@ -10,44 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from hetccl.sharding.degrees import Degrees, Sharding, ShardingError
+from hetccl.sharding.degrees import Degrees, Sharding
 from hetccl.sharding.reach import Reach, Reaches
+from hetccl.sharding.wires import SCALE_BITS, wire_bytes
 
 PHASES = ("forward", "backward", "gradients", "boundary", "update")
 TYPES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 # States in float32 of each parameter, besides the master copy of the parameter.
 OPTIMIZERS: Mapping[str, int] = {"adamw": 2, "momentum": 1, "sgd": 0}
-
-_CODE_BITS = {"int8": 8, "int4": 4, "e4m3": 8, "e5m2": 8}
-_BLOCKS = ("32", "64", "128", "256", "512")
-SCALE_BITS = 32  # a float32 for each block
-
-
-def wire_bytes(argument: str, wire: str, type_bytes: int, scale_bits: int = SCALE_BITS) -> float:
-    """Bytes of an element on the wire: 1.015625 for "int8", `type_bytes` for "".
-
-    Raises ShardingError, which names `argument`.
-    """
-    if not wire:
-        return type_bytes
-    name, *options = wire.split(":")
-    block = "256"
-    for option in options:
-        if option in _BLOCKS:
-            block = option
-        elif option != "stochastic":
-            name = ""
-    if name not in _CODE_BITS:
-        raise ShardingError(
-            f"{argument}={wire!r} is no encoding: give {', '.join(_CODE_BITS)}, with :64 for "
-            'blocks of 64 elements, or "" for none'
-        )
-    if "stochastic" in options and argument != "gradient_wire":
-        raise ShardingError(
-            f"{argument}={wire!r}: weights are rounded to nearest; leave :stochastic to "
-            "gradient_wire"
-        )
-    return (_CODE_BITS[name] + scale_bits / int(block)) / 8
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,6 +93,14 @@ def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
     return Groups(**encoding, secondary=make(place.secondary, ""), exact=exact)
 
 
+def begin_gather(part: torch.Tensor, group: Group) -> tuple[torch.Tensor, dist.Work | None]:
+    """Starts to gather the parts of the group's ranks. Without others `part` is the whole."""
+    if group.size == 1:
+        return part, None
+    whole = part.new_empty(part.numel() * group.size)
+    return whole, gather_into(whole, part, group=group.process_group, async_op=True)
+
+
 def average(tensor: torch.Tensor, group: Group) -> dist.Work:
     """Starts to replace `tensor` by its mean over the group."""
     work: dist.Work = dist.all_reduce(

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
     from hetccl.sharding.groups import Groups
 
-# Parts of flat buffers begin at multiples of so many elements, for the kernels' sake.
+# Parts of flat buffers begin at multiples of so many elements, codes at multiples of so many bytes,
+# for the kernels' sake.
 _ALIGNMENT = 64
+CODES_ALIGNMENT = 16
+
+
+def round_up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `size`."""
+    return math.ceil(size / unit) * unit
 
 
 def local_of(parameter: DTensor) -> torch.Tensor:
@@ -86,8 +93,7 @@ class Flat:
             self.slots.append(Slot(name, parameter, offset, elements))
             offset += elements
         parts = groups.gradients.size * groups.optimizer_states.size
-        unit = parts * _ALIGNMENT
-        self.length = math.ceil(offset / unit) * unit
+        self.length = round_up(offset, parts * _ALIGNMENT)
         self.shard = self.length // parts
         of_gradients = self.length // groups.gradients.size
         self.begin = (

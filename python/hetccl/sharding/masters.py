@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hetccl import encoded_bytes
-from hetccl.sharding.groups import Group, Groups, gather_into, world_backend
-from hetccl.sharding.layout import Flat, Piece, version_of
+from hetccl.sharding.groups import Groups, begin_gather, world_backend
+from hetccl.sharding.layout import CODES_ALIGNMENT, Flat, Piece, round_up, version_of
 from hetccl.sharding.pipeline import Steps, TensorSteps
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Masters:
         weights = flat.read(self._type, 0, flat.length)
         own = (self.values - weights[flat.begin : flat.end]).float()
         size = encoded_bytes(flat.shard, self._wire)
-        codes = torch.empty(-(-size // 16) * 16, dtype=torch.uint8, device=own.device)
+        codes = torch.empty(round_up(size, CODES_ALIGNMENT), dtype=torch.uint8, device=own.device)
         backend = world_backend()
         backend.encode(own, codes[:size], self._wire)
         whole = yield from self._gather(codes)
@@ -105,15 +105,8 @@ class Masters:
         self._versions = self._find_versions()
 
     def _gather(self, part: torch.Tensor) -> TensorSteps:
-        exact = self._groups.exact
-        part = yield from _gather(part, exact["optimizer_states"])
-        whole = yield from _gather(part, exact["gradients"])
-        return whole
-
-
-def _gather(part: torch.Tensor, group: Group) -> TensorSteps:
-    if group.size == 1:
+        for name in ("optimizer_states", "gradients"):
+            part, work = begin_gather(part, self._groups.exact[name])
+            if work is not None:
+                yield work
         return part
-    whole = part.new_empty(part.numel() * group.size)
-    yield gather_into(whole, part, group=group.process_group, async_op=True)
-    return whole

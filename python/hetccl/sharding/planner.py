@@ -14,7 +14,6 @@ from hetccl.sharding.costs import (
     Training,
     find_costs,
     find_memory,
-    wire_bytes,
 )
 from hetccl.sharding.degrees import (
     LEVELS,
@@ -27,6 +26,7 @@ from hetccl.sharding.degrees import (
 )
 from hetccl.sharding.devices import find_bandwidths, find_device_memory
 from hetccl.sharding.reach import Reaches
+from hetccl.sharding.wires import check_wire
 from hetccl.units import size
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def plan(
     rates = {**place.bandwidths, **(bandwidths or {})}
     wires = Sharding(1, 1, 1, None, weight_wire, gradient_wire, update_wire)
     for wire in ("weight_wire", "gradient_wire", "update_wire"):
-        wire_bytes(wire, getattr(wires, wire), training.type_bytes)
+        check_wire(wire, getattr(wires, wire))
     schemes = tuple(
         _make_scheme(name, sharding, training, place, rates) for name, sharding in PRESETS.items()
     )

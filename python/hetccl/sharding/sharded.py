@@ -56,6 +56,9 @@ class Sharded:
         self.degrees = degrees
         self._flow = flow
         self._masters = masters
+        self._trained = {
+            name: parameter for one in masters for name, parameter in one.model_parameters.items()
+        }
         self._gathers = gathers
         self._state = state
         optimizer.register_step_pre_hook(self._before_step)
@@ -84,7 +87,7 @@ class Sharded:
         As torch.nn.utils.clip_grad_norm_ of the plain model, which sees no gradients here.
         """
         self._flow.finish()
-        held = self._held_gradients()
+        held = [gradient for _, gradient in self._named_gradients()]
         norms = torch._foreach_norm(held, norm_type) if held else []
         own = torch.linalg.vector_norm(torch.stack([*norms]), norm_type) if norms else None
         total = torch.zeros((), dtype=torch.float64, device=self._device)
@@ -99,11 +102,11 @@ class Sharded:
             torch._foreach_mul_(held, float(torch.clamp(max_norm / (total + 1e-6), max=1.0)))
         return total.float()
 
-    def _held_gradients(self) -> list[torch.Tensor]:
+    def _named_gradients(self) -> list[tuple[str, torch.Tensor]]:
         return [
-            parameter.grad
+            (piece.name, parameter.grad)
             for masters in self._masters
-            for _, parameter in masters.parameters
+            for piece, parameter in masters.parameters
             if parameter.grad is not None
         ]
 
@@ -120,9 +123,7 @@ class Sharded:
 
     def _check_parameters(self) -> None:
         """Raises ShardingError where parameters have been frozen, the reverse, or replaced."""
-        trained: dict[str, torch.Tensor] = {}
-        for masters in self._masters:
-            trained.update(masters.model_parameters)
+        trained = self._trained
         for name, parameter in self.model.named_parameters():
             if trained.get(plain_name(name), parameter) is not parameter:
                 raise ShardingError(
@@ -148,12 +149,7 @@ class Sharded:
     def _check_finite(self) -> None:
         """Raises NonFiniteGradientsError on all ranks alike. When it returns on one rank, all ranks
         have called it, so all take the step: the optimizer needs nothing of other ranks."""
-        named = [
-            (piece.name, parameter.grad)
-            for masters in self._masters
-            for piece, parameter in masters.parameters
-            if parameter.grad is not None
-        ]
+        named = self._named_gradients()
         worst = torch.zeros((), device=self._device)
         if named:
             largest = torch._foreach_norm([gradient for _, gradient in named], torch.inf)
@@ -191,7 +187,7 @@ class Sharded:
         return {
             "weights": weights,
             "secondary": sum(gather.secondary_bytes for gather in self._gathers),
-            "gradients": self._flow.nbytes + sum(g.nbytes for g in self._held_gradients()),
+            "gradients": self._flow.nbytes + sum(g.nbytes for _, g in self._named_gradients()),
             "optimizer_states": states + sum(masters.values.nbytes for masters in self._masters),
         }
 

@@ -14,7 +14,7 @@ from hetccl.sharding.layout import Piece
 from hetccl.sharding.masters import Masters
 from hetccl.sharding.owned_tensor import OwnedTensor
 
-# What wrappers put into the names of parameters.
+# Wrappers put these into the names of parameters.
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
@@ -85,7 +85,7 @@ class TrainingState:
         model: Mapping[str, Any] = state["model"]
         named = self._named()
         trained = {name: first for name, (first, _) in named.items() if first in self._trained}
-        # What torch.distributed.checkpoint has loaded in place is there.
+        # torch.distributed.checkpoint has loaded the values of an OwnedTensor in place.
         is_whole = any(
             not isinstance(model.get(name), OwnedTensor) for name in trained.keys() & model
         )

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from hetccl import encoded_bytes
-from hetccl.sharding.groups import Group, Groups, gather_into, scatter_sum, world_backend
-from hetccl.sharding.layout import elements_of_part, version_of
+from hetccl.sharding.groups import (
+    Group,
+    Groups,
+    begin_gather,
+    gather_into,
+    scatter_sum,
+    world_backend,
+)
+from hetccl.sharding.layout import CODES_ALIGNMENT, elements_of_part, round_up, version_of
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-_ALIGNMENT = 16  # of the parts of a message, in bytes
+
+def _aligned(size: int) -> int:
+    return round_up(size, CODES_ALIGNMENT)
 
 
-def _round_up(size: int, unit: int = _ALIGNMENT) -> int:
-    return math.ceil(size / unit) * unit
-
-
-def find_slices(parameters: Sequence[DTensor], exact: Sequence[bool]) -> list[slice]:
+def find_slices(parameters: Mapping[str, DTensor], exact: Set[str]) -> list[slice]:
     """Where the exact ones lie in a rank's part of all of them, one after the other."""
     slices, offset = [], 0
-    for parameter, is_exact in zip(parameters, exact, strict=True):
+    for name, parameter in parameters.items():
         elements = elements_of_part(parameter)
-        if is_exact and elements:
+        if name in exact and elements:
             slices.append(slice(offset, offset + elements))
         offset += elements
     return slices
@@ -54,14 +58,14 @@ class WeightGather(_Allocating):
 
     def __init__(
         self,
-        parameters: Sequence[DTensor],
-        exact: Sequence[bool],
+        parameters: Mapping[str, DTensor],
+        exact: Set[str],
         groups: Groups,
         wire: str,
         has_secondary: bool,
     ) -> None:
-        self._parameters = list(parameters)
-        self._wire = "" if all(exact) else wire
+        self._parameters = list(parameters.values())
+        self._wire = "" if parameters.keys() <= exact else wire
         self._exact = find_slices(parameters, exact)
         self._groups = groups
         self._has_secondary = has_secondary
@@ -102,20 +106,20 @@ class WeightGather(_Allocating):
 
     def _share_of(self, messages: torch.Tensor) -> torch.Tensor:
         secondary = self._groups.secondary
-        share = _round_up(math.ceil(messages.numel() / secondary.size))
+        share = _aligned(-(-messages.numel() // secondary.size))
         kept = messages.new_zeros(share)
         mine = messages[secondary.index * share : (secondary.index + 1) * share]
         kept[: mine.numel()] = mine
         return kept
 
     def _code_bytes(self, part: torch.Tensor) -> int:
-        return _round_up(encoded_bytes(part.numel(), self._wire))
+        return _aligned(encoded_bytes(part.numel(), self._wire))
 
     def _message_bytes(self, part: torch.Tensor) -> int:
         if not self._wire:
-            return _round_up(part.nbytes)
+            return _aligned(part.nbytes)
         exact = sum(one.stop - one.start for one in self._exact)
-        return self._code_bytes(part) + _round_up(exact * part.element_size())
+        return self._code_bytes(part) + _aligned(exact * part.element_size())
 
     def _pack(self, part: torch.Tensor) -> torch.Tensor:
         """Encodes `part`, whose exact parameters become zeros: no part of their neighbours'
@@ -153,10 +157,9 @@ class WeightGather(_Allocating):
 
 
 def _gather(message: torch.Tensor, group: Group) -> torch.Tensor:
-    if group.size == 1:
-        return message
-    messages = message.new_empty(group.size * message.numel())
-    gather_into(messages, message, group=group.process_group)
+    messages, work = begin_gather(message, group)
+    if work is not None:
+        work.wait()
     return messages
 
 
@@ -164,11 +167,9 @@ class GradientScatter(_Allocating):
     """FSDP2's reduce-scatter of one unit, which leaves the gradients of exact parameters as they
     are. Where some parameters have no gradient FSDP2 does not tell which: then all are exact."""
 
-    def __init__(
-        self, parameters: Sequence[DTensor], exact: Sequence[bool], groups: Groups
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, DTensor], exact: Set[str], groups: Groups) -> None:
         self._exact = find_slices(parameters, exact)
-        self._elements = sum(map(elements_of_part, parameters))
+        self._elements = sum(map(elements_of_part, parameters.values()))
         self._groups = groups
 
     def __call__(

@@ -57,6 +57,16 @@ def read(file: Path) -> str:
         return _lib.topology(file.read_text(encoding="utf-8"))
 
 
+def read_or_make(file: Path | None, made: str | None) -> str:
+    """The complete topology of a file, or `made` by --layout: exactly one of them is given."""
+    if (made is None) == (file is None):
+        raise typer.BadParameter("give either --topology FILE or --layout, such as --layout A4B4")
+    if made is not None:
+        return made
+    assert file is not None
+    return read(file)
+
+
 def _of_job(rendezvous: Path | None) -> tuple[str, int]:
     """The topology that the ranks of the launcher agree on, or this machine's; and the rank."""
     from hetccl import Communicator, unique_id

@@ -1,11 +1,18 @@
-"""The command line's options that make a topology: of `hetccl topo` and of `hetccl plan`."""
+"""The command line's options that give or make a topology."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+TopologyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--topology", help="A file of `hetccl topo --save`, or made by hand; or give --layout."
+    ),
+]
 LayoutText = Annotated[
     str | None,
     typer.Option("--layout", metavar="AABB", help="Make a topology: a letter per rank, or A2B2."),

@@ -416,7 +416,7 @@ struct AnyBlock {
     u32 largest = 0;
     for (u32 c = 0; c < e.chunks; ++c) {
       e.divide(sums[c]);
-      // What is missing counts for nothing.
+      // Elements beyond the end count as zeros.
       for (u32 j = length_of(c); j < kChunk; ++j) sums[c][j] = 0.0f;
       largest = E::largest_of(largest, sums[c]);
     }

@@ -13,7 +13,7 @@
 
 namespace hetccl::device::kernels {
 
-/// What a reduction's kernel takes: the twin of element.cu's.
+/// The arguments of a reduction's kernel: the twin of element.cu's.
 struct Arguments {
   void* dst = nullptr;
   const void* srcs[Reduction::kMaxSources] = {};
