@@ -207,6 +207,23 @@ HETCCL_API hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbu
                                               size_t recvcount, hetcclDataType_t datatype,
                                               hetcclRedOp_t op, hetcclComm_t comm,
                                               hetcclStream_t stream);
+/** As hetcclAllReduce, with error feedback: what the codes of an encoded call lose is part of the
+ * next call. `residual` is the caller's memory for one tensor: as many elements of the same type as
+ * sendbuff, on this rank's device, zeros before the tensor's first call. Each call adds it to what
+ * this rank encodes, and puts there what the codes lack; of elements that this rank does not
+ * encode, and in calls that are not encoded, it stays as it is. It overlaps no buffer, is used as
+ * the buffers are, in the stream's order, and may be filled with zeros between calls. Some ranks
+ * may make the call with a residual and others without. */
+HETCCL_API hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff,
+                                                      void* residual, size_t count,
+                                                      hetcclDataType_t datatype, hetcclRedOp_t op,
+                                                      hetcclComm_t comm, hetcclStream_t stream);
+/** The same of hetcclReduceScatter: `residual` has the number of ranks * recvcount elements. */
+HETCCL_API hetcclResult_t hetcclReduceScatterWithResidual(const void* sendbuff, void* recvbuff,
+                                                          void* residual, size_t recvcount,
+                                                          hetcclDataType_t datatype,
+                                                          hetcclRedOp_t op, hetcclComm_t comm,
+                                                          hetcclStream_t stream);
 /** recvbuff[r*sendcount + i] = rank r's sendbuff[i]. In place: sendbuff == recvbuff +
  * rank*sendcount. */
 HETCCL_API hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,

@@ -142,6 +142,11 @@ class HetcclBackend final : public c10d::Backend {
   void encode(const at::Tensor& tensor, const at::Tensor& codes, const std::string& encoding);
   void decode(const at::Tensor& codes, const at::Tensor& tensor, const std::string& encoding);
 
+  /// As an all-reduce of `tensor`, with error feedback: see hetcclAllReduceWithResidual. `residual`
+  /// is contiguous, of the tensor's type and on the communicator's device.
+  WorkPtr all_reduce_with_residual(const at::Tensor& tensor, const at::Tensor& residual,
+                                   const c10d::ReduceOp& op);
+
   /// Counters of this rank. Throws before the communicator is joined and after shutdown.
   [[nodiscard]] hetcclCommStats_t stats() const;
   /// The topology as JSON. Throws as `stats`.

@@ -1,4 +1,5 @@
-// Tensors encoded by hand, as the group's collectives encode them.
+// Tensors encoded by hand, as the group's collectives encode them, and all-reduces with what their
+// codes lose.
 #include <c10/util/Exception.h>
 
 #include "backend.h"
@@ -74,6 +75,35 @@ void HetcclBackend::decode(const at::Tensor& codes, const at::Tensor& tensor,
     return hetcclDecode(codes.const_data_ptr(), tensor.mutable_data_ptr(), elements.count,
                         elements.type, encoding.c_str(), comm, stream);
   });
+}
+
+c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at::Tensor& tensor,
+                                                                       const at::Tensor& residual,
+                                                                       const c10d::ReduceOp& op) {
+  const Where where{"all_reduce_with_residual", rank_};
+  Operation operation;
+  operation.type = c10d::OpType::ALLREDUCE;
+  operation.title = "hetccl:all_reduce_with_residual";
+  operation.inputs = operation.outputs = {tensor};
+  const at::Tensor data = packed(where, operation, tensor, Use::InOut);
+  check_tensor(where, "tensor", data);
+  check_dense(where, "residual", residual);
+  check_same_type(where, "residual", residual, data);
+  check_numel(where, "residual", residual, data.numel(), "as many as the tensor");
+  TORCH_CHECK_VALUE(residual.is_contiguous() && residual.device() == data.device(),
+                    "hetccl: ", where.operation, " on rank ", rank_,
+                    ": residual must be contiguous on ", data.device().str(),
+                    ", where this group works");
+  operation.staging.push_back(residual);
+  operation.launches.push_back(
+      [to = data.mutable_data_ptr(), lost = residual.mutable_data_ptr(),
+       how = reducible(where, data, op)](hetcclComm_t comm, hetcclStream_t stream) {
+        return how.with_op(comm, [&](hetcclRedOp_t with) {
+          const auto [count, type] = how.elements;
+          return hetcclAllReduceWithResidual(to, to, lost, count, type, with, comm, stream);
+        });
+      });
+  return submit(std::move(operation), c10d::AllreduceOptions());
 }
 
 }  // namespace hetccl::torch_backend

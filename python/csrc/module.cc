@@ -60,6 +60,11 @@ PYBIND11_MODULE(_torch, module) {
            "its first collective. Communicates nothing.")
       .def("decode", &HetcclBackend::decode, py::arg("codes"), py::arg("tensor"),
            py::arg("encoding"), NoGil(), "Decodes what `encode` made; all else is as there.")
+      .def("all_reduce_with_residual", &HetcclBackend::all_reduce_with_residual, py::arg("tensor"),
+           py::arg("residual"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM), NoGil(),
+           "Reduces a tensor as an asynchronous all_reduce does, in place. What the codes of an "
+           "encoded call lose goes to `residual`, which the caller makes of zeros, as large as the "
+           "tensor and on its device, and is part of the next call. Returns a Work.")
       .def("tuning", &HetcclBackend::tuning, NoGil(),
            "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")

@@ -14,15 +14,17 @@ from pathlib import Path
 
 from hetccl._groups import group
 from hetccl._lib import HetcclError, encoded_bytes, version
+from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
-from hetccl.communicator import Communicator, PreMulSum, step, unique_id
-from hetccl.gradients import compress_gradients
+from hetccl.communicator import Communicator, step, unique_id
+from hetccl.gradients import Residuals, compress_gradients
 from hetccl.torch_backend import quantized
 
 __all__ = [
     "Communicator",
     "HetcclError",
     "PreMulSum",
+    "Residuals",
     "Stream",
     "compress_gradients",
     "encoded_bytes",

@@ -55,6 +55,16 @@ def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
         )
 
 
+def read_residual(buffer: Any, source: Memory) -> Memory:
+    """The residual of a reduction of `source`: raises unless it is as long and of one type."""
+    residual = Memory(buffer, source.dtype.name, writable=True)
+    if residual.count != source.count:
+        raise ValueError(
+            f"residual has {residual.count} elements, but {source.count} are reduced: give as many"
+        )
+    return residual
+
+
 def check_tag(tag: int) -> int:
     """The tag of a message, if it is one."""
     if not 0 <= tag < 1 << 32:

@@ -11,11 +11,10 @@ from typing import Any
 
 from hetccl import _groups, _lib
 from hetccl._elements import pack
-from hetccl._lib import RedOp, Residence, Result
-from hetccl._memory import DATA_TYPES, Memory, check_codes, check_tag
+from hetccl._lib import Residence, Result
+from hetccl._memory import DATA_TYPES, Memory, check_codes, check_tag, read_residual
+from hetccl._operators import PreMulSum, number_of
 from hetccl._streams import Stream
-
-_RED_OPS = dict(RedOp.__members__)  # looked up in every call
 
 
 def unique_id() -> bytes:
@@ -50,38 +49,9 @@ class CommStats:
     plans: int
 
 
-def _red_op(op: str | PreMulSum) -> int:
-    if isinstance(op, PreMulSum):
-        return op._number
-    if op not in _RED_OPS:
-        raise ValueError(f"{op!r} is none of {', '.join(_RED_OPS)}")
-    return _RED_OPS[op]
-
-
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
     """Where a call finds both: null what this rank does not pass."""
     return source.address if source else None, target.address if target else None
-
-
-class PreMulSum:
-    """An operator of one communicator, from `Communicator.pre_mul_sum`. Usable in ``with``."""
-
-    def __init__(self, comm: Communicator, number: int) -> None:
-        self._comm = comm
-        self._number = number
-        self._open = True
-
-    def close(self) -> None:
-        """Frees it; what was called with it goes on. Idempotent."""
-        if self._open and self._comm._comm:
-            self._comm._call("hetcclRedOpDestroy", self._number, self._comm._comm)
-        self._open = False
-
-    def __enter__(self) -> PreMulSum:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
 
 class Communicator:
@@ -178,12 +148,16 @@ class Communicator:
         op: str | PreMulSum = "sum",
         dtype: str | None = None,
         stream: Stream | None = None,
+        residual: Any = None,
     ) -> None:
-        """recv[i] = op over all ranks of send[i]; in place without `recv`."""
+        """recv[i] = op over all ranks of send[i]; in place without `recv`.
+
+        `residual`, of as many elements of the same type, zeros at first, holds what the codes of
+        an encoded call lose, which is part of the next call with it (hetcclAllReduceWithResidual).
+        """
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        arguments = (*_ends(source, target), source.count, source.dtype, _red_op(op))
-        self._run("hetcclAllReduce", arguments, stream, source, target)
+        self._reduce("hetcclAllReduce", source, target, residual, op, stream)
 
     def reduce_scatter(
         self,
@@ -193,21 +167,24 @@ class Communicator:
         dtype: str | None = None,
         stream: Stream | None = None,
         counts: Sequence[int] | None = None,
+        residual: Any = None,
     ) -> None:
         """recv[i] = op over all ranks of send[rank * len(recv) + i].
 
         With `counts`, equal on all ranks, rank r gets counts[r] elements instead of as many as all.
+        `residual`, as long as `send`, is as in `all_reduce`; not with `counts`.
         """
         source, target = self._pair(send, recv, dtype)
         if counts is not None:
+            if residual is not None:
+                raise ValueError("a call with counts is never encoded: leave out residual")
             lengths = self._counts("counts", counts, source)
             self._expect(target, counts[self.rank])
-            uneven = (source.address, lengths, None, target.address, source.dtype, _red_op(op))
+            uneven = (source.address, lengths, None, target.address, source.dtype, number_of(op))
             self._run("hetcclReduceScatterV", uneven, stream, source, target)
             return
         self._expect(source, target.count * self.size)
-        arguments = (*_ends(source, target), target.count, source.dtype, _red_op(op))
-        self._run("hetcclReduceScatter", arguments, stream, source, target)
+        self._reduce("hetcclReduceScatter", source, target, residual, op, stream)
 
     def all_gather(
         self,
@@ -266,7 +243,7 @@ class Communicator:
             self._expect(target, source.count)
         else:
             source = Memory(send, dtype, writable=False)
-        arguments = (*_ends(source, target), source.count, source.dtype, _red_op(op), root)
+        arguments = (*_ends(source, target), source.count, source.dtype, number_of(op), root)
         self._run("hetcclReduce", arguments, stream, source, target)
 
     def gather(
@@ -456,7 +433,7 @@ class Communicator:
             collective.encode(),
             count,
             DATA_TYPES[dtype],
-            _RED_OPS[op],
+            number_of(op),
             root,
             ctypes.byref(text),
         )
@@ -530,6 +507,24 @@ class Communicator:
                 f"one buffer has {memory.count} elements, and the other asks for {count} "
                 f"({self.size} ranks)"
             )
+
+    def _reduce(
+        self,
+        name: str,
+        source: Memory,
+        target: Memory,
+        residual: Any,
+        op: str | PreMulSum,
+        stream: Stream | None,
+    ) -> None:
+        """A reduction whose result is `target` on every rank, with a residual unless it is None."""
+        ends, rest = _ends(source, target), (target.count, source.dtype, number_of(op))
+        if residual is None:
+            self._run(name, (*ends, *rest), stream, source, target)
+            return
+        lost = read_residual(residual, source)
+        arguments = (*ends, lost.address, *rest)
+        self._run(f"{name}WithResidual", arguments, stream, source, target, lost)
 
     def _run(
         self,

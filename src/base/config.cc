@@ -265,6 +265,12 @@ constexpr std::array kRows = {
          "blocks of fewer bytes travel as they are, whatever the two settings say"},
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
+    Row{{"HETCCL_WIRE_BELOW_MBPS", "integer", "0",
+         "encodes only where the slowest link between two clusters carries fewer Mbit/s, as "
+         "measured "
+         "when the communicator is made; 0 encodes on any link"},
+        IntegerRange{&Config::wire_below_mbps, 0, int64_t{1} << 40},
+        Agreement::AllRanks},
     Row{{"HETCCL_WIRE_SEED", "integer", "0",
          "of stochastic encodings: with it the number of the call, the rank and the element decide "
          "which way a code is rounded"},

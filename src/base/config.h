@@ -46,6 +46,7 @@ struct Config {
   std::string wire_gather;        ///< HETCCL_WIRE_GATHER: the same of all-gathers
   bool wire_inside = false;       ///< HETCCL_WIRE_INSIDE: in one cluster, too
   int64_t wire_least_bytes = 65'536;  ///< HETCCL_WIRE_LEAST_BYTES: shorter ones are not
+  int64_t wire_below_mbps = 0;        ///< HETCCL_WIRE_BELOW_MBPS: of the slowest link; 0: any
   int64_t wire_seed = 0;              ///< HETCCL_WIRE_SEED: of stochastic encodings
   bool transport_shm = true;          ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;     ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs

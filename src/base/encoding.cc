@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 
 #include "base/divide.h"
 #include "base/element.h"
@@ -178,11 +179,11 @@ template <Format format>
   }
 }
 
-// `counter` of stochastic codes.
+// `counter` of stochastic codes. Gives the largest magnitude, NaN if one is.
 template <Format format>
-[[gnu::always_inline]] inline void encode(std::byte* to, const float* from, size_t n,
-                                          const Conversion& conversion,
-                                          std::optional<uint32_t> counter) {
+[[gnu::always_inline]] inline float encode(std::byte* to, const float* from, size_t n,
+                                           const Conversion& conversion,
+                                           std::optional<uint32_t> counter) {
   uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffU);
@@ -196,7 +197,7 @@ template <Format format>
   auto* codes = reinterpret_cast<uint8_t*>(to + sizeof(scale));
   if (!finite) {  // NaNs have no code
     std::memset(codes, 0, format == Format::Int4 ? (n + 1) / 2 : n);
-    return;
+    return std::bit_cast<float>(largest);
   }
   Block scaled;
   for (size_t i = 0; i < n; ++i) scaled.at[i] = from[i] * inverse;
@@ -215,6 +216,7 @@ template <Format format>
     else
       std::memcpy(codes, whole, n);
   }
+  return std::bit_cast<float>(largest);
 }
 
 template <Format format>
@@ -244,6 +246,10 @@ template <Format format>
   for (size_t i = 0; i < n; ++i) sums[i] /= by;
 }
 
+// Blocks whose largest is smaller leave a residual.
+template <typename Type>
+constexpr float kLeastWithout = std::is_same_v<Type, Half> ? 0x1p15F : 0x1p127F;
+
 template <typename Type, Format format>
 [[gnu::always_inline]] inline void run_blocks(const Reduction& call, size_t begin, size_t count) {
   const size_t block = call.encoding.block, element = sizeof(typename Type::Word);
@@ -272,9 +278,19 @@ template <typename Type, Format format>
       words.store(to, sums.at, n);
       continue;
     }
+    auto* residual = static_cast<std::byte*>(call.residual);
+    if (residual != nullptr) {
+      words.load(one.at, residual + at * element, n);
+      add(sums.at, one.at, n);
+    }
     std::optional<uint32_t> counter;
     if (call.encoding.stochastic) counter = counter_of(call, at);
-    encode<format>(to, sums.at, n, codes, counter);
+    const float largest = encode<format>(to, sums.at, n, codes, counter);
+    if (residual == nullptr) continue;
+    decode<format>(one.at, to, n, codes);
+    const bool keeps = largest < kLeastWithout<Type>;
+    for (size_t i = 0; i < n; ++i) sums.at[i] = keeps ? sums.at[i] - one.at[i] : 0.0F;
+    words.store(residual + at * element, sums.at, n);
   }
 }
 

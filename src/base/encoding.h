@@ -52,6 +52,11 @@ Result<Encoding> parse_encoding(std::string_view text);
 /// sum or average of one to Reduction::kMaxSources sources, in fp32 and from left to right, rounded
 /// once. `begin` is where a block begins, and so is the end, but for the whole's. Any processor
 /// gives the same bits, whatever the thread's floating-point mode.
+///
+/// The `residual` of an encoded result, an array of the type that overlaps no operand, is added to
+/// the sum, after the division. It then holds what the codes lack: that sum less what they decode
+/// to, rounded once; or zeros of a block whose largest is no number, or so large that a residual
+/// might become infinite: 2^15 of float16, 2^127 of others.
 void reduce_encoded(const Reduction& reduction, size_t begin, size_t count);
 
 }  // namespace hetccl

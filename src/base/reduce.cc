@@ -290,6 +290,8 @@ Status validate(const Reduction& reduction) {
     return error(Code::InvalidArgument, "a reduction of encoded %s by %s: sums of floats alone are",
                  std::string(name_of(reduction.type)).c_str(),
                  std::string(name_of(reduction.op)).c_str());
+  if (reduction.residual != nullptr && !reduction.result_is_encoded())
+    return error(Code::InvalidArgument, "a residual is of encoded results alone");
   if (reduction.op == RedOp::Avg && reduction.divisor == 0)
     return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
   return {};

@@ -133,12 +133,28 @@ hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const v
 }
 
 // The same for one that reduces by `op`, built in or made on `comm`.
-hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, Signature signature, const void* send,
-                         void* recv, hetcclStream_t stream) {
+Status reduce(Communicator& comm, hetcclRedOp_t op, CollectiveArguments arguments,
+              hetcclStream_t stream) {
+  Signature& signature = arguments.signature;
+  HETCCL_ASSIGN(const auto how, comm.red_ops().find(static_cast<int>(op), signature.type));
+  signature.op = how.op;
+  arguments.factor = how.factor;
+  return submit(comm, arguments, stream);
+}
+
+hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, const Signature& signature,
+                         const void* send, void* recv, hetcclStream_t stream) {
+  return with(comm, [&](Communicator& self) {
+    return reduce(self, op, CollectiveArguments{signature, send, recv}, stream);
+  });
+}
+
+hetcclResult_t reduction_with_residual(hetcclComm_t comm, hetcclRedOp_t op,
+                                       const Signature& signature, const void* send, void* recv,
+                                       void* residual, hetcclStream_t stream) {
   return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(op), signature.type));
-    signature.op = how.op;
-    return submit(self, CollectiveArguments{signature, send, recv, how.factor}, stream);
+    if (residual == nullptr && signature.count > 0) return null("residual");
+    return reduce(self, op, CollectiveArguments{signature, send, recv, {}, residual}, stream);
   });
 }
 
@@ -303,6 +319,24 @@ hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t 
   return reduction(comm, op,
                    {Collective::ReduceScatter, narrow<DataType>(datatype), {}, 0, recvcount},
                    sendbuff, recvbuff, stream);
+}
+
+hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff, void* residual,
+                                           size_t count, hetcclDataType_t datatype,
+                                           hetcclRedOp_t op, hetcclComm_t comm,
+                                           hetcclStream_t stream) {
+  return reduction_with_residual(comm, op,
+                                 {Collective::AllReduce, narrow<DataType>(datatype), {}, 0, count},
+                                 sendbuff, recvbuff, residual, stream);
+}
+
+hetcclResult_t hetcclReduceScatterWithResidual(const void* sendbuff, void* recvbuff, void* residual,
+                                               size_t recvcount, hetcclDataType_t datatype,
+                                               hetcclRedOp_t op, hetcclComm_t comm,
+                                               hetcclStream_t stream) {
+  return reduction_with_residual(
+      comm, op, {Collective::ReduceScatter, narrow<DataType>(datatype), {}, 0, recvcount}, sendbuff,
+      recvbuff, residual, stream);
 }
 
 hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,

@@ -70,6 +70,24 @@ Status check_own_messages(std::span<const exec::Message> messages, int rank) {
   return {};
 }
 
+// What is added to the codes of a call is its caller's alone.
+Status check_residual(const CollectiveArguments& arguments, uint64_t elements, uint64_t received) {
+  const uint64_t width = size_of(arguments.signature.type);
+  const auto* residual = static_cast<const std::byte*>(arguments.residual);
+  if (reinterpret_cast<uintptr_t>(residual) % width != 0) {
+    return error(Code::InvalidArgument, "residual is %p: it must be aligned to %llu bytes",
+                 arguments.residual, static_cast<unsigned long long>(width));
+  }
+  const auto overlaps = [&](const void* buffer, uint64_t count) {
+    const auto* begin = static_cast<const std::byte*>(buffer);
+    return residual < begin + count * width && begin < residual + elements * width;
+  };
+  const bool sent = overlaps(arguments.send, elements);
+  if (!sent && !overlaps(arguments.recv, received)) return {};
+  return error(Code::InvalidArgument, "residual and %s overlap: keep them apart",
+               sent ? "sendbuff" : "recvbuff");
+}
+
 Extent even_extent(uint64_t blocks, uint64_t count, uint32_t own) {
   return {0, blocks * count, blocks > 1 ? own * count : 0};
 }
@@ -100,6 +118,9 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
                  static_cast<unsigned long long>((lacks_recv ? received : sent).end));
   }
   if (sent.empty() || received.empty()) return {};
+  if (arguments.residual != nullptr) {
+    HETCCL_TRY(check_residual(arguments, sent.end, received.end));
+  }
   const uint64_t width = size_of(call.type);
   const auto* send = static_cast<const std::byte*>(arguments.send);
   const auto* recv = static_cast<const std::byte*>(arguments.recv);

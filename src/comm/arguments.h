@@ -15,7 +15,8 @@ struct CollectiveArguments {
   Signature signature;
   const void* send = nullptr;
   void* recv = nullptr;
-  Factor factor{};  ///< of this rank, for RedOp::PreMulSum
+  Factor factor{};           ///< of this rank, for RedOp::PreMulSum
+  void* residual = nullptr;  ///< of an even reduction, as long as its input; or null
   /// Of an uneven call: one entry for each block of what this rank sends or receives.
   exec::Layout input{}, output{};
 };

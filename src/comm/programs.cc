@@ -48,12 +48,18 @@ Status Programs::check(const tune::Key& key, const tune::Setting& setting,
   return plan::find_algorithm(spec, topology_).status();
 }
 
+// Of the cluster that is alone it is not asked.
+bool Programs::links_are_slow() const {
+  const double most = static_cast<double>(config_.wire_below_mbps) * 1e6 / 8;
+  return most == 0 || chooser_.slowest_link().bandwidth < most;
+}
+
 Encoding Programs::encoding_for(const Signature& signature, uint64_t block) const {
   const Encoding& wire = signature.collective == Collective::AllGather ? wire_gather_ : wire_;
   const uint64_t bytes = block * size_of(signature.type);
-  const bool encodes = !wire.is_none() &&
-                       bytes >= static_cast<uint64_t>(config_.wire_least_bytes) &&
-                       plan::can_encode(signature, topology_, config_.wire_inside);
+  const bool encodes =
+      !wire.is_none() && bytes >= static_cast<uint64_t>(config_.wire_least_bytes) &&
+      links_are_slow() && plan::can_encode(signature, topology_, config_.wire_inside);
   return encodes ? wire : Encoding{};
 }
 

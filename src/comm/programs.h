@@ -61,6 +61,7 @@ class Programs {
   [[nodiscard]] uint64_t made() const { return made_; }
 
  private:
+  [[nodiscard]] bool links_are_slow() const;
   Result<PlannedProgram*> find_or_make(const plan::Spec& spec);
 
   const int rank_;

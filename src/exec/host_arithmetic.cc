@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "base/encoding.h"
-
 namespace hetccl::exec {
 namespace {
 
@@ -26,15 +24,15 @@ Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& 
                  calls_.size());
   }
   device::Reduction& call = calls_.emplace_back(reduction);
+  const size_t bytes = call.count * size_of(call.type);
   for (int i = 0; i < call.n_srcs; ++i) {
     std::byte* source = staging_.data() + static_cast<size_t>(i) * source_bytes_;
-    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes_of_operand(reduction, i)));
+    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes));
     call.srcs[i] = source;
   }
   call.dst = staging_.data();
   HETCCL_TRY(device_.call_host(stream, compute, &call));
-  return device_.copy(stream, reduction.dst, call.dst,
-                      bytes_of_operand(reduction, device::Reduction::kMaxSources));
+  return device_.copy(stream, reduction.dst, call.dst, bytes);
 }
 
 Status IdentityArray::fill(device::Stream& stream, size_t count, DataType type, RedOp op) {

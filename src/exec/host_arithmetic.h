@@ -18,7 +18,7 @@ class HostReductions {
   /// Takes memory for `n` reductions of at most `n_srcs` sources of `bytes`; earlier ones must be
   /// complete.
   Status prepare(size_t n, size_t n_srcs, size_t bytes);
-  /// As device::Device::reduce: of the `prepare`d ones the next.
+  /// As device::Device::reduce, of operands that are not encoded: of the `prepare`d ones the next.
   Status enqueue(device::Stream& stream, const device::Reduction& reduction);
 
  private:

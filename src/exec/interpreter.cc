@@ -199,6 +199,10 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
     reduction.encoded |= 1U << device::Reduction::kMaxSources;
     reduction.salt = op.call.salt;
     reduction.first_element = op.first_element(code.dst.region, slice);
+    if (op.call.residual != nullptr) {
+      reduction.residual = static_cast<std::byte*>(op.call.residual) +
+                           reduction.first_element * size_of(reduction.type);
+    }
   }
   reduction.blocks = op.call.resources.gpu_blocks;
   reduction.threads = op.call.resources.host_threads;

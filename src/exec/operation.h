@@ -25,8 +25,9 @@ struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   Signature signature;
-  Factor factor;      ///< of this rank, for PreMulSum
-  uint32_t salt = 0;  ///< of stochastic encodings
+  Factor factor;             ///< of this rank, for PreMulSum
+  uint32_t salt = 0;         ///< of stochastic encodings
+  void* residual = nullptr;  ///< as long as the input, or null
   uint64_t sequence = 0;
   uint32_t tag = 0;  ///< of a message from rank to rank; equal at both ends
   TimePoint deadline = TimePoint::max();

@@ -1,6 +1,7 @@
 #include "verify/expression.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status.h"
 
@@ -45,17 +46,17 @@ NodeId Expressions::scaled(int rank, NodeId node) {
   return next;
 }
 
-NodeId Expressions::encoded(NodeId node) {
-  return converted(kEncoded, node, true);
+NodeId Expressions::encoded(int rank, NodeId node) {
+  return converted({kEncoded, static_cast<uint32_t>(rank), node}, node, true);
 }
 
 NodeId Expressions::decoded(NodeId node) {
-  return converted(kDecoded, node, false);
+  return converted({kDecoded, node}, node, false);
 }
 
-NodeId Expressions::converted(uint32_t kind, NodeId node, bool to_encoded) {
+NodeId Expressions::converted(std::vector<uint32_t> key, NodeId node, bool to_encoded) {
   const auto next = static_cast<NodeId>(nodes_.size());
-  const auto [entry, is_new] = known_.try_emplace({kind, node}, next);
+  const auto [entry, is_new] = known_.try_emplace(std::move(key), next);
   if (!is_new) return entry->second;
   Node made = nodes_[node];
   made.encoded = to_encoded;

@@ -26,8 +26,9 @@ class Expressions {
   /// kernels reduce alike everywhere (place 0), each vendor call in its own way. All operands are
   /// scaled, or none. Empty `fault()` on success.
   NodeId reduce(uint32_t place, bool average, const std::vector<NodeId>& operands);
-  /// `node` as an encoding's bytes, rounded once more; and what such bytes stand for.
-  NodeId encoded(NodeId node);
+  /// `node` as an encoding's bytes, rounded once more; and what such bytes stand for. Ranks encode
+  /// differently: by random, or with a residual of their own.
+  NodeId encoded(int rank, NodeId node);
   NodeId decoded(NodeId node);
   /// Why a reduction, if any, was wrong.
   [[nodiscard]] const std::string& fault() const { return fault_; }
@@ -48,7 +49,7 @@ class Expressions {
     bool encoded = false;
     uint32_t roundings = 0;
   };
-  NodeId converted(uint32_t kind, NodeId node, bool to_encoded);
+  NodeId converted(std::vector<uint32_t> key, NodeId node, bool to_encoded);
   [[nodiscard]] uint64_t* ranks_of(NodeId node) { return &ranks_[node * words_]; }
   NodeId add(Node node);
   [[nodiscard]] bool holds_all(NodeId node) const;

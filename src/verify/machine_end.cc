@@ -106,9 +106,10 @@ const char* Machine::fault_of(const Problem& problem, int rank, uint32_t block, 
 
 // Of that rank's input, encoded or not, the same on all ranks.
 NodeId Machine::gathered(const Problem& problem, uint32_t block) {
-  const NodeId input = expressions_.input(static_cast<int>(block), 0);
-  return problem.spec.encoding.is_none() ? input
-                                         : expressions_.decoded(expressions_.encoded(input));
+  const auto rank = static_cast<int>(block);
+  const NodeId input = expressions_.input(rank, 0);
+  if (problem.spec.encoding.is_none()) return input;
+  return expressions_.decoded(expressions_.encoded(rank, input));
 }
 
 const char* Machine::fault_of_sum(const Problem& problem, int rank, NodeId node) {

@@ -116,8 +116,9 @@ const Use* Machine::use_turn(RankState& rank, lower::Memory memory, const Clock&
 Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
                             const Operand& operand, Cells::Range range) const {
   const Instruction& one = rank.code(call, issue.index);
+  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;  // by the residual
   const bool callers =
-      operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
+      encodes || operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
   if (!callers || !lower::is_stream(one.queue) || range.begin == range.end) return {};
   const Clock& known = rank.by_events[rank.stream_thread(one.queue, call)];
   if (known.of(rank.stream_thread(kUser, call)) > 0) return {};
@@ -184,11 +185,25 @@ void Machine::convert(RankState& rank, uint32_t call, Issue issue, const Operand
                       bool to_encoded, std::vector<Value>& values) {
   for (Value& value : values) {
     if (value.node == Expressions::kUndefined) continue;
-    if (!to_encoded && !expressions_.is_encoded(value.node)) {
+    if (to_encoded) {
+      value.node = expressions_.encoded(rank.rank, value.node);
+    } else if (expressions_.is_encoded(value.node)) {
+      value.node = expressions_.decoded(value.node);
+    } else {
       note(wrong(rank, call, issue.index, "decodes what is not encoded"));
-    } else if (operand.region.encoded) {
-      value.node = to_encoded ? expressions_.encoded(value.node) : expressions_.decoded(value.node);
     }
+  }
+  if (to_encoded) leave_residual(rank, call, issue, operand);
+}
+
+// An element of the caller's residual is for one encoding of that element alone.
+void Machine::leave_residual(RankState& rank, uint32_t call, Issue issue, const Operand& operand) {
+  const Cells::Range range = range_of(rank, call, issue.slice, operand);
+  auto& encoded = rank.calls[call].encoded;
+  for (uint32_t cell = range.begin; cell < range.end; ++cell) {
+    if (encoded.insert({operand.region.of, issue.slice, cell}).second) continue;
+    note(wrong(rank, call, issue.index, "encodes elements that the rank has encoded before"));
+    return;
   }
 }
 

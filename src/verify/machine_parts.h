@@ -131,9 +131,11 @@ class Machine {
   Result<std::vector<Value>> load(RankState& rank, uint32_t call, lower::Issue issue,
                                   const lower::Operand& operand, bool scale);
   /// Decodes the values that arithmetic reads from `operand`, or encodes those that it writes
-  /// there, if the operand is encoded.
+  /// there.
   void convert(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                bool to_encoded, std::vector<Value>& values);
+  void leave_residual(RankState& rank, uint32_t call, lower::Issue issue,
+                      const lower::Operand& operand);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,
              const std::vector<Value>& values);
   /// Whose place exec has for the message, in the slot of that slice.

@@ -1,7 +1,9 @@
 // One rank of the verifier's machine.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "verify/buffer_set.h"
@@ -54,6 +56,8 @@ struct CallState {
   std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
   uint32_t identity = 0;                   ///< the place of the operator's identity
   std::vector<RingMessage> ring_places;    ///< by message and slot: whose place exec has there
+  /// The block, slice and cell of what it has encoded.
+  std::set<std::array<uint32_t, 3>> encoded;
   bool finished = false, retired = false;
   size_t outstanding = 0;       ///< messages
   Clock over;                   ///< what is known once it is retired

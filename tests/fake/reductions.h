@@ -35,6 +35,7 @@ struct ReductionCase {
   uint32_t encoded = 0;
   uint32_t salt = 0;
   uint64_t first_element = 0;
+  Operand residual{};  ///< empty: none
 
   /// As base/reduce.h takes it, but for where its operands are.
   [[nodiscard]] Reduction reduction() const {
@@ -56,15 +57,21 @@ struct ReductionCase {
   }
 };
 
-/// What base/reduce.h makes of it: the bytes of the result.
-inline std::vector<std::byte> expected_of(const ReductionCase& test) {
-  std::vector<std::byte> result(test.result_bytes());
+/// What base/reduce.h makes of it: the bytes of the result, and of the residual with what lies
+/// around it.
+struct Expected {
+  std::vector<std::byte> result, residual;
+};
+inline Expected expected_of(const ReductionCase& test) {
+  Expected expected{std::vector<std::byte>(test.result_bytes()), test.residual.bytes};
   Reduction r = test.reduction();
-  r.dst = result.data();
+  r.dst = expected.result.data();
   for (size_t i = 0; i < test.srcs.size(); ++i)
     r.srcs[i] = test.srcs[i].bytes.data() + test.srcs[i].offset * size_of(test.type);
+  if (!expected.residual.empty())
+    r.residual = expected.residual.data() + test.residual.offset * size_of(test.type);
   reduce(r);
-  return result;
+  return expected;
 }
 
 /// Random cases, of every type and operator; deterministic. `run` gets each.
@@ -138,6 +145,10 @@ inline void for_each_encoded_reduction(size_t largest,
           }
           const bool encoded = (test.encoded >> Reduction::kMaxSources & 1U) != 0;
           test.dst_offset = encoded || aligned ? 0 : random() % 16;
+          if (encoded && random() % 2 == 0) {
+            test.residual = {random_elements(random, type, count + 16),
+                             aligned ? 0 : random() % 16};
+          }
           const size_t alias = random() % (2 * n);
           if (alias < n && ((test.encoded >> alias & 1U) != 0) == encoded) {
             test.alias = static_cast<int>(alias);

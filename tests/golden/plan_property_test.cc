@@ -214,6 +214,25 @@ TEST_CASE("a rank that adds its own part as it is gets other bits, which the ver
   CHECK(status.message().find("evaluate different expressions") != std::string::npos);
 }
 
+// Each encoding of an element has its part of the caller's residual.
+TEST_CASE("a rank that encodes elements twice spoils their residual, which the verifier sees") {
+  const topology::Topology topology = test::layout_topology("AB");
+  const Spec spec{
+      .collective = Collective::AllReduce, .algorithm = "exchange", .encoding = {Format::Int8, 64}};
+  std::vector<RankPlan> plans = plan_all(spec, topology);
+  RankPlan& plan = plans[0];
+  const auto encodes = [](const Step& step) {
+    return step.kind == StepKind::Reduce && step.dst.encoded;
+  };
+  const auto first = std::find_if(plan.steps.begin(), plan.steps.end(), encodes);
+  REQUIRE(first != plan.steps.end());
+  Step again = *first;
+  again.dst.block = plan.scratch_blocks++;
+  plan.steps.push_back(again);
+  const Status status = verify(spec, topology, plans).status();
+  CHECK(status.message().find("encodes elements that the rank has encoded") != std::string::npos);
+}
+
 TEST_CASE("reductions to every root, plain, averaged and scaled, in all small layouts") {
   for (const char* layout : {"A", "AA", "AB", "AAB", "ABB", "ABAB", "ABC", "AABBC", "ABCA"}) {
     const topology::Topology topology = test::layout_topology(layout);

@@ -1,6 +1,7 @@
 """Groups whose collectives are encoded between clusters."""
 
 import hashlib
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -95,16 +96,41 @@ def by_hand(where: Rank) -> None:
     dist.destroy_process_group(group)
 
 
+def feedback(where: Rank) -> None:
+    """Of many calls nothing is lost but what the residuals hold, whoever encodes."""
+    import hetccl
+
+    group = dist.new_group(pg_options=hetccl.quantized("int4:64"))
+    assert group is not None
+    backend: Any = group._get_backend(where.device)
+    residual = torch.zeros(COUNT, device=where.device)
+    total = torch.zeros(COUNT, dtype=torch.float64)
+    exact = torch.zeros(COUNT, dtype=torch.float64)
+    for call in range(5):
+        for rank in range(where.size):
+            exact += data(10 * call + rank, COUNT, torch.float32).double()
+        tensor = data(10 * call + where.rank, COUNT, torch.float32).to(where.device)
+        backend.all_reduce_with_residual(tensor, residual).wait()
+        total += tensor.cpu().double()
+        check_alike(where, tensor)
+    held = residual.double()
+    dist.all_reduce(held)
+    assert (total + held.cpu() - exact).abs().max() < 1e-3
+    if len(set(where.labels)) > 1:
+        assert held.abs().max() > 1e-2
+    dist.destroy_process_group(group)
+
+
 def gradients(where: Rank) -> None:
     """Of biases as they are, of weights nearly, on all ranks alike."""
     import hetccl
 
-    def averaged(compress: bool) -> list[torch.Tensor]:
+    def averaged(**options: Any) -> list[torch.Tensor]:
         torch.manual_seed(3)
         layers = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
         model = DistributedDataParallel(layers.to(where.device))
-        if compress:
-            hetccl.compress_gradients(model, "int8")
+        if options:
+            hetccl.compress_gradients(model, **options)
         x = data(where.rank, 32 * 256, torch.float32).view(32, 256).to(where.device)
         for _ in range(3):  # DDP makes other buckets after the first pass
             model.zero_grad()
@@ -113,10 +139,13 @@ def gradients(where: Rank) -> None:
             model(x).square().mean().backward()
         return [one.grad.clone() for one in model.parameters() if one.grad is not None]
 
-    for exact, encoded in zip(averaged(False), averaged(True), strict=True):
-        if exact.dim() == 1:
-            # What a GPU computes for the gradient itself may differ from run to run.
-            assert torch.allclose(exact, encoded, rtol=1e-5, atol=1e-8)
-        else:
-            assert (exact - encoded).abs().max() <= exact.abs().max() * where.size / 20
-        check_alike(where, encoded)
+    plain, residuals = averaged(), hetccl.Residuals()
+    for options in ({"wire": "int8"}, {"wire": "int8", "residuals": residuals}):
+        for exact, encoded in zip(plain, averaged(**options), strict=True):
+            if exact.dim() == 1:
+                # What a GPU computes for the gradient itself may differ from run to run.
+                assert torch.allclose(exact, encoded, rtol=1e-5, atol=1e-8)
+            else:
+                assert (exact - encoded).abs().max() <= exact.abs().max() * where.size / 20
+            check_alike(where, encoded)
+    assert residuals.n_bytes == sum(one.nbytes for one in plain)

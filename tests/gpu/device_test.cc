@@ -85,17 +85,26 @@ void check_bits(GpuDevice& device, Stream& stream, const fake::ReductionCase& te
   memory.push_back(device.allocate(room).value());
   r.dst = test.alias < 0 ? static_cast<std::byte*>(memory.back()) + test.dst_offset * element
                          : const_cast<void*>(r.srcs[test.alias]);
+  memory.push_back(device.allocate(room).value());
+  std::vector<std::byte> residual = test.residual.bytes;
+  if (!residual.empty()) {
+    upload(device, memory.back(), residual.data(), residual.size());
+    r.residual = static_cast<std::byte*>(memory.back()) + test.residual.offset * element;
+  }
   REQUIRE(device.reduce(stream, r).ok());
   REQUIRE(drain(device, stream));
   std::vector<std::byte> got(test.result_bytes());
   download(device, got.data(), r.dst, got.size());
+  if (!residual.empty()) download(device, residual.data(), memory.back(), residual.size());
   const std::string name(name_of(test.type)), op(name_of(test.op));
   CAPTURE(name);
   CAPTURE(op);
   CAPTURE(test.count);
   CAPTURE(test.srcs.size());
   CAPTURE(name_of(test.encoding));
-  CHECK(got == fake::expected_of(test));
+  const fake::Expected expected = fake::expected_of(test);
+  CHECK(got == expected.result);
+  CHECK(residual == expected.residual);
   for (void* one : memory) device.free(one);
 }
 

@@ -30,7 +30,7 @@ from cuda_pairs import (
     lose_partner,
     mismatched,
 )
-from cuda_quantized import by_hand, gradients, quantized
+from cuda_quantized import by_hand, feedback, gradients, quantized
 from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
 from cuda_sharding import encoded_sharding, sharding
 from cuda_training import TRAINING, TRAINING_ON_GPUS
@@ -407,6 +407,7 @@ COLLECTIVES = [
     coalescing,
     quantized,
     by_hand,
+    feedback,
     gradients,
 ]
 ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]

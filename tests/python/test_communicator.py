@@ -198,6 +198,42 @@ def test_one_cluster_encodes_as_encoding_by_hand_does():
     assert run_ranks(2, encoded, **options) == [True, True]
 
 
+def fed_back(comm):
+    """Of many calls nothing is lost but what the residuals hold."""
+    count, calls = 40_000, 6
+    for scatters in (False, True):
+        part = count // comm.size if scatters else count
+        own = array("f", [((comm.rank + 2) * step % 97) / 7 for step in range(count)])
+        got, residual = array("f", bytes(4 * part)), array("f", bytes(4 * count))
+        total = [0.0] * part
+        for _ in range(calls):
+            if scatters:
+                comm.reduce_scatter(own, got, residual=residual)
+            else:
+                comm.all_reduce(own, got, residual=residual)
+            total = [a + b for a, b in zip(total, got, strict=True)]
+        exact, sums = array("d", own), array("d", residual)  # doubles have no encoding
+        comm.all_reduce(exact)
+        comm.all_reduce(sums)
+        first = comm.rank * part if scatters else 0
+        for i, value in enumerate(total):
+            assert abs(value + sums[first + i] - calls * exact[first + i]) < 1e-2
+        assert max(sums) > 0.1
+    with pytest.raises(ValueError, match="residual has 3 elements, but 40000 are reduced"):
+        comm.all_reduce(own, residual=array("f", [0, 0, 0]))
+    with pytest.raises(HetcclError, match="residual and sendbuff overlap"):
+        comm.all_reduce(own, residual=own)
+    with pytest.raises(ValueError, match="leave out residual"):
+        comm.reduce_scatter(own, got, counts=[part] * comm.size, residual=residual)
+    return True
+
+
+@pytest.mark.parametrize("labels", [("a", "b"), ()])
+def test_error_feedback(labels):
+    options = {"wire": "int4", "wire_inside": True}
+    assert run_ranks(2, fed_back, labels, **options) == [True, True]
+
+
 def alone(comm):
     value = array("f", [2.5])
     comm.all_reduce(bytes(value), value, dtype="float32")  # what is only sent may be read-only

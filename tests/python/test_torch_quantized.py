@@ -106,7 +106,61 @@ def gradients(rank, size):
     check_alike(torch.cat([p.grad.flatten() for p in encoded.parameters()]))
 
 
-@pytest.mark.parametrize("body", [collectives, training, gradients])
+def feedback(rank, size):
+    """What one call loses is part of the next."""
+    group = dist.new_group(pg_options=hetccl.quantized("int4"))
+    backend = group._get_backend(torch.device("cpu"))
+    calls, own = 8, data(rank, torch.float32)
+    exact = torch.stack([data(r, torch.float32).double() for r in range(size)]).mean(0)
+    residual, total = torch.zeros_like(own), torch.zeros(COUNT, dtype=torch.float64)
+    for call in range(calls):
+        tensor = own.clone()
+        work = backend.all_reduce_with_residual(tensor, residual, dist.ReduceOp.AVG)
+        work.wait()
+        total += tensor.double()
+        if call == 0:
+            once = (tensor.double() - exact).abs().max()
+    check_alike(tensor)
+    assert (total / calls - exact).abs().max() < 2.1 * once / calls
+    for error, text, bad in (
+        (ValueError, "residual has 3 elements, but must have 64000", torch.zeros(3)),
+        (TypeError, "residual", residual.double()),
+        (ValueError, "residual must be contiguous on cpu", torch.zeros(COUNT // 2, 2).T),
+        (ValueError, "residual and sendbuff overlap", tensor),
+    ):
+        with pytest.raises(error, match=text):
+            backend.all_reduce_with_residual(tensor, bad).wait()
+
+
+def fed_gradients(rank, size):
+    """The mean over steps of equal batches comes near the exact gradient."""
+
+    def model_of():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 300), nn.LayerNorm(300))
+
+    torch.manual_seed(4 + rank)
+    x, steps, means = torch.randn(32, 300), 9, []
+    residuals = hetccl.Residuals()
+    for options in (None, {}, {"residuals": residuals}):
+        model = nn.parallel.DistributedDataParallel(model_of(), bucket_cap_mb=0.3)
+        if options is not None:
+            hetccl.compress_gradients(model, "int4", **options)
+        mean = [torch.zeros_like(one) for one in model.parameters()]
+        for _ in range(steps):  # DDP makes other buckets after the first
+            model.zero_grad()
+            model(x).square().sum().backward()
+            for sum_, one in zip(mean, model.parameters(), strict=True):
+                sum_ += one.grad / steps
+        means.append(mean)
+    taken = sum(one.nbytes for one in model.parameters())
+    assert residuals.n_bytes == taken
+    for exact, plain, fed in zip(*means, strict=True):
+        if exact.dim() > 1:
+            assert (fed - exact).abs().max() * 2 < (plain - exact).abs().max()
+
+
+@pytest.mark.parametrize("body", [collectives, training, gradients, feedback, fed_gradients])
 @pytest.mark.parametrize("labels", ["aabb", "abca"])
 def test_encoded_groups(body, labels, tmp_path):
     run(4, body, folder=tmp_path, labels=labels)

@@ -57,6 +57,7 @@ struct ReduceTask {
     Reduction here = whole;
     for (size_t s = 0; s < sources; ++s) here.srcs[s] = queue->host_address(whole.srcs[s]);
     here.dst = queue->host_address(whole.dst);
+    if (whole.residual != nullptr) here.residual = queue->host_address(whole.residual);
     queue->reduce_encoded(here, done, count);
     done += count;
     return done == whole.count ? TaskState::Done : TaskState::Advanced;

@@ -40,6 +40,7 @@ struct Arguments {
   u32 salt;     // of stochastic codes
   u32 stochastic;
   u64 first_element;
+  void* residual;  // of an encoded result, or null
 };
 
 enum Op { Sum, Prod, Max, Min, Avg, PreMulSum, Band, Bor, Bxor };

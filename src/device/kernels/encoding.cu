@@ -155,6 +155,16 @@ struct Wide<8> {
   uint2 parts[1];
 };
 
+// Blocks whose largest has smaller bits leave a residual.
+template <typename Type>
+struct LeastWithout {
+  static const u32 kBits = 254u << 23;  // 2^127
+};
+template <>
+struct LeastWithout<Half> {
+  static const u32 kBits = 142u << 23;  // 2^15
+};
+
 // One thread's part of the work. It knows where things are, and how a block is encoded.
 template <typename Type, typename Codes>
 struct Encoder {
@@ -196,11 +206,13 @@ struct Encoder {
     return (const Word*)a.srcs[s] + (u64)block * a.block;
   }
   HETCCL_METHOD Word* plain_result(u32 block) const { return (Word*)a.dst + (u64)block * a.block; }
+  HETCCL_METHOD bool has_residual() const { return a.residual != 0; }
+  HETCCL_METHOD Word* residual(u32 block) const { return (Word*)a.residual + (u64)block * a.block; }
   HETCCL_METHOD bool is_aligned(u32 operand, const void* pointer) const {
     return is_encoded(operand) || (u64)pointer % Packed::kAlignment == 0;
   }
   HETCCL_METHOD bool are_aligned() const {
-    bool all = is_aligned(16, a.dst);
+    bool all = is_aligned(16, a.dst) && (u64)a.residual % Packed::kAlignment == 0;
     for (u32 s = 0; s < a.n_srcs; ++s) all &= is_aligned(s, a.srcs[s]);
     return all;
   }
@@ -231,6 +243,7 @@ struct Encoder {
   struct Scaling {
     float scale, inverse;
     bool finite;
+    bool leaves;  // a residual
     u32 counter;  // of stochastic codes: the block's first
   };
   HETCCL_DEVICE u32 largest_of(u32 largest, const float* sums) {
@@ -242,6 +255,7 @@ struct Encoder {
     const u32 largest = max_of_group(largest_here, lanes);
     Scaling scaling;
     scaling.finite = largest < 0x7f800000u;
+    scaling.leaves = largest < LeastWithout<Type>::kBits;
     scaling.scale = scaling.finite ? bits_of<float>(largest) * (1.0f / Codes::largest())
                                    : bits_of<float>(0x7fc00000u);
     if (scaling.scale < bits_of<float>(0x00800000u)) scaling.scale = 0.0f;
@@ -262,6 +276,14 @@ struct Encoder {
         values[j] = Codes::moved(values[j], dither_of(scaling.counter + (first + j) * kStep));
     }
     return scaling.finite ? Codes::pack(values) : (typename Codes::Word)0;
+  }
+  // Makes a chunk's sums what `codes` lack of them.
+  HETCCL_DEVICE void keep_lost(float* sums, typename Codes::Word codes, const Scaling& scaling) {
+    float values[kChunk];
+    Codes::unpack(codes, values);
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j)
+      sums[j] = scaling.leaves ? sums[j] - values[j] * scaling.scale : 0.0f;
   }
   HETCCL_METHOD u8* begin_block(u32 block, const Scaling& scaling) const {
     u8* to = encoded_result(block);
@@ -316,26 +338,43 @@ struct WholeBlocks {
     }
   }
 
-  HETCCL_DEVICE void store(const E& e, u32 block, float (*sums)[kChunk]) {
-    if (e.is_result_encoded()) {
-      u32 largest = 0;
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
-      const typename E::Scaling scaling = e.scaling_of(block, largest);
-      u8* to = e.begin_block(block, scaling);
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c)
-        *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) =
-            e.codes_of(sums[c], scaling, e.first_of(c));
-    } else {
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c) {
-        typename E::Chunk chunk;
-        HETCCL_UNROLL
-        for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[c][j]);
-        *(typename E::Packed*)(e.plain_result(block) + e.first_of(c)) = chunk.packed;
-      }
+  HETCCL_DEVICE void store_plain(typename E::Word* to, const float* sums) {
+    typename E::Chunk chunk;
+    HETCCL_UNROLL
+    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[j]);
+    *(typename E::Packed*)to = chunk.packed;
+  }
+
+  HETCCL_DEVICE void add_residual(const E& e, u32 block, float (*sums)[kChunk]) {
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) {
+      typename E::Chunk chunk;
+      chunk.packed = *(const typename E::Packed*)(e.residual(block) + e.first_of(c));
+      E::template add_words<false>(sums[c], chunk);
     }
+  }
+
+  HETCCL_DEVICE void store_encoded(const E& e, u32 block, float (*sums)[kChunk]) {
+    if (e.has_residual()) add_residual(e, block, sums);
+    u32 largest = 0;
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
+    const typename E::Scaling scaling = e.scaling_of(block, largest);
+    u8* to = e.begin_block(block, scaling);
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) {
+      const typename Codes::Word codes = e.codes_of(sums[c], scaling, e.first_of(c));
+      *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) = codes;
+      if (!e.has_residual()) continue;
+      E::keep_lost(sums[c], codes, scaling);
+      store_plain(e.residual(block) + e.first_of(c), sums[c]);
+    }
+  }
+
+  HETCCL_DEVICE void store(const E& e, u32 block, float (*sums)[kChunk]) {
+    if (e.is_result_encoded()) return store_encoded(e, block, sums);
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) store_plain(e.plain_result(block) + e.first_of(c), sums[c]);
   }
 
   // All is loaded before anything is stored: the result may be a source.
@@ -388,52 +427,64 @@ struct AnyBlock {
     return (typename Codes::Word)codes;
   }
 
+  // The elements of chunk `c` in a block of `n`.
+  HETCCL_DEVICE u32 length_of(const E& e, u32 n, u32 c) {
+    const u32 first = e.first_of(c);
+    return first >= n ? 0 : n - first < kChunk ? n - first : kChunk;
+  }
+  HETCCL_DEVICE typename E::Chunk load_words(const typename E::Word* from, u32 length) {
+    typename E::Chunk chunk;
+    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
+    return chunk;
+  }
+  HETCCL_DEVICE void store_words(typename E::Word* to, const float* sums, u32 length) {
+    for (u32 j = 0; j < length; ++j) to[j] = Type::store(sums[j]);
+  }
+
+  HETCCL_DEVICE void store_encoded(const E& e, u32 block, u32 n, float (*sums)[kChunk]) {
+    u32 largest = 0;
+    for (u32 c = 0; c < e.chunks; ++c) {
+      const u32 length = length_of(e, n, c);
+      if (e.has_residual())
+        add_words(sums[c], 1, load_words(e.residual(block) + e.first_of(c), length));
+      // Elements beyond the end count as zeros.
+      for (u32 j = length; j < kChunk; ++j) sums[c][j] = 0.0f;
+      largest = E::largest_of(largest, sums[c]);
+    }
+    const typename E::Scaling scaling = e.scaling_of(block, largest);
+    u8* to = e.begin_block(block, scaling);
+    for (u32 c = 0; c < e.chunks; ++c) {
+      const u32 length = length_of(e, n, c);
+      const u32 codes = e.codes_of(sums[c], scaling, e.first_of(c));
+      for (u32 i = 0; i * 8 < length * Codes::kBits; ++i)
+        to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes >> (8 * i));
+      if (!e.has_residual()) continue;
+      E::keep_lost(sums[c], (typename Codes::Word)codes, scaling);
+      store_words(e.residual(block) + e.first_of(c), sums[c], length);
+    }
+  }
+
   HETCCL_DEVICE void reduce(const E& e, u32 block) {
     const u64 left = e.a.count - (u64)block * e.a.block;
     const u32 n = left < e.a.block ? (u32)left : e.a.block;
-    const auto length_of = [&](u32 c) {
-      const u32 first = e.first_of(c);
-      return first >= n ? 0 : n - first < kChunk ? n - first : kChunk;
-    };
     float sums[E::kMostChunks][kChunk];
     for (u32 s = 0; s < e.a.n_srcs; ++s) {
       for (u32 c = 0; c < e.chunks; ++c) {
-        const u32 length = length_of(c);
+        const u32 length = length_of(e, n, c);
         if (e.is_encoded(s)) {
           const u8* from = e.encoded_source(s, block);
           const typename Codes::Word codes =
               load_codes(from + E::codes_offset(e.first_of(c)), length);
           add_codes(sums[c], s, codes, *(const float*)from);
         } else {
-          typename E::Chunk chunk;
-          const typename E::Word* from = e.plain_source(s, block) + e.first_of(c);
-          for (u32 j = 0; j < kChunk; ++j)
-            chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
-          add_words(sums[c], s, chunk);
+          add_words(sums[c], s, load_words(e.plain_source(s, block) + e.first_of(c), length));
         }
       }
     }
-    u32 largest = 0;
-    for (u32 c = 0; c < e.chunks; ++c) {
-      e.divide(sums[c]);
-      // Elements beyond the end count as zeros.
-      for (u32 j = length_of(c); j < kChunk; ++j) sums[c][j] = 0.0f;
-      largest = E::largest_of(largest, sums[c]);
-    }
-    if (e.is_result_encoded()) {
-      const typename E::Scaling scaling = e.scaling_of(block, largest);
-      u8* to = e.begin_block(block, scaling);
-      for (u32 c = 0; c < e.chunks; ++c) {
-        const u32 codes = e.codes_of(sums[c], scaling, e.first_of(c));
-        for (u32 i = 0; i * 8 < length_of(c) * Codes::kBits; ++i)
-          to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes >> (8 * i));
-      }
-    } else {
-      typename E::Word* to = e.plain_result(block);
-      for (u32 c = 0; c < e.chunks; ++c) {
-        for (u32 j = 0; j < length_of(c); ++j) to[e.first_of(c) + j] = Type::store(sums[c][j]);
-      }
-    }
+    for (u32 c = 0; c < e.chunks; ++c) e.divide(sums[c]);
+    if (e.is_result_encoded()) return store_encoded(e, block, n, sums);
+    for (u32 c = 0; c < e.chunks; ++c)
+      store_words(e.plain_result(block) + e.first_of(c), sums[c], length_of(e, n, c));
   }
 };
 

@@ -55,6 +55,7 @@ Arguments arguments_of(const Reduction& reduction) {
   arguments.salt = reduction.salt;
   arguments.stochastic = reduction.encoding.stochastic ? 1 : 0;
   arguments.first_element = reduction.first_element;
+  arguments.residual = reduction.residual;
   return arguments;
 }
 

@@ -26,6 +26,7 @@ struct Arguments {
   uint32_t salt = 0;
   uint32_t stochastic = 0;
   uint64_t first_element = 0;
+  void* residual = nullptr;
 };
 
 inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction

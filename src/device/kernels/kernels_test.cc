@@ -80,7 +80,7 @@ void launch(Kernel kernel, const Arguments& arguments) {
 void run(const ReductionCase& test) {
   namespace kernels = hetccl::device::kernels;
   const size_t element = hetccl::size_of(test.type);
-  const std::vector<std::byte> expected = hetccl::fake::expected_of(test);
+  const hetccl::fake::Expected expected = hetccl::fake::expected_of(test);
   // As allocations are: aligned, so that offsets are what makes the difference.
   std::vector<std::vector<uint4>> memory(test.srcs.size() + 1);
   hetccl::Reduction r = test.reduction();
@@ -92,6 +92,11 @@ void run(const ReductionCase& test) {
   memory.back().resize((test.count + 16) * element / sizeof(uint4) + 1);
   auto* apart = reinterpret_cast<std::byte*>(memory.back().data()) + test.dst_offset * element;
   r.dst = test.alias < 0 ? apart : const_cast<void*>(r.srcs[test.alias]);
+  std::vector<uint4> residual(test.residual.bytes.size() / sizeof(uint4) + 1);
+  std::copy_n(test.residual.bytes.data(), test.residual.bytes.size(),
+              reinterpret_cast<std::byte*>(residual.data()));
+  if (!test.residual.bytes.empty())
+    r.residual = reinterpret_cast<std::byte*>(residual.data()) + test.residual.offset * element;
   const kernels::Arguments ours = kernels::arguments_of(r);
   Arguments arguments;
   static_assert(sizeof arguments == sizeof ours);
@@ -104,7 +109,8 @@ void run(const ReductionCase& test) {
   CAPTURE(kernel->first);
   CAPTURE(test.count);
   CAPTURE(test.srcs.size());
-  CHECK(std::memcmp(r.dst, expected.data(), expected.size()) == 0);
+  CHECK(std::memcmp(r.dst, expected.result.data(), expected.result.size()) == 0);
+  CHECK(std::memcmp(residual.data(), expected.residual.data(), expected.residual.size()) == 0);
 }
 
 }  // namespace
