@@ -74,7 +74,11 @@ void measure(Device& device, const char* blocks, size_t bytes) {
   }
   for (const DataType type : {DataType::Float32, DataType::BFloat16, DataType::Float16}) {
     for (const Format format : kFormats) {
-      for (const uint32_t encoded : {1U << Reduction::kMaxSources, 1U, 2U}) {
+      constexpr uint32_t kResult = 1U << Reduction::kMaxSources;
+      for (const auto& [name, encoded, fed] : {std::tuple{"encodes", kResult, false},
+                                               {"feeds back", kResult, true},
+                                               {"decodes", 1U, false},
+                                               {"adds", 2U, false}}) {
         Reduction r;
         r.dst = memory[kMost];
         r.n_srcs = encoded == 2 ? 2 : 1;
@@ -85,13 +89,12 @@ void measure(Device& device, const char* blocks, size_t bytes) {
         r.encoded = encoded;
         size_t moved = bytes_of_operand(r, Reduction::kMaxSources);
         for (int s = 0; s < r.n_srcs; ++s) moved += bytes_of_operand(r, s);
+        if (fed) r.residual = memory[1];
+        if (fed) moved += 2 * bytes;
         const double rate = static_cast<double>(moved) / 1e9 /
                             time(device, *stream, flags, [&] { return device.reduce(*stream, r); });
         std::printf("  %-12s %-4s %-10s %5.0f GB/s  %3.0f %% of copy\n",
-                    std::string(name_of(type)).c_str(), std::string(name_of(format)).c_str(),
-                    encoded == 1   ? "decodes"
-                    : encoded == 2 ? "adds"
-                                   : "encodes",
+                    std::string(name_of(type)).c_str(), std::string(name_of(format)).c_str(), name,
                     rate, 100 * rate / copied);
       }
     }

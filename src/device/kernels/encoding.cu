@@ -212,7 +212,7 @@ struct Encoder {
     return is_encoded(operand) || (u64)pointer % Packed::kAlignment == 0;
   }
   HETCCL_METHOD bool are_aligned() const {
-    bool all = is_aligned(16, a.dst) && (u64)a.residual % Packed::kAlignment == 0;
+    bool all = is_aligned(16, a.dst);
     for (u32 s = 0; s < a.n_srcs; ++s) all &= is_aligned(s, a.srcs[s]);
     return all;
   }
@@ -338,43 +338,26 @@ struct WholeBlocks {
     }
   }
 
-  HETCCL_DEVICE void store_plain(typename E::Word* to, const float* sums) {
-    typename E::Chunk chunk;
-    HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[j]);
-    *(typename E::Packed*)to = chunk.packed;
-  }
-
-  HETCCL_DEVICE void add_residual(const E& e, u32 block, float (*sums)[kChunk]) {
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) {
-      typename E::Chunk chunk;
-      chunk.packed = *(const typename E::Packed*)(e.residual(block) + e.first_of(c));
-      E::template add_words<false>(sums[c], chunk);
-    }
-  }
-
-  HETCCL_DEVICE void store_encoded(const E& e, u32 block, float (*sums)[kChunk]) {
-    if (e.has_residual()) add_residual(e, block, sums);
-    u32 largest = 0;
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
-    const typename E::Scaling scaling = e.scaling_of(block, largest);
-    u8* to = e.begin_block(block, scaling);
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) {
-      const typename Codes::Word codes = e.codes_of(sums[c], scaling, e.first_of(c));
-      *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) = codes;
-      if (!e.has_residual()) continue;
-      E::keep_lost(sums[c], codes, scaling);
-      store_plain(e.residual(block) + e.first_of(c), sums[c]);
-    }
-  }
-
   HETCCL_DEVICE void store(const E& e, u32 block, float (*sums)[kChunk]) {
-    if (e.is_result_encoded()) return store_encoded(e, block, sums);
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) store_plain(e.plain_result(block) + e.first_of(c), sums[c]);
+    if (e.is_result_encoded()) {
+      u32 largest = 0;
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
+      const typename E::Scaling scaling = e.scaling_of(block, largest);
+      u8* to = e.begin_block(block, scaling);
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c)
+        *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) =
+            e.codes_of(sums[c], scaling, e.first_of(c));
+    } else {
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) {
+        typename E::Chunk chunk;
+        HETCCL_UNROLL
+        for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[c][j]);
+        *(typename E::Packed*)(e.plain_result(block) + e.first_of(c)) = chunk.packed;
+      }
+    }
   }
 
   // All is loaded before anything is stored: the result may be a source.
@@ -409,7 +392,8 @@ struct WholeBlocks {
   }
 };
 
-// Any block: its last elements may be missing, and its operands lie anywhere.
+// Any block: its last elements may be missing, its operands lie anywhere, and it may have a
+// residual: as WholeBlocks' it would need so many registers that all calls were slower.
 template <typename Type, typename Codes>
 struct AnyBlock {
   typedef Encoder<Type, Codes> E;
@@ -432,13 +416,26 @@ struct AnyBlock {
     const u32 first = e.first_of(c);
     return first >= n ? 0 : n - first < kChunk ? n - first : kChunk;
   }
+  HETCCL_DEVICE bool is_packed(const typename E::Word* at, u32 length) {
+    return length == kChunk && (u64)at % E::Packed::kAlignment == 0;
+  }
   HETCCL_DEVICE typename E::Chunk load_words(const typename E::Word* from, u32 length) {
     typename E::Chunk chunk;
+    if (is_packed(from, length)) {
+      chunk.packed = *(const typename E::Packed*)from;
+      return chunk;
+    }
     for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
     return chunk;
   }
   HETCCL_DEVICE void store_words(typename E::Word* to, const float* sums, u32 length) {
-    for (u32 j = 0; j < length; ++j) to[j] = Type::store(sums[j]);
+    typename E::Chunk chunk;
+    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[j]);
+    if (is_packed(to, length)) {
+      *(typename E::Packed*)to = chunk.packed;
+      return;
+    }
+    for (u32 j = 0; j < length; ++j) to[j] = chunk.words[j];
   }
 
   HETCCL_DEVICE void store_encoded(const E& e, u32 block, u32 n, float (*sums)[kChunk]) {
@@ -494,7 +491,8 @@ HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   const Encoder<Type, Codes> encoder(a, thread);
   const u32 group = thread / encoder.lanes, groups = gridDim.x * blockDim.x / encoder.lanes;
-  const u32 n_whole = encoder.are_aligned() ? (u32)(a.count / a.block) : 0;
+  const bool whole = !encoder.has_residual() && encoder.are_aligned();
+  const u32 n_whole = whole ? (u32)(a.count / a.block) : 0;
   WholeBlocks<Type, Codes, 1>::choose(encoder, n_whole, group, groups);
   for (u64 block = n_whole + group; block * a.block < a.count; block += groups)
     AnyBlock<Type, Codes>::reduce(encoder, (u32)block);
