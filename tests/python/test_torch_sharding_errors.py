@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from test_torch_sharding import Network, adamw, batches, loss_of, values  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa: E402
 
 from hetccl.sharding import NonFiniteGradientsError, Sharding, ShardingError, shard  # noqa: E402
 
@@ -102,6 +103,47 @@ def not_a_number(rank, size):
 
 def test_nan_gradients(tmp_path):
     run(4, not_a_number, folder=tmp_path, labels="aabb")
+
+
+def scaled(rank, size):
+    """With torch's scaler of sharded gradients no rank steps where one has infinities."""
+    mine = batches()[:, rank * 2 : (rank + 1) * 2]
+    results = []
+    for scaler in (None, ShardedGradScaler(device="cpu", init_scale=1024.0)):
+        model = Network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sharded = shard(model, optimizer, "zero3", weights=2, gradients=2)
+
+        def step(factor=1.0, clip=0.1, scaler=scaler, model=model, sharded=sharded):
+            loss = loss_of(model, mine[0]) * factor
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            if scaler is not None:
+                scaler.unscale_(sharded.optimizer)
+            norm = sharded.clip_grad_norm_(clip)
+            if scaler is None:
+                sharded.optimizer.step()
+            else:
+                scaler.step(sharded.optimizer)
+                scaler.update()
+            sharded.optimizer.zero_grad()
+            return norm
+
+        norm = step()
+        assert norm > 0.1
+        before = values(model)
+        results.append((norm, before))
+    step(factor=float("inf") if rank == 2 else 1.0)
+    assert torch.equal(values(model), before)
+    assert scaler.get_scale() == 512
+    step()
+    assert not torch.equal(values(model), before)
+    (norm, plain), (scaled_norm, scaled_values) = results
+    assert abs(scaled_norm - norm) < 1e-5 * norm
+    assert torch.allclose(scaled_values, plain, rtol=1e-6, atol=1e-7)
+
+
+def test_loss_scaling(tmp_path):
+    run(4, scaled, folder=tmp_path, labels="aabb")
 
 
 def lost(rank, size):

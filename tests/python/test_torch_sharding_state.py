@@ -135,6 +135,27 @@ def whole_states(rank, size):
         sharded.load_state_dict({**state, "optimizer": groups})
 
 
+def saved_meanwhile(rank, size, path):
+    """torch's async_save writes the state as it was, whatever is trained meanwhile."""
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict_saver import async_save
+
+    group = dist.new_group()
+    sharded = trained(rank, size, 2, 2, 4, range(1))
+    before = values(sharded.model)
+    writing = async_save(sharded.state_dict(), checkpoint_id=path, process_group=group)
+    train_on(rank, size, sharded, range(1, STEPS))
+    writing.result()
+    again = trained(rank, size, 2, 2, 4, range(0), path)
+    assert torch.equal(values(again.model), before)
+    train_on(rank, size, again, range(1, STEPS))
+    assert torch.equal(values(again.model), values(sharded.model))
+
+
+def test_saving_in_the_background(tmp_path):
+    run(4, saved_meanwhile, str(tmp_path / "checkpoint"), folder=tmp_path, labels="aabb")
+
+
 def test_whole_states(tmp_path):
     run(4, whole_states, folder=tmp_path, labels="aabb")
 

@@ -43,15 +43,19 @@ class OwnedTensor(torch.Tensor):
             begin = end
 
     @classmethod
-    def _refuse(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def _dispatch(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default:
             return args[0]
+        if func is torch.ops.aten.new_empty.default:  # by async_save, which then copies the boxes
+            one, shape = args
+            values = torch.empty(0, dtype=one.dtype, device=(kwargs or {}).get("device"))
+            return cls(shape, 0, values)
         raise NotImplementedError(
             f"{func}: this is a rank's part of a sharded tensor, which only "
             "torch.distributed.checkpoint can read and write"
         )
 
-    __torch_dispatch__ = _refuse  # type: ignore[assignment]
+    __torch_dispatch__ = _dispatch  # type: ignore[assignment]
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"OwnedTensor({list(self.shape)}, {len(self._boxes)} boxes here)"
