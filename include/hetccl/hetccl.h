@@ -210,10 +210,11 @@ HETCCL_API hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbu
 /** As hetcclAllReduce, with error feedback: what the codes of an encoded call lose is part of the
  * next call. `residual` is the caller's memory for one tensor: as many elements of the same type as
  * sendbuff, on this rank's device, zeros before the tensor's first call. Each call adds it to what
- * this rank encodes, and puts there what the codes lack; of elements that this rank does not
- * encode, and in calls that are not encoded, it stays as it is. It overlaps no buffer, is used as
- * the buffers are, in the stream's order, and may be filled with zeros between calls. Some ranks
- * may make the call with a residual and others without. */
+ * this rank encodes, and puts there what the codes lack: zeros of a block with NaN, infinities or
+ * numbers from 2^127 on (float16: 2^15). Of elements that this rank does not encode, and in calls
+ * that are not encoded, it stays as it is. It overlaps no buffer, and is used as the buffers are,
+ * in the stream's order. After a failed call fill it with zeros. Ranks that have none call
+ * hetcclAllReduce. hetcclInvalidArgument if it is NULL and count is not 0. */
 HETCCL_API hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff,
                                                       void* residual, size_t count,
                                                       hetcclDataType_t datatype, hetcclRedOp_t op,

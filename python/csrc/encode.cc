@@ -96,11 +96,11 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
                     ", where this group works");
   operation.staging.push_back(residual);
   operation.launches.push_back(
-      [to = data.mutable_data_ptr(), lost = residual.mutable_data_ptr(),
+      [to = data.mutable_data_ptr(), held = residual.mutable_data_ptr(),
        how = reducible(where, data, op)](hetcclComm_t comm, hetcclStream_t stream) {
         return how.with_op(comm, [&](hetcclRedOp_t with) {
           const auto [count, type] = how.elements;
-          return hetcclAllReduceWithResidual(to, to, lost, count, type, with, comm, stream);
+          return hetcclAllReduceWithResidual(to, to, held, count, type, with, comm, stream);
         });
       });
   return submit(std::move(operation), c10d::AllreduceOptions());

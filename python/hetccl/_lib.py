@@ -138,6 +138,8 @@ class PlanQuery(ctypes.Structure):
 
 
 _COUNTS = POINTER(c_size_t)  # one for each rank, or None
+_WITH_RESIDUAL = [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
+
 # Arguments of every function that returns hetcclResult_t. The header is the contract, and
 # tests/python/test_lib.py compares them.
 PROTOTYPES: dict[str, list[Any]] = {
@@ -156,26 +158,8 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommSetTimeout": [c_void_p, c_int64],
     "hetcclAllReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclReduceScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
-    "hetcclAllReduceWithResidual": [
-        c_void_p,
-        c_void_p,
-        c_void_p,
-        c_size_t,
-        c_int,
-        c_int,
-        c_void_p,
-        c_void_p,
-    ],
-    "hetcclReduceScatterWithResidual": [
-        c_void_p,
-        c_void_p,
-        c_void_p,
-        c_size_t,
-        c_int,
-        c_int,
-        c_void_p,
-        c_void_p,
-    ],
+    "hetcclAllReduceWithResidual": _WITH_RESIDUAL,
+    "hetcclReduceScatterWithResidual": _WITH_RESIDUAL,
     "hetcclAllGather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
     "hetcclBroadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p],

@@ -55,9 +55,11 @@ def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
         )
 
 
-def read_residual(buffer: Any, source: Memory) -> Memory:
-    """The residual of a reduction of `source`: raises unless it is as long and of one type."""
-    residual = Memory(buffer, source.dtype.name, writable=True)
+def read_residual(buffer: Any, source: Memory, dtype: str | None) -> Memory:
+    """The residual of a reduction of `source`. Raises unless it is as long and of the same type."""
+    residual = Memory(buffer, dtype, writable=True)
+    if residual.dtype != source.dtype:
+        raise TypeError(f"residual has {residual.dtype.name}, but {source.dtype.name} is reduced")
     if residual.count != source.count:
         raise ValueError(
             f"residual has {residual.count} elements, but {source.count} are reduced: give as many"

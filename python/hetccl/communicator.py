@@ -157,7 +157,8 @@ class Communicator:
         """
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        self._reduce("hetcclAllReduce", source, target, residual, op, stream)
+        held = None if residual is None else read_residual(residual, source, dtype)
+        self._reduce("hetcclAllReduce", source, target, held, op, stream)
 
     def reduce_scatter(
         self,
@@ -184,7 +185,8 @@ class Communicator:
             self._run("hetcclReduceScatterV", uneven, stream, source, target)
             return
         self._expect(source, target.count * self.size)
-        self._reduce("hetcclReduceScatter", source, target, residual, op, stream)
+        held = None if residual is None else read_residual(residual, source, dtype)
+        self._reduce("hetcclReduceScatter", source, target, held, op, stream)
 
     def all_gather(
         self,
@@ -513,7 +515,7 @@ class Communicator:
         name: str,
         source: Memory,
         target: Memory,
-        residual: Any,
+        residual: Memory | None,
         op: str | PreMulSum,
         stream: Stream | None,
     ) -> None:
@@ -522,9 +524,8 @@ class Communicator:
         if residual is None:
             self._run(name, (*ends, *rest), stream, source, target)
             return
-        lost = read_residual(residual, source)
-        arguments = (*ends, lost.address, *rest)
-        self._run(f"{name}WithResidual", arguments, stream, source, target, lost)
+        arguments = (*ends, residual.address, *rest)
+        self._run(f"{name}WithResidual", arguments, stream, source, target, residual)
 
     def _run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hetccl.torch_backend import quantized
+from hetccl.torch_backend import backend_of, quantized
 
 if TYPE_CHECKING:
     import torch
@@ -13,30 +13,55 @@ if TYPE_CHECKING:
 
 
 class Residuals:
-    """What the codes of one model's gradients have lost on this rank: a tensor for each bucket.
+    """What the codes of one model's gradients have lost on this rank.
 
-    Together they are as large as the gradients. Not thread-safe.
+    A tensor for each of the model's buckets: together they are as large as its gradients. Not
+    thread-safe.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[list[int], torch.Tensor]] = {}
+        # By the bucket's index: its parameters' ids, and its residual.
+        self._buckets: dict[int, tuple[list[int], torch.Tensor]] = {}
+        self._parts: dict[int, torch.Tensor] = {}  # views of those, by the parameter's id
+        self._is_taken = False
+
+    def take(self) -> None:
+        """Raises ValueError if a model has them already: those of two models would mix."""
+        if self._is_taken:
+            raise ValueError("residuals: another model has these; give each model its own")
+        self._is_taken = True
 
     def find(self, bucket: Any) -> torch.Tensor:
-        """That of a dist.GradBucket: zeros where torch has put other parameters into it."""
+        """The residual of a dist.GradBucket. Where torch has put parameters into other buckets,
+        their parts go with them."""
         import torch
 
-        parameters = [id(parameter) for parameter in bucket.parameters()]
-        before = self._kept.get(bucket.index())
-        if before is not None and before[0] == parameters:
-            return before[1]
-        zeros = torch.zeros_like(bucket.buffer())
-        self._kept[bucket.index()] = (parameters, zeros)
-        return zeros
+        ids = [id(parameter) for parameter in bucket.parameters()]
+        known = self._buckets.get(bucket.index())
+        if known is not None and known[0] == ids:
+            return known[1]
+        buffer: torch.Tensor = bucket.buffer()
+        residual = torch.zeros_like(buffer)
+        for key, gradient in zip(ids, bucket.gradients(), strict=True):
+            first = gradient.storage_offset() - buffer.storage_offset()
+            part = residual[first : first + gradient.numel()]
+            if key in self._parts:
+                part.copy_(self._parts[key])
+            self._parts[key] = part
+        others = {at: one for at, one in self._buckets.items() if not {*one[0]} & {*ids}}
+        self._buckets = {**others, bucket.index(): (ids, residual)}
+        return residual
+
+    def scale(self, factor: float) -> None:
+        """Multiplies them: by what a torch.amp.GradScaler multiplies its scale by, since what they
+        hold is of scaled gradients."""
+        for part in self._parts.values():
+            part *= factor
 
     @property
     def n_bytes(self) -> int:
         """The memory that they take."""
-        return sum(residual.nbytes for _, residual in self._kept.values())
+        return sum(part.nbytes for part in self._parts.values())
 
 
 def _is_line(parameter: torch.Tensor) -> bool:
@@ -54,10 +79,13 @@ def compress_gradients(
     Collective over the model's group, whose ranks must have made the same groups so far, since it
     makes two more; before the first backward pass. `wire` is as in `hetccl.quantized`. Gradients of
     parameters for which `exact` is true (those of one dimension: biases, norms) are averaged as
-    they are. With `residuals`, which are this model's alone, what the codes of a step lose is part
-    of the next step's gradients. Returns the group that encodes.
+    they are. With `residuals` what the codes of a step lose is part of the next step's gradients.
+    Returns the group that encodes. Raises ValueError where another model has these residuals.
     """
     import torch.distributed as dist
+
+    if residuals is not None:
+        residuals.take()
 
     def make_group(wire: str) -> dist.ProcessGroup:
         everybody = model.process_group is dist.group.WORLD
@@ -99,13 +127,14 @@ class _Averages:
         buffer: torch.Tensor = bucket.buffer()
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
         kept = [gradient for parameter, gradient in pairs if self._exact(parameter)]
-        averages = []
+        works = []
         if kept:
             flat = torch.cat([gradient.flatten() for gradient in kept])
             for gradient in kept:
                 gradient.zero_()  # no part of the scales of others
-            averages.append(_average(flat, self._plain))
-        averages.append(self._average_encoded(bucket))
+            works.append(_average(flat, self._plain))
+        works.append(self._average_encoded(bucket))
+        averages: list[torch.futures.Future[Any]] = [work.get_future() for work in works]
 
         def finish(_: Any) -> torch.Tensor:
             for one in averages:
@@ -122,23 +151,21 @@ class _Averages:
             return averages[-1].then(finish)
         return torch.futures.collect_all(averages).then(finish)
 
-    def _average_encoded(self, bucket: Any) -> torch.futures.Future[Any]:
+    def _average_encoded(self, bucket: Any) -> dist.Work:
         import torch.distributed as dist
 
-        buffer: torch.Tensor = bucket.buffer()
         if self._residuals is None:
-            return _average(buffer, self.encoding)
-        backend: Any = self.encoding._get_backend(buffer.device)
-        work = backend.all_reduce_with_residual(
-            buffer, self._residuals.find(bucket), dist.ReduceOp.AVG
+            return _average(bucket.buffer(), self.encoding)
+        residual = self._residuals.find(bucket)
+        backend = backend_of(self.encoding)
+        work: dist.Work = backend.all_reduce_with_residual(
+            bucket.buffer(), residual, dist.ReduceOp.AVG
         )
-        future: torch.futures.Future[Any] = work.get_future()
-        return future
+        return work
 
 
-def _average(tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.futures.Future[Any]:
+def _average(tensor: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
     import torch.distributed as dist
 
-    work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=group, async_op=True)
-    future: torch.futures.Future[Any] = work.get_future()
-    return future
+    work: dist.Work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=group, async_op=True)
+    return work

@@ -266,9 +266,8 @@ constexpr std::array kRows = {
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_BELOW_MBPS", "integer", "0",
-         "encodes only where the slowest link between two clusters carries fewer Mbit/s, as "
-         "measured "
-         "when the communicator is made; 0 encodes on any link"},
+         "between clusters encodes only if the slowest link carries fewer Mbit/s, of which each is "
+         "measured when the communicator is made; 0 encodes on any link"},
         IntegerRange{&Config::wire_below_mbps, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_SEED", "integer", "0",

@@ -246,9 +246,9 @@ template <Format format>
   for (size_t i = 0; i < n; ++i) sums[i] /= by;
 }
 
-// Blocks whose largest is smaller leave a residual.
+// A block whose largest magnitude reaches this leaves zeros.
 template <typename Type>
-constexpr float kLeastWithout = std::is_same_v<Type, Half> ? 0x1p15F : 0x1p127F;
+constexpr float kResidualLimit = std::is_same_v<Type, Half> ? 0x1p15F : 0x1p127F;
 
 template <typename Type, Format format>
 [[gnu::always_inline]] inline void run_blocks(const Reduction& call, size_t begin, size_t count) {
@@ -288,7 +288,7 @@ template <typename Type, Format format>
     const float largest = encode<format>(to, sums.at, n, codes, counter);
     if (residual == nullptr) continue;
     decode<format>(one.at, to, n, codes);
-    const bool keeps = largest < kLeastWithout<Type>;
+    const bool keeps = largest < kResidualLimit<Type>;
     for (size_t i = 0; i < n; ++i) sums.at[i] = keeps ? sums.at[i] - one.at[i] : 0.0F;
     words.store(residual + at * element, sums.at, n);
   }

@@ -55,8 +55,8 @@ Result<Encoding> parse_encoding(std::string_view text);
 ///
 /// The `residual` of an encoded result, an array of the type that overlaps no operand, is added to
 /// the sum, after the division. It then holds what the codes lack: that sum less what they decode
-/// to, rounded once; or zeros of a block whose largest is no number, or so large that a residual
-/// might become infinite: 2^15 of float16, 2^127 of others.
+/// to, rounded once; or zeros of a block whose largest magnitude is no number, or 2^15 of float16
+/// or 2^127 of others or more, where what is decoded, or the residual, may be beyond the type.
 void reduce_encoded(const Reduction& reduction, size_t begin, size_t count);
 
 }  // namespace hetccl

@@ -128,6 +128,46 @@ TEST_CASE("what is encoded and decoded is within the bound") {
   }
 }
 
+// By the header's words: what is encoded is x + r, and what the codes lack of it is left.
+TEST_CASE("a residual is added, and then what the codes lack") {
+  std::mt19937 random(11);
+  for (const Format format : kFormats) {
+    for (const DataType type : kTypes) {
+      const bool half = type == DataType::Float16;
+      // In fp16 largest is a bit below what leaves zeros, that, and what the type cannot hold.
+      for (const float largest :
+           {1.0F, 0.99F * (half ? 0x1p15F : 0x1p127F), half ? 0x1p15F : 0x1p127F, 1e30F * 1e30F}) {
+        const Encoding encoding{format, 32};
+        std::uniform_real_distribution<float> values(-0.3F, 0.3F);
+        std::vector<float> x(40), r(40);
+        for (size_t i = 0; i < 40; ++i) x[i] = values(random), r[i] = values(random) / 8;
+        x[5] = largest, r[5] = 0;
+        const Array source(type, x), before(type, r);
+        Array residual = before;
+        std::vector<std::byte> codes(encoded_bytes(encoding, 40));
+        Reduction call{.dst = codes.data(), .n_srcs = 1, .count = 40, .type = type};
+        call.srcs[0] = source.bytes.data();
+        call.encoding = encoding;
+        call.encoded = 1U << Reduction::kMaxSources;
+        call.residual = residual.bytes.data();
+        REQUIRE(validate(call).ok());
+        reduce(call);
+        std::vector<float> sums(40);
+        for (size_t i = 0; i < 40; ++i) sums[i] = source.at(i) + before.at(i);
+        const Array whole(DataType::Float32, sums);
+        CHECK(encode(whole, encoding) == codes);
+        const Array decoded = decode(codes, 40, DataType::Float32, encoding);
+        for (size_t i = 0; i < 40; ++i) {
+          const bool zero = i < 32 && !(std::fabs(source.at(5)) < (half ? 0x1p15F : 0x1p127F));
+          std::byte expected[4]{};
+          store(type, expected, zero ? 0 : sums[i] - decoded.at(i));
+          REQUIRE(residual.at(i) == load(type, expected));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a block's bytes are those that the header says") {
   // a = 127: the scale is 1, codes are the values; 0.5 and 1.5 round to even.
   std::vector<float> values(32, 0);

@@ -43,7 +43,7 @@ struct Reduction {
   uint32_t encoded = 0;             ///< bit s: source s is encoded; bit kMaxSources: the result is
   uint32_t salt = 0;                ///< of stochastic codes, and with it
   uint64_t first_element = 0;       ///< the number of the first element: they decide the rounding
-  void* residual = nullptr;         ///< of an encoded result, or null: added, then what codes lose
+  void* residual = nullptr;         ///< of an encoded result; null: none. See reduce_encoded
   [[nodiscard]] bool is_encoded(int source) const { return (encoded >> source & 1U) != 0; }
   [[nodiscard]] bool result_is_encoded() const { return is_encoded(kMaxSources); }
 };

@@ -70,7 +70,7 @@ Status check_own_messages(std::span<const exec::Message> messages, int rank) {
   return {};
 }
 
-// What is added to the codes of a call is its caller's alone.
+// Kernels read and write the residual while the call runs, so it shares memory with no buffer.
 Status check_residual(const CollectiveArguments& arguments, uint64_t elements, uint64_t received) {
   const uint64_t width = size_of(arguments.signature.type);
   const auto* residual = static_cast<const std::byte*>(arguments.residual);

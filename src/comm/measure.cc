@@ -1,6 +1,6 @@
-// What is measured when a communicator is made: the links between its clusters, one of each class,
-// and what a small all-reduce takes. All ranks learn all of it, so that all predict, and choose,
-// alike.
+// What is measured when a communicator is made: the links between its clusters, one of each class
+// or all, and what a small all-reduce takes. All ranks learn all of it, so that all predict, and
+// choose, alike.
 #include <algorithm>
 #include <array>
 
@@ -25,7 +25,8 @@ int64_t to_mbps(double bytes_per_second) {
 Status Communicator::measure() {
   std::vector<topology::Measurement> mine;
   if (!config_.deterministic) {
-    for (const tune::LinkToMeasure& link : tune::links_to_measure(topology())) {
+    const bool all = config_.wire_below_mbps > 0;  // the slowest decides what is encoded
+    for (const tune::LinkToMeasure& link : tune::links_to_measure(topology(), all)) {
       if (rank() == link.rank_a || rank() == link.rank_b) HETCCL_TRY(measure(link, mine));
     }
     HETCCL_TRY(measure_calls(mine));

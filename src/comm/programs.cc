@@ -48,10 +48,11 @@ Status Programs::check(const tune::Key& key, const tune::Setting& setting,
   return plan::find_algorithm(spec, topology_).status();
 }
 
-// Of the cluster that is alone it is not asked.
+// Whether links are slow enough for encodings: a single cluster has none.
 bool Programs::links_are_slow() const {
+  if (config_.wire_below_mbps == 0 || topology_.clusters().size() < 2) return true;
   const double most = static_cast<double>(config_.wire_below_mbps) * 1e6 / 8;
-  return most == 0 || chooser_.slowest_link().bandwidth < most;
+  return chooser_.slowest_link().bandwidth < most;
 }
 
 Encoding Programs::encoding_for(const Signature& signature, uint64_t block) const {

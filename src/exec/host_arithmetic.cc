@@ -23,6 +23,8 @@ Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& 
     return error(Code::InternalError, "more than the %zu reductions that were announced",
                  calls_.size());
   }
+  if (reduction.encoded != 0)
+    return error(Code::InternalError, "the host does not reduce encoded operands for a device");
   device::Reduction& call = calls_.emplace_back(reduction);
   const size_t bytes = call.count * size_of(call.type);
   for (int i = 0; i < call.n_srcs; ++i) {

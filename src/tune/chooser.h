@@ -42,7 +42,8 @@ class Chooser {
           bool deterministic = false, plan::Algorithms table = plan::algorithms())
       : topology_(topology), table_(table), model_(topology, measured, deterministic) {}
 
-  /// Between two clusters, as measured, or as guessed. Bandwidth is 0 where there is one cluster.
+  /// The slowest way between two clusters, as measured or guessed. Bandwidth is 0 where there is
+  /// one cluster.
   [[nodiscard]] const LinkCost& slowest_link() const { return model_.slowest(); }
   /// How a call with blocks of `count` elements is to go. Ignores `spec.algorithm`; the root is a
   /// rank. Where no row applies, the candidate names no algorithm.

@@ -116,7 +116,8 @@ const Use* Machine::use_turn(RankState& rank, lower::Memory memory, const Clock&
 Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
                             const Operand& operand, Cells::Range range) const {
   const Instruction& one = rank.code(call, issue.index);
-  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;  // by the residual
+  // Its kernel also works on the caller's residual.
+  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;
   const bool callers =
       encodes || operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
   if (!callers || !lower::is_stream(one.queue) || range.begin == range.end) return {};
@@ -193,11 +194,12 @@ void Machine::convert(RankState& rank, uint32_t call, Issue issue, const Operand
       note(wrong(rank, call, issue.index, "decodes what is not encoded"));
     }
   }
-  if (to_encoded) leave_residual(rank, call, issue, operand);
+  if (to_encoded) check_encoded_once(rank, call, issue, operand);
 }
 
-// An element of the caller's residual is for one encoding of that element alone.
-void Machine::leave_residual(RankState& rank, uint32_t call, Issue issue, const Operand& operand) {
+// An element of the caller's residual belongs to one encoding of that element.
+void Machine::check_encoded_once(RankState& rank, uint32_t call, Issue issue,
+                                 const Operand& operand) {
   const Cells::Range range = range_of(rank, call, issue.slice, operand);
   auto& encoded = rank.calls[call].encoded;
   for (uint32_t cell = range.begin; cell < range.end; ++cell) {

@@ -134,8 +134,8 @@ class Machine {
   /// there.
   void convert(RankState& rank, uint32_t call, lower::Issue issue, const lower::Operand& operand,
                bool to_encoded, std::vector<Value>& values);
-  void leave_residual(RankState& rank, uint32_t call, lower::Issue issue,
-                      const lower::Operand& operand);
+  void check_encoded_once(RankState& rank, uint32_t call, lower::Issue issue,
+                          const lower::Operand& operand);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,
              const std::vector<Value>& values);
   /// Whose place exec has for the message, in the slot of that slice.

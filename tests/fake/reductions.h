@@ -98,18 +98,23 @@ inline void for_each_reduction(size_t largest,
   }
 }
 
-/// `count` elements, encoded: mostly finite ones.
+/// `count` elements: mostly finite ones, of one magnitude.
+inline std::vector<std::byte> usual_elements(std::mt19937_64& random, DataType type, size_t count) {
+  std::vector<std::byte> elements = random_elements(random, type, count);
+  if (random() % 4 == 0) return elements;
+  std::normal_distribution<double> normal(0, std::ldexp(1.0, int(random() % 20) - 10));
+  for (size_t i = 0; i < count; ++i) {
+    const Factor element = element_of(type, normal(random));
+    std::memcpy(elements.data() + i * size_of(type), element.element, size_of(type));
+  }
+  return elements;
+}
+
+/// The same, encoded.
 inline std::vector<std::byte> encoded_elements(std::mt19937_64& random, DataType type, size_t count,
                                                const Encoding& encoding) {
   std::vector<std::byte> bytes(encoded_bytes(encoding, count));
-  std::vector<std::byte> elements = random_elements(random, type, count);
-  if (random() % 4 != 0) {
-    std::normal_distribution<double> normal(0, std::ldexp(1.0, int(random() % 20) - 10));
-    for (size_t i = 0; i < count; ++i) {
-      const Factor element = element_of(type, normal(random));
-      std::memcpy(elements.data() + i * size_of(type), element.element, size_of(type));
-    }
-  }
+  const std::vector<std::byte> elements = usual_elements(random, type, count);
   Reduction r{.dst = bytes.data(), .n_srcs = 1, .count = count, .type = type};
   r.srcs[0] = elements.data();
   r.encoding = encoding;
@@ -140,14 +145,13 @@ inline void for_each_encoded_reduction(size_t largest,
               test.srcs.push_back({encoded_elements(random, type, count, test.encoding), 0});
             } else {
               test.srcs.push_back(
-                  {random_elements(random, type, count + 16), aligned ? 0 : random() % 16});
+                  {usual_elements(random, type, count + 16), aligned ? 0 : random() % 16});
             }
           }
           const bool encoded = (test.encoded >> Reduction::kMaxSources & 1U) != 0;
           test.dst_offset = encoded || aligned ? 0 : random() % 16;
           if (encoded && random() % 2 == 0) {
-            test.residual = {random_elements(random, type, count + 16),
-                             aligned ? 0 : random() % 16};
+            test.residual = {usual_elements(random, type, count + 16), aligned ? 0 : random() % 16};
           }
           const size_t alias = random() % (2 * n);
           if (alias < n && ((test.encoded >> alias & 1U) != 0) == encoded) {

@@ -8,8 +8,11 @@ from test_torch_fsdp import meshes, shard
 from test_torch_training import batches, data_parallel
 from torch_ranks import run
 
+import hetccl
+
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
 
 MISMATCHES = {
     "shape": lambda rank: dist.all_reduce(torch.ones(3 + rank)),
@@ -27,6 +30,9 @@ def detail(rank, size):
     data_parallel(rank, size)
     model = shard(meshes(size)[0])
     model(batches()[0, :, :33]).sum().backward()
+    encoded = nn.parallel.DistributedDataParallel(nn.Linear(200, 200))
+    hetccl.compress_gradients(encoded, "int8", residuals=hetccl.Residuals())
+    encoded(torch.ones(3, 200)).sum().backward()
     gathered = [None] * size
     dist.all_gather_object(gathered, rank)
     parts = [torch.empty(3) for _ in range(size)] if rank == 0 else None

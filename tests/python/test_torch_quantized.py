@@ -142,6 +142,7 @@ def fed_gradients(rank, size):
     torch.manual_seed(4 + rank)
     x, steps, means = torch.randn(32, 300), 9, []
     residuals = hetccl.Residuals()
+    assert residuals.n_bytes == 0
     for options in (None, {}, {"residuals": residuals}):
         model = nn.parallel.DistributedDataParallel(model_of(), bucket_cap_mb=0.3)
         if options is not None:
@@ -155,9 +156,11 @@ def fed_gradients(rank, size):
         means.append(mean)
     taken = sum(one.nbytes for one in model.parameters())
     assert residuals.n_bytes == taken
+    with pytest.raises(ValueError, match="another model has these"):
+        hetccl.compress_gradients(model, residuals=residuals)
     for exact, plain, fed in zip(*means, strict=True):
         if exact.dim() > 1:
-            assert (fed - exact).abs().max() * 2 < (plain - exact).abs().max()
+            assert (fed - exact).abs().max() * 4 < (plain - exact).abs().max()
 
 
 @pytest.mark.parametrize("body", [collectives, training, gradients, feedback, fed_gradients])

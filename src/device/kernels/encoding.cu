@@ -155,13 +155,13 @@ struct Wide<8> {
   uint2 parts[1];
 };
 
-// Blocks whose largest has smaller bits leave a residual.
+// A block whose largest magnitude has these bits, or larger ones, leaves zeros.
 template <typename Type>
-struct LeastWithout {
+struct ResidualLimit {
   static const u32 kBits = 254u << 23;  // 2^127
 };
 template <>
-struct LeastWithout<Half> {
+struct ResidualLimit<Half> {
   static const u32 kBits = 142u << 23;  // 2^15
 };
 
@@ -255,7 +255,7 @@ struct Encoder {
     const u32 largest = max_of_group(largest_here, lanes);
     Scaling scaling;
     scaling.finite = largest < 0x7f800000u;
-    scaling.leaves = largest < LeastWithout<Type>::kBits;
+    scaling.leaves = largest < ResidualLimit<Type>::kBits;
     scaling.scale = scaling.finite ? bits_of<float>(largest) * (1.0f / Codes::largest())
                                    : bits_of<float>(0x7fc00000u);
     if (scaling.scale < bits_of<float>(0x00800000u)) scaling.scale = 0.0f;
