@@ -93,7 +93,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
   TORCH_CHECK_VALUE(residual.is_contiguous() && residual.device() == data.device(),
                     "hetccl: ", where.operation, " on rank ", rank_,
                     ": residual must be contiguous on ", data.device().str(),
-                    ", where this group works");
+                    ", where this group works: torch.zeros(tensor.shape, dtype=tensor.dtype, "
+                    "device=tensor.device) is");
   operation.staging.push_back(residual);
   operation.launches.push_back(
       [to = data.mutable_data_ptr(), held = residual.mutable_data_ptr(),

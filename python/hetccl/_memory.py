@@ -15,12 +15,14 @@ _FORMATS = {"e": DataType.float16, "f": DataType.float32, "d": DataType.float64}
 class Memory:
     """A contiguous buffer's address, element type and count; keeps the buffer alive."""
 
-    def __init__(self, buffer: Any, dtype: str | None, writable: bool) -> None:
+    def __init__(
+        self, buffer: Any, dtype: str | None, writable: bool, name: str = "the buffer that receives"
+    ) -> None:
         view = memoryview(buffer)
         if not view.c_contiguous:
             raise ValueError("the buffer is not contiguous: copy it first")
         if view.readonly and writable:
-            raise ValueError("the buffer that receives is read-only")
+            raise ValueError(f"{name} is read-only")
         self.dtype = _data_type(view, dtype)
         if view.nbytes % self.dtype.bytes:
             raise ValueError(f"{view.nbytes} bytes are no whole number of {self.dtype.name}")
@@ -57,7 +59,7 @@ def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
 
 def read_residual(buffer: Any, source: Memory, dtype: str | None) -> Memory:
     """The residual of a reduction of `source`. Raises unless it is as long and of the same type."""
-    residual = Memory(buffer, dtype, writable=True)
+    residual = Memory(buffer, dtype, writable=True, name="residual")
     if residual.dtype != source.dtype:
         raise TypeError(f"residual has {residual.dtype.name}, but {source.dtype.name} is reduced")
     if residual.count != source.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,9 @@ class Residuals:
         self._is_taken = False
 
     def take(self) -> None:
-        """Raises ValueError if a model has them already: those of two models would mix."""
+        """Raises ValueError if they were given to a model before: those of two models would mix."""
         if self._is_taken:
-            raise ValueError("residuals: another model has these; give each model its own")
+            raise ValueError("residuals were given to a model before: make new ones for this one")
         self._is_taken = True
 
     def find(self, bucket: Any) -> torch.Tensor:
@@ -54,7 +55,9 @@ class Residuals:
 
     def scale(self, factor: float) -> None:
         """Multiplies them: by what a torch.amp.GradScaler multiplies its scale by, since what they
-        hold is of scaled gradients."""
+        hold is of scaled gradients. Raises ValueError unless that is positive and finite."""
+        if not 0 < factor < math.inf:
+            raise ValueError(f"factor is {factor}: it must be positive and finite")
         for part in self._parts.values():
             part *= factor
 
@@ -80,10 +83,16 @@ def compress_gradients(
     makes two more; before the first backward pass. `wire` is as in `hetccl.quantized`. Gradients of
     parameters for which `exact` is true (those of one dimension: biases, norms) are averaged as
     they are. With `residuals` what the codes of a step lose is part of the next step's gradients.
-    Returns the group that encodes. Raises ValueError where another model has these residuals.
+    Returns the group that encodes. Raises ValueError where the residuals have a model already, and
+    TypeError for arguments of other types.
     """
     import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
 
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(f"model is a {type(model).__name__}, but must be a DistributedDataParallel")
+    if residuals is not None and not isinstance(residuals, Residuals):
+        raise TypeError("residuals must be hetccl.Residuals(), or None")
     if residuals is not None:
         residuals.take()
 

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "lower/testing.h"
 
 namespace hetccl::lower {

@@ -221,6 +221,8 @@ def fed_back(comm):
         assert max(sums) > 0.1
     with pytest.raises(ValueError, match="residual has 3 elements, but 40000 are reduced"):
         comm.all_reduce(own, residual=array("f", [0, 0, 0]))
+    with pytest.raises(ValueError, match="residual is read-only"):
+        comm.all_reduce(own, residual=bytes(4 * count), dtype="float32")
     with pytest.raises(TypeError, match="residual has int32, but float32 is reduced"):
         comm.all_reduce(own, residual=array("i", bytes(4 * count)))
     with pytest.raises(HetcclError, match="residual and sendbuff overlap"):

@@ -156,8 +156,18 @@ def fed_gradients(rank, size):
         means.append(mean)
     taken = sum(one.nbytes for one in model.parameters())
     assert residuals.n_bytes == taken
-    with pytest.raises(ValueError, match="another model has these"):
+    with pytest.raises(ValueError, match="were given to a model before"):
         hetccl.compress_gradients(model, residuals=residuals)
+    with pytest.raises(TypeError, match="model is a Sequential"):
+        hetccl.compress_gradients(model_of())
+    with pytest.raises(TypeError, match=r"must be hetccl\.Residuals\(\)"):
+        hetccl.compress_gradients(model, residuals=hetccl.Residuals)
+    for factor in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="must be positive and finite"):
+            residuals.scale(factor)
+    bytes_before = residuals.n_bytes
+    residuals.scale(0.5)
+    assert residuals.n_bytes == bytes_before
     for exact, plain, fed in zip(*means, strict=True):
         if exact.dim() > 1:
             assert (fed - exact).abs().max() * 4 < (plain - exact).abs().max()
