@@ -142,6 +142,14 @@ constexpr std::array kRows = {
          "thread blocks that a reduction on a GPU may take from the user's kernels; 0: as many as "
          "the GPU runs at once"},
         IntegerRange{&Config::gpu_blocks, 0, 65'535}},
+    Row{{"HETCCL_HIPRTC_LIBRARY", "text", "",
+         "path of the libhiprtc that compiles kernels; empty: the process's own, else one beside "
+         "the "
+         "HIP runtime or by name"},
+        Text{&Config::hiprtc_library, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_HIP_LIBRARY", "text", "",
+         "path of the libamdhip64 to use; empty: the process's own, else one by name"},
+        Text{&Config::hip_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_HOST_THREADS", "integer", "0",
@@ -186,6 +194,9 @@ constexpr std::array kRows = {
          "\"first-last\": the ports to listen on, two for each rank of a host, sub-groups "
          "included; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
+    Row{{"HETCCL_RCCL_LIBRARY", "text", "",
+         "path of the librccl to use; empty: the process's own, else librccl.so.1"},
+        Text{&Config::rccl_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_SECRET_FILE", "text", "",
          "a file with a secret that does not travel with the unique id and without which nobody "
          "joins: 16 bytes or more, the same on every rank, mode 600"},

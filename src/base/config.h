@@ -49,13 +49,16 @@ struct Config {
   int64_t wire_below_mbps = 0;        ///< HETCCL_WIRE_BELOW_MBPS: of the slowest link; 0: any
   int64_t wire_seed = 0;              ///< HETCCL_WIRE_SEED: of stochastic encodings
   bool transport_shm = true;          ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
-  int64_t gpu_blocks = 8;     ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
-  std::string kernel_cache;   ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
-  bool mpi = true;            ///< HETCCL_MPI: 0 leaves every call to the MPI
-  std::string mpi_file;       ///< HETCCL_MPI_FILE: which calls hetccl serves
-  bool mpi_summary = false;   ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
-  std::string nccl_library;   ///< HETCCL_NCCL_LIBRARY: a path; "" searches
-  std::string nvrtc_library;  ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
+  int64_t gpu_blocks = 8;      ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
+  std::string kernel_cache;    ///< HETCCL_KERNEL_CACHE: folder of compiled kernels
+  bool mpi = true;             ///< HETCCL_MPI: 0 leaves every call to the MPI
+  std::string mpi_file;        ///< HETCCL_MPI_FILE: which calls hetccl serves
+  bool mpi_summary = false;    ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
+  std::string hip_library;     ///< HETCCL_HIP_LIBRARY: a path; "" searches
+  std::string hiprtc_library;  ///< HETCCL_HIPRTC_LIBRARY: a path; "" searches
+  std::string rccl_library;    ///< HETCCL_RCCL_LIBRARY: a path; "" searches
+  std::string nccl_library;    ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string nvrtc_library;   ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
   /// Whether the environment has a value for the setting of this name, be it the default's.
   [[nodiscard]] bool is_given(std::string_view name) const;

@@ -30,6 +30,23 @@ GpuRow cuda() {
           [](const Config& config) { return ccl::nccl::load_nccl(config.nccl_library); }};
 }
 
+// RCCL joins GPUs of one architecture.
+GpuRow hip() {
+  return {
+      .vendor = "hip",
+      .runtime = "hip runtime",
+      .compiler = "hiprtc",
+      .library = "rccl",
+      .reach = {},
+      .reduces = ccl::nccl_reductions(),
+      .load_runtime =
+          [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
+      .load_compiler =
+          [](const Config& config) { return device::kernels::load_hiprtc(config.hiprtc_library); },
+      .load_library =
+          [](const Config& config) { return ccl::nccl::load_rccl(config.rccl_library); }};
+}
+
 TransportRow tcp() {
   return {.name = "tcp",
           .score = transport::score_tcp,
@@ -48,18 +65,10 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
-// RCCL joins GPUs of one architecture.
-AbsentRow hip() {
-  return {.vendor = "hip",
-          .reason = "this version has no adaptor for it",
-          .reach = {},
-          .reduces = ccl::nccl_reductions()};
-}
-
 }  // namespace
 
 Adaptors all_adaptors() {
-  return {.host = host(), .gpus = {cuda()}, .transports = {tcp(), shm()}, .absent = {hip()}};
+  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};
 }
 
 topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
@@ -69,7 +78,6 @@ topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
   };
   note(adaptors.host, ReductionSet::all());
   for (const GpuRow& row : adaptors.gpus) note(row, row.reduces);
-  for (const AbsentRow& row : adaptors.absent) note(row, row.reduces);
   const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
     const auto any = [](const std::string&) { return true; };
     const TransportRow* row = choose_transport(adaptors.transports, {"", true}, peer, any);

@@ -50,18 +50,10 @@ struct TransportRow {
       make;
 };
 
-/// A vendor that `hetccl info` shows as missing, and for whose GPUs `hetccl plan` plans.
-struct AbsentRow {
-  std::string vendor, reason;
-  ccl::Reach reach;
-  ReductionSet reduces;
-};
-
 struct Adaptors {
   HostRow host;
   std::vector<GpuRow> gpus;
   std::vector<TransportRow> transports;
-  std::vector<AbsentRow> absent;
 };
 
 /// Those of this build.

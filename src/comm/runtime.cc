@@ -166,9 +166,6 @@ std::string Runtime::describe() {
   for (Gpus& gpus : gpus_) {
     for (Json& gpu : gpus.describe_devices()) devices.push_back(std::move(gpu));
   }
-  for (const AbsentRow& row : adaptors_.absent) {
-    devices.push_back({{"available", false}, {"reason", row.reason}, {"vendor", row.vendor}});
-  }
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
     transports.push_back({{"available", true}, {"name", transport->name()}});

@@ -30,32 +30,59 @@ std::string text_of(int version) {
   return format("%d.%d.%d", version / 10'000, version / 100 % 100, version % 100);
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const Api>> load_nccl(const std::string& path) {
-  const std::vector<std::string> names = {path.empty() ? "libnccl.so.2" : path};
-  auto library = DynLib::open(names);
+// A library with these calls, whatever its version.
+Result<std::shared_ptr<Api>> load(const char* name, const std::string& path) {
+  auto library = DynLib::open(std::vector<std::string>{path});
   if (!library.ok()) {
-    return error(Code::Unsupported, "no NCCL: %s", library.status().message().c_str());
+    return error(Code::Unsupported, "no %s: %s", name, library.status().message().c_str());
   }
   auto api = std::make_shared<Api>();
-  api->name = "nccl";
   api->path = library->path();
   std::function<int(int*)> get_version;
   Symbols symbols(*library);
   symbols.find(get_version, "ncclGetVersion");
   find_all(symbols, *api);
   if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "%s lacks %s: it is no NCCL, or too old", api->path.c_str(),
-                 symbols.missing().c_str());
+    return error(Code::Unsupported, "%s lacks %s: it is no %s, or too old", api->path.c_str(),
+                 symbols.missing().c_str(), name);
   }
-  if (get_version(&api->version_code) != kSuccess || api->version_code < kOldestVersion) {
-    return error(Code::Unsupported, "%s is NCCL %s; hetccl needs %s or newer", api->path.c_str(),
-                 text_of(api->version_code).c_str(), text_of(kOldestVersion).c_str());
-  }
-  api->version = text_of(api->version_code);
+  if (get_version(&api->version_code) != kSuccess) api->version_code = 0;
   api->libraries.push_back(std::move(*library));
-  return std::shared_ptr<const Api>(std::move(api));
+  return api;
+}
+
+Status check_version(const Api& api, const char* name) {
+  if (api.version_code >= kOldestVersion) return {};
+  return error(Code::Unsupported, "%s is %s %s; hetccl needs %s or newer", api.path.c_str(), name,
+               text_of(api.version_code).c_str(), text_of(kOldestVersion).c_str());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Api>> load_nccl(const std::string& path) {
+  HETCCL_ASSIGN(const auto api, load("NCCL", path.empty() ? "libnccl.so.2" : path));
+  HETCCL_TRY(check_version(*api, "NCCL"));
+  api->name = "nccl";
+  api->version = text_of(api->version_code);
+  return std::shared_ptr<const Api>(api);
+}
+
+Result<std::shared_ptr<const Api>> load_rccl(const std::string& path) {
+  const size_t before = loaded_libraries("libamdhip64.so").size();
+  HETCCL_ASSIGN(const auto api, load("RCCL", path.empty() ? "librccl.so.1" : path));
+  const std::vector<std::string> runtimes = loaded_libraries("libamdhip64.so");
+  if (before > 0 && runtimes.size() > before) {
+    return error(Code::Unsupported,
+                 "%s has loaded the HIP runtime %s beside the process's own %s: use the RCCL that "
+                 "belongs to that, by HETCCL_RCCL_LIBRARY",
+                 api->path.c_str(), runtimes.back().c_str(), runtimes.front().c_str());
+  }
+  const bool unknown = api->version_code == 0;
+  if (unknown) api->version_code = kOldestVersion;
+  HETCCL_TRY(check_version(*api, "RCCL"));
+  api->name = "rccl";
+  api->version = unknown ? "unknown" : text_of(api->version_code);
+  return std::shared_ptr<const Api>(api);
 }
 
 }  // namespace hetccl::ccl::nccl

@@ -47,7 +47,7 @@ static_assert(sizeof(CommConfig) == 48);
 
 /// Calls return an Outcome. Types and built-in operators are DataType's and RedOp's values.
 struct Api {
-  std::string name;     ///< "nccl"
+  std::string name;     ///< "nccl", "rccl"
   std::string version;  ///< "2.28.9"
   int version_code = 0;
   std::string path;  ///< of the library
@@ -83,5 +83,9 @@ inline bool has_operator(const Api& api, RedOp op) {
 /// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.
 /// Unsupported says what is missing, or that it is too old.
 Result<std::shared_ptr<const Api>> load_nccl(const std::string& path);
+/// RCCL, librccl.so.1, in the same way. One that tells no version is taken for the oldest; one that
+/// has loaded a second copy of the HIP runtime is Unsupported: it would not know this one's
+/// streams.
+Result<std::shared_ptr<const Api>> load_rccl(const std::string& path);
 
 }  // namespace hetccl::ccl::nccl

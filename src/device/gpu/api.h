@@ -1,5 +1,5 @@
-// A GPU vendor's runtime as a table of calls with neutral names and types: CUDA's here; HIP has the
-// same calls. The one Device over it (gpu_device.h) knows no vendor.
+// A GPU vendor's runtime as a table of calls with neutral names and types: CUDA's (cuda.cc) and
+// HIP's (hip.cc). The one Device over it (gpu_device.h) knows no vendor.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hetccl::device::gpu {
 /// Calls return 0, or what `error_text` explains; handles are the vendor's own. All but the first
 /// block work on the calling thread's context. Thread-safe.
 struct Api {
-  std::string vendor;   ///< "cuda"
+  std::string vendor;   ///< "cuda", "hip"
   std::string version;  ///< of the driver, e.g. "13.0"
   std::string path;     ///< of the library
   std::function<const char*(int)> error_text;
@@ -26,7 +26,8 @@ struct Api {
   std::function<int(char* text, int bytes, int device)> device_name, device_bus_id;
   std::function<int(std::string* architecture, int device)> device_architecture;
   std::function<int(int* count, int device)> device_multiprocessors;
-  std::function<int(void** context, int device)> retain_context;  ///< that of all its users
+  /// A context is a device as the calling thread's current one; it is that of all its users.
+  std::function<int(void** context, int device)> retain_context;
   std::function<int(int device)> release_context;
   std::function<int(void** context)> get_context;  ///< null: the thread has none
   std::function<int(void* context)> set_context;
@@ -71,6 +72,14 @@ struct Api {
 /// CUDA's driver, which every process that uses CUDA has loaded, whatever runtime it was built
 /// with. Unsupported with the reason where there is none, or no GPU. Not for forked children.
 Result<std::shared_ptr<const Api>> load_cuda();
+
+/// HIP's runtime: the process's own copy first, or from `path`. Unsupported with the reason where
+/// there is none, or no GPU.
+Result<std::shared_ptr<const Api>> load_hip(const std::string& path);
+
+/// Has calls that wait for the device harm no graph that any thread records, by the vendor's
+/// `exchange` of the thread's capture mode; fills in `stand_apart`.
+void set_apart_from_graphs(Api& api, const std::function<int(int* mode)>& exchange);
 
 /// The device of the calling thread's context, or -1; initialises nothing.
 int current_device(const Api& api);

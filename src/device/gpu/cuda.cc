@@ -11,7 +11,6 @@ namespace {
 constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
-constexpr int kCaptureModeRelaxed = 2;
 constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
 constexpr unsigned kMemoryOfDevice = 2;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
@@ -148,31 +147,6 @@ void adapt_addresses(const Driver& driver, Api& api) {
   };
 }
 
-// While any thread records a graph in the usual mode, the driver refuses what waits for the device,
-// and breaks that graph, unless the calling thread says that it has nothing to do with it.
-template <typename... Arguments>
-void set_apart(const Driver& driver, std::function<int(Arguments...)>& call) {
-  call = [exchange = driver.exchange_capture_mode,
-          inner = std::move(call)](Arguments... arguments) {
-    int mode = kCaptureModeRelaxed;
-    exchange(&mode);
-    const int code = inner(arguments...);
-    exchange(&mode);
-    return code;
-  };
-}
-
-void set_apart_from_graphs(const Driver& driver, Api& api) {
-  api.stand_apart = [exchange = driver.exchange_capture_mode] {
-    int mode = kCaptureModeRelaxed;
-    return exchange(&mode);
-  };
-  const auto all = [&](auto&... calls) { (set_apart(driver, calls), ...); };
-  all(api.allocate, api.free, api.allocate_pinned, api.free_pinned, api.pin, api.unpin,
-      api.create_stream, api.destroy_stream, api.create_event, api.destroy_event, api.load_module,
-      api.unload_module);
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const Api>> load_cuda() {
@@ -192,7 +166,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   adapt_devices(driver, *api);
   adapt_work(driver, *api);
   adapt_addresses(driver, *api);
-  set_apart_from_graphs(driver, *api);
+  set_apart_from_graphs(*api, driver.exchange_capture_mode);
   api->vendor = "cuda";
   api->path = library->path();
   const auto failed = [&](const char* what, int code) {
@@ -209,13 +183,6 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   api->version = format("%d.%d", version / 1000, version % 1000 / 10);
   api->libraries.push_back(std::move(*library));
   return std::shared_ptr<const Api>(std::move(api));
-}
-
-int current_device(const Api& api) {
-  void* context = nullptr;
-  int device = -1;
-  const bool has = api.get_context(&context) == 0 && context != nullptr;
-  return has && api.current_device(&device) == 0 ? device : -1;
 }
 
 }  // namespace hetccl::device::gpu

@@ -37,6 +37,40 @@ class ProgramHandle {
 
 }  // namespace
 
+Result<std::shared_ptr<Compiler>> find_compiler(DynLib library, const std::string& prefix,
+                                                const std::string& code) {
+  auto compiler = std::make_shared<Compiler>();
+  compiler->name = prefix;
+  compiler->path = library.path();
+  std::function<int(int*, int*)> version;
+  std::function<int(void**, const char*, const char*, int, const char* const*, const char* const*)>
+      create;
+  Symbols symbols(library);
+  const auto find = [&](auto& call, const std::string& name) {
+    symbols.find(call, (prefix + name).c_str());
+  };
+  find(version, "Version");
+  find(create, "CreateProgram");
+  find(compiler->compile, "CompileProgram");
+  find(compiler->log_bytes, "GetProgramLogSize");
+  find(compiler->log, "GetProgramLog");
+  find(compiler->code_bytes, "Get" + code + "Size");
+  find(compiler->code, "Get" + code);
+  find(compiler->destroy, "DestroyProgram");
+  find(compiler->error_text, "GetErrorString");
+  if (!symbols.missing().empty()) {
+    return error(Code::Unsupported, "%s is no %s, or too old: it lacks %s", compiler->path.c_str(),
+                 prefix.c_str(), symbols.missing().c_str());
+  }
+  compiler->create = [create](void** program, const char* source, const char* file) {
+    return create(program, source, file, 0, nullptr, nullptr);
+  };
+  int major = 0, minor = 0;
+  if (version(&major, &minor) == 0) compiler->version = format("%d.%d", major, minor);
+  compiler->libraries.push_back(std::move(library));
+  return compiler;
+}
+
 Result<std::string> compile(const Compiler& compiler, std::string_view text,
                             const std::string& architecture, int part) {
   ProgramHandle program(compiler);

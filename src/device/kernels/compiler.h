@@ -1,4 +1,4 @@
-// A vendor's run-time compiler, as a table: NVRTC here; hipRTC has the same calls.
+// A vendor's run-time compiler, as a table: NVRTC (nvrtc.cc) and hipRTC (hiprtc.cc).
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace hetccl::device::kernels {
 
 /// Calls return 0, or what `error_text` explains. Thread-safe, each program by one thread.
 struct Compiler {
-  std::string name;     ///< "nvrtc"
+  std::string name;     ///< "nvrtc", "hiprtc"
   std::string version;  ///< "13.0"
   std::string path;     ///< of the library
   std::function<int(void** program, const char* source, const char* file)> create;
@@ -31,6 +31,14 @@ struct Compiler {
 /// NVRTC from `path`; with "" the process's own, else one found by name or beside the CUDA
 /// libraries that the process has loaded. SystemError lists what failed.
 Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path);
+
+/// hipRTC, of ROCm 6 and newer, in the same way.
+Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path);
+
+/// The calls of a library whose names begin with `prefix`; `code` is what it calls its result.
+/// Unsupported where it lacks any.
+Result<std::shared_ptr<Compiler>> find_compiler(DynLib library, const std::string& prefix,
+                                                const std::string& code);
 
 /// One part of `text` for `architecture` ("sm_90"). SystemError with the compiler's words.
 Result<std::string> compile(const Compiler& compiler, std::string_view text,

@@ -55,34 +55,9 @@ void load_builtins(const std::string& path, std::vector<DynLib>& libraries) {
 Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path) {
   const auto names = path.empty() ? places() : std::vector<std::string>{path};
   HETCCL_ASSIGN(DynLib library, DynLib::open(names));
-  auto compiler = std::make_shared<Compiler>();
-  compiler->name = "nvrtc";
-  compiler->path = library.path();
+  HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "nvrtc", "CUBIN"));
   compiler->options = {"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"};
-  std::function<int(int*, int*)> version;
-  std::function<int(void**, const char*, const char*, int, const char* const*, const char* const*)>
-      create;
-  Symbols symbols(library);
-  symbols.find(version, "nvrtcVersion");
-  symbols.find(create, "nvrtcCreateProgram");
-  symbols.find(compiler->compile, "nvrtcCompileProgram");
-  symbols.find(compiler->log_bytes, "nvrtcGetProgramLogSize");
-  symbols.find(compiler->log, "nvrtcGetProgramLog");
-  symbols.find(compiler->code_bytes, "nvrtcGetCUBINSize");
-  symbols.find(compiler->code, "nvrtcGetCUBIN");
-  symbols.find(compiler->destroy, "nvrtcDestroyProgram");
-  symbols.find(compiler->error_text, "nvrtcGetErrorString");
-  if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "%s is too old, or no NVRTC: hetccl needs 11.2 or newer",
-                 compiler->path.c_str());
-  }
-  compiler->create = [create](void** program, const char* source, const char* file) {
-    return create(program, source, file, 0, nullptr, nullptr);
-  };
-  int major = 0, minor = 0;
-  if (version(&major, &minor) == 0) compiler->version = format("%d.%d", major, minor);
   load_builtins(compiler->path, compiler->libraries);
-  compiler->libraries.push_back(std::move(library));
   return std::shared_ptr<const Compiler>(std::move(compiler));
 }
 

@@ -183,14 +183,33 @@ HETCCL_KERNELS(float64, Float64)
 
 #if !defined(HETCCL_PART) || HETCCL_PART == 0
 // Flags, where the runtime's streams cannot wait for words and write them: one thread each.
-extern "C" __global__ void hetccl_wait_flag(volatile u32* word, u32 value) {
-  while ((i32)(*word - value) < 0) {
-  }
+#if defined(__HIPCC_RTC__)
+HETCCL_DEVICE u32 load_flag(u32* word) {
+  return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+HETCCL_DEVICE void store_flag(u32* word, u32 value) {
+  __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+HETCCL_DEVICE void pause() {
+  __builtin_amdgcn_s_sleep(1);
+}
+#else
+HETCCL_DEVICE u32 load_flag(volatile u32* word) {
+  return *word;
+}
+HETCCL_DEVICE void store_flag(volatile u32* word, u32 value) {
+  *word = value;
+}
+HETCCL_DEVICE void pause() {}
+#endif
+
+extern "C" __global__ void hetccl_wait_flag(u32* word, u32 value) {
+  while ((i32)(load_flag(word) - value) < 0) pause();
   __threadfence_system();
 }
 
-extern "C" __global__ void hetccl_write_flag(volatile u32* word, u32 value) {
+extern "C" __global__ void hetccl_write_flag(u32* word, u32 value) {
   __threadfence_system();
-  *word = value;
+  store_flag(word, value);
 }
 #endif

@@ -1,0 +1,38 @@
+// Where hipRTC is found: ROCm's wheels and packages keep it beside the runtime.
+#include <filesystem>
+
+#include "device/kernels/compiler.h"
+
+namespace hetccl::device::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
+
+std::vector<std::string> places() {
+  std::vector<std::string> places = loaded_libraries("libhiprtc.so");
+  for (const std::string& runtime : loaded_libraries("libamdhip64.so")) {
+    for (const char* name : kNames) {
+      std::error_code failure;
+      const fs::path path = fs::path(runtime).parent_path() / name;
+      if (fs::exists(path, failure)) places.push_back(path);
+    }
+  }
+  places.insert(places.end(), std::begin(kNames), std::end(kNames));
+  places.emplace_back("/opt/rocm/lib/libhiprtc.so");
+  return places;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path) {
+  const auto names = path.empty() ? places() : std::vector<std::string>{path};
+  HETCCL_ASSIGN(DynLib library, DynLib::open(names));
+  HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "hiprtc", "Code"));
+  compiler->options = {"--std=c++17", "-ffp-contract=off", "-fno-gpu-flush-denormals-to-zero",
+                       "-fhip-fp32-correctly-rounded-divide-sqrt"};
+  return std::shared_ptr<const Compiler>(std::move(compiler));
+}
+
+}  // namespace hetccl::device::kernels
