@@ -32,6 +32,21 @@ TEST_CASE("the oldest NCCL is enough, an older one is refused with both versions
   CHECK(old.message() == fake_library("old") + " is NCCL 2.17.1; hetccl needs 2.18.0 or newer");
 }
 
+TEST_CASE("RCCL has the same calls, and may tell no version") {
+  auto unknown = nccl::load_rccl(fake_library("unknown"));
+  REQUIRE_MESSAGE(unknown.ok(), unknown.status().message());
+  CHECK((*unknown)->name == "rccl");
+  CHECK((*unknown)->version == "unknown");
+  CHECK((*unknown)->version_code == nccl::kOldestVersion);
+  CHECK((*nccl::load_rccl(fake_library("oldest")))->version == "2.18.0");
+  CHECK(nccl::load_rccl(fake_library("old")).status().message() ==
+        fake_library("old") + " is RCCL 2.17.1; hetccl needs 2.18.0 or newer");
+  CHECK(nccl::load_rccl("libc.so.6").status().message().find("it is no RCCL, or too old") !=
+        std::string::npos);
+  CHECK(load_nccl(fake_library("unknown")).status().message().find("is NCCL 0.0.0") !=
+        std::string::npos);
+}
+
 TEST_CASE("a library that lacks a call which everything needs is refused by the call's name") {
   const Status status = load_nccl(fake_library("without_recv")).status();
   CHECK(status.code() == Code::Unsupported);

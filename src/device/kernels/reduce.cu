@@ -190,7 +190,7 @@ HETCCL_DEVICE u32 load_flag(u32* word) {
 HETCCL_DEVICE void store_flag(u32* word, u32 value) {
   __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-HETCCL_DEVICE void pause() {
+HETCCL_DEVICE void rest_a_little() {
   __builtin_amdgcn_s_sleep(1);
 }
 #else
@@ -200,11 +200,11 @@ HETCCL_DEVICE u32 load_flag(volatile u32* word) {
 HETCCL_DEVICE void store_flag(volatile u32* word, u32 value) {
   *word = value;
 }
-HETCCL_DEVICE void pause() {}
+HETCCL_DEVICE void rest_a_little() {}
 #endif
 
 extern "C" __global__ void hetccl_wait_flag(u32* word, u32 value) {
-  while ((i32)(load_flag(word) - value) < 0) pause();
+  while ((i32)(load_flag(word) - value) < 0) rest_a_little();
   __threadfence_system();
 }
 
