@@ -30,11 +30,11 @@ std::string text_of(int version) {
   return format("%d.%d.%d", version / 10'000, version / 100 % 100, version % 100);
 }
 
-// A library with these calls, whatever its version.
-Result<std::shared_ptr<Api>> load(const char* name, const std::string& path) {
+// A library with these calls, whatever its version. `absent` begins the error where there is none.
+Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const std::string& path) {
   auto library = DynLib::open(std::vector<std::string>{path});
   if (!library.ok()) {
-    return error(Code::Unsupported, "no %s: %s", name, library.status().message().c_str());
+    return error(Code::Unsupported, "%s%s", absent, library.status().message().c_str());
   }
   auto api = std::make_shared<Api>();
   api->path = library->path();
@@ -60,7 +60,7 @@ Status check_version(const Api& api, const char* name) {
 }  // namespace
 
 Result<std::shared_ptr<const Api>> load_nccl(const std::string& path) {
-  HETCCL_ASSIGN(const auto api, load("NCCL", path.empty() ? "libnccl.so.2" : path));
+  HETCCL_ASSIGN(const auto api, load("NCCL", "no NCCL: ", path.empty() ? "libnccl.so.2" : path));
   HETCCL_TRY(check_version(*api, "NCCL"));
   api->name = "nccl";
   api->version = text_of(api->version_code);
@@ -69,7 +69,7 @@ Result<std::shared_ptr<const Api>> load_nccl(const std::string& path) {
 
 Result<std::shared_ptr<const Api>> load_rccl(const std::string& path) {
   const size_t before = loaded_libraries("libamdhip64.so").size();
-  HETCCL_ASSIGN(const auto api, load("RCCL", path.empty() ? "librccl.so.1" : path));
+  HETCCL_ASSIGN(const auto api, load("RCCL", "no RCCL: ", path.empty() ? "librccl.so.1" : path));
   const std::vector<std::string> runtimes = loaded_libraries("libamdhip64.so");
   if (before > 0 && runtimes.size() > before) {
     return error(Code::Unsupported,
