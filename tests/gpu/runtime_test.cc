@@ -12,11 +12,13 @@ using namespace hetccl::gpu_tests;
 TEST_CASE("what is no device is refused with what there is") {
   auto made = Runtime::create(Config{});
   REQUIRE(made.ok());
-  for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cudax", "hip"}) {
+  for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cudax", "rocm"}) {
     const Status status = made.value()->device(name).status();
     CHECK(status.code() == Code::Unsupported);
     CHECK(status.message().find("\"host\"") != std::string::npos);
   }
+  const Status hip = made.value()->device("hip:x").status();
+  CHECK(hip.message().find("\"host\"") != std::string::npos);
   if (runtime() == nullptr) {
     const Status status = made.value()->device("cuda").status();
     CHECK(status.message().find("no CUDA driver") != std::string::npos);
