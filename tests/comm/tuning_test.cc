@@ -111,7 +111,10 @@ TEST_CASE("tuning: the next job begins with what was learnt, and a frozen one ke
   {
     Ranks ranks({"A", "B"}, tuned(folder), false);
     REQUIRE(sums_until_settled(ranks, 50'000));
-    for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
+    on_all_ranks(ranks.n(), [&](int rank) {
+      CHECK(ranks[rank]->finish().ok());  // keeps what was learnt after the last call, too
+      ranks[rank].reset();
+    });
   }
   const std::string text = read_file(folder.file(), 1U << 20U).value();
   CAPTURE(text);

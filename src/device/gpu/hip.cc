@@ -2,7 +2,6 @@
 // one program with CUDA's. tests/amd compares them with it.
 #include "device/gpu/hip.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 

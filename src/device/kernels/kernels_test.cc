@@ -93,10 +93,9 @@ void run(const ReductionCase& test) {
   auto* apart = reinterpret_cast<std::byte*>(memory.back().data()) + test.dst_offset * element;
   r.dst = test.alias < 0 ? apart : const_cast<void*>(r.srcs[test.alias]);
   std::vector<uint4> residual(test.residual.bytes.size() / sizeof(uint4) + 1);
-  std::copy_n(test.residual.bytes.data(), test.residual.bytes.size(),
-              reinterpret_cast<std::byte*>(residual.data()));
-  if (!test.residual.bytes.empty())
-    r.residual = reinterpret_cast<std::byte*>(residual.data()) + test.residual.offset * element;
+  auto* residual_bytes = reinterpret_cast<std::byte*>(residual.data());
+  std::copy(test.residual.bytes.begin(), test.residual.bytes.end(), residual_bytes);
+  if (!test.residual.bytes.empty()) r.residual = residual_bytes + test.residual.offset * element;
   const kernels::Arguments ours = kernels::arguments_of(r);
   Arguments arguments;
   static_assert(sizeof arguments == sizeof ours);
@@ -110,7 +109,7 @@ void run(const ReductionCase& test) {
   CAPTURE(test.count);
   CAPTURE(test.srcs.size());
   CHECK(std::memcmp(r.dst, expected.result.data(), expected.result.size()) == 0);
-  CHECK(std::memcmp(residual.data(), expected.residual.data(), expected.residual.size()) == 0);
+  CHECK(std::equal(expected.residual.begin(), expected.residual.end(), residual_bytes));
 }
 
 }  // namespace
