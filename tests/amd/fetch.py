@@ -1,7 +1,8 @@
 """Fetches AMD's runtime and compiler of Debian, without installing them: python fetch.py FOLDER.
 
 Debian forky's packages are newer than what this project builds on, so they come with the loader and
-the C library that they need, all unpacked below FOLDER.
+the C library that they need, all unpacked below FOLDER. Exits with 3 where they cannot be had: no
+network, or Debian has others by now.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import lzma
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -17,6 +19,7 @@ MIRROR = "https://deb.debian.org/debian/"
 INDEX = "dists/forky/main/binary-amd64/Packages.xz"
 WANTED = ("libamdhip64-6", "libhiprtc6", "libhiprtc-builtins6")
 HEADERS = ("libamdhip64-dev",)  # of which nothing else is wanted
+NOT_TO_BE_HAD = 3
 UNUSED = {"libclang-common-21-dev", "libc-gconv-modules-extra"}
 
 
@@ -63,7 +66,12 @@ def main(folder: Path) -> None:
     if stamp.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for fields in closure(read_index()):
+    packages = read_index()
+    missing = [name for name in (*WANTED, *HEADERS) if name not in packages]
+    if missing:
+        print(f"fetch: {MIRROR}{INDEX} has no {', '.join(missing)}", file=sys.stderr)
+        sys.exit(NOT_TO_BE_HAD)
+    for fields in closure(packages):
         content = download(fields["Filename"])
         if hashlib.sha256(content).hexdigest() != fields["SHA256"]:
             sys.exit(f"fetch: {fields['Filename']} is not what the index says")
@@ -76,4 +84,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except urllib.error.URLError as failure:
+        print(f"fetch: {MIRROR}: {failure}", file=sys.stderr)
+        sys.exit(NOT_TO_BE_HAD)
