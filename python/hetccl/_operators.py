@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from hetccl._lib import RedOp
-
-if TYPE_CHECKING:
-    from hetccl.communicator import Communicator
 
 _RED_OPS = dict(RedOp.__members__)  # looked up in every call
 
@@ -15,15 +12,15 @@ _RED_OPS = dict(RedOp.__members__)  # looked up in every call
 class PreMulSum:
     """An operator of one communicator, from `Communicator.pre_mul_sum`. Usable in ``with``."""
 
-    def __init__(self, comm: Communicator, number: int) -> None:
-        self._comm = comm
+    def __init__(self, number: int, free: Callable[[int], None]) -> None:
         self._number = number
+        self._free = free
         self._open = True
 
     def close(self) -> None:
         """Frees it; what was called with it goes on. Idempotent."""
-        if self._open and self._comm._comm:
-            self._comm._call("hetcclRedOpDestroy", self._number, self._comm._comm)
+        if self._open:
+            self._free(self._number)
         self._open = False
 
     def __enter__(self) -> PreMulSum:

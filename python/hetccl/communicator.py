@@ -349,7 +349,11 @@ class Communicator:
         scalar = ctypes.create_string_buffer(pack([factor], kind), kind.bytes)
         arguments = (ctypes.byref(number), scalar, kind, Residence.HOST_IMMEDIATE, self._comm)
         self._call("hetcclRedOpCreatePreMulSum", *arguments)
-        return PreMulSum(self, number.value)
+        return PreMulSum(number.value, self._free_operator)
+
+    def _free_operator(self, number: int) -> None:
+        if self._comm:
+            self._call("hetcclRedOpDestroy", number, self._comm)
 
     def barrier(self, stream: Stream | None = None) -> None:
         """No rank passes before every rank has come."""
