@@ -57,8 +57,11 @@ def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
         )
 
 
-def read_residual(buffer: Any, source: Memory, dtype: str | None) -> Memory:
-    """The residual of a reduction of `source`. Raises unless it is as long and of the same type."""
+def read_residual(buffer: Any, source: Memory, dtype: str | None) -> Memory | None:
+    """The residual of a reduction of `source`, or None. Raises unless it is as long and of the same
+    type."""
+    if buffer is None:
+        return None
     residual = Memory(buffer, dtype, writable=True, name="residual")
     if residual.dtype != source.dtype:
         raise TypeError(f"residual has {residual.dtype.name}, but {source.dtype.name} is reduced")

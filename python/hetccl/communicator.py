@@ -157,7 +157,7 @@ class Communicator:
         """
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        held = None if residual is None else read_residual(residual, source, dtype)
+        held = read_residual(residual, source, dtype)
         self._reduce("hetcclAllReduce", source, target, held, op, stream)
 
     def reduce_scatter(
@@ -185,7 +185,7 @@ class Communicator:
             self._run("hetcclReduceScatterV", uneven, stream, source, target)
             return
         self._expect(source, target.count * self.size)
-        held = None if residual is None else read_residual(residual, source, dtype)
+        held = read_residual(residual, source, dtype)
         self._reduce("hetcclReduceScatter", source, target, held, op, stream)
 
     def all_gather(

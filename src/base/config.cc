@@ -144,8 +144,7 @@ constexpr std::array kRows = {
         IntegerRange{&Config::gpu_blocks, 0, 65'535}},
     Row{{"HETCCL_HIPRTC_LIBRARY", "text", "",
          "path of the libhiprtc that compiles kernels; empty: the process's own, else one beside "
-         "the "
-         "HIP runtime or by name"},
+         "the HIP runtime or by name"},
         Text{&Config::hiprtc_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_HIP_LIBRARY", "text", "",
          "path of the libamdhip64 to use; empty: the process's own, else one by name"},

@@ -157,6 +157,15 @@ Status submit(Communicator& communicator, const CollectiveArguments& arguments,
   return {};
 }
 
+Status submit_reduction(Communicator& communicator, hetcclRedOp_t op, CollectiveArguments arguments,
+                        hetcclStream_t stream) {
+  Signature& signature = arguments.signature;
+  HETCCL_ASSIGN(const auto how, communicator.red_ops().find(static_cast<int>(op), signature.type));
+  signature.op = how.op;
+  arguments.factor = how.factor;
+  return submit(communicator, arguments, stream);
+}
+
 Status submit(Communicator& communicator, const Message& message, hetcclStream_t stream) {
   Group& group = Group::mine();
   if (!group.is_open()) {

@@ -13,6 +13,9 @@ Status submit(comm::Communicator& communicator, const comm::CollectiveArguments&
               hetcclStream_t stream);
 Status submit(comm::Communicator& communicator, const exec::Message& message,
               hetcclStream_t stream);
+/// The same of a collective that reduces by `op`, which is built in or made on the communicator.
+Status submit_reduction(comm::Communicator& communicator, hetcclRedOp_t op,
+                        comm::CollectiveArguments arguments, hetcclStream_t stream);
 
 /// InvalidUsage where this thread has a group open: `function` cannot be part of one.
 Status outside_group(const char* function);

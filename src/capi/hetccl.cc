@@ -24,6 +24,7 @@ using hetccl::capi::narrow;
 using hetccl::capi::null;
 using hetccl::capi::outside_group;
 using hetccl::capi::submit;
+using hetccl::capi::submit_reduction;
 using hetccl::capi::with;
 using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
@@ -133,19 +134,10 @@ hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const v
 }
 
 // The same for one that reduces by `op`, built in or made on `comm`.
-Status reduce(Communicator& comm, hetcclRedOp_t op, CollectiveArguments arguments,
-              hetcclStream_t stream) {
-  Signature& signature = arguments.signature;
-  HETCCL_ASSIGN(const auto how, comm.red_ops().find(static_cast<int>(op), signature.type));
-  signature.op = how.op;
-  arguments.factor = how.factor;
-  return submit(comm, arguments, stream);
-}
-
 hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, const Signature& signature,
                          const void* send, void* recv, hetcclStream_t stream) {
   return with(comm, [&](Communicator& self) {
-    return reduce(self, op, CollectiveArguments{signature, send, recv}, stream);
+    return submit_reduction(self, op, CollectiveArguments{signature, send, recv}, stream);
   });
 }
 
@@ -154,7 +146,8 @@ hetcclResult_t reduction_with_residual(hetcclComm_t comm, hetcclRedOp_t op,
                                        void* residual, hetcclStream_t stream) {
   return with(comm, [&](Communicator& self) -> Status {
     if (residual == nullptr && signature.count > 0) return null("residual");
-    return reduce(self, op, CollectiveArguments{signature, send, recv, {}, residual}, stream);
+    const CollectiveArguments arguments{signature, send, recv, {}, residual};
+    return submit_reduction(self, op, arguments, stream);
   });
 }
 

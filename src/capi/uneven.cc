@@ -16,6 +16,7 @@ using hetccl::Status;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
 using hetccl::capi::submit;
+using hetccl::capi::submit_reduction;
 using hetccl::capi::with;
 using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
@@ -96,11 +97,8 @@ hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcoun
     HETCCL_ASSIGN(call.input, layout_of(sendcounts, displs, static_cast<size_t>(self.n_ranks()),
                                         "sendcounts", packed().input));
     call.signature.count = sum_of(call.input.counts);
-    HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(op), call.signature.type));
-    call.signature.op = how.op;
-    call.factor = how.factor;
     call.output = one_block(call.input.counts[static_cast<size_t>(self.rank())]);
-    return submit(self, call, stream);
+    return submit_reduction(self, op, call, stream);
   });
 }
 

@@ -1,6 +1,5 @@
-// What is measured when a communicator is made: the links between its clusters, one of each class
-// or all, and what a small all-reduce takes. All ranks learn all of it, so that all predict, and
-// choose, alike.
+// Measures, when a communicator is made, the links between its clusters (one of each class, or all)
+// and a small all-reduce. All ranks learn all of it, so that all predict, and choose, alike.
 #include <algorithm>
 #include <array>
 

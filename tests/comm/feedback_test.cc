@@ -254,7 +254,7 @@ TEST_CASE("a call that is not encoded leaves the residual alone, and adds nothin
   }
 }
 
-// What rank 1's codes lose is lost.
+// Rank 1 keeps no residual, so the sums lack what its codes lose.
 TEST_CASE("some ranks may have a residual and others none") {
   constexpr int kCalls = 10;
   Ranks ranks({"a", "b", "c"}, config_with("int4"), true);

@@ -57,8 +57,7 @@ struct ReductionCase {
   }
 };
 
-/// What base/reduce.h makes of it: the bytes of the result, and of the residual with what lies
-/// around it.
+/// The bytes that base/reduce.h computes: the result, and the residual with its surroundings.
 struct Expected {
   std::vector<std::byte> result, residual;
 };

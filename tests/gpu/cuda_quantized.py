@@ -143,7 +143,7 @@ def gradients(where: Rank) -> None:
     for options in ({"wire": "int8"}, {"wire": "int8", "residuals": residuals}):
         for exact, encoded in zip(plain, averaged(**options), strict=True):
             if exact.dim() == 1:
-                # What a GPU computes for the gradient itself may differ from run to run.
+                # The gradient itself may differ from run to run on a GPU.
                 assert torch.allclose(exact, encoded, rtol=1e-5, atol=1e-8)
             else:
                 assert (exact - encoded).abs().max() <= exact.abs().max() * where.size / 20

@@ -16,12 +16,10 @@ struct Runtime {
   std::function<int(int*)> version;
   std::function<int(int*, int attribute, int device)> attribute;
   std::function<int(void* properties, int device)> properties;
-  std::function<int(int*)> get_device;
   std::function<int(int)> set_device;
   std::function<int(void**, size_t, unsigned)> allocate_pinned;
   std::function<int(void*, size_t, unsigned)> pin;
   std::function<int(void** device, void* host, unsigned)> device_address;
-  std::function<int(void*)> unpin;
   std::function<int(hip::PointerAttributes*, const void*)> pointer_attributes;
   std::function<int()> peek_error, take_error;
   std::function<int(void**, unsigned)> create_stream, create_event;
@@ -38,12 +36,12 @@ void find_all(Symbols& symbols, Runtime& runtime, Api& api) {
   symbols.find(runtime.version, "hipRuntimeGetVersion");
   symbols.find(runtime.attribute, "hipDeviceGetAttribute");
   symbols.find(runtime.properties, "hipGetDevicePropertiesR0600");
-  symbols.find(runtime.get_device, "hipGetDevice");
+  symbols.find(api.current_device, "hipGetDevice");
   symbols.find(runtime.set_device, "hipSetDevice");
   symbols.find(runtime.allocate_pinned, "hipHostMalloc");
   symbols.find(runtime.pin, "hipHostRegister");
   symbols.find(runtime.device_address, "hipHostGetDevicePointer");
-  symbols.find(runtime.unpin, "hipHostUnregister");
+  symbols.find(api.unpin, "hipHostUnregister");
   symbols.find(runtime.pointer_attributes, "hipPointerGetAttributes");
   symbols.find(runtime.peek_error, "hipPeekAtLastError");
   symbols.find(runtime.take_error, "hipGetLastError");
@@ -97,7 +95,7 @@ void adapt_contexts(const Runtime& runtime, Api& api) {
     return code;
   };
   api.release_context = [](int) { return 0; };
-  api.get_context = [get = runtime.get_device](void** context) {
+  api.get_context = [get = api.current_device](void** context) {
     int device = 0;
     const int code = get(&device);
     *context = code == 0 ? handle_of(device) : nullptr;
@@ -107,7 +105,6 @@ void adapt_contexts(const Runtime& runtime, Api& api) {
     if (context == nullptr) return 0;
     return set(static_cast<int>(reinterpret_cast<intptr_t>(context) - 1));
   };
-  api.current_device = runtime.get_device;
 }
 
 void adapt_memory(const Runtime& runtime, Api& api) {
@@ -115,10 +112,9 @@ void adapt_memory(const Runtime& runtime, Api& api) {
   api.allocate_pinned = [call = runtime.allocate_pinned](void** memory, size_t bytes) {
     return call(memory, bytes, hip::kHostPortable | hip::kHostMapped | hip::kHostCoherent);
   };
-  api.unpin = runtime.unpin;
   // Not all devices see what is registered at the host's address.
-  api.pin = [pin = runtime.pin, unpin = runtime.unpin, address = runtime.device_address](
-                void* memory, size_t bytes) {
+  api.pin = [pin = runtime.pin, unpin = api.unpin, address = runtime.device_address](void* memory,
+                                                                                     size_t bytes) {
     int code = pin(memory, bytes, hip::kRegisterPortable | hip::kRegisterMapped);
     if (code != 0) return code;
     void* seen = nullptr;

@@ -1,4 +1,4 @@
-// What hip.cc needs of AMD's hip_runtime_api.h: numbers, and the layout of two structs.
+// Numbers of AMD's hip_runtime_api.h, and the layout of two of its structs.
 #pragma once
 
 #include <cstddef>
