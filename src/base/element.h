@@ -3,6 +3,7 @@
 // Conversions have no branches, so that compilers vectorise them.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <cstdint>
@@ -103,9 +104,23 @@ struct Float8 {
     code |= (bits >> 24) & 0x80U;
     return static_cast<Word>(magnitude > 0x7f800000U ? 0x7fU : code);
   }
+  /// Of what rounds to a finite value, in fewer steps.
+  [[gnu::always_inline]] static Word store_finite(Sum sum) {
+    const int32_t bits = std::bit_cast<int32_t>(sum);
+    const int32_t magnitude = bits & 0x7fffffff;
+    const int32_t exponent = std::max(magnitude & 0x7f800000, kLeastNormal);
+    // What the adder rounds to is worth a step between codes of this exponent.
+    const int32_t rounder = exponent + (kShift << 23);
+    const int32_t steps =
+        std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(rounder)) -
+        rounder;
+    const int32_t code = steps + ((exponent - kLeastNormal) >> kShift);
+    return static_cast<Word>(code | (bits >> 24 & 0x80));
+  }
 
  private:
   static constexpr int kShift = 23 - kFraction;
+  static constexpr int32_t kLeastNormal = (128 - kBias) << 23;
   static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
   static constexpr float kLeast =
       std::bit_cast<float>(static_cast<uint32_t>(128 - kBias - kFraction) << 23);

@@ -104,11 +104,19 @@ Conversion conversion_of() {
   return {load_portably<Type>, store_portably<Type>};
 }
 
+// Codes are made of finite values only.
+template <typename Float8>
+struct FiniteFloat8 : Float8 {
+  [[gnu::always_inline]] static typename Float8::Word store(float value) {
+    return Float8::store_finite(value);
+  }
+};
+
 // How codes that are floats are converted. Integers have none.
 template <Format format>
 Conversion conversion_of_codes() {
-  if constexpr (format == Format::E4m3) return conversion_of<E4m3>();
-  if constexpr (format == Format::E5m2) return conversion_of<E5m2>();
+  if constexpr (format == Format::E4m3) return conversion_of<FiniteFloat8<E4m3>>();
+  if constexpr (format == Format::E5m2) return conversion_of<FiniteFloat8<E5m2>>();
   return {};
 }
 
@@ -173,7 +181,8 @@ template <Format format>
       const auto moved = std::bit_cast<uint32_t>(values[i] + by * std::bit_cast<float>(step));
       // Below the power of two codes are closer: what would come there is the power itself.
       const uint32_t least = exponent < kLeastNormal<format> ? 0 : exponent;
-      const uint32_t magnitude = std::max(moved & 0x7fffffffU, least);
+      const uint32_t most = std::bit_cast<uint32_t>(kLargest<format>);
+      const uint32_t magnitude = std::min(std::max(moved & 0x7fffffffU, least), most);
       values[i] = std::bit_cast<float>(magnitude | (moved & 0x80000000U));
     }
   }

@@ -1,15 +1,16 @@
 // The device's half of base/encoding.h, bit for bit. A block is the work of a group of threads.
-// Each of them has some of its chunks, whose codes fill a word. Every kernel is named
-// hetccl_reduce_encoded_<type>_<format>.
+// Each of them has some of its chunks, which are quads: four elements, whose codes fill a word.
+// Every kernel is named hetccl_reduce_encoded_<type>_<format>.
 
 #define HETCCL_METHOD __device__ __forceinline__
 
 const u32 kScaleBytes = 4;
-const u32 kChunk = 4;  // elements whose codes are one word
+const u32 kQuad = 4;
+const u32 kLeastBlock = 32;
 const u32 kMostBlock = 512;
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
-const u32 kMostLanes = 8;  // threads of a group: a power of two, and no more than a warp has
-#else
+const u32 kMostLanes = kMostBlock / kLeastBlock;  // threads of a group
+#else                                             // there is one thread
 const u32 kMostLanes = 1;
 #endif
 
@@ -77,14 +78,14 @@ struct IntegerCodes {
   HETCCL_DEVICE Word pack(const float* values) {
     u32 sum = 0;
     HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j)
+    for (u32 j = 0; j < kQuad; ++j)
       sum += bits_of<u32>(values[j] + bits_of<float>((u32)kRounder)) << (j * kBits);
     return (Word)((sum - (kRounder - kBias) * kOnes) ^ (kBias * kOnes));
   }
   HETCCL_DEVICE void unpack(u32 codes, float* values) {
     codes ^= kBias * kOnes;
     HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j) {
+    for (u32 j = 0; j < kQuad; ++j) {
       const u32 code = codes >> (j * kBits) & ((1u << kBits) - 1);
       values[j] = bits_of<float>(code | kInteger) - (8388608.0f + (float)kBias);
     }
@@ -104,12 +105,12 @@ struct FloatCodes {
   HETCCL_DEVICE u32 pack(const float* values) {
     u32 codes = 0;
     HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j) codes |= (u32)Float::store(values[j]) << (8 * j);
+    for (u32 j = 0; j < kQuad; ++j) codes |= (u32)Float::store(values[j]) << (8 * j);
     return codes;
   }
   HETCCL_DEVICE void unpack(u32 codes, float* values) {
     HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j) values[j] = Float::load((u8)(codes >> (8 * j)));
+    for (u32 j = 0; j < kQuad; ++j) values[j] = Float::load((u8)(codes >> (8 * j)));
   }
 };
 
@@ -128,7 +129,7 @@ typedef FloatCodes<E5m2, 57344, 2, 113u << 23> AnyE5m2Codes;
     }                                                                                       \
     HETCCL_DEVICE void unpack(u32 codes, float* values) {                                   \
       HETCCL_UNROLL                                                                         \
-      for (u32 j = 0; j < kChunk; j += 2) {                                                 \
+      for (u32 j = 0; j < kQuad; j += 2) {                                                  \
         u32 halves;                                                                         \
         asm("cvt.rn.f16x2." pair " %0, %1;" : "=r"(halves) : "h"((u16)(codes >> (8 * j)))); \
         values[j] = Half::load((u16)halves);                                                \
@@ -166,14 +167,20 @@ struct ResidualLimit<Half> {
 };
 
 // One thread's part of the work. It knows where things are, and how a block is encoded.
-template <typename Type, typename Codes>
+template <typename Type, typename Codes_, u32 kQuads>
 struct Encoder {
+  typedef Codes_ Codes;
   typedef typename Type::Word Word;
+  static const u32 kChunk = kQuads * kQuad;  // elements
+  static const u32 kLeastChunks = kLeastBlock / kChunk;
   static const u32 kMostChunks = kMostBlock / kMostLanes / kChunk;
   typedef Wide<kChunk * sizeof(Word)> Packed;
   union Chunk {
     Packed packed;
     Word words[kChunk];
+  };
+  struct alignas(kQuads * sizeof(typename Codes::Word) < 4 ? 2 : 4) PackedCodes {
+    typename Codes::Word quads[kQuads];
   };
 
   const Arguments& a;
@@ -182,7 +189,7 @@ struct Encoder {
   const u32 encoded_bytes;  // of a block
 
   HETCCL_DEVICE u32 lanes_of(u32 block) {
-    return block / kChunk < kMostLanes ? block / kChunk : kMostLanes;
+    return block / kLeastBlock < kMostLanes ? block / kLeastBlock : kMostLanes;
   }
   HETCCL_METHOD Encoder(const Arguments& arguments, u32 thread)
       : a(arguments),
@@ -212,15 +219,19 @@ struct Encoder {
     return is_encoded(operand) || (u64)pointer % Packed::kAlignment == 0;
   }
   HETCCL_METHOD bool are_aligned() const {
-    bool all = is_aligned(16, a.dst);
+    bool all = is_aligned(16, a.dst) && (u64)a.residual % Packed::kAlignment == 0;
     for (u32 s = 0; s < a.n_srcs; ++s) all &= is_aligned(s, a.srcs[s]);
     return all;
   }
 
+  HETCCL_DEVICE void unpack(PackedCodes codes, float* values) {
+    HETCCL_UNROLL
+    for (u32 q = 0; q < kQuads; ++q) Codes::unpack(codes.quads[q], values + q * kQuad);
+  }
   template <bool kFirst>
-  HETCCL_DEVICE void add_codes(float* sums, typename Codes::Word codes, float scale) {
+  HETCCL_DEVICE void add_codes(float* sums, PackedCodes codes, float scale) {
     float values[kChunk];
-    Codes::unpack(codes, values);
+    unpack(codes, values);
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j)
       sums[j] = kFirst ? values[j] * scale : sums[j] + values[j] * scale;
@@ -265,8 +276,7 @@ struct Encoder {
     return scaling;
   }
   // The codes of a chunk, which begins at element `first` of the block.
-  HETCCL_METHOD typename Codes::Word codes_of(const float* sums, const Scaling& scaling,
-                                              u32 first) const {
+  HETCCL_METHOD PackedCodes codes_of(const float* sums, const Scaling& scaling, u32 first) const {
     float values[kChunk];
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j) values[j] = sums[j] * scaling.inverse;
@@ -275,12 +285,16 @@ struct Encoder {
       for (u32 j = 0; j < kChunk; ++j)
         values[j] = Codes::moved(values[j], dither_of(scaling.counter + (first + j) * kStep));
     }
-    return scaling.finite ? Codes::pack(values) : (typename Codes::Word)0;
+    PackedCodes codes;
+    HETCCL_UNROLL
+    for (u32 q = 0; q < kQuads; ++q)
+      codes.quads[q] = scaling.finite ? Codes::pack(values + q * kQuad) : (typename Codes::Word)0;
+    return codes;
   }
   // Makes a chunk's sums what `codes` lack of them.
-  HETCCL_DEVICE void keep_lost(float* sums, typename Codes::Word codes, const Scaling& scaling) {
+  HETCCL_DEVICE void keep_lost(float* sums, PackedCodes codes, const Scaling& scaling) {
     float values[kChunk];
-    Codes::unpack(codes, values);
+    unpack(codes, values);
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j)
       sums[j] = scaling.leaves ? sums[j] - values[j] * scaling.scale : 0.0f;
@@ -292,132 +306,110 @@ struct Encoder {
   }
 };
 
-// Whole blocks whose plain operands are aligned: so many at once that 64 bytes of a source are
-// under way in each thread. Where fewer are left, the first is read again instead.
+// Whole blocks whose operands are aligned. Each thread has the elements of a least block: 64 or 128
+// bytes of a plain source are under way at once. More threads, or more bytes, were slower.
 template <typename Type, typename Codes, u32 kChunks>
 struct WholeBlocks {
-  typedef Encoder<Type, Codes> E;
-  static const u32 kWanted = 64 / sizeof(typename E::Word) / (kChunks * kChunk);
-  static const u32 kAtOnce = kWanted > 0 ? kWanted : 1;
+  typedef Encoder<Type, Codes, 4 / sizeof(typename Type::Word)> E;  // 16 bytes a chunk
+  typedef float Sums[kChunks][E::kChunk];
 
-  typedef float Sums[kAtOnce][kChunks][kChunk];
-
-  template <bool kFirst>
-  HETCCL_DEVICE void add_source(const E& e, u32 s, const u32* blocks, Sums& sums) {
-    if (e.is_encoded(s)) {
-      typename Codes::Word codes[kAtOnce][kChunks];
-      float scales[kAtOnce];
+  HETCCL_DEVICE void store_words(const E& e, typename E::Word* to, const Sums& sums) {
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) {
+      typename E::Chunk chunk;
       HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        const u8* from = e.encoded_source(s, blocks[u]);
-        scales[u] = *(const float*)from;
-        HETCCL_UNROLL
-        for (u32 c = 0; c < kChunks; ++c)
-          codes[u][c] = *(const typename Codes::Word*)(from + E::codes_offset(e.first_of(c)));
-      }
-      HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        HETCCL_UNROLL
-        for (u32 c = 0; c < kChunks; ++c)
-          E::template add_codes<kFirst>(sums[u][c], codes[u][c], scales[u]);
-      }
-    } else {
-      typename E::Chunk chunks[kAtOnce][kChunks];
-      HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        HETCCL_UNROLL
-        for (u32 c = 0; c < kChunks; ++c)
-          chunks[u][c].packed =
-              *(const typename E::Packed*)(e.plain_source(s, blocks[u]) + e.first_of(c));
-      }
-      HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        HETCCL_UNROLL
-        for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[u][c], chunks[u][c]);
-      }
+      for (u32 j = 0; j < E::kChunk; ++j) chunk.words[j] = Type::store(sums[c][j]);
+      *(typename E::Packed*)(to + e.first_of(c)) = chunk.packed;
     }
   }
+  template <bool kFirst>
+  HETCCL_DEVICE void add_words(const E& e, const typename E::Word* from, Sums& sums) {
+    typename E::Chunk chunks[kChunks];
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c)
+      chunks[c].packed = *(const typename E::Packed*)(from + e.first_of(c));
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[c], chunks[c]);
+  }
+  template <bool kFirst>
+  HETCCL_DEVICE void add_codes(const E& e, const u8* from, Sums& sums) {
+    typename E::PackedCodes codes[kChunks];
+    const float scale = *(const float*)from;
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c)
+      codes[c] = *(const typename E::PackedCodes*)(from + E::codes_offset(e.first_of(c)));
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) E::template add_codes<kFirst>(sums[c], codes[c], scale);
+  }
+  template <bool kFirst>
+  HETCCL_DEVICE void add_source(const E& e, u32 s, u32 block, Sums& sums) {
+    e.is_encoded(s) ? add_codes<kFirst>(e, e.encoded_source(s, block), sums)
+                    : add_words<kFirst>(e, e.plain_source(s, block), sums);
+  }
 
-  HETCCL_DEVICE void store(const E& e, u32 block, float (*sums)[kChunk]) {
-    if (e.is_result_encoded()) {
-      u32 largest = 0;
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
-      const typename E::Scaling scaling = e.scaling_of(block, largest);
-      u8* to = e.begin_block(block, scaling);
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c)
-        *(typename Codes::Word*)(to + E::codes_offset(e.first_of(c))) =
-            e.codes_of(sums[c], scaling, e.first_of(c));
-    } else {
-      HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c) {
-        typename E::Chunk chunk;
-        HETCCL_UNROLL
-        for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[c][j]);
-        *(typename E::Packed*)(e.plain_result(block) + e.first_of(c)) = chunk.packed;
-      }
+  template <bool kResidual>
+  HETCCL_DEVICE void store_encoded(const E& e, u32 block, Sums& sums) {
+    if (kResidual) add_words<false>(e, e.residual(block), sums);
+    u32 largest = 0;
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
+    const typename E::Scaling scaling = e.scaling_of(block, largest);
+    u8* to = e.begin_block(block, scaling);
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) {
+      const typename E::PackedCodes codes = e.codes_of(sums[c], scaling, e.first_of(c));
+      *(typename E::PackedCodes*)(to + E::codes_offset(e.first_of(c))) = codes;
+      if (kResidual) E::keep_lost(sums[c], codes, scaling);
     }
+    if (kResidual) store_words(e, e.residual(block), sums);
   }
 
   // All is loaded before anything is stored: the result may be a source.
-  HETCCL_DEVICE void reduce(const E& e, u32 n_blocks, u32 group, u32 groups) {
-    for (u64 first = group; first < n_blocks; first += kAtOnce * groups) {
-      u32 blocks[kAtOnce];
-      HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        const u64 block = first + u * groups;
-        blocks[u] = (u32)(block < n_blocks ? block : first);
-      }
-      Sums sums;
-      add_source<true>(e, 0, blocks, sums);
-      for (u32 s = 1; s < e.a.n_srcs; ++s) add_source<false>(e, s, blocks, sums);
-      HETCCL_UNROLL
-      for (u32 u = 0; u < kAtOnce; ++u) {
-        if (u > 0 && blocks[u] == blocks[0]) break;
-        HETCCL_UNROLL
-        for (u32 c = 0; c < kChunks; ++c) e.divide(sums[u][c]);
-        store(e, blocks[u], sums[u]);
-      }
-    }
+  HETCCL_DEVICE void reduce_block(const E& e, u32 block) {
+    Sums sums;
+    add_source<true>(e, 0, block, sums);
+    for (u32 s = 1; s < e.a.n_srcs; ++s) add_source<false>(e, s, block, sums);
+    HETCCL_UNROLL
+    for (u32 c = 0; c < kChunks; ++c) e.divide(sums[c]);
+    if (!e.is_result_encoded()) return store_words(e, e.plain_result(block), sums);
+    e.has_residual() ? store_encoded<true>(e, block, sums) : store_encoded<false>(e, block, sums);
   }
 
-  // By how many chunks a thread has.
-  HETCCL_DEVICE void choose(const E& e, u32 n_blocks, u32 group, u32 groups) {
+  // On a device a thread always has kLeastChunks; on a host it has a whole block's.
+  HETCCL_DEVICE void reduce(const E& e, u32 n_blocks, u32 group, u32 groups) {
     if constexpr (kChunks < E::kMostChunks) {
       if (e.chunks > kChunks)
-        return WholeBlocks<Type, Codes, 2 * kChunks>::choose(e, n_blocks, group, groups);
+        return WholeBlocks<Type, Codes, 2 * kChunks>::reduce(e, n_blocks, group, groups);
     }
-    reduce(e, n_blocks, group, groups);
+    for (u64 block = group; block < n_blocks; block += groups) reduce_block(e, (u32)block);
   }
 };
 
-// Any block: its last elements may be missing, its operands lie anywhere, and it may have a
-// residual: as WholeBlocks' it would need so many registers that all calls were slower.
+// Any block: its last elements may be missing, and its operands lie anywhere.
 template <typename Type, typename Codes>
 struct AnyBlock {
-  typedef Encoder<Type, Codes> E;
+  typedef Encoder<Type, Codes, 1> E;
 
-  HETCCL_DEVICE void add_codes(float* sums, u32 s, typename Codes::Word codes, float scale) {
+  HETCCL_DEVICE void add_codes(float* sums, u32 s, typename E::PackedCodes codes, float scale) {
     s == 0 ? E::template add_codes<true>(sums, codes, scale)
            : E::template add_codes<false>(sums, codes, scale);
   }
   HETCCL_DEVICE void add_words(float* sums, u32 s, const typename E::Chunk& chunk) {
     s == 0 ? E::template add_words<true>(sums, chunk) : E::template add_words<false>(sums, chunk);
   }
-  HETCCL_DEVICE typename Codes::Word load_codes(const u8* from, u32 length) {
+  HETCCL_DEVICE typename E::PackedCodes load_codes(const u8* from, u32 length) {
     u32 codes = 0;
     for (u32 i = 0; i * 8 < length * Codes::kBits; ++i) codes |= (u32)from[i] << (8 * i);
-    return (typename Codes::Word)codes;
+    return {{(typename Codes::Word)codes}};
   }
 
   // The elements of chunk `c` in a block of `n`.
   HETCCL_DEVICE u32 length_of(const E& e, u32 n, u32 c) {
     const u32 first = e.first_of(c);
-    return first >= n ? 0 : n - first < kChunk ? n - first : kChunk;
+    return first >= n ? 0 : n - first < kQuad ? n - first : kQuad;
   }
   HETCCL_DEVICE bool is_packed(const typename E::Word* at, u32 length) {
-    return length == kChunk && (u64)at % E::Packed::kAlignment == 0;
+    return length == kQuad && (u64)at % E::Packed::kAlignment == 0;
   }
   HETCCL_DEVICE typename E::Chunk load_words(const typename E::Word* from, u32 length) {
     typename E::Chunk chunk;
@@ -425,12 +417,12 @@ struct AnyBlock {
       chunk.packed = *(const typename E::Packed*)from;
       return chunk;
     }
-    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
+    for (u32 j = 0; j < kQuad; ++j) chunk.words[j] = j < length ? from[j] : (typename E::Word)0;
     return chunk;
   }
   HETCCL_DEVICE void store_words(typename E::Word* to, const float* sums, u32 length) {
     typename E::Chunk chunk;
-    for (u32 j = 0; j < kChunk; ++j) chunk.words[j] = Type::store(sums[j]);
+    for (u32 j = 0; j < kQuad; ++j) chunk.words[j] = Type::store(sums[j]);
     if (is_packed(to, length)) {
       *(typename E::Packed*)to = chunk.packed;
       return;
@@ -438,25 +430,25 @@ struct AnyBlock {
     for (u32 j = 0; j < length; ++j) to[j] = chunk.words[j];
   }
 
-  HETCCL_DEVICE void store_encoded(const E& e, u32 block, u32 n, float (*sums)[kChunk]) {
+  HETCCL_DEVICE void store_encoded(const E& e, u32 block, u32 n, float (*sums)[kQuad]) {
     u32 largest = 0;
     for (u32 c = 0; c < e.chunks; ++c) {
       const u32 length = length_of(e, n, c);
       if (e.has_residual())
         add_words(sums[c], 1, load_words(e.residual(block) + e.first_of(c), length));
       // Elements beyond the end count as zeros.
-      for (u32 j = length; j < kChunk; ++j) sums[c][j] = 0.0f;
+      for (u32 j = length; j < kQuad; ++j) sums[c][j] = 0.0f;
       largest = E::largest_of(largest, sums[c]);
     }
     const typename E::Scaling scaling = e.scaling_of(block, largest);
     u8* to = e.begin_block(block, scaling);
     for (u32 c = 0; c < e.chunks; ++c) {
       const u32 length = length_of(e, n, c);
-      const u32 codes = e.codes_of(sums[c], scaling, e.first_of(c));
+      const typename E::PackedCodes codes = e.codes_of(sums[c], scaling, e.first_of(c));
       for (u32 i = 0; i * 8 < length * Codes::kBits; ++i)
-        to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes >> (8 * i));
+        to[E::codes_offset(e.first_of(c)) + i] = (u8)(codes.quads[0] >> (8 * i));
       if (!e.has_residual()) continue;
-      E::keep_lost(sums[c], (typename Codes::Word)codes, scaling);
+      E::keep_lost(sums[c], codes, scaling);
       store_words(e.residual(block) + e.first_of(c), sums[c], length);
     }
   }
@@ -464,13 +456,13 @@ struct AnyBlock {
   HETCCL_DEVICE void reduce(const E& e, u32 block) {
     const u64 left = e.a.count - (u64)block * e.a.block;
     const u32 n = left < e.a.block ? (u32)left : e.a.block;
-    float sums[E::kMostChunks][kChunk];
+    float sums[E::kMostChunks][kQuad];
     for (u32 s = 0; s < e.a.n_srcs; ++s) {
       for (u32 c = 0; c < e.chunks; ++c) {
         const u32 length = length_of(e, n, c);
         if (e.is_encoded(s)) {
           const u8* from = e.encoded_source(s, block);
-          const typename Codes::Word codes =
+          const typename E::PackedCodes codes =
               load_codes(from + E::codes_offset(e.first_of(c)), length);
           add_codes(sums[c], s, codes, *(const float*)from);
         } else {
@@ -488,14 +480,16 @@ struct AnyBlock {
 // Blocks are counted in 32 bits, which is enough for 2^37 elements.
 template <typename Type, typename Codes>
 HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
+  typedef WholeBlocks<Type, Codes, kLeastBlock * sizeof(typename Type::Word) / 16> Whole;
+  typedef AnyBlock<Type, Codes> Any;
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
-  const Encoder<Type, Codes> encoder(a, thread);
-  const u32 group = thread / encoder.lanes, groups = gridDim.x * blockDim.x / encoder.lanes;
-  const bool whole = !encoder.has_residual() && encoder.are_aligned();
-  const u32 n_whole = whole ? (u32)(a.count / a.block) : 0;
-  WholeBlocks<Type, Codes, 1>::choose(encoder, n_whole, group, groups);
+  const typename Whole::E wide(a, thread);
+  const u32 group = thread / wide.lanes, groups = gridDim.x * blockDim.x / wide.lanes;
+  const u32 n_whole = wide.are_aligned() ? (u32)(a.count / a.block) : 0;
+  Whole::reduce(wide, n_whole, group, groups);
+  const typename Any::E narrow(a, thread);
   for (u64 block = n_whole + group; block * a.block < a.count; block += groups)
-    AnyBlock<Type, Codes>::reduce(encoder, (u32)block);
+    Any::reduce(narrow, (u32)block);
 }
 
 #define HETCCL_ENCODED(type, Type, format, Codes)                                               \
