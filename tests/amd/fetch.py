@@ -16,9 +16,10 @@ import urllib.request
 from pathlib import Path
 
 MIRROR = "https://deb.debian.org/debian/"
-INDEX = "dists/forky/main/binary-amd64/Packages.xz"
+SUITE, NEWER_SUITE = "forky", "experimental"
 WANTED = ("libamdhip64-6", "libhiprtc6", "libhiprtc-builtins6")
 HEADERS = ("libamdhip64-dev",)  # of which nothing else is wanted
+NEWER_HEADERS = ("librccl-dev",)  # the other suite's is years old, or absent
 NOT_TO_BE_HAD = 3
 UNUSED = {"libclang-common-21-dev", "libc-gconv-modules-extra"}
 
@@ -29,9 +30,10 @@ def download(path: str) -> bytes:
         return content
 
 
-def read_index() -> dict[str, dict[str, str]]:
+def read_index(suite: str) -> dict[str, dict[str, str]]:
     packages: dict[str, dict[str, str]] = {}
-    for paragraph in lzma.decompress(download(INDEX)).decode().split("\n\n"):
+    index = download(f"dists/{suite}/main/binary-amd64/Packages.xz")
+    for paragraph in lzma.decompress(index).decode().split("\n\n"):
         pairs = (line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
         fields = {pair[0]: pair[1] for pair in pairs if not pair[0].startswith(" ")}
         for name in (fields.get("Package"), *names_in(fields.get("Provides", ""))):
@@ -47,7 +49,7 @@ def names_in(text: str) -> list[str]:
 
 
 def closure(packages: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    """What WANTED needs, and HEADERS."""
+    """What WANTED needs."""
     found: dict[str, dict[str, str]] = {}
     left = [*WANTED]
     while left:
@@ -58,7 +60,19 @@ def closure(packages: dict[str, dict[str, str]]) -> list[dict[str, str]]:
         if fields["Package"] not in found:
             found[fields["Package"]] = fields
             left += names_in(fields.get("Depends", "") + "," + fields.get("Pre-Depends", ""))
-    return [*found.values(), *(packages[name] for name in HEADERS)]
+    return list(found.values())
+
+
+def choose() -> list[dict[str, str]]:
+    """All packages to fetch. Exits where a suite has one no more."""
+    packages, newer = read_index(SUITE), read_index(NEWER_SUITE)
+    missing = [name for name in (*WANTED, *HEADERS) if name not in packages]
+    missing += [name for name in NEWER_HEADERS if name not in newer]
+    if missing:
+        print(f"fetch: {MIRROR} has no {', '.join(missing)}", file=sys.stderr)
+        sys.exit(NOT_TO_BE_HAD)
+    headers = [packages[name] for name in HEADERS] + [newer[name] for name in NEWER_HEADERS]
+    return closure(packages) + headers
 
 
 def main(folder: Path) -> None:
@@ -66,12 +80,7 @@ def main(folder: Path) -> None:
     if stamp.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    packages = read_index()
-    missing = [name for name in (*WANTED, *HEADERS) if name not in packages]
-    if missing:
-        print(f"fetch: {MIRROR}{INDEX} has no {', '.join(missing)}", file=sys.stderr)
-        sys.exit(NOT_TO_BE_HAD)
-    for fields in closure(packages):
+    for fields in choose():
         content = download(fields["Filename"])
         if hashlib.sha256(content).hexdigest() != fields["SHA256"]:
             sys.exit(f"fetch: {fields['Filename']} is not what the index says")

@@ -32,11 +32,13 @@ bool possible(const Case& test, const std::vector<Place>& places) {
 std::vector<Place> random_places(std::mt19937_64& random) {
   std::vector<Place> places;
   const int n_gpus = count();
-  for (int gpu = 0; gpu < n_gpus; ++gpu) {
-    const char label = static_cast<char>('A' + random() % 2);
-    places.push_back({"cuda:" + std::to_string(gpu), std::string(1, label)});
+  for (const std::string& vendor : vendors()) {
+    for (int gpu = 0; gpu < n_gpus; ++gpu) {
+      const char label = static_cast<char>('A' + random() % 2);
+      places.push_back({vendor + ":" + std::to_string(gpu), vendor + label});
+    }
   }
-  if (n_gpus == 1 && random() % 2 == 0) places.push_back({"cuda:0", "Z"});
+  if (n_gpus == 1 && random() % 2 == 0) places.push_back({vendors()[0] + ":0", "Z"});
   for (uint64_t hosts = random() % 4; hosts > 0; --hosts) {
     places.push_back({"host", std::string(1, static_cast<char>('H' + random() % 2))});
   }
@@ -71,8 +73,9 @@ void random_jobs(uint64_t n_jobs, bool shm) {
     for (const Place& place : places) labels.push_back(place.device + "/" + place.label);
     // Two ranks of one process on one GPU would share queues of the hardware, where a long message
     // of one holds up the other's.
-    const bool twice = std::any_of(places.begin(), places.end(),
-                                   [](const Place& place) { return place.label == "Z"; });
+    const bool twice =
+        vendors().size() > 1 || std::any_of(places.begin(), places.end(),
+                                            [](const Place& place) { return place.label == "Z"; });
     Job job(places, config);
     for (int i = 0; i < 25; ++i) {
       const Case test = fake::random_case(random, labels, 50'000);

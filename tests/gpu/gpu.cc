@@ -7,6 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "base/clock.h"
@@ -22,6 +27,22 @@ constexpr auto kDeadline = std::chrono::seconds(20);
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
+}
+
+Config config() {
+  auto read = Config::from_environment();
+  REQUIRE(read.ok());
+  return std::move(read).value();
+}
+
+Result<std::shared_ptr<const gpu::Api>> load(const std::string& vendor) {
+  auto api = row_of(vendor).load_runtime(config());
+  int devices = 0;
+  if (api.ok()) api.value()->device_count(&devices);
+  // So that contexts are not made anew for every device that a test opens.
+  void* context = nullptr;
+  for (int i = 0; i < devices; ++i) api.value()->retain_context(&context, i);
+  return api;
 }
 
 // Where tools/setup has put the wheel, and tools/gpu-test finds torch's.
@@ -65,16 +86,29 @@ bool wanted() {
   return variable("HETCCL_TEST_GPU") == "1";
 }
 
-std::shared_ptr<const gpu::Api> runtime() {
-  static const auto loaded = [] {
-    auto api = gpu::load_cuda();
-    int devices = 0;
-    if (api.ok()) api.value()->device_count(&devices);
-    // So that contexts are not made anew for every device that a test opens.
-    void* context = nullptr;
-    for (int i = 0; i < devices; ++i) api.value()->retain_context(&context, i);
-    return api;
+const std::vector<std::string>& vendors() {
+  static const auto all = [] {
+    std::istringstream text(variable("HETCCL_TEST_VENDORS"));
+    std::vector<std::string> names(std::istream_iterator<std::string>(text), {});
+    if (names.empty()) names.emplace_back("cuda");
+    return names;
   }();
+  return all;
+}
+
+const comm::GpuRow& row_of(const std::string& vendor) {
+  static const comm::Adaptors adaptors = comm::all_adaptors();
+  for (const comm::GpuRow& row : adaptors.gpus)
+    if (row.vendor == vendor) return row;
+  throw std::invalid_argument("HETCCL_TEST_VENDORS: no " + vendor);
+}
+
+std::shared_ptr<const gpu::Api> runtime(const std::string& vendor) {
+  static std::map<std::string, Result<std::shared_ptr<const gpu::Api>>> runtimes;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (!runtimes.contains(vendor)) runtimes.emplace(vendor, load(vendor));
+  const auto& loaded = runtimes.at(vendor);
   if (loaded.ok()) return loaded.value();
   if (wanted()) FAIL("a GPU is wanted: " << loaded.status().message());
   MESSAGE("SKIPPED, no GPU here: " << loaded.status().message());
@@ -90,12 +124,13 @@ int count() {
 
 std::shared_ptr<const kernels::Compiler> compiler() {
   static const auto loaded = [] {
+    if (vendors().front() != "cuda") return row_of(vendors().front()).load_compiler(config());
     const std::string given = variable("HETCCL_TEST_NVRTC");
     return kernels::load_nvrtc(!given.empty() ? given : wheel());
   }();
   if (loaded.ok()) return loaded.value();
   if (wanted()) FAIL("a compiler is wanted: " << loaded.status().message());
-  MESSAGE("SKIPPED, no NVRTC here: " << loaded.status().message());
+  MESSAGE("SKIPPED, no compiler here: " << loaded.status().message());
   return nullptr;
 }
 

@@ -3,18 +3,26 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "comm/adaptors.h"
 #include "device/gpu/gpu_device.h"
 
 namespace hetccl::gpu_tests {
 
-/// Null without a GPU. HETCCL_TEST_GPU=1, which tools/gpu-test sets, makes that a failure.
-std::shared_ptr<const device::gpu::Api> runtime();
+/// The vendors whose GPUs are tested: those of HETCCL_TEST_VENDORS, "cuda" by default. What tests
+/// one device opens the first vendor's.
+const std::vector<std::string>& vendors();
+const comm::GpuRow& row_of(const std::string& vendor);
+/// A vendor's runtime, of the first vendor unless given. Null without a GPU. HETCCL_TEST_GPU=1,
+/// which tools/gpu-test sets, makes that a failure.
+std::shared_ptr<const device::gpu::Api> runtime(const std::string& vendor = vendors().front());
 /// How many GPUs there are.
 int count();
 /// Whether the tests of all devices run on GPUs alone.
 bool wanted();
-/// NVRTC: HETCCL_TEST_NVRTC, the tree's own .venv, or as hetccl finds it; null without one.
+/// The first vendor's. NVRTC: HETCCL_TEST_NVRTC, the tree's own .venv, or as hetccl finds it; null
+/// without one.
 std::shared_ptr<const device::kernels::Compiler> compiler();
 
 /// Device `index` over `api`, by default the machine's; fails the test when it cannot be opened.

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "bootstrap/unique_id.h"
 #include "gpu/gpu.h"
 
 namespace hetccl::gpu_tests {
@@ -122,21 +121,36 @@ std::string Job::Rank::run(const std::vector<Letter>& letters) const {
   return wrong;
 }
 
-Job::Job(std::vector<Place> places, const Config& config,
-         std::shared_ptr<const device::gpu::Api> gpus) {
-  for (Place& place : places) {
-    auto rank = std::make_unique<Rank>();
-    rank->number = n();
-    rank->place = std::move(place);
-    comm::Adaptors adaptors = comm::all_adaptors();
-    if (gpus != nullptr) adaptors.gpus[0].load_runtime = [gpus](const Config&) { return gpus; };
-    auto made = comm::Runtime::create(config, std::move(adaptors));
-    REQUIRE(made.ok());
-    rank->runtime = std::move(made).value();
-    ranks_.push_back(std::move(rank));
-  }
+Job::Job(const std::vector<Place>& places, const Config& config,
+         const std::shared_ptr<const device::gpu::Api>& gpus)
+    : n_(static_cast<int>(places.size())) {
+  for (int rank = 0; rank < n_; ++rank) add(rank, places[static_cast<size_t>(rank)], config, gpus);
   const auto id = ranks_[0]->runtime->service().unique_id();
   REQUIRE(id.ok());
+  join(id.value());
+}
+
+Job::Job(const std::vector<Place>& places, const Config& config, int rank,
+         const bootstrap::UniqueId& id, const std::shared_ptr<const device::gpu::Api>& gpus)
+    : n_(static_cast<int>(places.size())) {
+  add(rank, places[static_cast<size_t>(rank)], config, gpus);
+  join(id);
+}
+
+void Job::add(int rank, const Place& place, const Config& config,
+              const std::shared_ptr<const device::gpu::Api>& gpus) {
+  auto made = std::make_unique<Rank>();
+  made->number = rank;
+  made->place = place;
+  comm::Adaptors adaptors = comm::all_adaptors();
+  if (gpus != nullptr) adaptors.gpus[0].load_runtime = [gpus](const Config&) { return gpus; };
+  auto runtime = comm::Runtime::create(config, std::move(adaptors));
+  REQUIRE(runtime.ok());
+  made->runtime = std::move(runtime).value();
+  ranks_.push_back(std::move(made));
+}
+
+void Job::join(const bootstrap::UniqueId& id) {
   std::string wrong;
   on_all(
       [&](Rank& rank) {
@@ -145,7 +159,7 @@ Job::Job(std::vector<Place> places, const Config& config,
         options.n_ranks = n();
         options.device = rank.place.device;
         options.cluster = rank.place.label;
-        auto made = comm::Communicator::create(*rank.runtime, id.value(), options);
+        auto made = comm::Communicator::create(*rank.runtime, id, options);
         if (!made.ok()) return made.status().message();
         rank.communicator = std::move(made).value();
         rank.device = rank.runtime->device(options.device).value();

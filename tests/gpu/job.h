@@ -1,4 +1,5 @@
-// Communicators over GPUs and the host: ranks as threads, each with a Runtime of its own.
+// Communicators over GPUs and the host: ranks as threads, each with a Runtime of its own, or as
+// processes.
 #pragma once
 
 #include <functional>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
 #include "fake/cases.h"
 
@@ -25,14 +27,17 @@ struct Letter {
 class Job {
  public:
   /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
-  Job(std::vector<Place> places, const Config& config,
-      std::shared_ptr<const device::gpu::Api> gpus = nullptr);
+  Job(const std::vector<Place>& places, const Config& config,
+      const std::shared_ptr<const device::gpu::Api>& gpus = nullptr);
+  /// The part of this process, which is `rank` alone.
+  Job(const std::vector<Place>& places, const Config& config, int rank,
+      const bootstrap::UniqueId& id, const std::shared_ptr<const device::gpu::Api>& gpus = nullptr);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  [[nodiscard]] int n() const { return static_cast<int>(ranks_.size()); }
-  /// Runs `test` on all ranks, each in its device's memory; "" or what was wrong.
+  [[nodiscard]] int n() const { return n_; }
+  /// Runs `test` on all ranks that are here, each in its device's memory; "" or what was wrong.
   std::string run(const fake::Case& test);
   /// The same of messages, each rank's in one call.
   std::string run(const std::vector<Letter>& letters);
@@ -43,8 +48,12 @@ class Job {
  private:
   struct Rank;
   void on_all(const std::function<std::string(Rank&)>& body, std::string& wrong);
+  void add(int rank, const Place& place, const Config& config,
+           const std::shared_ptr<const device::gpu::Api>& gpus);
+  void join(const bootstrap::UniqueId& id);
 
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  int n_;
+  std::vector<std::unique_ptr<Rank>> ranks_;  // that are here
 };
 
 }  // namespace hetccl::gpu_tests

@@ -61,11 +61,11 @@ struct Rank {
 bool run_ranks(int n_ranks, const std::function<void(Rank&)>& body) {
   static const Config config = Config::from_environment().value();
   static const Log log{LogLevel::Warn};
-  static const comm::GpuRow row = comm::all_adaptors().gpus[0];
+  static const comm::GpuRow& row = row_of(vendors().front());
   static comm::Gpus gpus(row, config, log);
   const int n = std::min(n_ranks, count());
   if (n == 0) return false;
-  auto first = gpus.device("cuda:0");
+  auto first = gpus.device(vendors().front() + ":0");
   REQUIRE_MESSAGE(first.ok(), first.status().message());
   const auto library = gpus.library(*first.value());
   if (!library.ok() && !wanted()) {
@@ -83,7 +83,7 @@ bool run_ranks(int n_ranks, const std::function<void(Rank&)>& body) {
         Rank rank;
         rank.size = n;
         rank.rank = r;
-        rank.device = gpus.device("cuda:" + std::to_string(r)).value();
+        rank.device = gpus.device(vendors().front() + ":" + std::to_string(r)).value();
         rank.stream = rank.device->create_stream().value();
         auto made = gpus.library(*rank.device).value()->init(*id, n, r, nullptr, kTimeoutMs);
         need(made.status(), "init");
@@ -302,10 +302,10 @@ TEST_CASE("init does not wait for a missing rank beyond its deadline") {
   }
   static const Config config = Config::from_environment().value();
   static const Log log;
-  static const comm::GpuRow row = comm::all_adaptors().gpus[0];
+  static const comm::GpuRow& row = row_of(vendors().front());
   // Never destroyed: NCCL keeps the attempt's thread, and with it what it uses.
   auto* gpus = new comm::Gpus(row, config, log);
-  auto* device = gpus->device("cuda:0").value();
+  auto* device = gpus->device(vendors().front() + ":0").value();
   auto* library = gpus->library(*device).value();
   const auto id = library->unique_id(2).value();
   const TimePoint start = steady_clock().now();
