@@ -108,6 +108,10 @@ constexpr std::string_view kPatternTakes =
     "a path of at most 1024 bytes; after % come r, p, c or %";
 
 constexpr std::array kRows = {
+    Row{{"HETCCL_ADAPTORS", "text", "",
+         "libraries that serve ranks of the host, as docs/adaptors.md says: paths, with colons "
+         "between them; the best of them and hetccl's own is taken"},
+        Text{&Config::adaptors, is_path, "paths of at most 1024 bytes together"}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
          "they do not encrypt; 0 makes one cluster of each host's GPUs, and hetccl's encrypted "

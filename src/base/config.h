@@ -58,6 +58,7 @@ struct Config {
   std::string hiprtc_library;  ///< HETCCL_HIPRTC_LIBRARY: a path; "" searches
   std::string rccl_library;    ///< HETCCL_RCCL_LIBRARY: a path; "" searches
   std::string nccl_library;    ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string adaptors;        ///< HETCCL_ADAPTORS: paths, with colons between them
   std::string nvrtc_library;   ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 
   /// Whether the environment has a value for the setting of this name, be it the default's.

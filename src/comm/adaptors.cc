@@ -1,5 +1,7 @@
 #include "comm/adaptors.h"
 
+#include <sstream>
+
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "transport/shm/shm_transport.h"
@@ -66,6 +68,14 @@ TransportRow shm() {
 }
 
 }  // namespace
+
+std::vector<FoundLibrary> find_libraries(const std::string& paths) {
+  std::vector<FoundLibrary> found;
+  std::istringstream text(paths);
+  for (std::string path; std::getline(text, path, ':');)
+    if (!path.empty()) found.push_back({path, ccl::Adaptor::load(path)});
+  return found;
+}
 
 Adaptors all_adaptors() {
   return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};

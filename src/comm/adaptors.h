@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "ccl/adaptor/adaptor_library.h"
 #include "ccl/nccl/nccl_library.h"
 #include "device/gpu/gpu_device.h"
 #include "host/crew.h"
@@ -55,6 +56,14 @@ struct Adaptors {
   std::vector<GpuRow> gpus;
   std::vector<TransportRow> transports;
 };
+
+/// A library that HETCCL_ADAPTORS names: it, or why it is none.
+struct FoundLibrary {
+  std::string path;
+  Result<std::shared_ptr<const ccl::Adaptor>> adaptor;
+};
+/// All that `paths`, with colons between them, name.
+std::vector<FoundLibrary> find_libraries(const std::string& paths);
 
 /// Those of this build.
 Adaptors all_adaptors();

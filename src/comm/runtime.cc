@@ -47,7 +47,6 @@ Status Runtime::open() {
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
-  library_ = adaptors_.host.make_library(crew_);
   HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
@@ -62,6 +61,26 @@ Status Runtime::open() {
   engine_->use(*device_);
   HETCCL_ASSIGN(service_, bootstrap::Service::create(config_, log_));
   return {};
+}
+
+// Not before a communicator asks: an adaptor may have to wait here for its other ranks.
+ccl::Library& Runtime::host_library() {
+  std::call_once(library_chosen_, [this] { choose_host_library(); });
+  return *library_;
+}
+
+void Runtime::choose_host_library() {
+  found_ = find_libraries(config_.adaptors);
+  const ccl::Adaptor* best = nullptr;
+  for (const FoundLibrary& one : found_) {
+    if (!one.adaptor.ok()) continue;
+    const int least = best != nullptr ? best->score() : HETCCL_OWN_SCORE;
+    if (one.adaptor.value()->score() <= least) continue;
+    best = one.adaptor.value().get();
+    library_ = ccl::make_adaptor_library(one.adaptor.value());
+  }
+  if (best == nullptr) library_ = adaptors_.host.make_library(crew_);
+  log_.info("clusters of hosts use %s %s", library_->name().c_str(), library_->version().c_str());
 }
 
 Result<exec::Settler*> Runtime::settler() {
@@ -101,7 +120,11 @@ std::string Runtime::resolve_device(std::string_view name) {
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device) {
-  if (&device == device_.get()) return library_.get();
+  if (&device == device_.get()) {
+    ccl::Library& library = host_library();
+    for (const FoundLibrary& one : found_) HETCCL_TRY(one.adaptor.status());
+    return &library;
+  }
   for (Gpus& gpus : gpus_) {
     if (gpus.vendor() == device.vendor()) return gpus.library(device);
   }
@@ -175,8 +198,15 @@ std::string Runtime::describe() {
     if (reason.empty()) continue;
     transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }
+  const ccl::Library& own = host_library();
   std::vector<Json> libraries = {
-      {{"available", true}, {"name", library_->name()}, {"version", library_->version()}}};
+      {{"available", true}, {"name", own.name()}, {"version", own.version()}}};
+  for (const FoundLibrary& one : found_) {
+    if (one.adaptor.ok() && one.adaptor.value()->library().name == own.name()) continue;
+    const std::string reason = one.adaptor.ok() ? "hetccl's own serves this process better"
+                                                : one.adaptor.status().message();
+    libraries.push_back({{"available", false}, {"name", one.path}, {"reason", reason}});
+  }
   for (Gpus& gpus : gpus_) {
     for (Json& library : gpus.describe_libraries()) libraries.push_back(std::move(library));
   }

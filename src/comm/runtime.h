@@ -90,6 +90,8 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
+  ccl::Library& host_library();
+  void choose_host_library();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
@@ -97,7 +99,9 @@ class Runtime {
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<ccl::Library> library_;
+  std::once_flag library_chosen_;
+  std::unique_ptr<ccl::Library> library_;  // of the host's clusters
+  std::vector<FoundLibrary> found_;
   std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;

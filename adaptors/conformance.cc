@@ -1,0 +1,371 @@
+// Tests an adaptor (hetccl/adaptor.h), which it loads as hetccl does. Needs nothing of hetccl but
+// the header:
+//   g++ -std=c++17 -I.../include conformance.cc -ldl -o conformance
+//   conformance ADAPTOR.so RANK RANKS FOLDER      each rank of a job, FOLDER empty at first
+//   mpirun -n 4 conformance ADAPTOR.so FOLDER     rank and number are MPI's
+// Says what it has checked; ends with status 1 at the first rule that is broken, 2 where it cannot
+// begin. Values are small whole numbers: sums of them are the same bits in any order.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hetccl/adaptor.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<char>;
+
+constexpr int kDeadlineMs = 20'000;
+constexpr size_t kCounts[] = {0, 1, 7, 1000, 100'003};
+
+[[noreturn]] void fail(int status, const std::string& text) {
+  std::fprintf(stderr, "conformance: %s\n", text.c_str());
+  std::_Exit(status);
+}
+void need(bool good, const std::string& rule) {
+  if (!good) fail(1, "BROKEN: " + rule);
+}
+
+struct TypeRow {
+  hetcclDataType_t type;
+  const char* name;
+  size_t bytes;
+};
+constexpr TypeRow kTypes[] = {{hetcclInt8, "int8", 1},
+                              {hetcclUint8, "uint8", 1},
+                              {hetcclInt16, "int16", 2},
+                              {hetcclUint16, "uint16", 2},
+                              {hetcclInt32, "int32", 4},
+                              {hetcclUint32, "uint32", 4},
+                              {hetcclInt64, "int64", 8},
+                              {hetcclUint64, "uint64", 8},
+                              {hetcclFloat16, "float16", 2},
+                              {hetcclBfloat16, "bfloat16", 2},
+                              {hetcclFloat32, "float32", 4},
+                              {hetcclFloat64, "float64", 8},
+                              {hetcclFloat8e4m3, "float8_e4m3", 1},
+                              {hetcclFloat8e5m2, "float8_e5m2", 1}};
+struct OpRow {
+  hetcclRedOp_t op;
+  const char* name;
+};
+constexpr OpRow kOps[] = {{hetcclSum, "sum"},  {hetcclProd, "prod"}, {hetcclMax, "max"},
+                          {hetcclMin, "min"},  {hetcclBand, "band"}, {hetcclBor, "bor"},
+                          {hetcclBxor, "bxor"}};
+
+// A whole number from 0 to 3 as an element.
+void store(hetcclDataType_t type, size_t bytes, char* at, int value) {
+  const uint64_t whole = static_cast<uint64_t>(value);
+  const float single = static_cast<float>(value);
+  const double twice = value;
+  constexpr uint16_t kHalf[] = {0, 0x3c00, 0x4000, 0x4200}, kBfloat[] = {0, 0x3f80, 0x4000, 0x4040};
+  constexpr uint8_t kE4m3[] = {0, 0x38, 0x40, 0x44}, kE5m2[] = {0, 0x3c, 0x40, 0x42};
+  const void* from = type == hetcclFloat32      ? static_cast<const void*>(&single)
+                     : type == hetcclFloat64    ? static_cast<const void*>(&twice)
+                     : type == hetcclFloat16    ? &kHalf[value]
+                     : type == hetcclBfloat16   ? &kBfloat[value]
+                     : type == hetcclFloat8e4m3 ? static_cast<const void*>(&kE4m3[value])
+                     : type == hetcclFloat8e5m2 ? static_cast<const void*>(&kE5m2[value])
+                                                : static_cast<const void*>(&whole);
+  std::memcpy(at, from, bytes);
+}
+
+struct Job {
+  const hetcclLibraryAdaptor* library;
+  int rank, n;
+  void* communicator = nullptr;
+
+  void check(int code, const std::string& what) const {
+    need(code == 0, what + ": " + library->error_text(code));
+  }
+  void* start(const hetcclLibraryWork& work) const {
+    void* request = nullptr;
+    check(library->start(communicator, &work, &request), "start");
+    return request;
+  }
+  bool test(void* request) const {
+    int done = 0;
+    check(library->test(communicator, request, &done), "test");
+    return done != 0;
+  }
+  void wait(void* request) const {
+    const auto end = Clock::now() + std::chrono::milliseconds(kDeadlineMs);
+    while (!test(request)) need(Clock::now() < end, "a call is complete within its deadline");
+  }
+  void run(const hetcclLibraryWork& work) const { wait(start(work)); }
+};
+
+hetcclLibraryWork work_of(hetcclLibraryCall call, hetcclDataType_t type,
+                          const std::vector<hetcclLibraryPiece>& pieces,
+                          hetcclRedOp_t op = hetcclSum) {
+  hetcclLibraryWork work{};
+  work.size = sizeof work;
+  work.call = call;
+  work.type = type;
+  work.op = op;
+  work.pieces = pieces.data();
+  work.n_pieces = pieces.size();
+  return work;
+}
+
+// What `rank` contributes: products stay in all types' range.
+int value_of(int rank, size_t i, hetcclRedOp_t op) {
+  const int value = static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 4);
+  if (op == hetcclProd) return i % 5 == static_cast<size_t>(rank) ? 2 : 1;
+  if (op == hetcclSum) return rank == 0 ? value % 2 : rank == 1 ? (value + 1) % 2 : 0;
+  return value;
+}
+Bytes contribution(int rank, const TypeRow& type, size_t count, hetcclRedOp_t op) {
+  Bytes bytes(count * type.bytes);
+  for (size_t i = 0; i < count; ++i)
+    store(type.type, type.bytes, bytes.data() + i * type.bytes, value_of(rank, i, op));
+  return bytes;
+}
+Bytes expected(int n, const TypeRow& type, size_t count, hetcclRedOp_t op) {
+  Bytes bytes(count * type.bytes);
+  for (size_t i = 0; i < count; ++i) {
+    int result = value_of(0, i, op);
+    for (int r = 1; r < n; ++r) {
+      const int one = value_of(r, i, op);
+      result = op == hetcclSum    ? result + one
+               : op == hetcclProd ? result * one
+               : op == hetcclMax  ? std::max(result, one)
+               : op == hetcclMin  ? std::min(result, one)
+               : op == hetcclBand ? result & one
+               : op == hetcclBor  ? result | one
+                                  : result ^ one;
+    }
+    store(type.type, type.bytes, bytes.data() + i * type.bytes, result);
+  }
+  return bytes;
+}
+
+void check_all_reduces(const Job& job) {
+  int pairs = 0;
+  for (const TypeRow& type : kTypes) {
+    for (const OpRow& op : kOps) {
+      if (job.library->reduces(type.type, op.op) != 1) continue;
+      ++pairs;
+      const std::string name = std::string(type.name) + " by " + op.name;
+      for (const size_t count : kCounts) {
+        for (const bool in_place : {false, true}) {
+          Bytes send = contribution(job.rank, type, count, op.op), recv(send.size());
+          const Bytes mine = send;
+          char* to = in_place ? send.data() : recv.data();
+          job.run(
+              work_of(hetcclLibraryAllReduce, type.type, {{0, -1, send.data(), to, count}}, op.op));
+          const Bytes& result = in_place ? send : recv;
+          need(result == expected(job.n, type, count, op.op),
+               "all-reduce of " + name + " is right");
+          need(in_place || send == mine, "all-reduce of " + name + " leaves its input");
+        }
+      }
+    }
+  }
+  if (job.rank == 0) std::printf("all-reduce: %d pairs of type and operator\n", pairs);
+}
+
+template <typename Float>
+void check_nan(const Job& job, hetcclDataType_t type) {
+  for (const hetcclRedOp_t op : {hetcclMax, hetcclMin}) {
+    if (job.library->reduces(type, op) != 1) continue;
+    for (int which = 0; which < job.n; ++which) {
+      const Float nan = std::numeric_limits<Float>::quiet_NaN();
+      Float value = job.rank == which ? nan : Float(job.rank);
+      job.run(work_of(hetcclLibraryAllReduce, type, {{0, -1, &value, &value, 1}}, op));
+      need(std::isnan(value), "maxima and minima with a NaN are NaN");
+    }
+  }
+}
+
+// Random pieces, alike on all ranks.
+void check_pieces(const Job& job, bool reduce, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const TypeRow type{hetcclInt32, "int32", 4};
+  const bool sends = (job.library->capabilities & HETCCL_LIBRARY_SENDS) != 0;
+  const size_t n_pieces = random() % 9;
+  std::vector<hetcclLibraryPiece> pieces;
+  std::vector<Bytes> from(n_pieces), to(n_pieces);
+  for (size_t p = 0; p < n_pieces; ++p) {
+    const int root = static_cast<int>(random() % static_cast<uint64_t>(job.n));
+    const int receiver = !reduce && sends && random() % 3 == 0
+                             ? static_cast<int>(random() % static_cast<uint64_t>(job.n))
+                             : -1;
+    const size_t count = random() % 4 == 0 ? random() % 3 : random() % 20'000;
+    const bool in_place = random() % 2 == 0;
+    from[p] = contribution(reduce ? job.rank : root, type, count, hetcclSum);
+    if (!reduce && job.rank != root) from[p].assign(from[p].size(), 0);
+    to[p] = Bytes(from[p].size());
+    pieces.push_back(
+        {root, receiver, from[p].data(), in_place ? from[p].data() : to[p].data(), count});
+  }
+  job.run(work_of(reduce ? hetcclLibraryReduce : hetcclLibraryBroadcast, type.type, pieces));
+  for (size_t p = 0; p < n_pieces; ++p) {
+    const hetcclLibraryPiece& piece = pieces[p];
+    const bool has =
+        reduce ? piece.root == job.rank : piece.receiver < 0 || piece.receiver == job.rank;
+    if (!has) continue;
+    const Bytes right = reduce ? expected(job.n, type, piece.count, hetcclSum)
+                               : contribution(piece.root, type, piece.count, hetcclSum);
+    need(right.empty() || std::memcmp(piece.recv, right.data(), right.size()) == 0,
+         std::string(reduce ? "a reduction" : "a broadcast") + " of pieces is right, case " +
+             std::to_string(seed));
+  }
+}
+
+int32_t letter(int from, int to, size_t i) {
+  return static_cast<int32_t>(from * 1'000'003 + to * 1009) + static_cast<int32_t>(i);
+}
+size_t length(int from, int to, uint64_t seed) {
+  return (static_cast<size_t>(from * 31 + to * 17) + seed) % 5 * 3001;
+}
+
+void check_exchange(const Job& job, uint64_t seed) {
+  std::vector<std::vector<int32_t>> out, in;
+  for (int peer = 0; peer < job.n; ++peer) {
+    out.emplace_back(length(job.rank, peer, seed));
+    for (size_t i = 0; i < out.back().size(); ++i) out.back()[i] = letter(job.rank, peer, i);
+    in.emplace_back(length(peer, job.rank, seed));
+  }
+  std::vector<hetcclLibraryMessage> messages;
+  for (int peer = job.n - 1; peer >= 0; --peer) {
+    auto& sent = out[static_cast<size_t>(peer)];
+    auto& received = in[static_cast<size_t>(peer)];
+    messages.push_back({peer, 0, received.data(), received.size()});
+    messages.push_back({peer, 1, sent.data(), sent.size()});
+  }
+  hetcclLibraryWork work = work_of(hetcclLibraryExchange, hetcclInt32, {});
+  work.messages = messages.data();
+  work.n_messages = messages.size();
+  void* request = job.start(work);
+  messages.assign(messages.size(), {-1, 0, nullptr, 1});  // lists are read by start alone
+  job.wait(request);
+  for (int peer = 0; peer < job.n; ++peer)
+    for (size_t i = 0; i < in[static_cast<size_t>(peer)].size(); ++i)
+      need(in[static_cast<size_t>(peer)][i] == letter(peer, job.rank, i), "an exchange is right");
+}
+
+void check_order(const Job& job) {
+  constexpr size_t kCalls = 40;
+  std::vector<int32_t> values(kCalls);
+  std::vector<void*> requests;
+  for (size_t i = 0; i < kCalls; ++i) {
+    values[i] = static_cast<int32_t>(i);
+    requests.push_back(job.start(
+        work_of(hetcclLibraryAllReduce, hetcclInt32, {{0, -1, &values[i], &values[i], 1}})));
+  }
+  for (size_t i = kCalls; i-- > 0;) job.wait(requests[i]);
+  for (size_t i = 0; i < kCalls; ++i)
+    need(values[i] == static_cast<int32_t>(i) * job.n, "many calls at once are right");
+}
+
+// Nobody passes a barrier before the last has come, and meanwhile no call waits.
+void check_barrier(const Job& job) {
+  for (int late = 0; late < job.n; ++late) {
+    const auto begin = Clock::now();
+    job.run(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
+    const auto met = Clock::now();
+    if (job.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto start = Clock::now();
+    void* request = job.start(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
+    const bool done = job.test(request);
+    need(Clock::now() - start < std::chrono::milliseconds(150), "start and test do not wait");
+    if (!done) job.wait(request);
+    need(job.rank == late || Clock::now() - met > std::chrono::milliseconds(100) ||
+             met - begin > std::chrono::milliseconds(100),
+         "a barrier is complete on no rank before all have started it");
+  }
+}
+
+const char* variable(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* value = std::getenv(name)) return value;
+  return nullptr;
+}
+
+// The first rank's bytes, by a file.
+Bytes share(const Job& job, const std::string& path, const std::function<Bytes()>& make) {
+  if (job.rank == 0) {
+    const Bytes bytes = make();
+    std::ofstream(path + ".new", std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    need(std::rename((path + ".new").c_str(), path.c_str()) == 0, "the folder can be written");
+    return bytes;
+  }
+  const auto end = Clock::now() + std::chrono::milliseconds(kDeadlineMs);
+  while (true) {
+    std::ifstream file(path, std::ios::binary);
+    if (file) return Bytes(std::istreambuf_iterator<char>(file), {});
+    if (Clock::now() > end) fail(2, "rank 0 wrote no " + path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+const hetcclLibraryAdaptor* load(const char* path) {
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) fail(2, dlerror());
+  const auto entry = reinterpret_cast<hetcclAdaptorEntry>(dlsym(handle, HETCCL_ADAPTOR_ENTRY));
+  need(entry != nullptr, "it exports " HETCCL_ADAPTOR_ENTRY);
+  const hetcclAdaptorTable* table = entry(HETCCL_ADAPTOR_ABI);
+  need(table != nullptr && table->abi == HETCCL_ADAPTOR_ABI, "it serves this ABI");
+  need(table->library != nullptr && table->library->size >= sizeof(hetcclLibraryAdaptor),
+       "it has a library");
+  const hetcclLibraryAdaptor* library = table->library;
+  need(library->error_text && library->score && library->reduces && library->make_id &&
+           library->init && library->start && library->test && library->destroy,
+       "its table is complete");
+  return library;
+}
+
+void check_all(Job& job, const std::string& folder) {
+  for (int round = 0; round < 2; ++round) {
+    const Bytes id = share(job, folder + "/id" + std::to_string(round), [&] {
+      Bytes bytes(HETCCL_ADAPTOR_ID_BYTES);
+      job.check(job.library->make_id(job.n, bytes.data()), "make_id");
+      return bytes;
+    });
+    job.check(job.library->init(id.data(), job.n, job.rank, kDeadlineMs, &job.communicator),
+              "init");
+    check_all_reduces(job);
+    check_nan<float>(job, hetcclFloat32);
+    check_nan<double>(job, hetcclFloat64);
+    for (uint64_t seed = 1; seed <= 40; ++seed) check_pieces(job, seed % 2 == 0, seed);
+    if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) != 0)
+      for (uint64_t seed = 0; seed < 5; ++seed) check_exchange(job, seed);
+    check_order(job);
+    check_barrier(job);
+    job.run(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
+    job.library->destroy(job.communicator);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool by_launcher = argc == 3;
+  if (!by_launcher && argc != 5) fail(2, "usage: conformance ADAPTOR.so [RANK RANKS] FOLDER");
+  const char* rank = by_launcher ? variable({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) : argv[2];
+  const char* ranks = by_launcher ? variable({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) : argv[3];
+  if (rank == nullptr || ranks == nullptr) fail(2, "give rank and number of ranks: no mpirun here");
+  Job job{load(argv[1]), std::atoi(rank), std::atoi(ranks)};
+  const int score = job.library->score();
+  if (score <= 0) fail(2, "its score is 0: it cannot serve this process");
+  check_all(job, argv[argc - 1]);
+  if (job.rank == 0) {
+    std::printf("%s %s conforms: %d ranks, score %d, capabilities 0x%x\n", job.library->name,
+                job.library->version, job.n, score, job.library->capabilities);
+  }
+  return 0;
+}

@@ -1,0 +1,126 @@
+/* What a shared library offers that hetccl loads at run time: collectives of one cluster, as
+ * hetccl's own library for hosts or a vendor's does them. An adaptor needs this header and hetccl.h
+ * alone, and links nothing of hetccl.
+ *
+ * hetccl loads the adaptors of HETCCL_ADAPTORS (paths, with colons between them) and calls each
+ * one's entry, `hetcclAdaptor`. Of the libraries that can serve ranks of the host (`score`), the
+ * best does; hetccl's own has HETCCL_OWN_SCORE. Ranks share a cluster if their libraries have the
+ * same name and version. An adaptor that is refused is named, with the reason, in `hetccl info` and
+ * in the error of the first communicator. docs/adaptors.md is the guide; `hetccl-conformance` tests
+ * an adaptor.
+ *
+ * Structs may grow at their end: each begins with its size, as the adaptor was compiled. Fields
+ * that an adaptor is too old to have count as zero. Of zeroes that stand for calls only those that
+ * are said to be optional are accepted. */
+#ifndef HETCCL_ADAPTOR_H
+#define HETCCL_ADAPTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hetccl/hetccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HETCCL_ADAPTOR_ABI 1
+#define HETCCL_ADAPTOR_ID_BYTES 128
+#define HETCCL_OWN_SCORE 100
+
+/** What a collective library can do beyond reductions, broadcasts and barriers on one host. */
+#define HETCCL_LIBRARY_JOINS_HOSTS (1U << 0)         /**< ranks of several hosts */
+#define HETCCL_LIBRARY_JOINS_ARCHITECTURES (1U << 1) /**< ranks of unlike processors */
+#define HETCCL_LIBRARY_EXCHANGES (1U << 2)           /**< hetcclLibraryExchange */
+#define HETCCL_LIBRARY_SENDS (1U << 3)               /**< broadcasts with a receiver */
+
+/** One call of all ranks of a cluster. */
+typedef enum {
+  hetcclLibraryAllReduce = 0, /**< one piece: recv = op over all ranks of send */
+  hetcclLibraryReduce = 1,    /**< of each piece: recv of its root = op over all ranks of send */
+  hetcclLibraryBroadcast = 2, /**< of each piece: recv of all ranks, or of one = send of its root */
+  hetcclLibraryExchange = 3,  /**< all messages at the same time */
+  hetcclLibraryBarrier = 4    /**< complete on no rank before all have started it */
+} hetcclLibraryCall;
+
+/** A piece of a reduction or broadcast; all ranks list the same pieces. `send` and `recv` are
+ * equal, or do not overlap. Pieces of no elements may come, with any pointers. */
+typedef struct {
+  int root;         /**< rank in the cluster */
+  int receiver;     /**< broadcasts: the only rank that receives, or -1: every rank, the root too */
+  const void* send; /**< read: by reductions everywhere, by broadcasts at the root */
+  void* recv;       /**< written where there is a result */
+  size_t count;     /**< elements */
+} hetcclLibraryPiece;
+
+/** A message of an exchange. Each rank lists its own. The n-th that a rank sends to another is the
+ * n-th that the other receives from it, and has as many elements. A rank may send to itself, also
+ * in place. */
+typedef struct {
+  int peer;
+  int sends; /**< 1: to `peer`; 0: from it */
+  void* data;
+  size_t count; /**< elements; 0: no message, which the other may leave out */
+} hetcclLibraryMessage;
+
+/** Lists and what they point to in lists live until `start` returns; buffers until the call is
+ * complete. */
+typedef struct {
+  size_t size; /**< of this struct */
+  hetcclLibraryCall call;
+  hetcclDataType_t type;
+  hetcclRedOp_t op; /**< of reductions */
+  const hetcclLibraryPiece* pieces;
+  size_t n_pieces;
+  const hetcclLibraryMessage* messages;
+  size_t n_messages;
+} hetcclLibraryWork;
+
+/** A library of collectives of hosts' memory. Calls return 0, or a number that `error_text`
+ * explains.
+ *
+ * Threads: calls of one communicator come one at a time, from any thread; those of different
+ * communicators, and `init`, at the same time. */
+typedef struct {
+  size_t size;      /**< of this struct */
+  const char* name; /**< 1 to 31 of a-z, 0-9 and _; "host", "nccl", "rccl" are taken */
+  const char*
+      version; /**< of what the ranks of a cluster must have in common; 1 to 63 characters */
+  uint32_t capabilities; /**< HETCCL_LIBRARY_* */
+  const char* (*error_text)(int code);
+  /** How well it serves this process: 0 not at all, e.g. since it is not started as it needs.
+   * Called once, before the rest. */
+  int (*score)(void);
+  /** 1 if it reduces elements of `type` by `op` (never hetcclAvg: hetccl divides). Where maxima and
+   * minima meet a NaN, they are NaN. All ranks get the same bits. */
+  int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
+  /** On the first rank of a cluster: what its ranks meet by. */
+  int (*make_id)(int n_ranks, void* id);
+  /** Collective: blocks for the other ranks, `timeout_ms` at most. */
+  int (*init)(const void* id, int n_ranks, int rank, int64_t timeout_ms, void** communicator);
+  /** Begins a call without waiting for other ranks. All ranks start the same calls in the same
+   * order, and may start several before the first is complete. */
+  int (*start)(void* communicator, const hetcclLibraryWork* work, void** request);
+  /** Moves a call on without waiting. Once `done` is 1 the request is gone. */
+  int (*test)(void* communicator, void* request, int* done);
+  /** Ends the communicator, with what is still under way: no buffer is touched after it returns. It
+   * waits for no other rank. */
+  void (*destroy)(void* communicator);
+} hetcclLibraryAdaptor;
+
+typedef struct {
+  size_t size;  /**< of this struct */
+  uint32_t abi; /**< HETCCL_ADAPTOR_ABI, as compiled */
+  const hetcclLibraryAdaptor* library;
+} hetcclAdaptorTable;
+
+/** The entry that an adaptor exports, with this name. `abi` is hetccl's. Returns NULL if the
+ * adaptor cannot serve it; what it returns lives as long as the process. */
+typedef const hetcclAdaptorTable* (*hetcclAdaptorEntry)(uint32_t abi);
+#define HETCCL_ADAPTOR_ENTRY "hetcclAdaptor"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,283 @@
+#include "ccl/adaptor/adaptor_library.h"
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "host/task_queue.h"
+
+namespace hetccl::ccl {
+namespace {
+
+static_assert(sizeof(UniqueId) == HETCCL_ADAPTOR_ID_BYTES);
+
+Status failure_of(const Adaptor& adaptor, const char* what, int code) {
+  const char* text = adaptor.library().error_text(code);
+  return error(Code::SystemError, "%s: %s: %s", adaptor.library().name, what,
+               text != nullptr ? text : "unknown error");
+}
+
+// What a call needs until it is complete.
+struct Call {
+  hetcclLibraryCall kind{};
+  DataType type{};
+  RedOp op{};
+  std::vector<hetcclLibraryPiece> pieces;
+  std::vector<hetcclLibraryMessage> messages;
+  uint64_t number = 0;  // in the order of the calls
+  bool started = false;
+  void* request = nullptr;
+};
+
+// A communicator of the adaptor, kept by the calls under way, too. Calls start in their order,
+// whatever the streams'.
+class Member {
+ public:
+  Member(std::shared_ptr<const Adaptor> adaptor, void* communicator, int n_ranks, int rank)
+      : adaptor_(std::move(adaptor)), communicator_(communicator), n_ranks_(n_ranks), rank_(rank) {}
+  ~Member() { end(); }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  [[nodiscard]] int n_ranks() const { return n_ranks_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] bool reduces(DataType type, RedOp op) const;
+  uint64_t issue() { return issued_++; }
+  [[nodiscard]] Status error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
+  void fail(const Status& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_.ok()) error_ = reason;
+    }
+    failed_.store(true, std::memory_order_release);
+  }
+  void end() {
+    const std::lock_guard lock(calls_);
+    let_go();
+  }
+  TaskState poll(Call& call, const TaskQueue& queue);
+
+ private:
+  [[nodiscard]] Status start(Call& call, const TaskQueue& queue);
+  Result<bool> advance(Call& call, const TaskQueue& queue);
+  void divide(const Call& call, const TaskQueue& queue) const;
+  // No buffer is touched any more. With calls_ held.
+  void let_go() {
+    if (communicator_ != nullptr) adaptor_->library().destroy(communicator_);
+    communicator_ = nullptr;
+  }
+
+  const std::shared_ptr<const Adaptor> adaptor_;
+  std::mutex calls_;    // of the adaptor, one at a time; guards what follows
+  void* communicator_;  // null once ended
+  uint64_t next_ = 0;   // to start
+  const int n_ranks_, rank_;
+  std::atomic<uint64_t> issued_{0};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;  // guards the error
+  Status error_;
+};
+
+Status Member::start(Call& call, const TaskQueue& queue) {
+  for (hetcclLibraryPiece& piece : call.pieces) {
+    piece.send = queue.host_address(piece.send);
+    piece.recv = queue.host_address(piece.recv);
+  }
+  for (hetcclLibraryMessage& message : call.messages)
+    message.data = queue.host_address(message.data);
+  hetcclLibraryWork work{};
+  work.size = sizeof work;
+  work.call = call.kind;
+  work.type = static_cast<hetcclDataType_t>(call.type);
+  work.op = static_cast<hetcclRedOp_t>(call.op == RedOp::Avg ? RedOp::Sum : call.op);
+  work.pieces = call.pieces.data();
+  work.n_pieces = call.pieces.size();
+  work.messages = call.messages.data();
+  work.n_messages = call.messages.size();
+  const int code = adaptor_->library().start(communicator_, &work, &call.request);
+  call.started = code == 0;
+  return code == 0 ? Status() : failure_of(*adaptor_, "a call cannot start", code);
+}
+
+// Whether it is complete.
+Result<bool> Member::advance(Call& call, const TaskQueue& queue) {
+  if (!call.started) {
+    if (call.number != next_) return false;
+    HETCCL_TRY(start(call, queue));
+    ++next_;
+  }
+  int done = 0;
+  const int code = adaptor_->library().test(communicator_, call.request, &done);
+  if (code != 0) return failure_of(*adaptor_, "a call has failed", code);
+  return done != 0;
+}
+
+TaskState Member::poll(Call& call, const TaskQueue& queue) {
+  {
+    const std::lock_guard lock(calls_);
+    if (failed_.load(std::memory_order_acquire)) let_go();
+    if (communicator_ == nullptr) return TaskState::Done;
+    const auto done = advance(call, queue);
+    if (!done.ok()) {
+      fail(done.status());
+      let_go();
+      return TaskState::Done;
+    }
+    if (!done.value()) return TaskState::Pending;
+  }
+  if (call.op == RedOp::Avg) divide(call, queue);
+  return TaskState::Done;
+}
+
+void Member::divide(const Call& call, const TaskQueue& queue) const {
+  for (const hetcclLibraryPiece& piece : call.pieces) {
+    if (call.kind == hetcclLibraryReduce && piece.root != rank_) continue;
+    const void* sum = piece.recv;
+    queue.reduce(piece.recv, &sum, 1, piece.count, call.type, RedOp::Avg,
+                 static_cast<uint32_t>(n_ranks_), nullptr);
+  }
+}
+
+bool reduces_by(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
+  if (!is_valid(type) || !is_valid(op) || !applies(op, type) || op == RedOp::PreMulSum)
+    return false;
+  // A sum of shorter elements has lost what its average needs.
+  if (op == RedOp::Avg && size_of(type) < 4) return false;
+  const RedOp asked = op == RedOp::Avg ? RedOp::Sum : op;
+  return library.reduces(static_cast<hetcclDataType_t>(type), static_cast<hetcclRedOp_t>(asked)) ==
+         1;
+}
+
+bool Member::reduces(DataType type, RedOp op) const {
+  return reduces_by(adaptor_->library(), type, op);
+}
+
+std::vector<hetcclLibraryPiece> pieces_of(std::span<const Shard> shards) {
+  std::vector<hetcclLibraryPiece> pieces;
+  pieces.reserve(shards.size());
+  for (const Shard& shard : shards)
+    pieces.push_back({shard.root, shard.receiver, shard.send, shard.recv, shard.count});
+  return pieces;
+}
+
+class AdaptorCommunicator : public Communicator {
+ public:
+  AdaptorCommunicator(std::shared_ptr<Member> member, uint32_t capabilities)
+      : member_(std::move(member)), capabilities_(capabilities) {}
+  ~AdaptorCommunicator() override { member_->end(); }
+  AdaptorCommunicator(const AdaptorCommunicator&) = delete;
+  AdaptorCommunicator& operator=(const AdaptorCommunicator&) = delete;
+
+  Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
+                    void* stream) override {
+    const Shard whole{0, send, recv, count};
+    return reduce_shards(hetcclLibraryAllReduce, {&whole, 1}, type, how, stream);
+  }
+  Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                void* stream) override {
+    HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
+    return reduce_shards(hetcclLibraryReduce, shards, type, how, stream);
+  }
+  Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
+    HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
+    for (const Shard& shard : shards) {
+      if (shard.receiver >= 0 && (capabilities_ & HETCCL_LIBRARY_SENDS) == 0)
+        return error(Code::Unsupported, "the adaptor sends to no single rank");
+    }
+    return enqueue({hetcclLibraryBroadcast, type, {}, pieces_of(shards), {}}, stream);
+  }
+  Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
+    if ((capabilities_ & HETCCL_LIBRARY_EXCHANGES) == 0)
+      return error(Code::Unsupported, "the adaptor exchanges no messages");
+    HETCCL_TRY(check_transfers(transfers, member_->n_ranks(), member_->rank()));
+    Call call{hetcclLibraryExchange, type, {}, {}, {}};
+    for (const Transfer& one : transfers)
+      call.messages.push_back({one.peer, one.send ? 1 : 0, one.data, one.count});
+    return enqueue(std::move(call), stream);
+  }
+  Status barrier(void* stream) override {
+    return enqueue({hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}}, stream);
+  }
+  [[nodiscard]] Status async_error() const override { return member_->error(); }
+  void abort() override { member_->fail(error(Code::RemoteError, "aborted")); }
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+
+ private:
+  Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
+                       const Reducer& how, void* stream) {
+    if (!member_->reduces(type, how.op)) {
+      return error(Code::Unsupported, "the adaptor does not reduce %s by %s",
+                   std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
+    }
+    return enqueue({kind, type, how.op, pieces_of(shards), {}}, stream);
+  }
+  Status enqueue(Call call, void* stream) {
+    HETCCL_TRY(member_->error());
+    if (stream == nullptr)
+      return error(Code::InvalidArgument,
+                   "a collective of hosts needs a stream of the host device");
+    auto* queue = static_cast<TaskQueue*>(stream);
+    auto kept = std::make_unique<Call>(std::move(call));
+    kept->number = member_->issue();
+    queue->push(
+        [member = member_, kept = std::move(kept), queue] { return member->poll(*kept, *queue); });
+    return {};
+  }
+
+  const std::shared_ptr<Member> member_;
+  const uint32_t capabilities_;
+};
+
+class AdaptorLibrary : public Library {
+ public:
+  explicit AdaptorLibrary(std::shared_ptr<const Adaptor> adaptor) : adaptor_(std::move(adaptor)) {}
+  [[nodiscard]] std::string name() const override { return table().name; }
+  [[nodiscard]] std::string version() const override { return table().version; }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return reduces_by(table(), type, op);
+  }
+  [[nodiscard]] bool supports_exchange() const override { return can(HETCCL_LIBRARY_EXCHANGES); }
+  [[nodiscard]] Reach reach() const override {
+    return {can(HETCCL_LIBRARY_JOINS_HOSTS), can(HETCCL_LIBRARY_JOINS_ARCHITECTURES)};
+  }
+  [[nodiscard]] bool sends() const override { return can(HETCCL_LIBRARY_SENDS); }
+  Result<UniqueId> unique_id(int n_ranks) override {
+    UniqueId id;
+    if (const int code = table().make_id(n_ranks, id.bytes); code != 0)
+      return failure_of(*adaptor_, "making an id", code);
+    return id;
+  }
+  Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
+                                             const WaitLimit& limit) override {
+    if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
+      return error(Code::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
+    HETCCL_TRY(limit.cancelled());
+    void* communicator = nullptr;
+    const int code = table().init(id.bytes, n_ranks, rank, limit.timeout_ms, &communicator);
+    if (code != 0) return failure_of(*adaptor_, "init", code);
+    auto member = std::make_shared<Member>(adaptor_, communicator, n_ranks, rank);
+    return std::unique_ptr<Communicator>(
+        std::make_unique<AdaptorCommunicator>(std::move(member), table().capabilities));
+  }
+
+ private:
+  [[nodiscard]] const hetcclLibraryAdaptor& table() const { return adaptor_->library(); }
+  [[nodiscard]] bool can(uint32_t capability) const {
+    return (table().capabilities & capability) != 0;
+  }
+  const std::shared_ptr<const Adaptor> adaptor_;
+};
+
+}  // namespace
+
+std::unique_ptr<Library> make_adaptor_library(std::shared_ptr<const Adaptor> adaptor) {
+  return std::make_unique<AdaptorLibrary>(std::move(adaptor));
+}
+
+}  // namespace hetccl::ccl

@@ -1,0 +1,107 @@
+// Loads an adaptor and checks its table.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "ccl/adaptor/adaptor_library.h"
+
+namespace hetccl::ccl {
+namespace {
+
+constexpr size_t kLongestName = 31, kLongestVersion = 63;
+constexpr std::array<std::string_view, 3> kTakenNames = {"host", "nccl", "rccl"};
+constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
+                                   HETCCL_LIBRARY_EXCHANGES | HETCCL_LIBRARY_SENDS;
+
+// What an adaptor that was compiled with a shorter struct has.
+template <typename Table>
+Table as_compiled(const Table* table) {
+  Table whole{};
+  std::memcpy(&whole, table, std::min(table->size, sizeof whole));
+  return whole;
+}
+
+bool is_name(const char* text) {
+  if (text == nullptr) return false;
+  const std::string_view name(text, strnlen(text, kLongestName + 1));
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && name.size() <= kLongestName &&
+         std::all_of(name.begin(), name.end(), good) &&
+         std::find(kTakenNames.begin(), kTakenNames.end(), name) == kTakenNames.end();
+}
+
+bool is_version(const char* text) {
+  if (text == nullptr) return false;
+  const std::string_view version(text, strnlen(text, kLongestVersion + 1));
+  const auto good = [](char c) { return c >= 0x20 && c < 0x7f; };
+  return !version.empty() && version.size() <= kLongestVersion &&
+         std::all_of(version.begin(), version.end(), good);
+}
+
+const char* absent_call(const hetcclLibraryAdaptor& library) {
+  const std::pair<bool, const char*> calls[] = {{library.error_text != nullptr, "error_text"},
+                                                {library.score != nullptr, "score"},
+                                                {library.reduces != nullptr, "reduces"},
+                                                {library.make_id != nullptr, "make_id"},
+                                                {library.init != nullptr, "init"},
+                                                {library.start != nullptr, "start"},
+                                                {library.test != nullptr, "test"},
+                                                {library.destroy != nullptr, "destroy"}};
+  for (const auto& [there, name] : calls)
+    if (!there) return name;
+  return nullptr;
+}
+
+Status refuse(const std::string& path, const std::string& reason) {
+  return error(Code::Unsupported, "the adaptor %s is refused: %s", path.c_str(), reason.c_str());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* given,
+                                                      const std::string& path) {
+  if (given == nullptr) {
+    return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
+  }
+  const hetcclAdaptorTable table = as_compiled(given);
+  if (table.abi != HETCCL_ADAPTOR_ABI) {
+    return refuse(path,
+                  format("it was compiled for ABI %u of adaptors, this hetccl has %d: compile "
+                         "it with this hetccl's hetccl/adaptor.h",
+                         table.abi, HETCCL_ADAPTOR_ABI));
+  }
+  if (table.library == nullptr) return refuse(path, "its table has no library");
+  auto adaptor = std::make_shared<Adaptor>();
+  adaptor->path_ = path;
+  adaptor->library_ = as_compiled(table.library);
+  const hetcclLibraryAdaptor& library = adaptor->library_;
+  if (!is_name(library.name)) {
+    return refuse(path, "its name is not 1 to 31 of a-z, 0-9 and _, or is a library's of hetccl");
+  }
+  if (!is_version(library.version))
+    return refuse(path, "its version is not 1 to 63 printable characters");
+  if (const char* absent = absent_call(library); absent != nullptr)
+    return refuse(path, format("its table lacks %s", absent));
+  if ((library.capabilities & ~kCapabilities) != 0) {
+    return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
+                               library.capabilities & ~kCapabilities));
+  }
+  adaptor->score_ = std::max(library.score(), 0);
+  return std::shared_ptr<const Adaptor>(adaptor);
+}
+
+// Its threads and its library's may outlive hetccl: it is never unloaded.
+Result<std::shared_ptr<const Adaptor>> Adaptor::load(const std::string& path) {
+  const std::string names[] = {path};
+  auto opened = DynLib::open(names);
+  if (!opened.ok()) return refuse(path, opened.status().message());
+  const auto* library = new DynLib(std::move(opened).value());
+  const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library->symbol(HETCCL_ADAPTOR_ENTRY));
+  if (entry == nullptr) return refuse(path, "it exports no " HETCCL_ADAPTOR_ENTRY);
+  return check(entry(HETCCL_ADAPTOR_ABI), path);
+}
+
+}  // namespace hetccl::ccl
