@@ -1,0 +1,187 @@
+// Adaptors: which are refused, and that calls reach them in their order and come back right.
+#include "ccl/adaptor/adaptor_library.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "fake/host_adaptor.h"
+#include "host/task_queue.h"
+
+namespace hetccl::ccl {
+namespace {
+
+constexpr int kRanks = 3;
+
+std::string refusal(const std::function<void(hetcclAdaptorTable&, hetcclLibraryAdaptor&)>& change) {
+  hetcclAdaptorTable table = fake::host_adaptor();
+  hetcclLibraryAdaptor library = *table.library;
+  table.library = &library;
+  change(table, library);
+  const auto made = Adaptor::check(&table, "it.so");
+  return made.ok() ? "" : made.status().message();
+}
+
+bool has(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("what is refused, with the reason") {
+  CHECK(refusal([](auto&, auto&) {}) == "");
+  CHECK(has(refusal([](auto& table, auto&) { table.abi = 2; }), "compiled for ABI 2 of adaptors"));
+  CHECK(has(refusal([](auto& table, auto&) { table.library = nullptr; }), "has no library"));
+  CHECK(has(refusal([](auto&, auto& library) { library.name = "host"; }), "its name"));
+  CHECK(has(refusal([](auto&, auto& library) { library.name = "Big"; }), "its name"));
+  CHECK(has(refusal([](auto&, auto& library) { library.name = nullptr; }), "its name"));
+  CHECK(has(refusal([](auto&, auto& library) { library.version = ""; }), "its version"));
+  CHECK(has(refusal([](auto&, auto& library) { library.test = nullptr; }), "lacks test"));
+  CHECK(has(refusal([](auto&, auto& library) { library.capabilities = 1U << 20; }), "0x100000"));
+  // Compiled with a header whose struct ended earlier.
+  CHECK(has(refusal([](auto&, auto& library) { library.size -= sizeof library.destroy; }),
+            "lacks destroy"));
+  CHECK(has(Adaptor::check(nullptr, "it.so").status().message(), "the adaptor it.so is refused"));
+  CHECK(has(Adaptor::load("/nonexistent/adaptor.so").status().message(), "refused"));
+  CHECK(has(Adaptor::load("libc.so.6").status().message(), "it exports no hetcclAdaptor"));
+}
+
+struct Rank {
+  int rank;
+  Communicator& comm;
+  TaskQueue& queue;
+
+  void run() const {
+    const TimePoint end = steady_clock().now() + std::chrono::seconds(20);
+    while (!queue.empty() && steady_clock().now() < end)
+      if (!queue.poll()) std::this_thread::yield();
+    CHECK(queue.empty());
+  }
+};
+
+void on_ranks(const std::function<void(const Rank&)>& body) {
+  const auto library = make_adaptor_library(Adaptor::check(&fake::host_adaptor(), "").value());
+  const UniqueId id = library->unique_id(kRanks).value();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      TaskQueue queue;
+      auto made = library->init(id, kRanks, r, nullptr, 10'000);
+      REQUIRE(made.ok());
+      body({r, **made, queue});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("reductions, averages by hetccl") {
+  on_ranks([](const Rank& rank) {
+    std::vector<float> mine(1000, static_cast<float>(rank.rank + 1)), result(1000);
+    REQUIRE(rank.comm
+                .all_reduce(mine.data(), result.data(), 1000, DataType::Float32, {RedOp::Sum},
+                            &rank.queue)
+                .ok());
+    rank.run();
+    CHECK(result == std::vector<float>(1000, 6));
+    const Shard pieces[] = {{1, mine.data(), result.data(), 400}, {2, mine.data(), mine.data(), 7}};
+    REQUIRE(rank.comm.reduce(pieces, DataType::Float32, {RedOp::Avg}, &rank.queue).ok());
+    rank.run();
+    if (rank.rank == 1) CHECK(result[399] == 2);
+    CHECK(result[400] == 6);
+    CHECK(mine[6] == (rank.rank == 2 ? 2 : rank.rank + 1));
+    CHECK(rank.comm.async_error().ok());
+  });
+}
+
+TEST_CASE("broadcasts, messages and barriers") {
+  on_ranks([](const Rank& rank) {
+    std::vector<int> data(100, rank.rank), got(100, -1);
+    const Shard pieces[] = {{2, data.data(), got.data(), 50},
+                            {0, data.data(), got.data() + 50, 50, 1}};
+    REQUIRE(rank.comm.broadcast(pieces, DataType::Int32, &rank.queue).ok());
+    REQUIRE(rank.comm.barrier(&rank.queue).ok());
+    rank.run();
+    CHECK(got[49] == 2);
+    CHECK(got[99] == (rank.rank == 1 ? 0 : -1));
+    const int next = (rank.rank + 1) % kRanks, before = (rank.rank + 2) % kRanks;
+    const Transfer transfers[] = {{next, true, data.data(), 100}, {before, false, got.data(), 100}};
+    REQUIRE(rank.comm.exchange(transfers, DataType::Int32, &rank.queue).ok());
+    rank.run();
+    CHECK(got == std::vector<int>(100, before));
+  });
+}
+
+// Streams are driven in opposite orders; the library sees the calls' own.
+TEST_CASE("calls on two streams start in the order of the calls") {
+  on_ranks([](const Rank& rank) {
+    TaskQueue other;
+    std::vector<int> values(20);
+    std::iota(values.begin(), values.end(), 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      TaskQueue& queue = i % 3 == 0 ? other : rank.queue;
+      REQUIRE(rank.comm.all_reduce(&values[i], &values[i], 1, DataType::Int32, {RedOp::Sum}, &queue)
+                  .ok());
+    }
+    while (!rank.queue.empty() || !other.empty()) {
+      rank.rank % 2 == 0 ? other.poll() : rank.queue.poll();
+      rank.rank % 2 == 0 ? rank.queue.poll() : other.poll();
+    }
+    for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == kRanks * static_cast<int>(i));
+  });
+}
+
+TEST_CASE("what the adaptor does not do is refused at the call") {
+  on_ranks([](const Rank& rank) {
+    char memory[16] = {};
+    const auto code = [&](DataType type, RedOp op) {
+      return rank.comm.all_reduce(memory, memory, 1, type, {op}, &rank.queue).code();
+    };
+    CHECK(code(DataType::Float16, RedOp::Sum) == Code::Unsupported);
+    CHECK(code(DataType::Float32, RedOp::PreMulSum) == Code::Unsupported);
+    CHECK(code(DataType::Int8, RedOp::Avg) == Code::Unsupported);
+    CHECK(rank.comm.barrier(nullptr).code() == Code::InvalidArgument);
+    const Shard nowhere[] = {{kRanks, memory, memory, 1}};
+    CHECK(rank.comm.broadcast(nowhere, DataType::Int8, &rank.queue).code() ==
+          Code::InvalidArgument);
+  });
+}
+
+TEST_CASE("a call that another rank never makes ends by abort, on this rank alone") {
+  std::atomic<int> stuck{0}, ended{0};
+  on_ranks([&](const Rank& rank) {
+    while (rank.rank == 0 && ended < kRanks - 1) std::this_thread::yield();
+    if (rank.rank == 0) return;
+    int value = 1;
+    REQUIRE(
+        rank.comm.all_reduce(&value, &value, 1, DataType::Int32, {RedOp::Sum}, &rank.queue).ok());
+    for (int i = 0; i < 10; ++i) rank.queue.poll();
+    CHECK_FALSE(rank.queue.empty());
+    ++stuck;
+    while (stuck < kRanks - 1) std::this_thread::yield();
+    rank.comm.abort();
+    rank.run();
+    CHECK(rank.comm.async_error().code() == Code::RemoteError);
+    CHECK_FALSE(rank.comm.barrier(&rank.queue).ok());
+    ++ended;
+  });
+}
+
+TEST_CASE("a failure of the adaptor is the communicator's, with its words") {
+  on_ranks([](const Rank& rank) {
+    REQUIRE(rank.comm.barrier(&rank.queue).ok());
+    rank.run();
+  });
+  fake::fail_host_adaptor(true);
+  on_ranks([](const Rank& rank) {
+    REQUIRE(rank.comm.barrier(&rank.queue).ok());
+    rank.run();
+    CHECK(has(rank.comm.async_error().message(), "it is broken"));
+  });
+  fake::fail_host_adaptor(false);
+}
+
+}  // namespace
+}  // namespace hetccl::ccl

@@ -1,0 +1,14 @@
+// A fake adaptor: hetccl's own library for hosts, behind the table of hetccl/adaptor.h.
+#pragma once
+
+#include "hetccl/adaptor.h"
+
+namespace hetccl::fake {
+
+/// Of threads of this process. Lives as long as the process.
+const hetcclAdaptorTable& host_adaptor();
+
+/// Calls fail from now on, or no more, as if the library had lost a rank.
+void fail_host_adaptor(bool fails);
+
+}  // namespace hetccl::fake
