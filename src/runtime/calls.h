@@ -66,6 +66,12 @@ hetcclRuntimeError_t allocate_host(void** memory, size_t bytes, unsigned neutral
   return forward<Vendor, kEntry>(memory, bytes, *flags);
 }
 
+/// A vendor's text of 256 bytes, which ends within them or is cut.
+inline void copy_text(char (&to)[256], const char* from) {
+  std::memcpy(to, from, sizeof to);
+  to[sizeof to - 1] = 0;
+}
+
 template <typename Vendor>
 struct Adapted {
   static const char* get_error_string(hetcclRuntimeError_t error) {
@@ -142,14 +148,12 @@ struct Adapted {
     DeviceProperties theirs{};
     const auto error = forward<Vendor, entry("get_device_properties")>(&theirs, device);
     if (error != hetcclRuntimeSuccess) return error;
-    snprintf(properties->name, sizeof properties->name, "%.*s",
-             static_cast<int>(theirs.name.size()), theirs.name.data());
+    copy_text(properties->name, theirs.name.data());
     properties->total_memory = theirs.total_memory;
     const auto failure = read_attributes(*properties, device);
     if constexpr (Vendor::kPlatform == hetcclRuntimePlatformHip) {
       const char* architecture = reinterpret_cast<const char*>(&theirs) + kHipArchitectureOffset;
-      snprintf(properties->architecture, sizeof properties->architecture, "%.*s",
-               static_cast<int>(kHipArchitectureBytes), architecture);
+      copy_text(properties->architecture, architecture);
     } else {
       snprintf(properties->architecture, sizeof properties->architecture, "sm_%d%d",
                properties->compute_major, properties->compute_minor);

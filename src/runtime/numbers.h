@@ -210,7 +210,7 @@ struct DeviceProperties {
   size_t total_memory;
   std::array<char, kRoom> room;
 };
-/// Where hipDeviceProp_tR0600 has gcnArchName.
-inline constexpr size_t kHipArchitectureOffset = 1160, kHipArchitectureBytes = 256;
+/// Where hipDeviceProp_tR0600 has the 256 bytes of gcnArchName.
+inline constexpr size_t kHipArchitectureOffset = 1160;
 
 }  // namespace hetccl::runtime
