@@ -1,4 +1,4 @@
-"""Fetches CUDA's runtime of several versions from PyPI, without installing it: python fetch.py FOLDER.
+"""Fetches CUDA's runtime of several versions from PyPI, uninstalled: python fetch.py FOLDER.
 
 Each version's folder then has an include and a lib. Exits with 3 where they cannot be had.
 """
