@@ -31,9 +31,13 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 nitpicky = True
 nitpick_ignore = [
-    *(
-        ("c:identifier", name)
-        for name in ("size_t", "int64_t", "uint32_t", "uint64_t", "hetcclComm")
+    *(("c:identifier", name) for name in ("size_t", "int64_t", "uint32_t", "uint64_t")),
+    *(  # structs of which only pointers are known
+        ("c:identifier", f"hetccl{name}")
+        for name in (
+            "Comm",
+            *(f"Runtime{kind}" for kind in ("Event", "Graph", "GraphNode", "GraphExec")),
+        )
     ),
     ("py:class", "types.TracebackType"),
 ]

@@ -24,6 +24,7 @@ _HEADINGS = (
     ("Describing without running", r"Describe$|^hetcclGetInfo$"),
     ("Communicators", r"^hetcclComm|^hetcclGetUniqueId"),
     ("Results, errors, version", r"^hetcclGet"),
+    ("Runtimes", r"^hetcclRuntime"),
     ("Operators", r"^hetcclRedOp"),
     ("Encodings", r"^hetccl(En|De)code"),
     ("Collectives", r""),

@@ -88,6 +88,10 @@ bool is_unique_id(std::string_view text) {
   return text.size() == 256 && text.find_first_not_of("0123456789abcdefABCDEF") == text.npos;
 }
 
+bool is_runtime(std::string_view text) {
+  return text == "cuda" || text == "hip";
+}
+
 bool is_family(std::string_view text) {
   return text == "inet" || text == "inet6";
 }
@@ -200,6 +204,12 @@ constexpr std::array kRows = {
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1"},
         Text{&Config::rccl_library, is_path, "a path of at most 1024 bytes"}},
+    Row{{"HETCCL_RUNTIME", "choice", "",
+         "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "
+         "one "
+         "(docs/runtime.md); empty: the process's own, else CUDA's, then AMD's, that shows a "
+         "device"},
+        Text{&Config::runtime, is_runtime, "cuda or hip"}},
     Row{{"HETCCL_SECRET_FILE", "text", "",
          "a file with a secret that does not travel with the unique id and without which nobody "
          "joins: 16 bytes or more, the same on every rank, mode 600"},

@@ -1,0 +1,154 @@
+#include "runtime/load.h"
+
+#include <filesystem>
+#include <mutex>
+#include <vector>
+
+namespace hetccl::runtime {
+namespace {
+
+struct Platform {
+  std::string_view name, title;
+  std::string_view library;  // how the names of its files begin
+  std::vector<std::string> usual_names;
+  Result<std::unique_ptr<Table>> (*make)(DynLib, const OwnEntries&);
+};
+
+const std::array<Platform, 2>& platforms() {
+  static const auto* const all = new std::array<Platform, 2>{
+      Platform{"cuda",
+               "CUDA",
+               "libcudart.so",
+               {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so",
+                "/usr/local/cuda/lib64/libcudart.so"},
+               make_table<Cuda>},
+      Platform{"hip",
+               "HIP",
+               "libamdhip64.so",
+               {"libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"},
+               make_table<Hip>}};
+  return *all;
+}
+
+// Tables are never freed: who holds one may call it until the process ends.
+struct Process {
+  std::mutex mutex;
+  std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
+};
+
+Process& process() {
+  static auto* const instance = new Process;
+  return *instance;
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code failure;
+  return a == b || std::filesystem::equivalent(a, b, failure);
+}
+
+std::vector<std::string> names_of(const Platform& platform, const std::string& path) {
+  if (!path.empty()) return {path};
+  std::vector<std::string> names = loaded_libraries(platform.library);
+  names.insert(names.end(), platform.usual_names.begin(), platform.usual_names.end());
+  return names;
+}
+
+/// The caller holds the lock.
+Result<const hetcclRuntime*> open(size_t index, const Request& request, const OwnEntries& own) {
+  const Platform& platform = platforms().at(index);
+  std::unique_ptr<Table>& table = process().tables.at(index);
+  if (table != nullptr) {
+    const std::string& path = table->library.path();
+    const std::string wanted(request.path);
+    if (wanted.empty() || is_same_file(wanted, path)) return &table->entries;
+    return error(Code::InvalidUsage,
+                 "this process uses the %s runtime %s already, and cannot use %s beside it",
+                 platform.title.data(), path.c_str(), wanted.c_str());
+  }
+  const bool hip = platform.make == make_table<Hip>;
+  const std::string_view path = request.path.empty() && hip ? request.hip_library : request.path;
+  auto library = DynLib::open(names_of(platform, std::string(path)));
+  if (!library.ok()) {
+    return error(Code::Unsupported, "no %s runtime: %s", platform.title.data(),
+                 library.status().message().c_str());
+  }
+  auto made = platform.make(std::move(*library), own);
+  if (!made.ok()) return made.status().with(format("the %s runtime", platform.title.data()));
+  table = std::move(*made);
+  return &table->entries;
+}
+
+Candidate candidate(size_t index, const Request& request, const OwnEntries& own) {
+  const Platform& platform = platforms().at(index);
+  const bool loaded =
+      process().tables.at(index) != nullptr || !loaded_libraries(platform.library).empty();
+  return {platform.title, loaded, [=] { return open(index, request, own); }};
+}
+
+/// Success where the runtime shows a device.
+Status check_device(const hetcclRuntime& table) {
+  int devices = 0;
+  const auto failure = table.get_device_count(&devices);
+  if (failure == hetcclRuntimeSuccess && devices > 0) return {};
+  const char* reason = "it shows no device";
+  if (failure != hetcclRuntimeSuccess) {
+    reason = table.get_error_string(failure);
+    table.get_last_error();  // it is ours: the program must not take it for its own
+  }
+  return error(Code::Unsupported, "%s: %s", table.path, reason);
+}
+
+}  // namespace
+
+Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
+  std::string reasons;
+  for (const bool loaded : {true, false}) {
+    for (const Candidate& one : candidates) {
+      if (one.loaded != loaded) continue;
+      const auto table = one.load();
+      const Status status = table.ok() ? check_device(*table.value()) : table.status();
+      if (status.ok()) return table.value();
+      reasons.append(reasons.empty() ? "" : "; ").append(one.title).append(": ");
+      reasons.append(status.message());
+    }
+  }
+  return error(Code::Unsupported, "no runtime shows a device: %s", reasons.c_str());
+}
+
+Result<const hetcclRuntime*> load(const Request& request, const OwnEntries& own) {
+  std::lock_guard lock(process().mutex);
+  for (size_t i = 0; i < platforms().size(); ++i) {
+    if (platforms().at(i).name == request.platform) return open(i, request, own);
+  }
+  if (!request.platform.empty()) {
+    return error(Code::InvalidArgument, "the platform \"%.80s\" is neither cuda nor hip",
+                 std::string(request.platform).c_str());
+  }
+  if (!request.path.empty()) {
+    return error(Code::InvalidArgument, "a library's path needs a platform: cuda or hip");
+  }
+  const std::array candidates = {candidate(0, request, own), candidate(1, request, own)};
+  return choose(candidates);
+}
+
+unsigned available(std::string_view hip_library, const OwnEntries& own) {
+  const Request request{{}, {}, hip_library};
+  std::lock_guard lock(process().mutex);
+  unsigned found = 0;
+  for (size_t i = 0; i < platforms().size(); ++i) {
+    auto table = open(i, request, own);
+    if (table.ok() && check_device(**table).ok())
+      found |= 1U << static_cast<unsigned>((*table)->platform);
+  }
+  return found;
+}
+
+const Table* find(const hetcclRuntime* table) {
+  std::lock_guard lock(process().mutex);
+  for (const auto& one : process().tables) {
+    if (one != nullptr && &one->entries == table) return one.get();
+  }
+  return nullptr;
+}
+
+}  // namespace hetccl::runtime

@@ -1,0 +1,43 @@
+// What sets the two vendors apart, for the templates of calls.h.
+#pragma once
+
+#include <array>
+
+#include "runtime/entries.h"
+#include "runtime/numbers.h"
+
+namespace hetccl::runtime {
+
+/// The functions of the library that is loaded: null where it lacks one.
+struct Functions {
+  std::array<void*, kEntries.size()> entries{};
+  void* version = nullptr;
+  void* capture_info_with_edges = nullptr;
+};
+
+struct Cuda {
+  static constexpr hetcclRuntimePlatform_t kPlatform = hetcclRuntimePlatformCuda;
+  static constexpr const char* Entry::* kSymbol = &Entry::cuda;
+  static constexpr int64_t Number::* kNumber = &Number::cuda;
+  static constexpr const char* kVersion = "cudaRuntimeGetVersion";
+  using FuncAttributes = CudaFuncAttributes;
+  /// Written once, before the table that uses it is given away: entries are plain functions, and
+  /// have no other place to look.
+  static inline Functions functions;
+};
+
+struct Hip {
+  static constexpr hetcclRuntimePlatform_t kPlatform = hetcclRuntimePlatformHip;
+  static constexpr const char* Entry::* kSymbol = &Entry::hip;
+  static constexpr int64_t Number::* kNumber = &Number::hip;
+  static constexpr const char* kVersion = "hipRuntimeGetVersion";
+  using FuncAttributes = HipFuncAttributes;
+  static inline Functions functions;  ///< as Cuda's
+};
+
+/// CUDA 13 has no cudaStreamGetCaptureInfo_v2. The plain name, of another signature before, gives
+/// edges as well there.
+inline constexpr const char* kCaptureInfoWithEdges = "cudaStreamGetCaptureInfo";
+inline constexpr int kFirstCudaWithEdges = 13000;
+
+}  // namespace hetccl::runtime

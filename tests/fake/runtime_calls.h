@@ -1,0 +1,19 @@
+// What the fake runtimes of runtime_so.cc were called with.
+#pragma once
+
+#include <cstdint>
+
+namespace hetccl::fake {
+
+/// Arguments as numbers; of a struct its first eight bytes.
+struct RuntimeCall {
+  const char* symbol;
+  int count;
+  uint64_t arguments[9];
+};
+/// What the next calls do.
+struct RuntimeAnswers {
+  int error = 0, devices = 2;
+};
+
+}  // namespace hetccl::fake
