@@ -43,3 +43,26 @@ def pack(values: Iterable[float], dtype: DataType) -> bytes:
         codes = [_small_code(value, dtype) for value in listed]
         return struct.pack(f"={len(codes)}{_SMALL[dtype.name][0]}", *codes)
     return struct.pack(f"={len(listed)}{_FORMATS[dtype.name]}", *listed)
+
+
+def _small_value(code: int, dtype: DataType) -> float:
+    """The number of a code of `dtype`."""
+    form, fraction, least, largest = _SMALL[dtype.name]
+    sign_bit = 1 << (8 * struct.calcsize(form) - 1)
+    sign, magnitude = (-1.0 if code & sign_bit else 1.0), code & (sign_bit - 1)
+    if magnitude > largest:  # e4m3 has no infinity
+        infinite = dtype.name != "float8_e4m3" and magnitude == largest + 1
+        return sign * math.inf if infinite else math.nan
+    exponent, units = magnitude >> fraction, magnitude & ((1 << fraction) - 1)
+    if exponent:
+        units += 1 << fraction
+    return sign * math.ldexp(units, max(exponent, 1) - 1 + least - fraction)
+
+
+def unpack(codes: Iterable[int], dtype: DataType) -> list[float]:
+    """The numbers of elements of `dtype` that are given as unsigned integers of its size."""
+    if dtype.name in _SMALL:
+        return [_small_value(code, dtype) for code in codes]
+    listed, unsigned = list(codes), {1: "B", 2: "H", 4: "I", 8: "Q"}[dtype.bytes]
+    raw = struct.pack(f"={len(listed)}{unsigned}", *listed)
+    return list(struct.unpack(f"={len(listed)}{_FORMATS[dtype.name]}", raw))

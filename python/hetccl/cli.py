@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, topo, plan, shard, bench, tune, tuned, mpi-lib, mpi-info, demo."""
+"""The command ``hetccl``: info, selftest, topo, plan, shard, bench, tune, tuned, and others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.plan.command import plan
+from hetccl.selftest.command import selftest
 from hetccl.sharding.command import shard
 from hetccl.topology.command import topo
 from hetccl.tune.command import tune
@@ -98,6 +99,7 @@ def info(
         info_view.show(document, all_settings=settings)
 
 
+app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
 app.command()(shard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +22,24 @@ def how_to_reinstall(torch_version: str | None) -> str:
         wheel = f"dist/hetccl-*+torch{series}-*.whl"
         return f"run in hetccl's sources: tools/wheel --torch {series} && {_command(wheel)}"
     return f"run in hetccl's sources: {_command('.')}"
+
+
+def commit() -> str | None:
+    """The commit that hetccl was installed from, where pip noted one; else that of the folder."""
+    origin = _direct_url()
+    if "vcs_info" in origin:
+        return str(origin["vcs_info"]["commit_id"])
+    path = _source(origin, "") if "dir_info" in origin else None
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", path, "describe", "--always", "--dirty", "--abbrev=40"],
+            capture_output=True, text=True, check=False, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
 
 
 def _command(source: str) -> str:

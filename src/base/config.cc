@@ -124,6 +124,12 @@ constexpr std::array kRows = {
         Agreement::AllRanks},
     Row{{"HETCCL_CLUSTER", "text", "", "label; ranks of different labels form different clusters"},
         Text{&Config::cluster, is_label, "at most 255 printable ASCII characters"}},
+    Row{{"HETCCL_CLUSTER_JOIN", "flag", "0",
+         "1: the ranks of one HETCCL_CLUSTER label form one cluster, though their GPUs differ in "
+         "architecture or their libraries in version; vendors never share one. Ranks without a "
+         "label are grouped as ever"},
+        Flag{&Config::cluster_join},
+        Agreement::AllRanks},
     Row{{"HETCCL_DEBUG", "choice", "warn", "what is logged to stderr: error, warn, info or debug"},
         Text{&Config::log_level, is_level, "one of error, warn, info, debug"}},
     Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},

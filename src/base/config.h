@@ -19,6 +19,7 @@ struct Config {
   std::string log_level = "warn";  ///< HETCCL_DEBUG: error, warn, info, debug
   std::string host_id;             ///< HETCCL_HOSTID: overrides the host's identity
   std::string cluster;             ///< HETCCL_CLUSTER: label that splits clusters further
+  bool cluster_join = false;       ///< HETCCL_CLUSTER_JOIN: one cluster for each label
   std::string socket_ifname;  ///< HETCCL_SOCKET_IFNAME: NCCL's syntax: "eth,ib", "^docker", "=eth0"
   std::string socket_family;  ///< HETCCL_SOCKET_FAMILY: "", "inet", "inet6"
   std::string port_range;     ///< HETCCL_PORT_RANGE: "first-last"; "" lets the system choose

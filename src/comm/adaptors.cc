@@ -24,7 +24,7 @@ GpuRow cuda() {
       .compiler = "nvrtc",
       .library = "nccl",
       .reach = ccl::kNcclReach,
-      .reduces = ccl::nccl_reductions(),
+      .reduces = ccl::nccl_reductions,
       .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
@@ -32,15 +32,14 @@ GpuRow cuda() {
           [](const Config& config) { return ccl::nccl::load_nccl(config.nccl_library); }};
 }
 
-// RCCL joins GPUs of one architecture.
 GpuRow hip() {
   return {
       .vendor = "hip",
       .runtime = "hip runtime",
       .compiler = "hiprtc",
       .library = "rccl",
-      .reach = {},
-      .reduces = ccl::nccl_reductions(),
+      .reach = ccl::kRcclReach,
+      .reduces = ccl::rccl_reductions,
       .load_runtime =
           [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
       .load_compiler =
@@ -83,11 +82,13 @@ Adaptors all_adaptors() {
 
 topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
   topology::AdaptorTraits traits;
-  const auto note = [&](const auto& row, const ReductionSet& reduces) {
-    traits.libraries[row.vendor] = {{row.reach.hosts, row.reach.architectures}, reduces};
+  const auto note = [&](const auto& row) -> topology::AdaptorTraits::Library& {
+    auto& library = traits.libraries[row.vendor];
+    library.reach = {row.reach.hosts, row.reach.architectures};
+    return library;
   };
-  note(adaptors.host, ReductionSet::all());
-  for (const GpuRow& row : adaptors.gpus) note(row, row.reduces);
+  note(adaptors.host);
+  for (const GpuRow& row : adaptors.gpus) note(row).reduces = row.reduces;
   const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
     const auto any = [](const std::string&) { return true; };
     const TransportRow* row = choose_transport(adaptors.transports, {"", true}, peer, any);

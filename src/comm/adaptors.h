@@ -35,7 +35,8 @@ struct GpuRow {
   std::string vendor;
   std::string runtime, compiler, library;  ///< what `hetccl info` calls them
   ccl::Reach reach;                        ///< the library's
-  ReductionSet reduces;                    ///< by the library, at most
+  /// By the library at most, on GPUs of an architecture, which may be unknown (empty).
+  ReductionSet (*reduces)(std::string_view architecture) = nullptr;
   Load<device::gpu::Api> load_runtime;
   Load<device::kernels::Compiler> load_compiler;
   Load<ccl::nccl::Api> load_library;

@@ -50,9 +50,40 @@ TEST_CASE("the topology learns from the rows what it does not know") {
   CHECK(traits.libraries.at("host").reach == topology::LibraryReach{false, false});
   CHECK(traits.libraries.at("cuda").reach == topology::LibraryReach{true, true});
   CHECK(traits.libraries.at("hip").reach == topology::LibraryReach{true, false});
-  CHECK(traits.libraries.at("host").reduces == ReductionSet::all());
-  CHECK(traits.libraries.at("hip").reduces.has(DataType::Float8E5m2, RedOp::Avg));
-  CHECK_FALSE(traits.libraries.at("cuda").reduces.has(DataType::Int32, RedOp::Band));
+  CHECK(traits.libraries.at("host").reduces("") == ReductionSet::all());
+  CHECK_FALSE(traits.libraries.at("cuda").reduces("").has(DataType::Int32, RedOp::Band));
+}
+
+TEST_CASE("what a library reduces is known for each architecture") {
+  const topology::AdaptorTraits traits = traits_of(all_adaptors());
+  const auto reduces = [&](const char* vendor, const char* architecture, DataType type) {
+    return traits.libraries.at(vendor).reduces(architecture).has(type, RedOp::Sum);
+  };
+  for (const DataType type : {DataType::Float8E4m3, DataType::Float8E5m2}) {
+    CHECK(reduces("cuda", "sm_90", type));
+    CHECK(reduces("cuda", "sm_100", type));
+    CHECK(reduces("cuda", "", type));
+    CHECK_FALSE(reduces("cuda", "sm_80", type));
+    for (const char* gfx : {"gfx1100", "gfx1151", "gfx942:sramecc+:xnack-", ""})
+      CHECK_FALSE(reduces("hip", gfx, type));
+  }
+  CHECK(reduces("cuda", "sm_80", DataType::BFloat16));
+  CHECK(reduces("hip", "gfx1100", DataType::BFloat16));
+}
+
+// One cluster of two GPUs reduces by its library alone; of a cluster each, hetccl's kernels do.
+TEST_CASE("8-bit floats are not asked of RCCL on gfx11, and a label each has kernels reduce them") {
+  const auto reduces = [](const std::string& label) {
+    const std::string text =
+        R"({"ranks":[{"rank":0,"host":"a","vendor":"hip","architecture":"gfx1100"},)"
+        R"({"rank":1,"host":"a","vendor":"hip","architecture":"gfx1100","label":")" +
+        label + R"("}]})";
+    const auto built = topology::Topology::from_json(text, traits_of(all_adaptors()));
+    REQUIRE_MESSAGE(built.ok(), built.status().message());
+    return built.value().reductions().has(DataType::Float8E4m3, RedOp::Sum);
+  };
+  CHECK_FALSE(reduces(""));
+  CHECK(reduces("alone"));
 }
 
 }  // namespace

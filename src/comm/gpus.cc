@@ -134,8 +134,8 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
       HETCCL_TRY(library().status());
       // Before the library's first call, on every rank.
       if (config_.tune != "off" && !config_.deterministic) ccl::nccl::offer_tuner();
-      gpu.library =
-          ccl::make_nccl_library(library_->value(), std::make_shared<DeviceWorkspace>(gpu.device));
+      gpu.library = ccl::make_nccl_library(
+          library_->value(), std::make_shared<DeviceWorkspace>(gpu.device), row_.reach);
     }
     return gpu.library.get();
   }

@@ -34,6 +34,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.reach = {library.reach().hosts, library.reach().architectures};
   info.library_crosses_hosts = !config.encrypt || config.vendor_cleartext;
   info.label = !label.empty() ? label : config.cluster;
+  info.label_joins = config.cluster_join;
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));
   for (const auto& interface : interfaces) {
     info.nics.push_back({interface.name, interface.address.text(), interface.mbps, 0});

@@ -18,10 +18,11 @@ Status refuse_reduction(const Signature& call, const topology::Topology& topolog
     const int rank = info.rank;
     if (topology.reduces_by_library(rank) && !info.library_reduces.has(call.type, call.op)) {
       return error(Code::Unsupported,
-                   "rank %d cannot reduce %s by %s: its cluster reduces by %s, which lacks this: "
+                   "rank %d cannot reduce %s by %s: its cluster reduces by %s, which lacks this%s: "
                    "use another type or operator, or host memory, or give each rank its own "
                    "HETCCL_CLUSTER",
-                   rank, type.c_str(), op.c_str(), library_of(info).c_str());
+                   rank, type.c_str(), op.c_str(), library_of(info).c_str(),
+                   info.architecture.empty() ? "" : (" on " + info.architecture).c_str());
     }
     if (topology.reduces_by_device(rank) && !info.device_reduces.has(call.type, call.op)) {
       return error(Code::Unsupported,

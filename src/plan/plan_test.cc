@@ -124,6 +124,9 @@ TEST_CASE("what a library cannot reduce is refused where it joins ranks") {
        {Collective::AllGather, Collective::Broadcast, Collective::AllToAll, Collective::Barrier}) {
     CHECK(check_call(moves, DataType::Int16, RedOp::Bor, infos).ok());
   }
+  for (auto& info : infos) info.architecture = "gfx1100";
+  CHECK(refused(DataType::Float8E4m3, RedOp::Sum).message().find("lacks this on gfx1100: use") !=
+        std::string::npos);
   infos[2].label = "alone";  // then kernels reduce
   CHECK(refused(DataType::Int16, RedOp::Bor).ok());
 }

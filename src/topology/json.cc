@@ -44,6 +44,7 @@ Json encode(const RankInfo& info) {
           {"library", info.library},
           {"library_version", info.library_version},
           {"label", info.label},
+          {"label_joins", info.label_joins},
           {"kernels", info.kernels},
           {"device_reduces", encode(info.device_reduces)},
           {"library_reduces", encode(info.library_reduces)},
@@ -163,11 +164,12 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
                                                         {"library_version", &info.library_version},
                                                         {"label", &info.label}};
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
+  HETCCL_TRY(read(object, "label_joins", info.label_joins));
   HETCCL_TRY(read(object, "kernels", info.kernels));
   HETCCL_TRY(read(object, "device_reduces", info.device_reduces));
   if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
     info.reach = known->second.reach;
-    info.library_reduces = known->second.reduces;
+    info.library_reduces = known->second.reduces(info.architecture);
   }
   HETCCL_TRY(read(object, "library_reduces", info.library_reduces));
   HETCCL_TRY(read(object, "library_sends", info.library_sends));

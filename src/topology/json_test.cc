@@ -104,7 +104,7 @@ TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions 
 
 TEST_CASE("what a description says of a library, no vendor's row overrides") {
   AdaptorTraits traits;
-  traits.libraries["host"] = {{true, true}, ReductionSet::all()};
+  traits.libraries["host"].reach = {true, true};
   RankInfo info = sample(0);
   info.reach = {false, false};
   info.library_reduces = ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });

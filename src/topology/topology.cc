@@ -21,14 +21,52 @@ using LibraryKey = std::tuple<std::string, std::string, std::string, std::string
 /// Equal keys: one vendor library joins these ranks.
 using ClusterKey = std::pair<LibraryKey, std::string>;
 
+/// Without what may differ between GPUs that one build of a library serves: HIP writes the state of
+/// ECC and of page faults behind it, as in "gfx90a:sramecc+:xnack-".
+std::string family_of(const std::string& architecture) {
+  return architecture.substr(0, architecture.find(':'));
+}
+
+bool joins_by_label(const RankInfo& info) {
+  return info.label_joins && !info.label.empty();
+}
+
 LibraryKey library_key(const RankInfo& info) {
-  const std::string architecture = info.reach.architectures ? "" : info.architecture;
-  return {info.vendor, info.library, info.library_version, architecture, info.label};
+  if (joins_by_label(info)) return {info.vendor, info.library, "", "", info.label};
+  const std::string family = info.reach.architectures ? "" : family_of(info.architecture);
+  return {info.vendor, info.library, info.library_version, family, info.label};
 }
 
 ClusterKey cluster_key(const RankInfo& info) {
   const bool one_host = !info.reach.hosts || !info.library_crosses_hosts;
   return {library_key(info), one_host ? info.host : ""};
+}
+
+/// Why no library joins two ranks, empty where one does. What a user's label joins is not in it.
+std::string obstacle(const RankInfo& a, const RankInfo& b) {
+  const auto differ = [](const char* what, const std::string& left, const std::string& right) {
+    return format("%s (%s, %s)", what, left.c_str(), right.c_str());
+  };
+  if (a.vendor != b.vendor) return differ("their vendors differ", a.vendor, b.vendor);
+  if (a.library != b.library) return differ("their libraries differ", a.library, b.library);
+  if (a.reach.hosts && b.reach.hosts) return "";
+  return a.host == b.host ? "" : "they are on two hosts, which their library does not join";
+}
+
+/// Whether labels that join ranks ask for no cluster that cannot be.
+Status check_labels(const std::vector<RankInfo>& infos) {
+  std::map<std::string, const RankInfo*> first_of;
+  for (const RankInfo& info : infos) {
+    if (!joins_by_label(info)) continue;
+    const RankInfo& first = *first_of.try_emplace(info.label, &info).first->second;
+    const std::string why = obstacle(first, info);
+    if (why.empty()) continue;
+    return error(Code::InvalidArgument,
+                 "HETCCL_CLUSTER_JOIN=1 asks for one cluster of ranks %d and %d, whose label is "
+                 "\"%s\", but %s: give them different labels (HETCCL_CLUSTER)",
+                 first.rank, info.rank, info.label.c_str(), why.c_str());
+  }
+  return {};
 }
 
 /// The hosts of a cluster's ranks.
@@ -131,6 +169,7 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTrait
                  "have the same library version, and host ranks the same host and label",
                  infos.size(), topology.clusters_.size(), kMaxClusters);
   }
+  HETCCL_TRY(check_labels(infos));
   for (Cluster& cluster : topology.clusters_) find_border(cluster, infos);
   topology.links_ = links_between(topology.clusters_, infos, traits);
   topology.window_shares_ = window_shares(infos, topology.cluster_of_);

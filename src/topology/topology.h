@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/reduction_set.h"
@@ -32,7 +34,10 @@ struct LibraryReach {
 struct AdaptorTraits {
   struct Library {
     LibraryReach reach;
-    ReductionSet reduces = ReductionSet::all();
+    /// On devices of an architecture, which may be unknown (empty).
+    std::function<ReductionSet(std::string_view architecture)> reduces = [](std::string_view) {
+      return ReductionSet::all();
+    };
   };
   /// By vendor, for descriptions that do not say it.
   std::map<std::string, Library> libraries;
@@ -53,8 +58,9 @@ struct RankInfo {
   std::string bus_id;   ///< empty for host
   std::string library;  ///< vendor CCL, "host" for hosts
   std::string library_version;
-  std::string label;    ///< HETCCL_CLUSTER
-  bool kernels = true;  ///< the device can reduce by itself, outside the vendor's library
+  std::string label;         ///< HETCCL_CLUSTER
+  bool label_joins = false;  ///< HETCCL_CLUSTER_JOIN: all ranks of the label form one cluster
+  bool kernels = true;       ///< the device can reduce by itself, outside the vendor's library
   /// What the rank reduces outside that library: by kernels, else by the host.
   ReductionSet device_reduces = ReductionSet::all();
   ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
@@ -114,7 +120,8 @@ struct Measurement {
 /// the same infos.
 class Topology {
  public:
-  /// `infos[r].rank == r` for all r, else InvalidArgument naming the rank.
+  /// `infos[r].rank == r` for all r, else InvalidArgument naming the rank. So are two ranks whose
+  /// label joins them, and whom no library can join.
   static Result<Topology> build(std::vector<RankInfo> infos, const AdaptorTraits& traits = {});
   /// Bounded and checked: for files and tools.
   static Result<Topology> from_json(std::string_view text, const AdaptorTraits& traits = {});

@@ -68,6 +68,80 @@ TEST_CASE("a cuda cluster spans hosts and generations, a hip cluster one archite
   CHECK(topology.clusters()[0].ranks == Ints{0, 1});
 }
 
+// The rules of docs/concepts.md, one row after the other.
+RankInfo gpu(int rank, const std::string& vendor, const std::string& architecture,
+             const std::string& version = "2.22.3") {
+  RankInfo result = info(rank, "a");
+  result.vendor = vendor;
+  result.architecture = architecture;
+  result.library = vendor == "cuda" ? "nccl" : "rccl";
+  result.library_version = version;
+  result.reach = {.hosts = true, .architectures = vendor == "cuda"};
+  return result;
+}
+
+size_t n_clusters(std::vector<RankInfo> infos) {
+  return built(std::move(infos)).clusters().size();
+}
+
+TEST_CASE("AMD GPUs of one architecture share a cluster, whatever their ECC and page faults") {
+  CHECK(n_clusters({gpu(0, "hip", "gfx1200"), gpu(1, "hip", "gfx1201")}) == 2);
+  CHECK(n_clusters({gpu(0, "hip", "gfx90a"), gpu(1, "hip", "gfx90a")}) == 1);
+  CHECK(n_clusters({gpu(0, "hip", "gfx90a:sramecc+:xnack-"),
+                    gpu(1, "hip", "gfx90a:sramecc+:xnack+")}) == 1);
+  CHECK(n_clusters({gpu(0, "hip", "gfx942:sramecc+:xnack-"), gpu(1, "hip", "gfx90a")}) == 2);
+}
+
+TEST_CASE("libraries of unlike versions share no cluster") {
+  for (const char* vendor : {"cuda", "hip"}) {
+    CHECK(n_clusters({gpu(0, vendor, "x", "2.21.5"), gpu(1, vendor, "x", "2.22.3")}) == 2);
+  }
+}
+
+TEST_CASE("three vendors on one host are three clusters") {
+  const Topology topology = built({gpu(0, "cuda", "sm_90"), gpu(1, "hip", "gfx942"), info(2, "a"),
+                                   info(3, "a"), gpu(4, "hip", "gfx942"), gpu(5, "cuda", "sm_80")});
+  REQUIRE(topology.clusters().size() == 3);
+  CHECK(topology.clusters()[0].ranks == Ints{0, 5});
+  CHECK(topology.clusters()[1].ranks == Ints{1, 4});
+  CHECK(topology.clusters()[2].ranks == Ints{2, 3});
+  for (const Link& link : topology.links()) CHECK(link.in_memory);
+}
+
+TEST_CASE("a label separates, and joins what a library may join when the user says so") {
+  std::vector<RankInfo> infos = {gpu(0, "hip", "gfx1200"), gpu(1, "hip", "gfx1201", "2.27.7"),
+                                 gpu(2, "hip", "gfx1200"), info(3, "a")};
+  CHECK(n_clusters(infos) == 3);
+  infos[2].label = "apart";
+  CHECK(n_clusters(infos) == 4);
+  for (auto& one : infos) one.label_joins = true;  // without a label nothing changes
+  CHECK(n_clusters(infos) == 4);
+  infos[0].label = infos[1].label = "r9700";
+  const Topology joined = built(infos);
+  REQUIRE(joined.clusters().size() == 3);
+  CHECK(joined.clusters()[0].ranks == Ints{0, 1});
+  const auto copy = Topology::from_json(joined.to_json());
+  REQUIRE_MESSAGE(copy.ok(), copy.status().message());
+  CHECK(copy.value() == joined);
+}
+
+TEST_CASE("no label joins vendors, or hosts that a library does not reach") {
+  const auto refused = [](std::vector<RankInfo> infos) {
+    for (auto& one : infos) one.label = "x", one.label_joins = true;
+    const Status status = Topology::build(infos).status();
+    CHECK(status.code() == Code::InvalidArgument);
+    return status.message();
+  };
+  CHECK(refused({gpu(0, "hip", "gfx942"), gpu(1, "hip", "gfx942"), gpu(2, "cuda", "sm_90")}) ==
+        "HETCCL_CLUSTER_JOIN=1 asks for one cluster of ranks 0 and 2, whose label is \"x\", but "
+        "their vendors differ (hip, cuda): give them different labels (HETCCL_CLUSTER)");
+  CHECK(refused({info(0, "a"), info(1, "b")}).find("ranks 0 and 1") != std::string::npos);
+  CHECK(refused({info(0, "a"), info(1, "b")}).find("they are on two hosts") != std::string::npos);
+  RankInfo other = gpu(1, "hip", "gfx942");
+  other.library = "other";
+  CHECK(refused({gpu(0, "hip", "gfx942"), other}).find("(rccl, other)") != std::string::npos);
+}
+
 TEST_CASE("border ranks are those nearest to a NIC; without NICs all are") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a")};
   infos[0].nics[0].distance = 2;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "comm/ranks.h"
+#include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/vendor_library.h"
 
@@ -73,10 +74,13 @@ TEST_CASE("a type that one rank's device lacks is refused on all ranks, and othe
 }
 
 TEST_CASE("a type that one rank's library lacks is refused on all ranks, and others work") {
+  const auto host = device::make_host_device();
   check_refusals(1, adaptors_without(DataType::Int16),
                  "rank 1 cannot reduce int16 by bxor: its cluster reduces by host 1, which lacks "
-                 "this: use another type or operator, or host memory, or give each rank its own "
-                 "HETCCL_CLUSTER");
+                 "this on " +
+                     host->architecture() +
+                     ": use another type or operator, or host memory, or give each rank its own "
+                     "HETCCL_CLUSTER");
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 """Numbers as elements: the small floats that struct does not know."""
 
+import math
 import struct
+import sys
 
 import pytest
 
-from hetccl._elements import pack
+from hetccl._elements import pack, unpack
 from hetccl._lib import DataType
 
 
@@ -49,3 +51,21 @@ def test_every_fp8_number_has_its_code():
 def test_what_does_not_fit_is_refused(dtype, value):
     with pytest.raises(OverflowError):
         pack([value], dtype)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DataType if dtype.bytes <= 2])
+def test_every_code_of_a_number_unpacks_to_it(dtype):
+    every = range(1 << (8 * dtype.bytes))
+    finite = [(code, x) for code, x in zip(every, unpack(every, dtype), strict=True)
+              if math.isfinite(x)]  # fmt: skip
+    assert len(finite) >= len(every) * 0.9
+    packed = pack([value for _, value in finite], dtype)
+    assert packed == b"".join(code.to_bytes(dtype.bytes, sys.byteorder) for code, _ in finite)
+
+
+def test_infinities_and_nan():
+    assert unpack([0x7F, 0xFF], DataType.float8_e4m3) == pytest.approx([math.nan] * 2, nan_ok=True)
+    assert unpack([0x7C, 0xFC], DataType.float8_e5m2) == [math.inf, -math.inf]
+    assert math.isnan(unpack([0x7D], DataType.float8_e5m2)[0])
+    assert unpack([0x7F80], DataType.bfloat16) == [math.inf]
+    assert unpack([0x40490FDB], DataType.float32) == [pytest.approx(math.pi)]

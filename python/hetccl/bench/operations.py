@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from hetccl._groups import group
 from hetccl._lib import DataType
+from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
 from hetccl.bench.options import Options
 from hetccl.bench.pattern import Pattern
@@ -34,6 +35,7 @@ class Case(ABC):
         self.options = options
         self.in_place = in_place
         self.dtype = DataType[options.dtype]
+        self.redop: str | PreMulSum = options.redop
         self.pattern = Pattern(self.dtype, options.redop, comm.size)
         blocks = comm.size if self.in_blocks else 1
         self.count = size // self.dtype.bytes // blocks
@@ -93,7 +95,7 @@ class AllReduce(Case):
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
         options = self.options
-        self.comm.all_reduce(self.send, self.recv, options.redop, options.dtype, stream)
+        self.comm.all_reduce(self.send, self.recv, self.redop, options.dtype, stream)
 
 
 class Broadcast(Case):
@@ -126,8 +128,8 @@ class Reduce(Case):
 
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
-        redop, root = self.options.redop, self.options.root
-        self.comm.reduce(self.send, self.recv, redop, root, self.options.dtype, stream)
+        options = self.options
+        self.comm.reduce(self.send, self.recv, self.redop, options.root, options.dtype, stream)
 
 
 class _InBlocks(Case):
@@ -171,7 +173,7 @@ class ReduceScatter(_InBlocks):
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
         options = self.options
-        self.comm.reduce_scatter(self.send, self.recv, options.redop, options.dtype, stream)
+        self.comm.reduce_scatter(self.send, self.recv, self.redop, options.dtype, stream)
 
 
 class Gather(_InBlocks):

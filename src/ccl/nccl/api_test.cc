@@ -47,6 +47,24 @@ TEST_CASE("RCCL has the same calls, and may tell no version") {
         std::string::npos);
 }
 
+TEST_CASE("RCCL joins one architecture, and is asked for no 8-bit floats") {
+  fake::FakeNccl nccl;
+  const auto api = nccl.api();
+  api->version_code = 22'803;
+  for (const char* gpu : {"gfx1100", "gfx1201", "gfx942:sramecc+:xnack-"}) {
+    const auto workspace = std::make_shared<fake::FakeWorkspace>();
+    workspace->gpu = gpu;
+    const auto library = make_nccl_library(api, workspace, kRcclReach);
+    CHECK_FALSE(library->reach().architectures);
+    CHECK(library->reach().hosts);
+    CHECK_FALSE(library->supports(DataType::Float8E4m3, RedOp::Sum));
+    CHECK(library->supports(DataType::BFloat16, RedOp::Sum));
+  }
+  const auto hopper = make_nccl_library(api, std::make_shared<fake::FakeWorkspace>(), kNcclReach);
+  CHECK(hopper->reach().architectures);
+  CHECK(hopper->supports(DataType::Float8E4m3, RedOp::Sum));
+}
+
 TEST_CASE("a library that lacks a call which everything needs is refused by the call's name") {
   const Status status = load_nccl(fake_library("without_recv")).status();
   CHECK(status.code() == Code::Unsupported);
@@ -63,7 +81,7 @@ TEST_CASE("a library that lacks an operator's calls does all but that operator")
   api->last_error = (*loaded)->last_error;
   api->create_premul_sum = (*loaded)->create_premul_sum;
   api->destroy_op = (*loaded)->destroy_op;
-  const auto library = make_nccl_library(api, std::make_shared<fake::FakeWorkspace>());
+  const auto library = make_nccl_library(api, std::make_shared<fake::FakeWorkspace>(), kNcclReach);
   CHECK(library->supports(DataType::Float32, RedOp::Avg));
   CHECK_FALSE(library->supports(DataType::Float32, RedOp::PreMulSum));
   auto made = library->init(library->unique_id(2).value(), 2, 0, nullptr, 5000);

@@ -27,7 +27,7 @@ struct Rig {
   explicit Rig(int n_ranks = 3, int rank = 1, int version_code = 22'800) {
     nccl.base = memory.data();
     nccl.version_code = version_code;
-    library = make_nccl_library(nccl.api(), workspace);
+    library = make_nccl_library(nccl.api(), workspace, kNcclReach);
     auto made = library->init(library->unique_id(n_ranks).value(), n_ranks, rank, nullptr, 5000);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     comm = std::move(made).value();
@@ -348,7 +348,8 @@ TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
     ++held->left;
     return 2;
   };
-  auto library = make_nccl_library(held->nccl.api(), std::make_shared<fake::FakeWorkspace>());
+  auto library =
+      make_nccl_library(held->nccl.api(), std::make_shared<fake::FakeWorkspace>(), kNcclReach);
   const TimePoint start = steady_clock().now();
   CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
   auto cancel = Cancel::create().value();
@@ -364,14 +365,14 @@ TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
 TEST_CASE("init says why it failed, and first calls that hang are aborted") {
   fake::FakeNccl nccl;
   nccl.on_init = [] { return 2; };
-  auto library = make_nccl_library(nccl.api(), std::make_shared<fake::FakeWorkspace>());
+  auto library = make_nccl_library(nccl.api(), std::make_shared<fake::FakeWorkspace>(), kNcclReach);
   const auto failed = library->init({}, 2, 0, nullptr, 5000);
   CHECK(failed.status().message().find("ncclCommInitRank: an error") != std::string::npos);
 
   nccl.on_init = [] { return 0; };
   auto workspace = std::make_shared<fake::FakeWorkspace>();
   workspace->stuck = true;
-  library = make_nccl_library(nccl.api(), workspace);
+  library = make_nccl_library(nccl.api(), workspace, kNcclReach);
   nccl.base = nullptr;
   CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
   const TimePoint end = steady_clock().now() + std::chrono::seconds(20);

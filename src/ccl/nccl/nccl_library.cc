@@ -97,8 +97,8 @@ class Attempt {
   bool abandoned_ = false, late_ = false;
 };
 
-// From Hopper on.
-bool computes_fp8(const std::string& architecture) {
+// From Hopper on; not on AMD's GPUs (rccl_reductions).
+bool computes_fp8(std::string_view architecture) {
   constexpr std::string_view kPrefix = "sm_";
   if (!architecture.starts_with(kPrefix)) return false;
   const char* end = architecture.data() + architecture.size();
@@ -109,8 +109,8 @@ bool computes_fp8(const std::string& architecture) {
 
 class NcclLibrary : public Library {
  public:
-  NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
-      : api_(std::move(api)), workspace_(std::move(workspace)) {}
+  NcclLibrary(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace, Reach reach)
+      : api_(std::move(api)), workspace_(std::move(workspace)), reach_(reach) {}
 
   [[nodiscard]] std::string name() const override { return api_->name; }
   [[nodiscard]] std::string version() const override { return api_->version; }
@@ -122,7 +122,7 @@ class NcclLibrary : public Library {
   // `load_nccl` refuses a library without ncclSend and ncclRecv, which broadcasts need, too.
   [[nodiscard]] bool supports_exchange() const override { return true; }
   [[nodiscard]] bool makes_pairs() const override { return static_cast<bool>(api_->init_with); }
-  [[nodiscard]] Reach reach() const override { return kNcclReach; }
+  [[nodiscard]] Reach reach() const override { return reach_; }
 
   Result<UniqueId> unique_id(int /*n_ranks*/) override {
     UniqueId id;
@@ -187,18 +187,27 @@ class NcclLibrary : public Library {
 
   const std::shared_ptr<const Api> api_;
   const std::shared_ptr<Workspace> workspace_;
+  const Reach reach_;
 };
 
 }  // namespace
 
-ReductionSet nccl_reductions() {
-  return ReductionSet::where(
-      [](DataType type, RedOp op) { return has_type(kFp8Version, type) && !is_bitwise(op); });
+ReductionSet nccl_reductions(std::string_view architecture) {
+  const bool fp8 = architecture.empty() || computes_fp8(architecture);
+  return ReductionSet::where([&](DataType type, RedOp op) {
+    return has_type(kFp8Version, type) && (fp8 || !is_fp8(type)) && !is_bitwise(op);
+  });
+}
+
+ReductionSet rccl_reductions(std::string_view /*architecture*/) {
+  return ReductionSet::where([](DataType type, RedOp op) {
+    return has_type(kFp8Version, type) && !is_fp8(type) && !is_bitwise(op);
+  });
 }
 
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
-                                           std::shared_ptr<Workspace> workspace) {
-  return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace));
+                                           std::shared_ptr<Workspace> workspace, Reach reach) {
+  return std::make_unique<NcclLibrary>(std::move(api), std::move(workspace), reach);
 }
 
 }  // namespace hetccl::ccl

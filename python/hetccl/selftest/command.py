@@ -1,0 +1,131 @@
+"""``hetccl selftest``."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hetccl import files, machine, origin
+from hetccl.processes import run_processes
+from hetccl.selftest import rank, report
+from hetccl.selftest.rank import Job
+
+_LOOKING = 60  # seconds
+
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", help="Write what was found here, as JSON.")
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="A device for each rank: host,host or hip:0,hip:1,host. Otherwise one for each GPU, "
+        "and ranks of the host, so that there are two.",
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A few cases, in seconds. No evidence.")]
+Deadline = Annotated[
+    float, typer.Option("--deadline", min=1, help="Seconds after which ranks are killed.")
+]
+
+
+def look() -> dict[str, Any]:
+    """What `hetccl info` finds, in a process of its own: it must not be forked with a driver."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", "info", "--json"],
+        capture_output=True, text=True, check=False, timeout=_LOOKING,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"hetccl info failed: {done.stderr.strip()[-500:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def choose_devices(found: dict[str, Any]) -> list[str]:
+    """One for each GPU, and ranks of the host, so that there are two."""
+    gpus = [one["device"] for one in found["devices"] if one["available"] and "device" in one]
+    return gpus + ["host"] * (2 - len(gpus))
+
+
+def choose_layouts(devices: list[str]) -> dict[str, list[str]]:
+    """Labels: the clusters that hetccl finds, and a cluster for each rank.
+
+    Two ranks of one GPU share no cluster, since the vendors' libraries refuse that.
+    """
+    seen = Counter[str]()
+    found = []
+    for device in devices:
+        found.append(f"again-{seen[device]}" if device != "host" and seen[device] else "")
+        seen[device] += 1
+    return {"found": found, "split": [f"r{r}" for r in range(len(devices))]}
+
+
+def describe_machine(found: dict[str, Any]) -> dict[str, Any]:
+    """Versions of all that was found; of the machine only what bears on the results."""
+    keys = ("name", "available", "version", "path", "reason")
+    libraries = [{key: one[key] for key in keys if key in one} for one in found["libraries"]]
+    for one in libraries:
+        if "path" in one:
+            one["path"] = Path(one["path"]).name
+    settings = found.get("settings", [])
+    changed = {
+        one["name"]: one["value"]
+        for one in settings
+        if str(one["value"]) != str(one["default"]) and one["type"] in ("flag", "integer", "choice")
+    }
+    return {
+        "hetccl": {"version": found["version"], "commit": origin.commit()},
+        "host": {**machine.facts(), "kernel": platform.release(), "machine": platform.machine()},
+        "libraries": libraries,
+        "settings": changed,
+    }
+
+
+def run(job: Job, found: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Starts the ranks, waits for them, and builds the report."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hetccl-selftest-") as name:
+        folder = Path(name)
+        endings = run_processes(lambda r: rank.run(job, r, folder), len(job.devices), deadline)
+        machine_facts = {
+            **describe_machine(found), "seconds": round(time.monotonic() - start, 1)
+        }  # fmt: skip
+        return report.build(job, folder, [one.problem for one in endings], machine_facts)
+
+
+def selftest(
+    report_file: ReportFile = None,
+    devices: Devices = None,
+    quick: Quick = False,
+    deadline: Deadline = 600,
+) -> None:
+    """Test every collective on this machine's devices; write a report that you can send us.
+
+    The ranks are processes of this machine. The report holds versions, devices, results and
+    speeds, but no host name, address, user or folder.
+    """
+    try:
+        found = look()
+    except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        print(f"hetccl selftest: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    chosen = devices.split(",") if devices else choose_devices(found)
+    if len(chosen) < 2:
+        raise typer.BadParameter("--devices: name two or more, as in host,host")
+    paths = {one["name"]: one["path"] for one in found["libraries"] if "path" in one}
+    document = run(Job(chosen, choose_layouts(chosen), quick, paths), found, deadline)
+    report.show(document)
+    if report_file is not None:
+        files.write_text(report_file, report.dump(document))
+        print(f"report: {report_file}")
+    raise typer.Exit(0 if document["result"]["ok"] else 1)

@@ -1,0 +1,171 @@
+"""One rank of a self test. It writes what it sees at once, so that a rank that dies is heard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from hetccl._lib import DataType, HetcclError, Result
+from hetccl.bench.operations import CASES, Case
+from hetccl.bench.options import Options
+from hetccl.communicator import Communicator
+from hetccl.rendezvous import RendezvousError, exchange
+from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of
+from hetccl.selftest.trials import PRE_MUL_SUM, Trial, trials
+from hetccl.selftest.values import FACTOR, WHOLE_FACTOR, Values
+
+_TIMEOUT = 30.0  # seconds of a call, and of meeting
+_SPEED_SIZES = (4 << 10, 1 << 20, 64 << 20)
+_SPEED_OPERATIONS = ("all_reduce", "all_gather")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank knows of a self test. `layouts` has the ranks' labels by name."""
+
+    devices: list[str]
+    layouts: dict[str, list[str]]
+    quick: bool = False
+    libraries: dict[str, str] = field(default_factory=dict)
+
+
+class Notes:
+    """A line of JSON for each thing that a rank has seen."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def add(self, **facts: Any) -> None:
+        """Adds a line, which outlives the process."""
+        self._file.write(json.dumps(facts) + "\n")
+        self._file.flush()
+
+
+def make_case(comm: Communicator, trial: Trial, number: int) -> Case:
+    """The buffers and the call of a trial. Roots take turns."""
+    options = Options(
+        operation=trial.collective, dtype=trial.dtype, redop=trial.op or "sum",
+        root=number % comm.size,
+    )  # fmt: skip
+    case = CASES[trial.collective](comm, options, trial.size(comm.size), trial.in_place)
+    case.pattern = Values(case.dtype, trial.op, comm.size)
+    case.fill()
+    return case
+
+
+def call(comm: Communicator, case: Case, trial: Trial) -> None:
+    """Makes the call, with an operator of its own where the trial has one."""
+    if trial.op != PRE_MUL_SUM:
+        case.call(None)
+        return
+    factor = FACTOR if "float" in trial.dtype else WHOLE_FACTOR
+    with comm.pre_mul_sum(factor, trial.dtype) as operator:
+        case.redop = operator
+        case.call(None)
+
+
+def attempt(comm: Communicator, memory: Memory, trial: Trial, number: int) -> dict[str, Any]:
+    """A trial's outcome on this rank: ok, wrong or absent; and the digest of what it received."""
+    case = make_case(comm, trial, number)
+    sent = bytes(case.send)
+    try:
+        with memory.lend(case):
+            call(comm, case, trial)
+        comm.check()  # of a GPU, whose calls return at once
+    except HetcclError as error:
+        if error.result != Result.UNSUPPORTED:
+            raise
+        return {"outcome": "absent", "detail": str(error)}
+    got = bytes(case.recv)
+    digest = hashlib.blake2b(got, digest_size=8).hexdigest()
+    assert isinstance(case.pattern, Values)
+    wrong = case.pattern.wrong(got, case.expected())
+    if wrong:
+        total = len(got) // case.dtype.bytes
+        return {"outcome": "wrong", "bits": digest, "detail": f"{wrong} of {total} are wrong"}
+    if not trial.in_place and bytes(case.send) != sent:
+        return {"outcome": "wrong", "bits": digest, "detail": "the call changed what it sends"}
+    return {"outcome": "ok", "bits": digest}
+
+
+def measure(comm: Communicator, memory: Memory, operation: str, size: int) -> float:
+    """Seconds of a call, the mean of several in a row."""
+    options = Options(operation=operation, dtype=DataType.float32.name)
+    case = CASES[operation](comm, options, size, in_place=False)
+    times = max(5, min(200, (16 << 20) // size))
+    with memory.lend(case):
+        for _ in range(2):
+            case.call(None)
+        memory.synchronize()
+        comm.barrier()
+        start = time.perf_counter()
+        for _ in range(times):
+            case.call(None)
+        memory.synchronize()
+        return (time.perf_counter() - start) / times
+
+
+def describe(comm: Communicator) -> dict[str, Any]:
+    """The clusters, and what each rank is; nothing that names the host."""
+    graph = comm.topology()
+    keys = ("vendor", "model", "architecture", "library", "library_version", "kernels")
+    return {
+        "clusters": [{"vendor": c["vendor"], "ranks": c["ranks"]} for c in graph["clusters"]],
+        "links": sorted({link["kind"] for link in graph["links"]}),
+        "rank": {key: graph["ranks"][comm.rank].get(key) for key in keys},
+    }
+
+
+def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes: Notes) -> None:
+    """All trials and speeds of one communicator."""
+    notes.add(layout=layout, **describe(comm))
+    memory.synchronize()
+    for number, trial in enumerate(trials(comm.size, job.quick)):
+        notes.add(layout=layout, trial=number)  # what a rank that dies was at
+        notes.add(layout=layout, trial=number, **attempt(comm, memory, trial, number))
+    for operation in _SPEED_OPERATIONS:
+        for size in _SPEED_SIZES[: 1 if job.quick else None]:
+            try:
+                facts: dict[str, Any] = {"seconds": measure(comm, memory, operation, size)}
+            except HetcclError as error:
+                if error.result != Result.UNSUPPORTED:
+                    raise
+                facts = {"absent": str(error)}
+            notes.add(layout=layout, speed=operation, bytes=size, **facts)
+
+
+def join(job: Job, rank: int, layout: str, folder: Path, notes: Notes) -> Communicator | None:
+    """The communicator of a layout. None where it cannot be made: others perhaps can."""
+    meeting = exchange(rank, folder / f"id-{layout}", _TIMEOUT)
+    try:
+        return Communicator(
+            meeting.uid, rank, len(job.devices), device=job.devices[rank],
+            cluster=job.layouts[layout][rank] or None, timeout=_TIMEOUT, init_timeout=2 * _TIMEOUT,
+        )  # fmt: skip
+    except HetcclError as error:
+        notes.add(failed=f"layout {layout}: {error}")
+        return None
+
+
+def run(job: Job, rank: int, folder: Path) -> int:
+    """One rank, start to end: 0, or 1 when it could not finish. `folder` is the ranks' own."""
+    device, made = job.devices[rank], True
+    with (folder / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as file:
+        notes = Notes(file)
+        try:
+            for layout in job.layouts:
+                comm = join(job, rank, layout, folder, notes)
+                made = made and comm is not None
+                if comm is not None:
+                    with comm:
+                        run_layout(comm, memory_of(device, job.libraries), job, layout, notes)
+        except (HetcclError, RendezvousError, RuntimeCallError, OSError, ValueError) as error:
+            notes.add(failed=str(error))
+            return 1
+        if made:
+            notes.add(finished=True)
+    return 0 if made else 1

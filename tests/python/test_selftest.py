@@ -1,0 +1,263 @@
+"""`hetccl selftest`: what it runs, what it catches, and what its report says and does not say."""
+
+import ctypes
+import getpass
+import json
+import math
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hetccl._elements import pack
+from hetccl._lib import DataType
+from hetccl.bench.operations import CASES
+from hetccl.bench.options import Options
+from hetccl.selftest import command, private, report
+from hetccl.selftest.memory import GpuMemory
+from hetccl.selftest.rank import Job
+from hetccl.selftest.trials import operators, trials
+from hetccl.selftest.values import Values
+
+FAULTY = Path(__file__).with_name("faulty_selftest.py")
+
+
+def selftest(tmp_path, *arguments, fault=None, status=0):
+    path = tmp_path / "report.json"
+    start = [FAULTY, fault] if fault else ["-m", "hetccl"]
+    done = subprocess.run(
+        [sys.executable, *start, "selftest", "--quick", "--report", path, *arguments],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    return selftest(tmp_path_factory.mktemp("selftest"), "--devices", "host,host")
+
+
+def test_every_collective_passes_in_both_layouts(right):
+    assert right["result"] == {"ok": True, "passed": len(right["cases"]), "failed": 0, "absent": 0}
+    for layout, clusters in (("found", [[0, 1]]), ("split", [[0], [1]])):
+        assert [c["ranks"] for c in right["layouts"][layout]["clusters"]] == clusters
+        mine = [case for case in right["cases"] if case["layout"] == layout]
+        assert {case["collective"] for case in mine} == set(CASES)
+        assert {case["bytes"] for case in mine} >= {0, 4, 4 * 1031}
+        assert all(case["bits"] for case in mine)
+    assert {speed["collective"] for speed in right["speeds"]} == {"all_reduce", "all_gather"}
+    assert all(speed["us"] > 0 for speed in right["speeds"])
+
+
+def test_the_report_says_what_it_ran_on_and_what_it_counts_as(right):
+    assert right["schema"] == report.SCHEMA
+    assert right["hetccl"]["version"]
+    assert right["host"]["kernel"]
+    assert [one["vendor"] for one in right["ranks"]] == ["host", "host"]
+    assert [one["ended"] for one in right["ranks"]] == ["finished", "finished"]
+    assert {"host", "hip runtime", "rccl"} <= {one["name"] for one in right["libraries"]}
+    assert right["evidence"]["levels"] == {}  # a quick one shows too little
+
+
+def test_the_report_names_no_host_address_user_or_folder(right):
+    text = json.dumps(right)
+    assert socket.gethostname() not in text
+    assert str(Path.home()) + "/" not in text
+    if getpass.getuser() != "root":
+        assert getpass.getuser() not in text
+
+
+def test_a_wrong_result_is_caught(tmp_path):
+    document = selftest(tmp_path, fault="wrong", status=1)
+    failed = [case for case in document["cases"] if case["ok"] is False]
+    assert {(case["collective"], case["type"]) for case in failed} == {("all_reduce", "float32")}
+    assert all("rank 1: 1 of" in case["detail"] for case in failed)
+    assert all(case["bytes"] > 0 for case in failed)
+    assert document["result"]["failed"] == len(failed) == 8
+    assert document["evidence"]["levels"] == {}
+
+
+def test_other_bits_on_one_rank_are_caught_though_they_are_near_enough(tmp_path):
+    document = selftest(tmp_path, fault="bits", status=1)
+    failed = [case for case in document["cases"] if case["ok"] is False]
+    assert {case["detail"] for case in failed} == {"ranks have different bits"}
+    assert {(case["collective"], case["type"]) for case in failed} == {("all_reduce", "float32")}
+
+
+def test_what_cannot_run_is_absent_with_its_reason_and_has_not_passed(tmp_path):
+    document = selftest(tmp_path, fault="absent")
+    absent = [case for case in document["cases"] if case["ok"] is None]
+    assert {(case["collective"], case["type"]) for case in absent} == {("all_reduce", "float32")}
+    assert {case["detail"] for case in absent} == {"rank 1 cannot reduce float32 by sum"}
+    assert document["result"]["absent"] == len(absent)
+    assert document["result"]["passed"] == len(document["cases"]) - len(absent)
+
+
+def test_a_rank_that_dies_is_in_the_report(tmp_path):
+    document = selftest(tmp_path, fault="die", status=1)
+    assert document["ranks"][1]["ended"] == "was killed by SIGKILL"
+    assert document["ranks"][0]["ended"] != "finished"
+    failed = [case for case in document["cases"] if case["ok"] is False]
+    assert [case["type"] for case in failed] == ["float32"]  # the one at which it died
+    assert "not finished by ranks" in failed[0]["detail"]
+    absent = [case for case in document["cases"] if case["ok"] is None]
+    assert {case["detail"] for case in absent} == {"not run: its ranks had failed before"}
+    assert not document["result"]["ok"]
+
+
+def test_a_rank_that_hangs_is_killed_at_the_deadline(tmp_path):
+    document = selftest(tmp_path, "--deadline", "5", fault="hang", status=1)
+    assert document["ranks"][1]["ended"] == "did not end in time, and was killed"
+    assert document["seconds"] < 60
+    assert not document["result"]["ok"]
+
+
+def test_a_layout_that_cannot_be_made_leaves_the_other(tmp_path):
+    document = selftest(tmp_path, fault="no-cluster", status=1)
+    assert "layout found: " in document["ranks"][0]["ended"]
+    assert set(document["layouts"]) == {"split"}
+    for layout, ok in (("found", None), ("split", True)):
+        assert {case["ok"] for case in document["cases"] if case["layout"] == layout} == {ok}
+    assert not document["result"]["ok"]
+
+
+def test_all_types_operators_and_places_are_tried():
+    every = list(trials(2))
+    assert {trial.dtype for trial in every} == set(DataType.__members__)
+    assert "bxor" in operators("uint16")
+    assert "bxor" not in operators("float16")
+    for name, case in CASES.items():
+        mine = [trial for trial in every if trial.collective == name]
+        assert len({trial.in_place for trial in mine}) == 1 + case.has_in_place
+        assert {trial.size(2) for trial in mine if trial.dtype == "float32"} >= {0}
+        assert max(trial.size(2) for trial in mine) > 1 << 19
+        if case.reduces:
+            assert {t.op for t in mine if t.dtype == "int8"} == set(operators("int8"))
+
+
+@pytest.mark.parametrize("dtype", list(DataType))
+def test_values_accept_roundings_and_nothing_else(dtype):
+    for op in operators(dtype.name):
+        values = Values(dtype, op, 3)
+        expected = values.result(5, 200)
+        assert values.wrong(expected, expected) == 0
+        broken = bytearray(expected)
+        broken[dtype.bytes * 7 : dtype.bytes * 8] = b"\x55" * dtype.bytes
+        values.result(5, 200)
+        assert values.wrong(bytes(broken), expected) == 1, op
+
+
+def test_a_sum_may_be_off_by_its_roundings_alone():
+    values = Values(DataType.float32, "sum", 2)
+    exact = [values.reduced(i) for i in range(61)]
+    near = pack([x * (1 + 2**-23) for x in exact], DataType.float32)
+    far = pack([x + 1e-3 for x in exact], DataType.float32)
+    expected = values.result(0, 61)
+    assert values.wrong(near, expected) == 0
+    values.result(0, 61)
+    assert values.wrong(far, expected) == 61
+    values.result(0, 1)
+    assert values.wrong(pack_nan(), expected[:4]) == 1
+
+
+def pack_nan():
+    return bytes(ctypes.c_float(math.nan))
+
+
+class HostRuntime:
+    """A GPU's runtime, as memory of the host: the case's own buffers are not touched meanwhile."""
+
+    def __init__(self):
+        self.kept, self.synchronized = [], 0
+
+    def allocate(self, size):
+        self.kept.append((ctypes.c_char * size)())
+        return ctypes.addressof(self.kept[-1])
+
+    def write(self, target, source, size):
+        ctypes.memmove(target, source, size)
+
+    read = write
+
+    def synchronize(self):
+        self.synchronized += 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "in_place"),
+    [
+        (name, place)
+        for name, case in CASES.items()
+        for place in (False, True)[: 1 + case.has_in_place]
+    ],
+)
+def test_a_gpu_gets_the_buffers_and_gives_them_back(operation, in_place):
+    comm = SimpleNamespace(rank=1, size=2)
+    case = CASES[operation](comm, Options(dtype="int32", root=1), 4096, in_place)
+    case.fill()
+    send, recv = bytes(case.send), bytes(case.recv)
+    runtime = HostRuntime()
+    with GpuMemory(runtime).lend(case):
+        assert bytes(case.send) == send
+        assert bytes(case.recv) == recv
+        ends = [ctypes.addressof(case.send), ctypes.addressof(case.recv)]
+        assert (ends[0] < ends[1] + len(recv) and ends[1] < ends[0] + len(send)) == in_place
+        for i in range(len(case.recv)):
+            case.recv[i] = 7
+    assert runtime.synchronized == 1
+    assert isinstance(case.recv, (bytearray, memoryview))
+    assert bytes(case.recv) == b"\7" * len(recv)
+
+
+def test_devices_and_layouts():
+    gpus = [{"available": True, "device": f"hip:{i}"} for i in range(3)]
+    host, none = {"available": True, "vendor": "host"}, {"available": False, "vendor": "cuda"}
+    assert command.choose_devices({"devices": [host, none, *gpus]}) == ["hip:0", "hip:1", "hip:2"]
+    assert command.choose_devices({"devices": [host, none, *gpus[:1]]}) == ["hip:0", "host"]
+    assert command.choose_devices({"devices": [host, none]}) == ["host", "host"]
+    assert command.choose_layouts(["hip:0", "hip:0", "host", "host"]) == {
+        "found": ["", "again-1", "", ""],
+        "split": ["r0", "r1", "r2", "r3"],
+    }
+
+
+def test_what_is_private_is_taken_out():
+    names = {"build7": "(host)", "alice": "(user)"}
+    text = "rank 1 on build7 at 10.1.2.3 and [fd00::2]: /home/alice/lib/librccl.so.1, ../x/y.c"
+    assert private.clean(text, names) == (
+        "rank 1 on (host) at (address) and [(address)]: librccl.so.1, y.c"
+    )
+    kept = "6.4.43484, gfx90a:sramecc+:xnack-, 3/4 of 2.28.9, build70"
+    assert private.clean(kept, names) == kept
+    assert private.remove_from({"alice": ["build7", 3, None]}, names) == {
+        "alice": ["(host)", 3, None]
+    }
+
+
+def test_what_a_report_counts_as():
+    def levels(complete, *devices):
+        facts = [{"vendor": vendor, "architecture": arch} for vendor, arch in devices]
+        return report.evidence(facts, complete)["levels"]
+
+    assert levels(True, ("host", "x86_64"), ("hip", "gfx1100")) == {"host": 6, "hip": 6}
+    assert levels(True, ("hip", "sm_90")) == {"hip": 4}  # calls forwarded to another vendor's GPU
+    assert levels(False, ("hip", "gfx1100")) == {}
+
+
+def test_notes_that_end_anywhere_are_read(tmp_path):
+    path = tmp_path / "rank-0.jsonl"
+    assert report.read_notes(path).outcomes == {}
+    whole = '{"layout": "found", "trial": 0}\n{"layout": "found", "trial": 0, "outcome": "ok"}\n'
+    for size in range(len(whole)):
+        path.write_text(whole[:size])
+        assert len(report.read_notes(path).outcomes) <= 1
+    document = report.build(
+        Job(["host"], {"found": [""]}, quick=True), tmp_path, ["was killed by SIGKILL"],
+        {"seconds": 1.0},
+    )  # fmt: skip
+    assert document["ranks"][0]["ended"] == "was killed by SIGKILL"
+    assert not document["result"]["ok"]
