@@ -87,8 +87,12 @@ struct Job {
   int rank, n;
   void* communicator = nullptr;
 
+  std::string text_of(int code) const {
+    const char* text = library->error_text(code);
+    return text != nullptr ? text : "error " + std::to_string(code);
+  }
   void check(int code, const std::string& what) const {
-    need(code == 0, what + ": " + library->error_text(code));
+    need(code == 0, what + ": " + text_of(code));
   }
   void* start(const hetcclLibraryWork& work) const {
     void* request = nullptr;
@@ -102,7 +106,10 @@ struct Job {
   }
   void wait(void* request) const {
     const auto end = Clock::now() + std::chrono::milliseconds(kDeadlineMs);
-    while (!test(request)) need(Clock::now() < end, "a call is complete within its deadline");
+    while (!test(request)) {
+      need(Clock::now() < end, "a call is complete within its deadline");
+      std::this_thread::yield();
+    }
   }
   void run(const hetcclLibraryWork& work) const { wait(start(work)); }
 };
@@ -124,7 +131,7 @@ hetcclLibraryWork work_of(hetcclLibraryCall call, hetcclDataType_t type,
 int value_of(int rank, size_t i, hetcclRedOp_t op) {
   const int value = static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 4);
   if (op == hetcclProd) return i % 5 == static_cast<size_t>(rank) ? 2 : 1;
-  if (op == hetcclSum) return rank == 0 ? value % 2 : rank == 1 ? (value + 1) % 2 : 0;
+  if (op == hetcclSum) return static_cast<int>(i % 4) == rank % 4 && rank < 4 ? 3 : 0;
   return value;
 }
 Bytes contribution(int rank, const TypeRow& type, size_t count, hetcclRedOp_t op) {
@@ -174,7 +181,7 @@ void check_all_reduces(const Job& job) {
       }
     }
   }
-  if (job.rank == 0) std::printf("all-reduce: %d pairs of type and operator\n", pairs);
+  if (job.rank == 0) std::printf("reductions of %d pairs of type and operator\n", pairs);
 }
 
 template <typename Float>
@@ -271,21 +278,32 @@ void check_order(const Job& job) {
     need(values[i] == static_cast<int32_t>(i) * job.n, "many calls at once are right");
 }
 
-// Nobody passes a barrier before the last has come, and meanwhile no call waits.
-void check_barrier(const Job& job) {
+// Each rank comes late once: on the others nothing waits, and what needs the late rank is complete
+// on none of them before it comes.
+void check_late_rank(const Job& job, hetcclLibraryCall call) {
+  constexpr auto kLate = std::chrono::milliseconds(200), kAtOnce = std::chrono::milliseconds(150);
   for (int late = 0; late < job.n; ++late) {
-    const auto begin = Clock::now();
+    std::vector<int32_t> mine(4000, job.rank), result(4000, -1);
+    const std::vector<hetcclLibraryPiece> pieces = {{late, -1, mine.data(), result.data(), 4000}};
+    std::vector<hetcclLibraryMessage> messages = {
+        {(job.rank + 1) % job.n, 1, mine.data(), 4000},
+        {(job.rank + job.n - 1) % job.n, 0, result.data(), 4000}};
+    hetcclLibraryWork work = work_of(call, hetcclInt32, pieces);
+    if (call == hetcclLibraryBarrier || call == hetcclLibraryExchange) work.n_pieces = 0;
+    if (call == hetcclLibraryExchange) {
+      work.messages = messages.data();
+      work.n_messages = messages.size();
+    }
     job.run(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
-    const auto met = Clock::now();
-    if (job.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (job.rank == late) std::this_thread::sleep_for(kLate);
     const auto start = Clock::now();
-    void* request = job.start(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
+    void* request = job.start(work);
     const bool done = job.test(request);
-    need(Clock::now() - start < std::chrono::milliseconds(150), "start and test do not wait");
+    need(job.n == 1 || Clock::now() - start < kAtOnce, "start and test do not wait");
     if (!done) job.wait(request);
-    need(job.rank == late || Clock::now() - met > std::chrono::milliseconds(100) ||
-             met - begin > std::chrono::milliseconds(100),
-         "a barrier is complete on no rank before all have started it");
+    const bool needs = call == hetcclLibraryBarrier || call == hetcclLibraryAllReduce;
+    need(!needs || job.rank == late || Clock::now() - start > kLate / 2,
+         "a barrier and a sum are complete on no rank before all have started them");
   }
 }
 
@@ -345,7 +363,11 @@ void check_all(Job& job, const std::string& folder) {
     if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) != 0)
       for (uint64_t seed = 0; seed < 5; ++seed) check_exchange(job, seed);
     check_order(job);
-    check_barrier(job);
+    for (const hetcclLibraryCall call : {hetcclLibraryBarrier, hetcclLibraryAllReduce,
+                                         hetcclLibraryReduce, hetcclLibraryBroadcast})
+      check_late_rank(job, call);
+    if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) != 0)
+      check_late_rank(job, hetcclLibraryExchange);
     job.run(work_of(hetcclLibraryBarrier, hetcclUint8, {}));
     job.library->destroy(job.communicator);
   }

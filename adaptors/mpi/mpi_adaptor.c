@@ -13,14 +13,22 @@
 
 #include "hetccl/adaptor.h"
 
-enum { kTag = 28000, kTags = 2000, kMostAtOnce = 1 << 30, kTimeout = 1 << 30 };
+enum {
+  kTag = 28000,
+  kLeastTags = 2000,
+  kTagsEach = 1024,
+  kMostAtOnce = 1 << 22,
+  kTimeout = 1 << 30,
+  kFinalized,
+  kForeign
+};
 static const char kMagic[8] = "hcclmpi";
 
 /* What the ranks of a cluster meet by. */
 typedef struct {
   char magic[8];
   int32_t leader; /* its rank in MPI_COMM_WORLD */
-  int32_t tag;
+  int32_t number; /* of the ids that it has made */
 } Id;
 
 typedef struct {
@@ -29,8 +37,17 @@ typedef struct {
   int n_under_way; /* calls */
 } Cluster;
 
+/* A part of a call. MPI reads and writes memory of its own: it ends no call, so the caller's
+ * buffers would not be safe once a communicator is destroyed. */
 typedef struct {
-  MPI_Request* parts;
+  MPI_Request request;
+  char* memory;
+  void* out; /* where the result goes, or NULL */
+  size_t bytes;
+} Part;
+
+typedef struct {
+  Part* parts;
   int n_parts, room;
 } Request;
 
@@ -42,6 +59,8 @@ static const char* error_text(int code) {
   static _Thread_local char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   if (code == kTimeout) return "the other ranks did not come in time";
+  if (code == kFinalized) return "MPI_Finalize has been called";
+  if (code == kForeign) return "this id is not the adaptor's, or a rank has another";
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "unknown MPI error";
   return text;
 }
@@ -133,7 +152,7 @@ static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
 static void finalize(void) {
   int done = 0;
   MPI_Finalized(&done);
-  if (!done && live == 0) MPI_Finalize();
+  if (!done && __atomic_load_n(&live, __ATOMIC_RELAXED) == 0) MPI_Finalize();
 }
 
 /* Open MPI's plugins look for its symbols among the process's own. */
@@ -143,8 +162,15 @@ static void show_symbols(void) {
     dlopen(mpi.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
+static int is_finalized(void) {
+  int done = 0;
+  MPI_Finalized(&done);
+  return done;
+}
+
 static int score(void) {
   int started = 0, level = 0, size = 0;
+  if (is_finalized()) return 0;
   MPI_Initialized(&started);
   if (!started) {
     show_symbols();
@@ -154,7 +180,7 @@ static int score(void) {
   MPI_Query_thread(&level);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (level < MPI_THREAD_MULTIPLE || size < 2) return 0;
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (!started) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Op_create(take_max_float, 1, &max_float);
   MPI_Op_create(take_max_double, 1, &max_double);
   MPI_Op_create(take_min_float, 1, &min_float);
@@ -166,12 +192,24 @@ static int score(void) {
 
 static int make_id(int n_ranks, void* out) {
   static int made;
-  Id id = {.tag = kTag + __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED) % kTags};
+  Id id = {.number = __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED)};
   (void)n_ranks;
+  if (is_finalized()) return kFinalized;
   memcpy(id.magic, kMagic, sizeof id.magic);
   const int code = MPI_Comm_rank(MPI_COMM_WORLD, &id.leader);
   memcpy(out, &id, sizeof id);
   return code;
+}
+
+/* Of no other cluster that is being formed, where MPI has enough tags for all leaders. */
+static int tag_of(const Id* id) {
+  int* most = NULL;
+  int found = 0, size = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int64_t tags = found ? (int64_t)*most - kTag : kLeastTags;
+  const int64_t wanted = (int64_t)id->leader * kTagsEach + id->number % kTagsEach;
+  return kTag + (int)(wanted % tags);
 }
 
 static int64_t now_ms(void) {
@@ -180,68 +218,97 @@ static int64_t now_ms(void) {
   return time.tv_sec * (int64_t)1000 + time.tv_nsec / 1000000;
 }
 
+/* What the request uses must live on where this times out: MPI may write it later. */
 static int wait_until(MPI_Request* request, int64_t end_ms) {
   int done = 0, code = MPI_SUCCESS;
   while ((code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
-    if (now_ms() > end_ms) {
-      MPI_Cancel(request);
-      MPI_Request_free(request);
-      return kTimeout;
-    }
+    if (now_ms() > end_ms) return kTimeout;
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
   }
   return code;
 }
 
-/* The leader learns each member's rank in the world. */
-static int gather_members(const Id* id, int n_ranks, int* members, int64_t end_ms) {
+/* Messages in which a cluster is formed, kept where one of them is given up. */
+typedef struct {
+  Id id;
+  int32_t rank, world;
+} Hello;
+
+typedef struct {
+  MPI_Request request;
+  Hello hello;
+  int* members;
+} Meeting;
+
+static int send_to(Meeting* meeting, const void* data, int n, int world, int tag, int64_t end_ms) {
+  const int code = MPI_Isend(data, n, MPI_BYTE, world, tag, MPI_COMM_WORLD, &meeting->request);
+  return code == MPI_SUCCESS ? wait_until(&meeting->request, end_ms) : code;
+}
+
+static int receive(Meeting* meeting, void* data, int n, int world, int tag, int64_t end_ms) {
+  const int code = MPI_Irecv(data, n, MPI_BYTE, world, tag, MPI_COMM_WORLD, &meeting->request);
+  return code == MPI_SUCCESS ? wait_until(&meeting->request, end_ms) : code;
+}
+
+/* The leader learns each member's rank in the world, and tells all of them. Only a leader receives
+ * what is sent with its own tag, and members receive from their leader. */
+static int lead(Meeting* meeting, const Id* id, int n_ranks, int64_t end_ms) {
+  const int bytes = n_ranks * (int)sizeof *meeting->members;
   for (int i = 1; i < n_ranks; ++i) {
-    int both[2];
-    MPI_Request request;
-    int code = MPI_Irecv(both, 2, MPI_INT, MPI_ANY_SOURCE, id->tag, MPI_COMM_WORLD, &request);
-    if (code == MPI_SUCCESS) code = wait_until(&request, end_ms);
+    Hello* hello = &meeting->hello;
+    const int code = receive(meeting, hello, sizeof *hello, MPI_ANY_SOURCE, tag_of(id), end_ms);
     if (code != MPI_SUCCESS) return code;
-    if (both[0] < 1 || both[0] >= n_ranks) return MPI_ERR_RANK;
-    members[both[0]] = both[1];
+    if (memcmp(&hello->id, id, sizeof *id) != 0 || hello->rank < 1 || hello->rank >= n_ranks)
+      return kForeign;
+    meeting->members[hello->rank] = hello->world;
   }
   for (int i = 1; i < n_ranks; ++i) {
-    const int code = MPI_Send(members, n_ranks, MPI_INT, members[i], id->tag, MPI_COMM_WORLD);
+    const int code =
+        send_to(meeting, meeting->members, bytes, meeting->members[i], tag_of(id), end_ms);
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
 }
 
-static int tell_leader(const Id* id, int n_ranks, int rank, int* members, int64_t end_ms) {
-  const int both[2] = {rank, members[rank]};
-  MPI_Request request;
-  int code = MPI_Send(both, 2, MPI_INT, id->leader, id->tag, MPI_COMM_WORLD);
+static int follow(Meeting* meeting, const Id* id, int n_ranks, int rank, int64_t end_ms) {
+  const int bytes = n_ranks * (int)sizeof *meeting->members;
+  meeting->hello = (Hello){.id = *id, .rank = rank, .world = meeting->members[rank]};
+  const int code =
+      send_to(meeting, &meeting->hello, sizeof meeting->hello, id->leader, tag_of(id), end_ms);
   if (code != MPI_SUCCESS) return code;
-  code = MPI_Irecv(members, n_ranks, MPI_INT, id->leader, id->tag, MPI_COMM_WORLD, &request);
-  return code == MPI_SUCCESS ? wait_until(&request, end_ms) : code;
+  return receive(meeting, meeting->members, bytes, id->leader, tag_of(id), end_ms);
+}
+
+static int make_communicator(const int* members, int n_ranks, int tag, MPI_Comm* comm) {
+  MPI_Group world, group;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_incl(world, n_ranks, members, &group);
+  const int code = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, comm);
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  return code;
 }
 
 static int join(const Id* id, int n_ranks, int rank, int64_t end_ms, MPI_Comm* comm) {
-  int* members = calloc((size_t)n_ranks, sizeof *members);
-  if (members == NULL) return MPI_ERR_NO_MEM;
-  MPI_Comm_rank(MPI_COMM_WORLD, &members[rank]);
-  int code = rank == 0 ? gather_members(id, n_ranks, members, end_ms)
-                       : tell_leader(id, n_ranks, rank, members, end_ms);
-  if (code == MPI_SUCCESS) {
-    MPI_Group world, group;
-    MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_incl(world, n_ranks, members, &group);
-    code = MPI_Comm_create_group(MPI_COMM_WORLD, group, id->tag, comm);
-    MPI_Group_free(&group);
-    MPI_Group_free(&world);
-  }
-  free(members);
+  Meeting* meeting = calloc(1, sizeof *meeting);
+  if (meeting == NULL) return MPI_ERR_NO_MEM;
+  meeting->members = calloc((size_t)n_ranks, sizeof *meeting->members);
+  if (meeting->members == NULL) return MPI_ERR_NO_MEM;
+  MPI_Comm_rank(MPI_COMM_WORLD, &meeting->members[rank]);
+  int code =
+      rank == 0 ? lead(meeting, id, n_ranks, end_ms) : follow(meeting, id, n_ranks, rank, end_ms);
+  if (code != MPI_SUCCESS) return code; /* the meeting stays: see wait_until */
+  code = make_communicator(meeting->members, n_ranks, tag_of(id), comm);
+  free(meeting->members);
+  free(meeting);
   return code;
 }
 
 static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, void** out) {
   Id id;
   memcpy(&id, bytes, sizeof id);
-  if (memcmp(id.magic, kMagic, sizeof kMagic) != 0) return MPI_ERR_ARG;
+  if (is_finalized()) return kFinalized;
+  if (memcmp(id.magic, kMagic, sizeof kMagic) != 0) return kForeign;
   Cluster* cluster = calloc(1, sizeof *cluster);
   if (cluster == NULL) return MPI_ERR_NO_MEM;
   cluster->rank = rank;
@@ -257,11 +324,11 @@ static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, vo
   return MPI_SUCCESS;
 }
 
-/* Buffers may not be touched any more, and MPI ends no collective: where calls are under way
- * nothing of MPI is called any more, not even MPI_Finalize. */
+/* Calls that are under way keep their memory, and MPI their communicator: MPI_Finalize would wait
+ * for other ranks, so it is not called by this adaptor then. */
 static void destroy(void* communicator) {
   Cluster* cluster = communicator;
-  if (cluster->n_under_way > 0) return;
+  if (cluster->n_under_way > 0 || is_finalized()) return;
   MPI_Comm_free(&cluster->comm);
   __atomic_fetch_sub(&live, 1, __ATOMIC_RELAXED);
   free(cluster);
@@ -269,63 +336,82 @@ static void destroy(void* communicator) {
 
 /* --- calls */
 
-static MPI_Request* next_part(Request* request) {
+/* A part with memory for `n` elements, which holds those of `in` if there is one. */
+static Part* add_part(Request* request, hetcclDataType_t type, size_t n, const void* in,
+                      void* out) {
   if (request->n_parts == request->room) {
     const int room = request->room == 0 ? 4 : 2 * request->room;
-    MPI_Request* parts = realloc(request->parts, (size_t)room * sizeof *parts);
+    Part* parts = realloc(request->parts, (size_t)room * sizeof *parts);
     if (parts == NULL) return NULL;
     request->parts = parts;
     request->room = room;
   }
-  request->parts[request->n_parts] = MPI_REQUEST_NULL;
-  return &request->parts[request->n_parts++];
+  Part* part = &request->parts[request->n_parts];
+  *part = (Part){.request = MPI_REQUEST_NULL, .out = out, .bytes = n * size_of(type)};
+  part->memory = malloc(part->bytes);
+  if (part->memory == NULL) return NULL;
+  if (in != NULL) memcpy(part->memory, in, part->bytes);
+  ++request->n_parts;
+  return part;
 }
 
-/* Each of these begins `n` elements of one piece, from element `at` on. */
-typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryPiece*, size_t at,
-                  int n, MPI_Request*);
+static void free_request(Request* request) {
+  for (int i = 0; i < request->n_parts; ++i) free(request->parts[i].memory);
+  free(request->parts);
+  free(request);
+}
 
-static const char* from(const void* base, size_t at, hetcclDataType_t type) {
-  return (const char*)base + at * size_of(type);
-}
-static char* to(void* base, size_t at, hetcclDataType_t type) {
-  return (char*)base + at * size_of(type);
-}
+/* Begins `n` elements of one piece, that are at these places. */
+typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryPiece*,
+                  const void* send, void* recv, int n, Request*);
 
 static int begin_all_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
-                            const hetcclLibraryPiece* piece, size_t at, int n,
-                            MPI_Request* request) {
-  const void* send = piece->send == piece->recv ? MPI_IN_PLACE : from(piece->send, at, work->type);
-  return MPI_Iallreduce(send, to(piece->recv, at, work->type), n, type_of(work->type),
-                        op_of(work->op, work->type), cluster->comm, request);
+                            const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
+                            Request* request) {
+  Part* part = add_part(request, work->type, (size_t)n, send, recv);
+  (void)piece;
+  if (part == NULL) return MPI_ERR_NO_MEM;
+  return MPI_Iallreduce(MPI_IN_PLACE, part->memory, n, type_of(work->type),
+                        op_of(work->op, work->type), cluster->comm, &part->request);
 }
 
 static int begin_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
-                        const hetcclLibraryPiece* piece, size_t at, int n, MPI_Request* request) {
+                        const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
+                        Request* request) {
   const int is_root = piece->root == cluster->rank;
-  const void* send =
-      is_root && piece->send == piece->recv ? MPI_IN_PLACE : from(piece->send, at, work->type);
-  return MPI_Ireduce(send, is_root ? to(piece->recv, at, work->type) : NULL, n, type_of(work->type),
-                     op_of(work->op, work->type), piece->root, cluster->comm, request);
+  Part* part = add_part(request, work->type, (size_t)n, send, is_root ? recv : NULL);
+  if (part == NULL) return MPI_ERR_NO_MEM;
+  return MPI_Ireduce(is_root ? MPI_IN_PLACE : part->memory, is_root ? part->memory : NULL, n,
+                     type_of(work->type), op_of(work->op, work->type), piece->root, cluster->comm,
+                     &part->request);
 }
 
 static int begin_broadcast(const Cluster* cluster, const hetcclLibraryWork* work,
-                           const hetcclLibraryPiece* piece, size_t at, int n,
-                           MPI_Request* request) {
+                           const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
+                           Request* request) {
   const int is_root = piece->root == cluster->rank;
   const int receives = piece->receiver < 0 || piece->receiver == cluster->rank;
-  if (is_root && receives && piece->recv != piece->send)
-    memcpy(to(piece->recv, at, work->type), from(piece->send, at, work->type),
-           (size_t)n * size_of(work->type));
-  char* data = is_root ? (char*)from(piece->send, at, work->type) : to(piece->recv, at, work->type);
+  if (!is_root && !receives) return MPI_SUCCESS;
+  Part* part =
+      add_part(request, work->type, (size_t)n, is_root ? send : NULL, receives ? recv : NULL);
+  if (part == NULL) return MPI_ERR_NO_MEM;
+  const MPI_Datatype type = type_of(work->type);
   if (piece->receiver < 0)
-    return MPI_Ibcast(data, n, type_of(work->type), piece->root, cluster->comm, request);
+    return MPI_Ibcast(part->memory, n, type, piece->root, cluster->comm, &part->request);
   if (piece->receiver == piece->root) return MPI_SUCCESS;
   if (is_root)
-    return MPI_Isend(data, n, type_of(work->type), piece->receiver, 0, cluster->comm, request);
-  if (receives)
-    return MPI_Irecv(data, n, type_of(work->type), piece->root, 0, cluster->comm, request);
-  return MPI_SUCCESS;
+    return MPI_Isend(part->memory, n, type, piece->receiver, 0, cluster->comm, &part->request);
+  return MPI_Irecv(part->memory, n, type, piece->root, 0, cluster->comm, &part->request);
+}
+
+static const void* from(const void* base, size_t at, hetcclDataType_t type) {
+  return base == NULL ? NULL : (const char*)base + at * size_of(type);
+}
+static void* to(void* base, size_t at, hetcclDataType_t type) {
+  return base == NULL ? NULL : (char*)base + at * size_of(type);
+}
+static int part_of(size_t count, size_t at) {
+  return count - at < kMostAtOnce ? (int)(count - at) : kMostAtOnce;
 }
 
 static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, Begin* begin,
@@ -333,58 +419,46 @@ static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, B
   for (size_t p = 0; p < work->n_pieces; ++p) {
     const hetcclLibraryPiece* piece = &work->pieces[p];
     for (size_t at = 0; at < piece->count; at += kMostAtOnce) {
-      const size_t left = piece->count - at;
-      MPI_Request* part = next_part(request);
-      if (part == NULL) return MPI_ERR_NO_MEM;
-      const int code =
-          begin(cluster, work, piece, at, left < kMostAtOnce ? (int)left : kMostAtOnce, part);
+      const int code = begin(cluster, work, piece, from(piece->send, at, work->type),
+                             to(piece->recv, at, work->type), part_of(piece->count, at), request);
       if (code != MPI_SUCCESS) return code;
     }
   }
   return MPI_SUCCESS;
 }
 
-/* Messages of a rank to itself go through MPI, too: their n-th meets the n-th. In place they need
- * not move. */
 static int begin_message(const Cluster* cluster, const hetcclLibraryWork* work,
                          const hetcclLibraryMessage* message, Request* request) {
+  const MPI_Datatype type = type_of(work->type);
   for (size_t at = 0; at < message->count; at += kMostAtOnce) {
-    const size_t left = message->count - at;
-    const int n = left < kMostAtOnce ? (int)left : kMostAtOnce;
-    char* data = to(message->data, at, work->type);
-    MPI_Request* part = next_part(request);
+    const int n = part_of(message->count, at);
+    void* data = to(message->data, at, work->type);
+    Part* part = add_part(request, work->type, (size_t)n, message->sends ? data : NULL,
+                          message->sends ? NULL : data);
     if (part == NULL) return MPI_ERR_NO_MEM;
     const int code =
         message->sends
-            ? MPI_Isend(data, n, type_of(work->type), message->peer, 1, cluster->comm, part)
-            : MPI_Irecv(data, n, type_of(work->type), message->peer, 1, cluster->comm, part);
+            ? MPI_Isend(part->memory, n, type, message->peer, 1, cluster->comm, &part->request)
+            : MPI_Irecv(part->memory, n, type, message->peer, 1, cluster->comm, &part->request);
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
 }
 
 static int begin_exchange(const Cluster* cluster, const hetcclLibraryWork* work, Request* request) {
-  for (int sends = 0; sends < 2; ++sends) {
-    for (size_t m = 0; m < work->n_messages; ++m) {
-      if (work->messages[m].sends != sends) continue;
-      const int code = begin_message(cluster, work, &work->messages[m], request);
-      if (code != MPI_SUCCESS) return code;
-    }
+  for (size_t m = 0; m < work->n_messages; ++m) {
+    const int code = begin_message(cluster, work, &work->messages[m], request);
+    if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
 }
 
 static int begin_barrier(const Cluster* cluster, Request* request) {
-  MPI_Request* part = next_part(request);
-  return part == NULL ? MPI_ERR_NO_MEM : MPI_Ibarrier(cluster->comm, part);
+  Part* part = add_part(request, hetcclUint8, 1, NULL, NULL);
+  return part == NULL ? MPI_ERR_NO_MEM : MPI_Ibarrier(cluster->comm, &part->request);
 }
 
-static int start(void* communicator, const hetcclLibraryWork* work, void** out) {
-  Cluster* cluster = communicator;
-  Request* request = calloc(1, sizeof *request);
-  if (request == NULL) return MPI_ERR_NO_MEM;
-  ++cluster->n_under_way;
-  *out = request;
+static int begin(const Cluster* cluster, const hetcclLibraryWork* work, Request* request) {
   switch (work->call) {
     case hetcclLibraryAllReduce:
       return begin_pieces(cluster, work, begin_all_reduce, request);
@@ -400,16 +474,34 @@ static int start(void* communicator, const hetcclLibraryWork* work, void** out) 
   return MPI_ERR_ARG;
 }
 
+static int start(void* communicator, const hetcclLibraryWork* work, void** out) {
+  Cluster* cluster = communicator;
+  if (is_finalized()) return kFinalized;
+  Request* request = calloc(1, sizeof *request);
+  if (request == NULL) return MPI_ERR_NO_MEM;
+  ++cluster->n_under_way;
+  *out = request;
+  return begin(cluster, work, request);
+}
+
 static int test(void* communicator, void* request, int* done) {
   Cluster* cluster = communicator;
   Request* mine = request;
-  const int code = MPI_Testall(mine->n_parts, mine->parts, done, MPI_STATUSES_IGNORE);
-  if (code == MPI_SUCCESS && *done) {
-    --cluster->n_under_way;
-    free(mine->parts);
-    free(mine);
+  *done = 0;
+  if (is_finalized()) return kFinalized;
+  for (int i = 0; i < mine->n_parts; ++i) {
+    int complete = 0;
+    const int code = MPI_Test(&mine->parts[i].request, &complete, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS || !complete) return code;
   }
-  return code;
+  for (int i = 0; i < mine->n_parts; ++i) {
+    const Part* part = &mine->parts[i];
+    if (part->out != NULL) memcpy(part->out, part->memory, part->bytes);
+  }
+  free_request(mine);
+  --cluster->n_under_way;
+  *done = 1;
+  return MPI_SUCCESS;
 }
 
 static hetcclLibraryAdaptor library = {

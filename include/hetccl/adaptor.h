@@ -6,12 +6,12 @@
  * one's entry, `hetcclAdaptor`. Of the libraries that can serve ranks of the host (`score`), the
  * best does; hetccl's own has HETCCL_OWN_SCORE. Ranks share a cluster if their libraries have the
  * same name and version. An adaptor that is refused is named, with the reason, in `hetccl info` and
- * in the error of the first communicator. docs/adaptors.md is the guide; `hetccl-conformance` tests
- * an adaptor.
+ * in the error of each communicator that has ranks of the host. docs/adaptors.md is the guide;
+ * adaptors/conformance.cc tests an adaptor.
  *
- * Structs may grow at their end: each begins with its size, as the adaptor was compiled. Fields
- * that an adaptor is too old to have count as zero. Of zeroes that stand for calls only those that
- * are said to be optional are accepted. */
+ * Structs that begin with their size, as the adaptor was compiled, may grow at their end. Pieces
+ * and messages, which come in arrays, do not grow. hetccl copies strings when it loads the adaptor.
+ */
 #ifndef HETCCL_ADAPTOR_H
 #define HETCCL_ADAPTOR_H
 
@@ -77,31 +77,42 @@ typedef struct {
 } hetcclLibraryWork;
 
 /** A library of collectives of hosts' memory. Calls return 0, or a number that `error_text`
- * explains.
+ * explains. No exception may leave them. After an error of `start` or `test` hetccl calls `destroy`
+ * alone.
  *
  * Threads: calls of one communicator come one at a time, from any thread; those of different
- * communicators, and `init`, at the same time. */
+ * communicators, `init` and `error_text` at the same time. */
 typedef struct {
   size_t size;      /**< of this struct */
   const char* name; /**< 1 to 31 of a-z, 0-9 and _; "host", "nccl", "rccl" are taken */
-  const char*
-      version; /**< of what the ranks of a cluster must have in common; 1 to 63 characters */
+  /** 1 to 63 characters: what the ranks of a cluster must have in common. */
+  const char* version;
   uint32_t capabilities; /**< HETCCL_LIBRARY_* */
+  /** What a number means; NULL if that is not known. The text stays until the thread's next call.
+   */
   const char* (*error_text)(int code);
   /** How well it serves this process: 0 not at all, e.g. since it is not started as it needs.
-   * Called once, before the rest. */
+   * Called when the process's first communicator is made, on a thread of its own. It may wait for
+   * other ranks; hetccl waits for it as long as for an init. */
   int (*score)(void);
-  /** 1 if it reduces elements of `type` by `op` (never hetcclAvg: hetccl divides). Where maxima and
-   * minima meet a NaN, they are NaN. All ranks get the same bits. */
+  /** 1 if it reduces elements of `type` by `op`. hetccl asks for hetcclSum where it wants
+   * hetcclAvg, and divides; it asks for no pre-multiplied sums, which adaptors do not have. Where
+   * maxima and minima meet a NaN, they are NaN. All ranks get the same bits. Data of every type can
+   * be broadcast and exchanged, whatever this says. */
   int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
   /** On the first rank of a cluster: what its ranks meet by. */
   int (*make_id)(int n_ranks, void* id);
-  /** Collective: blocks for the other ranks, `timeout_ms` at most. */
+  /** Collective: waits for the other ranks, `timeout_ms` at most, on a thread of its own. hetccl
+   * gives it up then, or when the communicator fails. It makes a communicator other than NULL.
+   */
   int (*init)(const void* id, int n_ranks, int rank, int64_t timeout_ms, void** communicator);
   /** Begins a call without waiting for other ranks. All ranks start the same calls in the same
    * order, and may start several before the first is complete. */
   int (*start)(void* communicator, const hetcclLibraryWork* work, void** request);
-  /** Moves a call on without waiting. Once `done` is 1 the request is gone. */
+  /** Moves calls on without waiting, in much less than a millisecond where nothing moves: one
+   * thread drives all communicators. hetccl may test any of the calls under way; what one needs of
+   * others the adaptor moves on, too. Once `done` is 1 the request is gone, and the other ranks
+   * need nothing more of this rank for the call. */
   int (*test)(void* communicator, void* request, int* done);
   /** Ends the communicator, with what is still under way: no buffer is touched after it returns. It
    * waits for no other rank. */

@@ -66,6 +66,13 @@ struct FoundLibrary {
 /// All that `paths`, with colons between them, name.
 std::vector<FoundLibrary> find_libraries(const std::string& paths);
 
+/// Which of them serves the host's ranks: the one with the highest score, and of equals the first;
+/// null: hetccl's own, which has HETCCL_OWN_SCORE. Sets `why`, of each, why it does not. An error
+/// where one is refused, or does not answer in time.
+Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<FoundLibrary>& found,
+                                                           std::vector<std::string>& why,
+                                                           const WaitLimit& limit);
+
 /// Those of this build.
 Adaptors all_adaptors();
 

@@ -47,6 +47,7 @@ Status Runtime::open() {
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
+  found_ = find_libraries(config_.adaptors);
   HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
@@ -64,23 +65,40 @@ Status Runtime::open() {
 }
 
 // Not before a communicator asks: an adaptor may have to wait here for its other ranks.
-ccl::Library& Runtime::host_library() {
-  std::call_once(library_chosen_, [this] { choose_host_library(); });
-  return *library_;
+Result<ccl::Library*> Runtime::host_library() {
+  const std::lock_guard lock(library_mutex_);
+  if (library_ == nullptr && library_refused_.ok()) {
+    const auto best = choose_library(found_, why_not_, config_.init_timeout_ms);
+    library_refused_ = best.status();
+    if (best.ok()) {
+      library_ = best.value() != nullptr ? ccl::make_adaptor_library(best.value())
+                                         : adaptors_.host.make_library(crew_);
+      log_.info("clusters of hosts use %s %s", library_->name().c_str(),
+                library_->version().c_str());
+    }
+  }
+  HETCCL_TRY(library_refused_);
+  return library_.get();
 }
 
-void Runtime::choose_host_library() {
-  found_ = find_libraries(config_.adaptors);
-  const ccl::Adaptor* best = nullptr;
-  for (const FoundLibrary& one : found_) {
-    if (!one.adaptor.ok()) continue;
-    const int least = best != nullptr ? best->score() : HETCCL_OWN_SCORE;
-    if (one.adaptor.value()->score() <= least) continue;
-    best = one.adaptor.value().get();
-    library_ = ccl::make_adaptor_library(one.adaptor.value());
+std::vector<Json> Runtime::describe_host_libraries() {
+  const std::lock_guard lock(library_mutex_);
+  const auto own = adaptors_.host.make_library(crew_);
+  std::vector<Json> libraries = {
+      {{"available", true}, {"name", own->name()}, {"version", own->version()}}};
+  for (size_t i = 0; i < found_.size(); ++i) {
+    const auto& adaptor = found_[i].adaptor;
+    std::string reason = why_not_.empty() ? "" : why_not_[i];
+    if (!adaptor.ok()) reason = adaptor.status().message();
+    std::vector<Json::Member> row = {
+        {"available", reason.empty()},
+        {"name", adaptor.ok() ? adaptor.value()->name() : found_[i].path},
+        {"path", found_[i].path}};
+    if (adaptor.ok()) row.push_back({"version", adaptor.value()->version()});
+    if (!reason.empty()) row.push_back({"reason", reason});
+    libraries.emplace_back(std::move(row));
   }
-  if (best == nullptr) library_ = adaptors_.host.make_library(crew_);
-  log_.info("clusters of hosts use %s %s", library_->name().c_str(), library_->version().c_str());
+  return libraries;
 }
 
 Result<exec::Settler*> Runtime::settler() {
@@ -120,11 +138,7 @@ std::string Runtime::resolve_device(std::string_view name) {
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device) {
-  if (&device == device_.get()) {
-    ccl::Library& library = host_library();
-    for (const FoundLibrary& one : found_) HETCCL_TRY(one.adaptor.status());
-    return &library;
-  }
+  if (&device == device_.get()) return host_library();
   for (Gpus& gpus : gpus_) {
     if (gpus.vendor() == device.vendor()) return gpus.library(device);
   }
@@ -198,15 +212,7 @@ std::string Runtime::describe() {
     if (reason.empty()) continue;
     transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }
-  const ccl::Library& own = host_library();
-  std::vector<Json> libraries = {
-      {{"available", true}, {"name", own.name()}, {"version", own.version()}}};
-  for (const FoundLibrary& one : found_) {
-    if (one.adaptor.ok() && one.adaptor.value()->library().name == own.name()) continue;
-    const std::string reason = one.adaptor.ok() ? "hetccl's own serves this process better"
-                                                : one.adaptor.status().message();
-    libraries.push_back({{"available", false}, {"name", one.path}, {"reason", reason}});
-  }
+  std::vector<Json> libraries = describe_host_libraries();
   for (Gpus& gpus : gpus_) {
     for (Json& library : gpus.describe_libraries()) libraries.push_back(std::move(library));
   }

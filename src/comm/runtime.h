@@ -90,8 +90,8 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
-  ccl::Library& host_library();
-  void choose_host_library();
+  Result<ccl::Library*> host_library();
+  std::vector<Json> describe_host_libraries();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
@@ -99,10 +99,12 @@ class Runtime {
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
-  std::once_flag library_chosen_;
-  std::unique_ptr<ccl::Library> library_;  // of the host's clusters
   std::vector<FoundLibrary> found_;
-  std::list<Gpus> gpus_;  // by vendor
+  std::mutex library_mutex_;               // guards what follows
+  std::unique_ptr<ccl::Library> library_;  // of the host's clusters, once one has asked
+  Status library_refused_;
+  std::vector<std::string> why_not_;  // of each that was found
+  std::list<Gpus> gpus_;              // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<progress::Engine> engine_;

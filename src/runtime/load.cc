@@ -30,10 +30,11 @@ const std::array<Platform, 2>& platforms() {
   return *all;
 }
 
-// Tables are never freed: who holds one may call it until the process ends.
+// Tables that were handed out are never freed: who holds one may call it until the process ends.
 struct Process {
   std::mutex mutex;
   std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
+  std::array<bool, 2> handed_out{};
 };
 
 Process& process() {
@@ -115,8 +116,21 @@ Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
   return error(Code::Unsupported, "no runtime shows a device: %s", reasons.c_str());
 }
 
-Result<const hetcclRuntime*> load(const Request& request, const OwnEntries& own) {
-  std::lock_guard lock(process().mutex);
+namespace {
+
+/// Keeps `table` for good, and lets go of what was only looked at. The caller holds the lock.
+void keep_only(const hetcclRuntime* table) {
+  for (size_t i = 0; i < process().tables.size(); ++i) {
+    std::unique_ptr<Table>& one = process().tables.at(i);
+    if (one == nullptr) continue;
+    bool& handed_out = process().handed_out.at(i);
+    handed_out |= &one->entries == table;
+    if (!handed_out) one.reset();
+  }
+}
+
+/// The caller holds the lock.
+Result<const hetcclRuntime*> find_wanted(const Request& request, const OwnEntries& own) {
   for (size_t i = 0; i < platforms().size(); ++i) {
     if (platforms().at(i).name == request.platform) return open(i, request, own);
   }
@@ -131,6 +145,15 @@ Result<const hetcclRuntime*> load(const Request& request, const OwnEntries& own)
   return choose(candidates);
 }
 
+}  // namespace
+
+Result<const hetcclRuntime*> load(const Request& request, const OwnEntries& own) {
+  std::lock_guard lock(process().mutex);
+  auto found = find_wanted(request, own);
+  keep_only(found.ok() ? found.value() : nullptr);
+  return found;
+}
+
 unsigned available(std::string_view hip_library, const OwnEntries& own) {
   const Request request{{}, {}, hip_library};
   std::lock_guard lock(process().mutex);
@@ -140,6 +163,7 @@ unsigned available(std::string_view hip_library, const OwnEntries& own) {
     if (table.ok() && check_device(**table).ok())
       found |= 1U << static_cast<unsigned>((*table)->platform);
   }
+  keep_only(nullptr);
   return found;
 }
 

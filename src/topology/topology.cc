@@ -49,8 +49,12 @@ std::string obstacle(const RankInfo& a, const RankInfo& b) {
   };
   if (a.vendor != b.vendor) return differ("their vendors differ", a.vendor, b.vendor);
   if (a.library != b.library) return differ("their libraries differ", a.library, b.library);
-  if (a.reach.hosts && b.reach.hosts) return "";
-  return a.host == b.host ? "" : "they are on two hosts, which their library does not join";
+  if (a.host == b.host) return "";
+  if (!a.reach.hosts || !b.reach.hosts)
+    return "they are on two hosts, which their library does not join";
+  if (!a.library_crosses_hosts || !b.library_crosses_hosts)
+    return "they are on two hosts, between which HETCCL_ENCRYPT=1 lets their library carry nothing";
+  return "";
 }
 
 /// Whether labels that join ranks ask for no cluster that cannot be.

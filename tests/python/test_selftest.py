@@ -240,12 +240,13 @@ def test_what_is_private_is_taken_out():
 
 def test_what_a_report_counts_as():
     def levels(complete, *devices):
-        facts = [{"vendor": vendor, "architecture": arch} for vendor, arch in devices]
+        facts = [{"vendor": vendor, "model": model} for vendor, model in devices]
         return report.evidence(facts, complete)["levels"]
 
-    assert levels(True, ("host", "x86_64"), ("hip", "gfx1100")) == {"host": 6, "hip": 6}
-    assert levels(True, ("hip", "sm_90")) == {"hip": 4}  # calls forwarded to another vendor's GPU
-    assert levels(False, ("hip", "gfx1100")) == {}
+    assert levels(True, ("host", "CPU"), ("hip", "AMD Radeon")) == {"host": 6, "hip": 6}
+    forwarded = "HIP forwarded to NVIDIA by a test library, not AMD hardware"
+    assert levels(True, ("hip", forwarded)) == {"hip": 4}
+    assert levels(False, ("hip", "AMD Radeon")) == {}
 
 
 def test_notes_that_end_anywhere_are_read(tmp_path):

@@ -106,9 +106,9 @@ def evidence(devices: list[dict[str, Any]], complete: bool) -> dict[str, Any]:
         }
     levels: dict[str, int] = {}
     for device in devices:
-        vendor, architecture = device["vendor"], device["architecture"] or ""
-        # Calls of AMD's runtime may be forwarded to another vendor's GPU, which is no AMD GPU.
-        forwarded = vendor == "hip" and not architecture.startswith("gfx")
+        vendor, model = device["vendor"], device["model"] or ""
+        # Calls of AMD's runtime may be forwarded to another vendor's GPU, whose name says so.
+        forwarded = "forwarded" in model
         levels[vendor] = min(levels.get(vendor, 6), 4 if forwarded else 6)
     words = {6: "ran on this hardware", 4: "its calls were forwarded to another vendor's GPU"}
     text = "; ".join(f"{vendor}: {words[level]}" for vendor, level in levels.items())
@@ -150,7 +150,7 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
         "ranks": who,
         "layouts": layouts(seen),
         "result": {
-            "ok": finished and not counted["failed"],
+            "ok": bool(finished and counted["passed"] and not counted["failed"]),
             **{key: counted[key] for key in ("passed", "failed", "absent")},
         },
         "evidence": evidence([one for one in who if "vendor" in one], bool(complete)),

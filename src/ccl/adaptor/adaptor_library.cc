@@ -1,12 +1,18 @@
 #include "ccl/adaptor/adaptor_library.h"
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/printable.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl {
@@ -15,9 +21,55 @@ namespace {
 static_assert(sizeof(UniqueId) == HETCCL_ADAPTOR_ID_BYTES);
 
 Status failure_of(const Adaptor& adaptor, const char* what, int code) {
+  constexpr size_t kLongestText = 512;
   const char* text = adaptor.library().error_text(code);
-  return error(Code::SystemError, "%s: %s: %s", adaptor.library().name, what,
-               text != nullptr ? text : "unknown error");
+  const std::string words =
+      text == nullptr ? "unknown error" : std::string(text, strnlen(text, kLongestText));
+  return error(Code::SystemError, "%s: %s: %s", adaptor.name().c_str(), what,
+               printable(words, kLongestText).c_str());
+}
+
+// Calls the adaptor, which may break its promise to throw nothing.
+Status ask(const Adaptor& adaptor, const char* what, const std::function<int()>& call) {
+  int code = 0;
+  try {
+    code = call();
+  } catch (...) {
+    return error(Code::SystemError, "%s: %s: an exception has left the adaptor",
+                 adaptor.name().c_str(), what);
+  }
+  return code == 0 ? Status() : failure_of(adaptor, what, code);
+}
+
+constexpr std::chrono::milliseconds kGlance{5}, kGrace{100};
+
+// What a call gives that may wait for other ranks. One that comes too late is given up: its thread
+// goes on, and what it makes then is destroyed.
+template <typename T>
+Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Result<T>()> call) {
+  struct Attempt {
+    std::mutex mutex;
+    std::condition_variable done;
+    std::optional<Result<T>> result;
+  };
+  auto attempt = std::make_shared<Attempt>();
+  std::thread([attempt, call = std::move(call)] {
+    Result<T> result = call();
+    const std::lock_guard lock(attempt->mutex);
+    attempt->result = std::move(result);
+    attempt->done.notify_one();
+  }).detach();
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+  std::unique_lock lock(attempt->mutex);
+  while (!attempt->result) {
+    HETCCL_TRY(limit.cancelled());
+    if (steady_clock().now() >= deadline) {
+      return error(Code::Timeout, "the adaptor's %s has not ended within %lld ms", what,
+                   static_cast<long long>(limit.timeout_ms));
+    }
+    attempt->done.wait_for(lock, kGlance);
+  }
+  return std::move(*attempt->result);
 }
 
 // What a call needs until it is complete.
@@ -57,6 +109,10 @@ class Member {
     }
     failed_.store(true, std::memory_order_release);
   }
+  void abort() {
+    fail(hetccl::error(Code::RemoteError, "aborted"));
+    aborted_.store(true, std::memory_order_release);
+  }
   void end() {
     const std::lock_guard lock(calls_);
     let_go();
@@ -66,20 +122,27 @@ class Member {
  private:
   [[nodiscard]] Status start(Call& call, const TaskQueue& queue);
   Result<bool> advance(Call& call, const TaskQueue& queue);
+  TaskState end_soon();
   void divide(const Call& call, const TaskQueue& queue) const;
   // No buffer is touched any more. With calls_ held.
   void let_go() {
-    if (communicator_ != nullptr) adaptor_->library().destroy(communicator_);
-    communicator_ = nullptr;
+    if (ended_) return;
+    ended_ = true;
+    static_cast<void>(ask(*adaptor_, "destroy", [this] {
+      adaptor_->library().destroy(communicator_);
+      return 0;
+    }));
   }
 
   const std::shared_ptr<const Adaptor> adaptor_;
-  std::mutex calls_;    // of the adaptor, one at a time; guards what follows
-  void* communicator_;  // null once ended
-  uint64_t next_ = 0;   // to start
+  std::mutex calls_;  // of the adaptor, one at a time; guards what follows
+  void* communicator_;
+  bool ended_ = false;
+  std::optional<TimePoint> ends_at_;  // after a failure
+  uint64_t next_ = 0;                 // to start
   const int n_ranks_, rank_;
   std::atomic<uint64_t> issued_{0};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, aborted_{false};
   mutable std::mutex mutex_;  // guards the error
   Status error_;
 };
@@ -100,9 +163,10 @@ Status Member::start(Call& call, const TaskQueue& queue) {
   work.n_pieces = call.pieces.size();
   work.messages = call.messages.data();
   work.n_messages = call.messages.size();
-  const int code = adaptor_->library().start(communicator_, &work, &call.request);
-  call.started = code == 0;
-  return code == 0 ? Status() : failure_of(*adaptor_, "a call cannot start", code);
+  HETCCL_TRY(ask(*adaptor_, "a call cannot start",
+                 [&] { return adaptor_->library().start(communicator_, &work, &call.request); }));
+  call.started = true;
+  return {};
 }
 
 // Whether it is complete.
@@ -113,25 +177,34 @@ Result<bool> Member::advance(Call& call, const TaskQueue& queue) {
     ++next_;
   }
   int done = 0;
-  const int code = adaptor_->library().test(communicator_, call.request, &done);
-  if (code != 0) return failure_of(*adaptor_, "a call has failed", code);
+  HETCCL_TRY(ask(*adaptor_, "a call has failed",
+                 [&] { return adaptor_->library().test(communicator_, call.request, &done); }));
   return done != 0;
 }
 
 TaskState Member::poll(Call& call, const TaskQueue& queue) {
   {
     const std::lock_guard lock(calls_);
-    if (failed_.load(std::memory_order_acquire)) let_go();
-    if (communicator_ == nullptr) return TaskState::Done;
+    if (failed_.load(std::memory_order_acquire)) return end_soon();
+    if (ended_) return TaskState::Done;
     const auto done = advance(call, queue);
     if (!done.ok()) {
       fail(done.status());
-      let_go();
-      return TaskState::Done;
+      return end_soon();
     }
     if (!done.value()) return TaskState::Pending;
   }
   if (call.op == RedOp::Avg) divide(call, queue);
+  return TaskState::Done;
+}
+
+// With calls_ held. Once the adaptor is gone the others fail, too: by then they should know why.
+TaskState Member::end_soon() {
+  const TimePoint now = steady_clock().now();
+  if (!ends_at_) ends_at_ = now + kGrace;
+  if (!ended_ && !aborted_.load(std::memory_order_acquire) && now < *ends_at_)
+    return TaskState::Pending;
+  let_go();
   return TaskState::Done;
 }
 
@@ -205,7 +278,7 @@ class AdaptorCommunicator : public Communicator {
     return enqueue({hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}}, stream);
   }
   [[nodiscard]] Status async_error() const override { return member_->error(); }
-  void abort() override { member_->fail(error(Code::RemoteError, "aborted")); }
+  void abort() override { member_->abort(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
 
  private:
@@ -237,8 +310,8 @@ class AdaptorCommunicator : public Communicator {
 class AdaptorLibrary : public Library {
  public:
   explicit AdaptorLibrary(std::shared_ptr<const Adaptor> adaptor) : adaptor_(std::move(adaptor)) {}
-  [[nodiscard]] std::string name() const override { return table().name; }
-  [[nodiscard]] std::string version() const override { return table().version; }
+  [[nodiscard]] std::string name() const override { return adaptor_->name(); }
+  [[nodiscard]] std::string version() const override { return adaptor_->version(); }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return reduces_by(table(), type, op);
   }
@@ -249,19 +322,25 @@ class AdaptorLibrary : public Library {
   [[nodiscard]] bool sends() const override { return can(HETCCL_LIBRARY_SENDS); }
   Result<UniqueId> unique_id(int n_ranks) override {
     UniqueId id;
-    if (const int code = table().make_id(n_ranks, id.bytes); code != 0)
-      return failure_of(*adaptor_, "making an id", code);
+    HETCCL_TRY(ask(*adaptor_, "making an id", [&] { return table().make_id(n_ranks, id.bytes); }));
     return id;
   }
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
                                              const WaitLimit& limit) override {
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
       return error(Code::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
-    HETCCL_TRY(limit.cancelled());
-    void* communicator = nullptr;
-    const int code = table().init(id.bytes, n_ranks, rank, limit.timeout_ms, &communicator);
-    if (code != 0) return failure_of(*adaptor_, "init", code);
-    auto member = std::make_shared<Member>(adaptor_, communicator, n_ranks, rank);
+    const auto attempt = [adaptor = adaptor_, id, n_ranks, rank,
+                          ms = limit.timeout_ms]() -> Result<std::shared_ptr<Member>> {
+      void* made = nullptr;
+      HETCCL_TRY(ask(*adaptor, "init",
+                     [&] { return adaptor->library().init(id.bytes, n_ranks, rank, ms, &made); }));
+      if (made == nullptr) {
+        return error(Code::SystemError, "%s: init has made no communicator, and says that it has",
+                     adaptor->name().c_str());
+      }
+      return std::make_shared<Member>(adaptor, made, n_ranks, rank);
+    };
+    HETCCL_ASSIGN(auto member, run_within<std::shared_ptr<Member>>(limit, "init", attempt));
     return std::unique_ptr<Communicator>(
         std::make_unique<AdaptorCommunicator>(std::move(member), table().capabilities));
   }
@@ -275,6 +354,18 @@ class AdaptorLibrary : public Library {
 };
 
 }  // namespace
+
+Result<int> Adaptor::score(const WaitLimit& limit) const {
+  const auto attempt = [copy = *this]() -> Result<int> {
+    int score = 0;
+    HETCCL_TRY(ask(copy, "score", [&] {
+      score = std::max(copy.library().score(), 0);
+      return 0;
+    }));
+    return score;
+  };
+  return run_within<int>(limit, "score", attempt);
+}
 
 std::unique_ptr<Library> make_adaptor_library(std::shared_ptr<const Adaptor> adaptor) {
   return std::make_unique<AdaptorLibrary>(std::move(adaptor));

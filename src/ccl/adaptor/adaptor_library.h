@@ -10,7 +10,8 @@
 
 namespace hetccl::ccl {
 
-/// An adaptor that has been loaded and checked. Immutable; it stays in the process.
+/// An adaptor that has been loaded and checked. Immutable; it stays in the process. None of its
+/// calls that may wait for other ranks can hold up the caller beyond a limit.
 class Adaptor {
  public:
   /// Unsupported with the reason: it cannot be loaded, has no entry, is of another ABI, or its
@@ -21,13 +22,14 @@ class Adaptor {
                                                       const std::string& path);
   [[nodiscard]] const hetcclLibraryAdaptor& library() const { return library_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// 0: it cannot serve this process.
-  [[nodiscard]] int score() const { return score_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& version() const { return version_; }
+  /// 0: it cannot serve this process. To be asked once.
+  [[nodiscard]] Result<int> score(const WaitLimit& limit) const;
 
  private:
   hetcclLibraryAdaptor library_{};
-  std::string path_;
-  int score_ = 0;
+  std::string path_, name_, version_;
 };
 
 /// Streams are `TaskQueue*`, as those of the host library.

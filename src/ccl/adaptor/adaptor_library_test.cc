@@ -41,6 +41,8 @@ TEST_CASE("what is refused, with the reason") {
   CHECK(has(refusal([](auto&, auto& library) { library.version = ""; }), "its version"));
   CHECK(has(refusal([](auto&, auto& library) { library.test = nullptr; }), "lacks test"));
   CHECK(has(refusal([](auto&, auto& library) { library.capabilities = 1U << 20; }), "0x100000"));
+  CHECK(has(refusal([](auto&, auto& library) { library.size = 0; }), "size is 0"));
+  CHECK(has(refusal([](auto& table, auto&) { table.size = 0; }), "size is 0"));
   // Compiled with a header whose struct ended earlier.
   CHECK(has(refusal([](auto&, auto& library) { library.size -= sizeof library.destroy; }),
             "lacks destroy"));
@@ -181,6 +183,74 @@ TEST_CASE("a failure of the adaptor is the communicator's, with its words") {
     CHECK(has(rank.comm.async_error().message(), "it is broken"));
   });
   fake::fail_host_adaptor(false);
+}
+
+// A library of clusters of one rank.
+std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAdaptor&)>& change) {
+  hetcclLibraryAdaptor library = *fake::host_adaptor().library;
+  library.init = [](const void*, int, int, int64_t, void** communicator) {
+    static int one = 0;
+    *communicator = &one;
+    return 0;
+  };
+  library.start = [](void*, const hetcclLibraryWork* work, void**) {
+    for (size_t p = 0; p < work->n_pieces; ++p) static_cast<int*>(work->pieces[p].recv)[0] = 7;
+    return 0;
+  };
+  library.test = [](void*, void*, int* done) {
+    *done = 1;
+    return 0;
+  };
+  library.destroy = [](void*) {};
+  change(library);
+  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
+  return make_adaptor_library(Adaptor::check(&table, "one.so").value());
+}
+
+Status run_alone(Library& library, int& value) {
+  TaskQueue queue;
+  HETCCL_ASSIGN(auto comm, library.init({}, 1, 0, nullptr, 200));
+  HETCCL_TRY(comm->all_reduce(&value, &value, 1, DataType::Int32, {RedOp::Sum}, &queue));
+  while (!queue.empty()) queue.poll();
+  return comm->async_error();
+}
+
+TEST_CASE("an init that forgets its communicator is an error") {
+  int value = 0;
+  CHECK(run_alone(*library_of_one([](auto&) {}), value).ok());
+  CHECK(value == 7);
+  const auto library = library_of_one([](hetcclLibraryAdaptor& table) {
+    table.init = [](const void*, int, int, int64_t, void**) { return 0; };
+  });
+  CHECK(has(run_alone(*library, value).message(), "init has made no communicator"));
+}
+
+TEST_CASE("an exception that leaves the adaptor is an error") {
+  int value = 0;
+  const auto library = library_of_one(
+      [](hetcclLibraryAdaptor& table) { table.test = [](void*, void*, int*) -> int { throw 1; }; });
+  CHECK(has(run_alone(*library, value).message(), "an exception has left the adaptor"));
+}
+
+TEST_CASE("an init, and a score, that do not end are given up at their deadline") {
+  int value = 0;
+  const auto library = library_of_one([](hetcclLibraryAdaptor& table) {
+    table.init = [](const void*, int, int, int64_t, void**) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      return 1;
+    };
+  });
+  const TimePoint start = steady_clock().now();
+  CHECK(run_alone(*library, value).code() == Code::Timeout);
+  CHECK(steady_clock().now() - start < std::chrono::milliseconds(500));
+  hetcclLibraryAdaptor slow = *fake::host_adaptor().library;
+  slow.score = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return 1;
+  };
+  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &slow};
+  CHECK(Adaptor::check(&table, "slow.so").value()->score(50).status().code() == Code::Timeout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // until both have ended
 }
 
 }  // namespace

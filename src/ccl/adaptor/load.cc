@@ -66,6 +66,8 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
+  if (given->size == 0 || (given->library != nullptr && given->library->size == 0))
+    return refuse(path, "a table's size is 0: set it to the struct's sizeof");
   const hetcclAdaptorTable table = as_compiled(given);
   if (table.abi != HETCCL_ADAPTOR_ABI) {
     return refuse(path,
@@ -89,7 +91,8 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
     return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
                                library.capabilities & ~kCapabilities));
   }
-  adaptor->score_ = std::max(library.score(), 0);
+  adaptor->name_ = library.name;
+  adaptor->version_ = library.version;
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 
