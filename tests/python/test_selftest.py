@@ -239,14 +239,21 @@ def test_what_is_private_is_taken_out():
 
 
 def test_what_a_report_counts_as():
-    def levels(complete, *devices):
-        facts = [{"vendor": vendor, "model": model} for vendor, model in devices]
-        return report.evidence(facts, complete)["levels"]
-
-    assert levels(True, ("host", "CPU"), ("hip", "AMD Radeon")) == {"host": 6, "hip": 6}
     forwarded = "HIP forwarded to NVIDIA by a test library, not AMD hardware"
-    assert levels(True, ("hip", forwarded)) == {"hip": 4}
-    assert levels(False, ("hip", "AMD Radeon")) == {}
+
+    def levels(complete, clusters, *devices):
+        ranks = [{"vendor": vendor, "model": model, "kernels": True} for vendor, model in devices]
+        named = [{"vendor": vendor, "ranks": ranks} for vendor, ranks in clusters]
+        return report.evidence(ranks, named, complete)["levels"]
+
+    alone = [("host", [0]), ("hip", [1])]
+    every = {"device": 6, "kernels": 6, "transports": 6}
+    assert levels(True, alone, ("host", "CPU"), ("hip", "AMD")) == {"host": every, "hip": every}
+    assert levels(True, [("hip", [0, 1])], ("hip", "AMD"))["hip"] == {
+        "device": 6, "kernels": 6, "ccl": 6,
+    }  # fmt: skip
+    assert levels(True, alone, ("hip", forwarded))["hip"]["device"] == 4
+    assert levels(False, alone, ("hip", "AMD")) == {}
 
 
 def test_notes_that_end_anywhere_are_read(tmp_path):

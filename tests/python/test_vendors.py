@@ -84,7 +84,8 @@ def test_evidence_that_cannot_be_looked_up_is_refused(vendors, tree, fields, say
 
 @pytest.mark.parametrize(("level", "fine"), [(6, True), (4, False)])
 def test_a_report_of_a_selftest_must_show_the_level(vendors, tree, level, fine):
-    (tree / "docs/report.json").write_text(json.dumps({"evidence": {"levels": {"hip": level}}}))
+    shown = {"levels": {"hip": {"device": 6, "ccl": level}}}
+    (tree / "docs/report.json").write_text(json.dumps({"evidence": shown}))
     found = change(tree, vendors, ("hip", "ccl"), level=6, report="docs/report.json")
     assert any("shows level 4" in one for one in found) != fine
 

@@ -97,22 +97,42 @@ def speeds(job: Job, seen: list[Seen]) -> list[dict[str, Any]]:
     return found
 
 
-def evidence(devices: list[dict[str, Any]], complete: bool) -> dict[str, Any]:
-    """What the report shows of each vendor, by the levels of docs/vendors.md."""
+def parts_of(vendor: str, ranks: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> set[str]:
+    """What of a vendor has run: of docs/vendors.md's columns."""
+    own = [cluster for cluster in clusters if cluster["vendor"] == vendor]
+    parts = {"device"}
+    if all(rank.get("kernels") for rank in ranks if rank["vendor"] == vendor):
+        parts.add("kernels")
+    if any(len(cluster["ranks"]) > 1 for cluster in own):
+        parts.add("ccl")
+    if len(clusters) > len(own) or any(len(cluster["ranks"]) == 1 for cluster in own):
+        parts.add("transports")
+    return parts
+
+
+def evidence(
+    ranks: list[dict[str, Any]], clusters: list[dict[str, Any]], complete: bool
+) -> dict[str, Any]:
+    """What the report shows of each vendor's parts, by the levels of docs/vendors.md. `clusters`
+    are those of all layouts."""
     if not complete:
         return {
             "levels": {},
             "text": "none: a case failed, ranks did not finish, or it was --quick",
         }
-    levels: dict[str, int] = {}
-    for device in devices:
-        vendor, model = device["vendor"], device["model"] or ""
+    levels: dict[str, dict[str, int]] = {}
+    for rank in ranks:
         # Calls of AMD's runtime may be forwarded to another vendor's GPU, whose name says so.
-        forwarded = "forwarded" in model
-        levels[vendor] = min(levels.get(vendor, 6), 4 if forwarded else 6)
+        level = 4 if "forwarded" in (rank["model"] or "") else 6
+        found = levels.setdefault(rank["vendor"], {})
+        for part in parts_of(rank["vendor"], ranks, clusters):
+            found[part] = min(found.get(part, 6), level)
     words = {6: "ran on this hardware", 4: "its calls were forwarded to another vendor's GPU"}
-    text = "; ".join(f"{vendor}: {words[level]}" for vendor, level in levels.items())
-    return {"levels": levels, "text": f"{text}. Nothing is shown of vendors not named here."}
+    text = "; ".join(
+        f"{vendor} ({', '.join(sorted(found))}): {words[min(found.values())]}"
+        for vendor, found in levels.items()
+    )
+    return {"levels": levels, "text": f"{text}. Nothing is shown of what is not named here."}
 
 
 def layouts(seen: list[Seen]) -> dict[str, Any]:
@@ -141,6 +161,7 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
     tried = list(cases(job, seen))
     counted = Counter({True: "passed", False: "failed", None: "absent"}[one["ok"]] for one in tried)
     who = ranks(job, seen, endings)
+    reached = layouts(seen)
     finished = all(one.finished for one in seen)
     complete = finished and counted["passed"] and not counted["failed"] and not job.quick
     document = {
@@ -148,12 +169,16 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
         **machine,
         "quick": job.quick,
         "ranks": who,
-        "layouts": layouts(seen),
+        "layouts": reached,
         "result": {
             "ok": bool(finished and counted["passed"] and not counted["failed"]),
             **{key: counted[key] for key in ("passed", "failed", "absent")},
         },
-        "evidence": evidence([one for one in who if "vendor" in one], bool(complete)),
+        "evidence": evidence(
+            [one for one in who if "vendor" in one],
+            [cluster for one in reached.values() for cluster in one["clusters"]],
+            bool(complete),
+        ),
         "speeds": speeds(job, seen),
         "cases": tried,
     }
