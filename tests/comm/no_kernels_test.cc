@@ -66,6 +66,7 @@ void random_cases(const std::vector<std::string>& labels, uint64_t seed) {
                       for (int r = 0; r < test.n_ranks(); ++r) inputs.push_back(input_of(test, r));
                       CHECK(run(test, rank, device, *communicator, *stream, inputs) == "");
                     }
+                    CHECK(communicator->finish().ok());
                   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -19,13 +20,14 @@ ccl::Library& library() {
   return *made;
 }
 
+struct Request {
+  uint64_t finished;  // tasks of the queue, when it is complete
+};
+
 struct Member {
   TaskQueue queue;
   std::unique_ptr<ccl::Communicator> communicator;
-};
-
-struct Request {
-  uint64_t finished;  // tasks of the queue, when it is complete
+  std::list<Request> requests;  // under way
 };
 
 std::vector<ccl::Shard> shards_of(const hetcclLibraryWork& work) {
@@ -93,7 +95,7 @@ int start(void* communicator, const hetcclLibraryWork* work, void** request) {
   auto* member = static_cast<Member*>(communicator);
   if (fails) return kBroken;
   if (work->size != sizeof *work || !begin(*member, *work).ok()) return 1;
-  *request = new Request{member->queue.pushed()};
+  *request = &member->requests.emplace_back(Request{member->queue.pushed()});
   return 0;
 }
 
@@ -103,11 +105,10 @@ int test(void* communicator, void* request, int* done) {
   member->queue.poll();
   if (fails || !member->communicator->async_error().ok()) return kBroken;
   *done = member->queue.finished() >= mine->finished ? 1 : 0;
-  if (*done == 1) delete mine;
+  if (*done == 1) member->requests.remove_if([mine](const Request& one) { return &one == mine; });
   return 0;
 }
 
-// Requests that are under way leak.
 void destroy(void* communicator) {
   auto* member = static_cast<Member*>(communicator);
   member->communicator.reset();

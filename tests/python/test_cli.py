@@ -122,4 +122,6 @@ def test_the_library_exports_its_api_and_nothing_else():
     listed = run("nm", "-D", "--defined-only", "--format=posix", library)
     names = {line.split()[0] for line in listed.splitlines()}
     for_nccl = {f"ncclTunerPlugin_v{version}" for version in (3, 4, 5)}
-    assert names == set(PROTOTYPES) | set(TEXTS) | for_nccl
+    header = Path(hetccl("--include-dir").stdout.strip()) / "hetccl/runtime.h"
+    tables = set(re.findall(r"^HETCCL_API .*?(hetccl\w+)\(", header.read_text(), re.MULTILINE))
+    assert names == set(PROTOTYPES) | set(TEXTS) | tables | for_nccl

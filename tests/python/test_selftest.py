@@ -102,8 +102,10 @@ def test_a_rank_that_dies_is_in_the_report(tmp_path):
     assert document["ranks"][1]["ended"] == "was killed by SIGKILL"
     assert document["ranks"][0]["ended"] != "finished"
     failed = [case for case in document["cases"] if case["ok"] is False]
-    assert [case["type"] for case in failed] == ["float32"]  # the one at which it died
-    assert "not finished by ranks" in failed[0]["detail"]
+    # The one at which it died, and perhaps the one before, which the other had not finished.
+    assert failed[-1]["type"] == "float32"
+    assert len(failed) <= 2
+    assert "not finished by ranks" in failed[-1]["detail"]
     absent = [case for case in document["cases"] if case["ok"] is None]
     assert {case["detail"] for case in absent} == {"not run: its ranks had failed before"}
     assert not document["result"]["ok"]

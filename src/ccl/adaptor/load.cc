@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <string_view>
 
 #include "ccl/adaptor/adaptor_library.h"
@@ -9,6 +11,7 @@
 namespace hetccl::ccl {
 namespace {
 
+constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
 constexpr size_t kLongestName = 31, kLongestVersion = 63;
 constexpr std::array<std::string_view, 3> kTakenNames = {"host", "nccl", "rccl"};
 constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
@@ -59,6 +62,14 @@ Status refuse(const std::string& path, const std::string& reason) {
   return error(Code::Unsupported, "the adaptor %s is refused: %s", path.c_str(), reason.c_str());
 }
 
+// Adaptors' threads, and those of what they use, may outlive hetccl: nothing is unloaded.
+const DynLib& keep(DynLib library) {
+  static std::mutex mutex;
+  static auto* const kept = new std::list<DynLib>;
+  const std::lock_guard lock(mutex);
+  return kept->emplace_back(std::move(library));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* given,
@@ -66,8 +77,7 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
-  if (given->size == 0 || (given->library != nullptr && given->library->size == 0))
-    return refuse(path, "a table's size is 0: set it to the struct's sizeof");
+  if (given->size == 0) return refuse(path, kNoSize);
   const hetcclAdaptorTable table = as_compiled(given);
   if (table.abi != HETCCL_ADAPTOR_ABI) {
     return refuse(path,
@@ -76,6 +86,7 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
                          table.abi, HETCCL_ADAPTOR_ABI));
   }
   if (table.library == nullptr) return refuse(path, "its table has no library");
+  if (table.library->size == 0) return refuse(path, kNoSize);
   auto adaptor = std::make_shared<Adaptor>();
   adaptor->path_ = path;
   adaptor->library_ = as_compiled(table.library);
@@ -96,13 +107,12 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 
-// Its threads and its library's may outlive hetccl: it is never unloaded.
 Result<std::shared_ptr<const Adaptor>> Adaptor::load(const std::string& path) {
   const std::string names[] = {path};
   auto opened = DynLib::open(names);
   if (!opened.ok()) return refuse(path, opened.status().message());
-  const auto* library = new DynLib(std::move(opened).value());
-  const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library->symbol(HETCCL_ADAPTOR_ENTRY));
+  const DynLib& library = keep(std::move(opened).value());
+  const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library.symbol(HETCCL_ADAPTOR_ENTRY));
   if (entry == nullptr) return refuse(path, "it exports no " HETCCL_ADAPTOR_ENTRY);
   return check(entry(HETCCL_ADAPTOR_ABI), path);
 }
