@@ -50,13 +50,15 @@ def run_processes(
     """
     context = multiprocessing.get_context("fork")  # before anything has loaded the library
     workers = [context.Process(target=lambda r=r: sys.exit(body(r))) for r in range(ranks)]
-    for worker in workers:
-        worker.start()
     killed = [False] * ranks
     try:
+        for worker in workers:
+            worker.start()
         _wait(workers, seconds)
     finally:
         for rank, worker in enumerate(workers):
+            if worker.pid is None:  # there was no process for it
+                continue
             if worker.is_alive():
                 killed[rank] = True
                 worker.kill()

@@ -212,8 +212,7 @@ constexpr std::array kRows = {
         Text{&Config::rccl_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_RUNTIME", "choice", "",
          "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "
-         "one "
-         "(docs/runtime.md); empty: the process's own, else CUDA's, then AMD's, that shows a "
+         "one (docs/runtime.md); empty: the process's own, else CUDA's, then AMD's, that shows a "
          "device"},
         Text{&Config::runtime, is_runtime, "cuda or hip"}},
     Row{{"HETCCL_SECRET_FILE", "text", "",

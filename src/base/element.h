@@ -109,7 +109,7 @@ struct Float8 {
     const int32_t bits = std::bit_cast<int32_t>(sum);
     const int32_t magnitude = bits & 0x7fffffff;
     const int32_t exponent = std::max(magnitude & 0x7f800000, kLeastNormal);
-    // What the adder rounds to is worth a step between codes of this exponent.
+    // Added to a number of this exponent, it has the adder round to whole steps between codes.
     const int32_t rounder = exponent + (kShift << 23);
     const int32_t steps =
         std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(rounder)) -

@@ -16,7 +16,7 @@ bool same(float a, double b) {
   return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
 }
 
-// What stores finite values alone has to give the same.
+// Whether `value` is stored as `code`, also by the conversion of finite values, if there is one.
 template <typename Type>
 bool stores(float value, int code) {
   if constexpr (requires { Type::store_finite(value); }) {

@@ -1,7 +1,5 @@
 #include "comm/adaptors.h"
 
-#include <sstream>
-
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "transport/shm/shm_transport.h"
@@ -67,49 +65,6 @@ TransportRow shm() {
 }
 
 }  // namespace
-
-std::vector<FoundLibrary> find_libraries(const std::string& paths) {
-  std::vector<FoundLibrary> found;
-  std::istringstream text(paths);
-  for (std::string path; std::getline(text, path, ':');)
-    if (!path.empty()) found.push_back({path, ccl::Adaptor::load(path)});
-  return found;
-}
-
-Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<FoundLibrary>& found,
-                                                           std::vector<std::string>& why,
-                                                           const WaitLimit& limit) {
-  std::shared_ptr<const ccl::Adaptor> best;
-  int best_score = HETCCL_OWN_SCORE;
-  why.assign(found.size(), "");
-  Status refused;
-  for (size_t i = 0; i < found.size(); ++i) {
-    Status status = found[i].adaptor.status();
-    int score = 0;
-    if (status.ok()) {
-      const auto answer = found[i].adaptor.value()->score(limit);
-      status = answer.status().with(found[i].path);
-      if (answer.ok()) score = answer.value();
-    }
-    if (!status.ok()) {
-      why[i] = status.message();
-      if (refused.ok()) refused = status;
-    } else if (score == 0) {
-      why[i] = "it cannot serve this process";
-    } else if (score <= best_score) {
-      why[i] = format("its score is %d, and another's is %d", score, best_score);
-    } else {
-      best = found[i].adaptor.value();
-      best_score = score;
-    }
-  }
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i].adaptor.ok() && why[i].empty() && found[i].adaptor.value() != best)
-      why[i] = format("another's score is higher: %d", best_score);
-  }
-  HETCCL_TRY(refused);
-  return best;
-}
 
 Adaptors all_adaptors() {
   return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};

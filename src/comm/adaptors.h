@@ -9,7 +9,6 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "ccl/adaptor/adaptor_library.h"
 #include "ccl/nccl/nccl_library.h"
 #include "device/gpu/gpu_device.h"
 #include "host/crew.h"
@@ -57,21 +56,6 @@ struct Adaptors {
   std::vector<GpuRow> gpus;
   std::vector<TransportRow> transports;
 };
-
-/// A library that HETCCL_ADAPTORS names: it, or why it is none.
-struct FoundLibrary {
-  std::string path;
-  Result<std::shared_ptr<const ccl::Adaptor>> adaptor;
-};
-/// All that `paths`, with colons between them, name.
-std::vector<FoundLibrary> find_libraries(const std::string& paths);
-
-/// Which of them serves the host's ranks: the one with the highest score, and of equals the first;
-/// null: hetccl's own, which has HETCCL_OWN_SCORE. Sets `why`, of each, why it does not. An error
-/// where one is refused, or does not answer in time.
-Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<FoundLibrary>& found,
-                                                           std::vector<std::string>& why,
-                                                           const WaitLimit& limit);
 
 /// Those of this build.
 Adaptors all_adaptors();

@@ -4,8 +4,6 @@
 
 #include <set>
 
-#include "fake/host_adaptor.h"
-
 namespace hetccl::comm {
 namespace {
 
@@ -86,39 +84,6 @@ TEST_CASE("8-bit floats are not asked of RCCL on gfx11, and a label each has ker
   };
   CHECK_FALSE(reduces(""));
   CHECK(reduces("alone"));
-}
-
-FoundLibrary found(const char* path, int (*score)(void)) {
-  hetcclLibraryAdaptor library = *fake::host_adaptor().library;
-  library.score = score;
-  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
-  return {path, ccl::Adaptor::check(&table, path)};
-}
-
-TEST_CASE("the library with the best score serves the host's ranks, of equals the first") {
-  std::vector<std::string> why;
-  const auto chosen_of = [&](const std::vector<FoundLibrary>& libraries) -> std::string {
-    const auto best = choose_library(libraries, why, 1000);
-    if (!best.ok()) return best.status().message();
-    return best.value() == nullptr ? "own" : best.value()->path();
-  };
-  const FoundLibrary none = found("none", [] { return 0; });
-  const FoundLibrary less = found("less", [] { return HETCCL_OWN_SCORE; });
-  const FoundLibrary good = found("good", [] { return 150; });
-  const FoundLibrary as_good = found("as good", [] { return 150; });
-  const FoundLibrary best = found("best", [] { return 200; });
-  CHECK(chosen_of({}) == "own");
-  CHECK(chosen_of({none, less}) == "own");
-  CHECK(why == std::vector<std::string>{"it cannot serve this process",
-                                        "its score is 100, and another's is 100"});
-  CHECK(chosen_of({good, as_good}) == "good");
-  CHECK(chosen_of({good, best, as_good}) == "best");
-  CHECK(why == std::vector<std::string>{"another's score is higher: 200", "",
-                                        "its score is 150, and another's is 200"});
-  CHECK(chosen_of({good, {"bad", ccl::Adaptor::check(nullptr, "bad")}}).find("bad is refused") !=
-        std::string::npos);
-  CHECK(find_libraries("").empty());
-  CHECK(find_libraries(":/nonexistent/a.so::/nonexistent/b.so").size() == 2);
 }
 
 }  // namespace

@@ -47,7 +47,6 @@ Status Runtime::open() {
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
-  found_ = find_libraries(config_.adaptors);
   HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
@@ -62,43 +61,6 @@ Status Runtime::open() {
   engine_->use(*device_);
   HETCCL_ASSIGN(service_, bootstrap::Service::create(config_, log_));
   return {};
-}
-
-// Not before a communicator asks: an adaptor may have to wait here for its other ranks.
-Result<ccl::Library*> Runtime::host_library() {
-  const std::lock_guard lock(library_mutex_);
-  if (library_ == nullptr && library_refused_.ok()) {
-    const auto best = choose_library(found_, why_not_, config_.init_timeout_ms);
-    library_refused_ = best.status();
-    if (best.ok()) {
-      library_ = best.value() != nullptr ? ccl::make_adaptor_library(best.value())
-                                         : adaptors_.host.make_library(crew_);
-      log_.info("clusters of hosts use %s %s", library_->name().c_str(),
-                library_->version().c_str());
-    }
-  }
-  HETCCL_TRY(library_refused_);
-  return library_.get();
-}
-
-std::vector<Json> Runtime::describe_host_libraries() {
-  const std::lock_guard lock(library_mutex_);
-  const auto own = adaptors_.host.make_library(crew_);
-  std::vector<Json> libraries = {
-      {{"available", true}, {"name", own->name()}, {"version", own->version()}}};
-  for (size_t i = 0; i < found_.size(); ++i) {
-    const auto& adaptor = found_[i].adaptor;
-    std::string reason = why_not_.empty() ? "" : why_not_[i];
-    if (!adaptor.ok()) reason = adaptor.status().message();
-    std::vector<Json::Member> row = {
-        {"available", reason.empty()},
-        {"name", adaptor.ok() ? adaptor.value()->name() : found_[i].path},
-        {"path", found_[i].path}};
-    if (adaptor.ok()) row.push_back({"version", adaptor.value()->version()});
-    if (!reason.empty()) row.push_back({"reason", reason});
-    libraries.emplace_back(std::move(row));
-  }
-  return libraries;
 }
 
 Result<exec::Settler*> Runtime::settler() {
@@ -138,7 +100,7 @@ std::string Runtime::resolve_device(std::string_view name) {
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device) {
-  if (&device == device_.get()) return host_library();
+  if (&device == device_.get()) return host_libraries_.library(crew_);
   for (Gpus& gpus : gpus_) {
     if (gpus.vendor() == device.vendor()) return gpus.library(device);
   }
@@ -212,7 +174,7 @@ std::string Runtime::describe() {
     if (reason.empty()) continue;
     transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }
-  std::vector<Json> libraries = describe_host_libraries();
+  std::vector<Json> libraries = host_libraries_.describe(crew_);
   for (Gpus& gpus : gpus_) {
     for (Json& library : gpus.describe_libraries()) libraries.push_back(std::move(library));
   }

@@ -17,6 +17,7 @@
 #include "ccl/ccl.h"
 #include "comm/adaptors.h"
 #include "comm/gpus.h"
+#include "comm/host_libraries.h"
 #include "comm/introduction.h"
 #include "comm/window_budget.h"
 #include "device/device.h"
@@ -90,8 +91,6 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
-  Result<ccl::Library*> host_library();
-  std::vector<Json> describe_host_libraries();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
@@ -99,12 +98,8 @@ class Runtime {
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
-  std::vector<FoundLibrary> found_;
-  std::mutex library_mutex_;               // guards what follows
-  std::unique_ptr<ccl::Library> library_;  // of the host's clusters, once one has asked
-  Status library_refused_;
-  std::vector<std::string> why_not_;  // of each that was found
-  std::list<Gpus> gpus_;              // by vendor
+  HostLibraries host_libraries_{adaptors_.host, config_, log_};
+  std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::unique_ptr<progress::Engine> engine_;

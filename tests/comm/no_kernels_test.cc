@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "comm/case_arguments.h"
 #include "comm/ranks.h"
 #include "fake/cases.h"
 
@@ -32,15 +33,8 @@ std::string run(const Case& test, int rank, fake::FakeDevice& device, Communicat
   std::byte* recv = whole + shared.recv * width;
   const auto& input = inputs[static_cast<size_t>(rank)];
   device.upload(apart + shared.send * width, input.data(), input.size());
-  const auto counts_in = send_counts(test, rank), counts_out = recv_counts(test, rank);
-  const auto from = fake::packed(counts_in), to = fake::packed(counts_out);
-  CollectiveArguments arguments{test.signature, apart + shared.send * width,
-                                receives(test, rank) ? recv : nullptr, factor_of(test, rank)};
-  if (test.signature.uneven) {
-    arguments.input = {counts_in, from};
-    arguments.output = {counts_out, to};
-  }
-  Status status = communicator.call(arguments, stream.native());
+  const CaseArguments arguments(test, rank, apart + shared.send * width, recv);
+  Status status = communicator.call(arguments.get(), stream.native());
   if (status.ok() && !device.synchronize(std::chrono::seconds(20))) return "it does not end";
   if (status.ok()) status = communicator.failure();
   const auto expected = expected_of(test, rank, inputs);

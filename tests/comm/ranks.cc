@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/case_arguments.h"
 #include "fake/vendor_library.h"
 
 namespace hetccl::comm {
@@ -103,15 +104,8 @@ std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
     void* stream = nullptr;
     if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
     const bool expects = receives(test, r);
-    const auto sent = send_counts(test, r), received = recv_counts(test, r);
-    const auto from = fake::packed(sent), to = fake::packed(received);
-    CollectiveArguments arguments{test.signature, send, expects ? out : nullptr,
-                                  factor_of(test, r)};
-    if (test.signature.uneven) {
-      arguments.input = {sent, from};
-      arguments.output = {received, to};
-    }
-    Status status = ranks[r]->call(arguments, stream);
+    const CaseArguments arguments(test, r, send, out);
+    Status status = ranks[r]->call(arguments.get(), stream);
     if (asynchronous) {
       const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits
       if (status.ok()) status = destroyed;

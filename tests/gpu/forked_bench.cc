@@ -8,13 +8,12 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 
 #include "base/clock.h"
+#include "gpu/forked.h"
 #include "gpu/gpu.h"
 #include "gpu/job.h"
-#include "process/forked_ranks.h"
 
 namespace {
 
@@ -55,10 +54,7 @@ std::shared_ptr<const device::gpu::Api> table_without_words() {
 }
 
 process::Report run_rank(const std::vector<Place>& places, process::Rank& rank, bool words) try {
-  setenv("NCCL_HOSTID", ("rank" + std::to_string(rank.rank)).c_str(), 1);
-  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  bootstrap::UniqueId id{};
-  std::memcpy(&id, &rank.id, sizeof(id));
+  const bootstrap::UniqueId id = become_own_host(rank);
   Config config = Config::from_environment().value();
   config.tune = "off";
   Job job(places, config, rank.rank, id, words || rank.rank < 2 ? nullptr : table_without_words());

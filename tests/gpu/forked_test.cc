@@ -1,14 +1,14 @@
 // Ranks as processes that share GPUs: of all vendors of HETCCL_TEST_VENDORS, two a cluster, and of
 // the host. Each vendor's library takes the ranks for hosts of their own, so that they may share.
+#include "gpu/forked.h"
+
 #include <dirent.h>
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <string>
 
 #include "gpu/gpu.h"
 #include "gpu/job.h"
-#include "process/forked_ranks.h"
 
 namespace {
 
@@ -70,13 +70,9 @@ std::vector<Letter> ring(int n, uint64_t count) {
 }
 
 process::Report run_rank(const Layout& layout, process::Rank& rank, uint64_t seed, bool shm) {
-  setenv("NCCL_HOSTID", ("rank" + std::to_string(rank.rank)).c_str(), 1);
-  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const bootstrap::UniqueId id = become_own_host(rank);
   Config config = Config::from_environment().value();
   config.transport_shm = shm;
-  bootstrap::UniqueId id{};
-  static_assert(sizeof(id) == sizeof(rank.id));
-  std::memcpy(&id, &rank.id, sizeof(id));
   std::mt19937_64 random(seed);
   std::vector<std::string> labels;
   for (const Place& place : layout.places) labels.push_back(place.device + "/" + place.label);

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "comm/case_arguments.h"
 #include "gpu/gpu.h"
 
 namespace hetccl::gpu_tests {
 
-using comm::CollectiveArguments;
 using fake::Case;
 
 struct Job::Rank {
@@ -59,16 +59,8 @@ std::string Job::Rank::run(const Case& test,
   const auto& input = inputs[static_cast<size_t>(number)];
   put(send, input.data(), input.size());
 
-  const bool expects = receives(test, number);
-  const auto counts_in = send_counts(test, number), counts_out = recv_counts(test, number);
-  const auto from = fake::packed(counts_in), to = fake::packed(counts_out);
-  CollectiveArguments arguments{test.signature, send, expects ? recv : nullptr,
-                                factor_of(test, number)};
-  if (test.signature.uneven) {
-    arguments.input = {counts_in, from};
-    arguments.output = {counts_out, to};
-  }
-  Status status = communicator->call(arguments, native());
+  const comm::CaseArguments arguments(test, number, send, recv);
+  Status status = communicator->call(arguments.get(), native());
   if (status.ok()) status = wait();
   const auto expected = expected_of(test, number, inputs);
   std::vector<std::byte> result(expected.size());

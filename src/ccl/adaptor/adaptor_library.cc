@@ -43,8 +43,8 @@ Status ask(const Adaptor& adaptor, const char* what, const std::function<int()>&
 
 constexpr std::chrono::milliseconds kGlance{5}, kGrace{100};
 
-// What a call gives that may wait for other ranks. One that comes too late is given up: its thread
-// goes on, and what it makes then is destroyed.
+// Runs a call that may wait for other ranks, within `limit`. A call that takes longer goes on, on
+// its own thread; what it makes then is destroyed.
 template <typename T>
 Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Result<T>()> call) {
   struct Attempt {

@@ -167,9 +167,8 @@ struct ResidualLimit<Half> {
 };
 
 // One thread's part of the work. It knows where things are, and how a block is encoded.
-template <typename Type, typename Codes_, u32 kQuads>
+template <typename Type, typename Codes, u32 kQuads>
 struct Encoder {
-  typedef Codes_ Codes;
   typedef typename Type::Word Word;
   static const u32 kChunk = kQuads * kQuad;  // elements
   static const u32 kLeastChunks = kLeastBlock / kChunk;
