@@ -190,19 +190,20 @@ class NcclLibrary : public Library {
   const Reach reach_;
 };
 
-}  // namespace
-
-ReductionSet nccl_reductions(std::string_view architecture) {
-  const bool fp8 = architecture.empty() || computes_fp8(architecture);
+ReductionSet reductions(bool fp8) {
   return ReductionSet::where([&](DataType type, RedOp op) {
     return has_type(kFp8Version, type) && (fp8 || !is_fp8(type)) && !is_bitwise(op);
   });
 }
 
+}  // namespace
+
+ReductionSet nccl_reductions(std::string_view architecture) {
+  return reductions(architecture.empty() || computes_fp8(architecture));
+}
+
 ReductionSet rccl_reductions(std::string_view /*architecture*/) {
-  return ReductionSet::where([](DataType type, RedOp op) {
-    return has_type(kFp8Version, type) && !is_fp8(type) && !is_bitwise(op);
-  });
+  return reductions(false);
 }
 
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
