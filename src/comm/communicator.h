@@ -168,6 +168,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // init.cc
   Status open(const bootstrap::UniqueId& id);
   Status open_parts(const bootstrap::UniqueId& id);
+  void warn_of_layout() const;
   Status join(const bootstrap::UniqueId& id);
   [[nodiscard]] Status check_wire() const;
   Status exchange_cards();

@@ -86,15 +86,28 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
   Status status = open_parts(id);
   if (!status.ok()) return close_unopened(std::move(status));
   phase_.store(Phase::Ready, std::memory_order_release);
+  warn_of_layout();
+  log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
+            topology().clusters().size());
+  return {};
+}
+
+void Communicator::warn_of_layout() const {
   if (rank() == 0 && number_ == 0 && topology().split_by_host()) {
     log_.warn(
         "HETCCL_ENCRYPT=1: each host's GPUs form a cluster of their own, since their vendor's "
         "library does not encrypt what it sends to other hosts; HETCCL_ALLOW_VENDOR_CLEARTEXT=1 "
         "on every rank lets it");
   }
-  log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
-            topology().clusters().size());
-  return {};
+  const int other = topology().shares_device(rank());
+  if (other > rank() && number_ < 2) {  // said once: the two may count in one process
+    log_.warn(
+        "ranks %d and %d are threads of one process on one GPU, whose hardware queues their "
+        "streams share: calls of one may wait for calls of the other, and end by time-out. Give "
+        "each a process, or start this one with CUDA_DEVICE_MAX_CONNECTIONS=32 (AMD: "
+        "GPU_MAX_HW_QUEUES=32)",
+        rank(), other);
+  }
 }
 
 Status Communicator::open_parts(const bootstrap::UniqueId& id) {

@@ -223,6 +223,16 @@ bool Topology::split_by_host() const {
   });
 }
 
+int Topology::shares_device(int rank) const {
+  const RankInfo& mine = infos_[static_cast<size_t>(rank)];
+  const auto shares = [&](const RankInfo& info) {
+    return info.rank != rank && !mine.bus_id.empty() && info.bus_id == mine.bus_id &&
+           info.pid == mine.pid && info.host == mine.host;
+  };
+  const auto other = std::find_if(infos_.begin(), infos_.end(), shares);
+  return other == infos_.end() ? -1 : other->rank;
+}
+
 bool Topology::kernels_everywhere() const {
   return std::all_of(clusters_.begin(), clusters_.end(),
                      [](const Cluster& cluster) { return cluster.kernels; });

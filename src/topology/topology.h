@@ -143,6 +143,8 @@ class Topology {
   /// Whether ranks that one vendor's library could join form a cluster on each of their hosts,
   /// since it may carry nothing between hosts.
   [[nodiscard]] bool split_by_host() const;
+  /// The first other rank in `rank`'s process on its device, or -1: their streams share its queues.
+  [[nodiscard]] int shares_device(int rank) const;
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;
   /// Do hosts and transports reach every device's memory?

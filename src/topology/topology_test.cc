@@ -222,6 +222,22 @@ TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
   CHECK(built(infos).clusters()[1].single_flow);
 }
 
+TEST_CASE("ranks of one process on one device share it; processes, devices and hosts tell apart") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a"), info(3, "b")};
+  for (auto& one : infos) {
+    one.pid = 7;
+    one.bus_id.clear();
+  }
+  CHECK(built(infos).shares_device(0) == -1);  // no device
+  for (auto& one : infos) one.bus_id = "0000:01:00.0";
+  CHECK(built(infos).shares_device(0) == 1);
+  CHECK(built(infos).shares_device(2) == 0);
+  CHECK(built(infos).shares_device(3) == -1);
+  infos[1].pid = 8;
+  infos[2].bus_id = "0000:02:00.0";
+  CHECK(built(infos).shares_device(0) == -1);
+}
+
 TEST_CASE("a library that may not carry data between hosts joins those of each host") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "a"), info(3, "b")};
   for (auto& one : infos) one.reach.hosts = true;

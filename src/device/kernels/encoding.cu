@@ -6,11 +6,11 @@
 
 const u32 kScaleBytes = 4;
 const u32 kQuad = 4;
-const u32 kLeastBlock = 32;
 const u32 kMostBlock = 512;
+const u32 kPart = 16;  // elements that a thread has at once: with twice as many, fewer threads fit
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
-const u32 kMostLanes = kMostBlock / kLeastBlock;  // threads of a group
-#else                                             // there is one thread
+const u32 kMostLanes = kMostBlock / kPart;  // threads of a group
+#else                                       // there is one thread
 const u32 kMostLanes = 1;
 #endif
 
@@ -171,7 +171,6 @@ template <typename Type, typename Codes, u32 kQuads>
 struct Encoder {
   typedef typename Type::Word Word;
   static const u32 kChunk = kQuads * kQuad;  // elements
-  static const u32 kLeastChunks = kLeastBlock / kChunk;
   static const u32 kMostChunks = kMostBlock / kMostLanes / kChunk;
   typedef Wide<kChunk * sizeof(Word)> Packed;
   union Chunk {
@@ -188,7 +187,7 @@ struct Encoder {
   const u32 encoded_bytes;  // of a block
 
   HETCCL_DEVICE u32 lanes_of(u32 block) {
-    return block / kLeastBlock < kMostLanes ? block / kLeastBlock : kMostLanes;
+    return block / kPart < kMostLanes ? block / kPart : kMostLanes;
   }
   HETCCL_METHOD Encoder(const Arguments& arguments, u32 thread)
       : a(arguments),
@@ -305,8 +304,7 @@ struct Encoder {
   }
 };
 
-// Whole blocks whose operands are aligned. Each thread has the elements of a least block: 64 or 128
-// bytes of a plain source are under way at once. More threads, or more bytes, were slower.
+// Whole blocks whose operands are aligned.
 template <typename Type, typename Codes, u32 kChunks>
 struct WholeBlocks {
   typedef Encoder<Type, Codes, 4 / sizeof(typename Type::Word)> E;  // 16 bytes a chunk
@@ -321,34 +319,40 @@ struct WholeBlocks {
       *(typename E::Packed*)(to + e.first_of(c)) = chunk.packed;
     }
   }
-  template <bool kFirst>
-  HETCCL_DEVICE void add_words(const E& e, const typename E::Word* from, Sums& sums) {
+  // A block's elements, as they are loaded.
+  struct Plain {
     typename E::Chunk chunks[kChunks];
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c)
-      chunks[c].packed = *(const typename E::Packed*)(from + e.first_of(c));
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[c], chunks[c]);
-  }
-  template <bool kFirst>
-  HETCCL_DEVICE void add_codes(const E& e, const u8* from, Sums& sums) {
+    HETCCL_METHOD Plain(const E& e, const typename E::Word* from) {
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c)
+        chunks[c].packed = *(const typename E::Packed*)(from + e.first_of(c));
+    }
+    HETCCL_METHOD Plain(const E& e, u32 s, u32 block) : Plain(e, e.plain_source(s, block)) {}
+    template <bool kFirst>
+    HETCCL_METHOD void add(Sums& sums) const {
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[c], chunks[c]);
+    }
+  };
+  struct Encoded {
     typename E::PackedCodes codes[kChunks];
-    const float scale = *(const float*)from;
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c)
-      codes[c] = *(const typename E::PackedCodes*)(from + E::codes_offset(e.first_of(c)));
-    HETCCL_UNROLL
-    for (u32 c = 0; c < kChunks; ++c) E::template add_codes<kFirst>(sums[c], codes[c], scale);
-  }
-  template <bool kFirst>
-  HETCCL_DEVICE void add_source(const E& e, u32 s, u32 block, Sums& sums) {
-    e.is_encoded(s) ? add_codes<kFirst>(e, e.encoded_source(s, block), sums)
-                    : add_words<kFirst>(e, e.plain_source(s, block), sums);
-  }
-
+    float scale;
+    HETCCL_METHOD Encoded(const E& e, u32 s, u32 block) {
+      const u8* from = e.encoded_source(s, block);
+      scale = *(const float*)from;
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c)
+        codes[c] = *(const typename E::PackedCodes*)(from + E::codes_offset(e.first_of(c)));
+    }
+    template <bool kFirst>
+    HETCCL_METHOD void add(Sums& sums) const {
+      HETCCL_UNROLL
+      for (u32 c = 0; c < kChunks; ++c) E::template add_codes<kFirst>(sums[c], codes[c], scale);
+    }
+  };
   template <bool kResidual>
   HETCCL_DEVICE void store_encoded(const E& e, u32 block, Sums& sums) {
-    if (kResidual) add_words<false>(e, e.residual(block), sums);
+    if (kResidual) Plain(e, e.residual(block)).template add<false>(sums);
     u32 largest = 0;
     HETCCL_UNROLL
     for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
@@ -364,23 +368,38 @@ struct WholeBlocks {
   }
 
   // All is loaded before anything is stored: the result may be a source.
-  HETCCL_DEVICE void reduce_block(const E& e, u32 block) {
+  template <typename First>
+  HETCCL_DEVICE void reduce_block(const E& e, u32 block, const First& first) {
     Sums sums;
-    add_source<true>(e, 0, block, sums);
-    for (u32 s = 1; s < e.a.n_srcs; ++s) add_source<false>(e, s, block, sums);
+    first.template add<true>(sums);
+    for (u32 s = 1; s < e.a.n_srcs; ++s)
+      e.is_encoded(s) ? Encoded(e, s, block).template add<false>(sums)
+                      : Plain(e, s, block).template add<false>(sums);
     HETCCL_UNROLL
     for (u32 c = 0; c < kChunks; ++c) e.divide(sums[c]);
     if (!e.is_result_encoded()) return store_words(e, e.plain_result(block), sums);
     e.has_residual() ? store_encoded<true>(e, block, sums) : store_encoded<false>(e, block, sums);
   }
+  // The next block's first source is loaded while this block is reduced.
+  template <typename First>
+  HETCCL_DEVICE void reduce_blocks(const E& e, u32 n_blocks, u32 group, u32 groups) {
+    if (group >= n_blocks) return;
+    First next(e, 0, group);
+    for (u64 block = group; block < n_blocks; block += groups) {
+      const First first = next;
+      if (block + groups < n_blocks) next = First(e, 0, (u32)block + groups);
+      reduce_block(e, (u32)block, first);
+    }
+  }
 
-  // On a device a thread always has kLeastChunks; on a host it has a whole block's.
+  // On a device a thread always has kChunks; on a host it has a whole block's.
   HETCCL_DEVICE void reduce(const E& e, u32 n_blocks, u32 group, u32 groups) {
     if constexpr (kChunks < E::kMostChunks) {
       if (e.chunks > kChunks)
         return WholeBlocks<Type, Codes, 2 * kChunks>::reduce(e, n_blocks, group, groups);
     }
-    for (u64 block = group; block < n_blocks; block += groups) reduce_block(e, (u32)block);
+    e.is_encoded(0) ? reduce_blocks<Encoded>(e, n_blocks, group, groups)
+                    : reduce_blocks<Plain>(e, n_blocks, group, groups);
   }
 };
 
@@ -476,23 +495,30 @@ struct AnyBlock {
   }
 };
 
+// Not inline: what it keeps in memory would keep what whole blocks have in registers there, too.
+template <typename Type, typename Codes>
+__device__ __noinline__ void reduce_any_blocks(const Arguments& a, u32 first, u32 thread) {
+  typedef AnyBlock<Type, Codes> Any;
+  const typename Any::E e(a, thread);
+  const u32 groups = gridDim.x * blockDim.x / e.lanes;
+  for (u64 block = first + thread / e.lanes; block * a.block < a.count; block += groups)
+    Any::reduce(e, (u32)block);
+}
+
 // Blocks are counted in 32 bits, which is enough for 2^37 elements.
 template <typename Type, typename Codes>
 HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
-  typedef WholeBlocks<Type, Codes, kLeastBlock * sizeof(typename Type::Word) / 16> Whole;
-  typedef AnyBlock<Type, Codes> Any;
+  typedef WholeBlocks<Type, Codes, kPart * sizeof(typename Type::Word) / 16> Whole;
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
-  const typename Whole::E wide(a, thread);
-  const u32 group = thread / wide.lanes, groups = gridDim.x * blockDim.x / wide.lanes;
-  const u32 n_whole = wide.are_aligned() ? (u32)(a.count / a.block) : 0;
-  Whole::reduce(wide, n_whole, group, groups);
-  const typename Any::E narrow(a, thread);
-  for (u64 block = n_whole + group; block * a.block < a.count; block += groups)
-    Any::reduce(narrow, (u32)block);
+  const typename Whole::E e(a, thread);
+  const u32 n_whole = e.are_aligned() ? (u32)(a.count / a.block) : 0;
+  Whole::reduce(e, n_whole, thread / e.lanes, gridDim.x * blockDim.x / e.lanes);
+  if ((u64)n_whole * a.block < a.count) reduce_any_blocks<Type, Codes>(a, n_whole, thread);
 }
 
+// Registers are enough for 1,024 threads of 16-bit types, and for 512 of 32-bit types.
 #define HETCCL_ENCODED(type, Type, format, Codes)                                               \
-  extern "C" __global__ void __launch_bounds__(512)                                             \
+  extern "C" __global__ void __launch_bounds__(512, sizeof(typename Type::Word) == 2 ? 2 : 1)   \
       hetccl_reduce_encoded_##type##_##format(const HETCCL_GRID_CONSTANT Arguments arguments) { \
     reduce_encoded<Type, Codes>(arguments);                                                     \
   }

@@ -35,7 +35,8 @@ void __threadfence_system() {}
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __noinline__
+#define __launch_bounds__(...)
 #include "device/kernels/element.cu"
 #include "device/kernels/encoding.cu"
 #include "device/kernels/reduce.cu"
