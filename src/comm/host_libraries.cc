@@ -1,21 +1,11 @@
 #include "comm/host_libraries.h"
 
-#include <sstream>
-
 namespace hetccl::comm {
 
-std::vector<FoundLibrary> find_libraries(const std::string& paths) {
-  std::vector<FoundLibrary> found;
-  std::istringstream text(paths);
-  for (std::string path; std::getline(text, path, ':');)
-    if (!path.empty()) found.push_back({path, ccl::Adaptor::load(path)});
-  return found;
-}
-
-Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<FoundLibrary>& found,
-                                                           std::vector<std::string>& why,
-                                                           const WaitLimit& limit) {
-  std::shared_ptr<const ccl::Adaptor> best;
+Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
+    const std::vector<adaptor::Found>& found, std::vector<std::string>& why,
+    const WaitLimit& limit) {
+  std::shared_ptr<const adaptor::Adaptor> best;
   int best_score = HETCCL_OWN_SCORE;
   why.assign(found.size(), "");
   Status refused;
@@ -23,7 +13,7 @@ Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<Fou
     Status status = found[i].adaptor.status();
     int score = 0;
     if (status.ok()) {
-      const auto answer = found[i].adaptor.value()->score(limit);
+      const auto answer = ccl::score_of(found[i].adaptor.value(), limit);
       status = answer.status().with(found[i].path);
       if (answer.ok()) score = answer.value();
     }
@@ -74,9 +64,9 @@ std::vector<Json> HostLibraries::describe(const std::shared_ptr<Crew>& crew) {
     if (!adaptor.ok()) reason = adaptor.status().message();
     std::vector<Json::Member> row = {
         {"available", reason.empty()},
-        {"name", adaptor.ok() ? adaptor.value()->name() : found_[i].path},
+        {"name", adaptor.ok() ? adaptor.value()->library->name : found_[i].path},
         {"path", found_[i].path}};
-    if (adaptor.ok()) row.push_back({"version", adaptor.value()->version()});
+    if (adaptor.ok()) row.push_back({"version", adaptor.value()->library->version});
     if (!reason.empty()) row.push_back({"reason", reason});
     libraries.emplace_back(std::move(row));
   }

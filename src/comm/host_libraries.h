@@ -16,26 +16,18 @@
 
 namespace hetccl::comm {
 
-/// A library that HETCCL_ADAPTORS names: it, or why it is none.
-struct FoundLibrary {
-  std::string path;
-  Result<std::shared_ptr<const ccl::Adaptor>> adaptor;
-};
-/// All that `paths`, with colons between them, name.
-std::vector<FoundLibrary> find_libraries(const std::string& paths);
-
 /// Which of them serves the host's ranks: the one with the highest score, and of equals the first;
 /// null: hetccl's own, which has HETCCL_OWN_SCORE. Sets `why`, of each, why it does not. An error
 /// where one is refused, or does not answer in time.
-Result<std::shared_ptr<const ccl::Adaptor>> choose_library(const std::vector<FoundLibrary>& found,
-                                                           std::vector<std::string>& why,
-                                                           const WaitLimit& limit);
+Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
+    const std::vector<adaptor::Found>& found, std::vector<std::string>& why,
+    const WaitLimit& limit);
 
 /// Those of one Runtime, which it outlives. Thread-safe.
 class HostLibraries {
  public:
   HostLibraries(const HostRow& row, const Config& config, const Log& log)
-      : row_(row), config_(config), log_(log), found_(find_libraries(config.adaptors)) {}
+      : row_(row), config_(config), log_(log), found_(adaptor::find(config.adaptors)) {}
 
   /// The one that serves this process: chosen by the first call, since an adaptor may have to wait
   /// there for its other ranks. `crew` helps hetccl's own. An error where an adaptor is refused.
@@ -47,7 +39,7 @@ class HostLibraries {
   const HostRow& row_;
   const Config& config_;
   const Log& log_;
-  const std::vector<FoundLibrary> found_;
+  const std::vector<adaptor::Found> found_;
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<ccl::Library> library_;
   Status refused_;

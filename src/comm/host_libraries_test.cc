@@ -7,25 +7,25 @@
 namespace hetccl::comm {
 namespace {
 
-FoundLibrary found(const char* path, int (*score)(void)) {
+adaptor::Found found(const char* path, int (*score)(void)) {
   hetcclLibraryAdaptor library = *fake::host_adaptor().library;
   library.score = score;
   const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
-  return {path, ccl::Adaptor::check(&table, path)};
+  return {path, adaptor::check(&table, path)};
 }
 
 TEST_CASE("the library with the best score serves the host's ranks, of equals the first") {
   std::vector<std::string> why;
-  const auto chosen_of = [&](const std::vector<FoundLibrary>& libraries) -> std::string {
+  const auto chosen_of = [&](const std::vector<adaptor::Found>& libraries) -> std::string {
     const auto best = choose_library(libraries, why, 1000);
     if (!best.ok()) return best.status().message();
-    return best.value() == nullptr ? "own" : best.value()->path();
+    return best.value() == nullptr ? "own" : best.value()->path;
   };
-  const FoundLibrary none = found("none", [] { return 0; });
-  const FoundLibrary less = found("less", [] { return HETCCL_OWN_SCORE; });
-  const FoundLibrary good = found("good", [] { return 150; });
-  const FoundLibrary as_good = found("as good", [] { return 150; });
-  const FoundLibrary best = found("best", [] { return 200; });
+  const adaptor::Found none = found("none", [] { return 0; });
+  const adaptor::Found less = found("less", [] { return HETCCL_OWN_SCORE; });
+  const adaptor::Found good = found("good", [] { return 150; });
+  const adaptor::Found as_good = found("as good", [] { return 150; });
+  const adaptor::Found best = found("best", [] { return 200; });
   CHECK(chosen_of({}) == "own");
   CHECK(chosen_of({none, less}) == "own");
   CHECK(why == std::vector<std::string>{"it cannot serve this process",
@@ -34,10 +34,10 @@ TEST_CASE("the library with the best score serves the host's ranks, of equals th
   CHECK(chosen_of({good, best, as_good}) == "best");
   CHECK(why == std::vector<std::string>{"another's score is higher: 200", "",
                                         "its score is 150, and another's is 200"});
-  CHECK(chosen_of({good, {"bad", ccl::Adaptor::check(nullptr, "bad")}}).find("bad is refused") !=
+  CHECK(chosen_of({good, {"bad", adaptor::check(nullptr, "bad")}}).find("bad is refused") !=
         std::string::npos);
-  CHECK(find_libraries("").empty());
-  CHECK(find_libraries(":/nonexistent/a.so::/nonexistent/b.so").size() == 2);
+  CHECK(adaptor::find("").empty());
+  CHECK(adaptor::find(":/nonexistent/a.so::/nonexistent/b.so").size() == 2);
 }
 
 }  // namespace

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <cstring>
-#include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/printable.h"
+#include "adaptor/calls.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl {
@@ -20,57 +15,11 @@ namespace {
 
 static_assert(sizeof(UniqueId) == HETCCL_ADAPTOR_ID_BYTES);
 
-Status failure_of(const Adaptor& adaptor, const char* what, int code) {
-  constexpr size_t kLongestText = 512;
-  const char* text = adaptor.library().error_text(code);
-  const std::string words =
-      text == nullptr ? "unknown error" : std::string(text, strnlen(text, kLongestText));
-  return error(Code::SystemError, "%s: %s: %s", adaptor.name().c_str(), what,
-               printable(words, kLongestText).c_str());
-}
+using adaptor::ask;
+using Part = adaptor::Part<hetcclLibraryAdaptor>;
+using adaptor::run_within;
 
-// Calls the adaptor, which may break its promise to throw nothing.
-Status ask(const Adaptor& adaptor, const char* what, const std::function<int()>& call) {
-  int code = 0;
-  try {
-    code = call();
-  } catch (...) {
-    return error(Code::SystemError, "%s: %s: an exception has left the adaptor",
-                 adaptor.name().c_str(), what);
-  }
-  return code == 0 ? Status() : failure_of(adaptor, what, code);
-}
-
-constexpr std::chrono::milliseconds kGlance{5}, kGrace{100};
-
-// Runs a call that may wait for other ranks, within `limit`. A call that takes longer goes on, on
-// its own thread; what it makes then is destroyed.
-template <typename T>
-Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Result<T>()> call) {
-  struct Attempt {
-    std::mutex mutex;
-    std::condition_variable done;
-    std::optional<Result<T>> result;
-  };
-  auto attempt = std::make_shared<Attempt>();
-  std::thread([attempt, call = std::move(call)] {
-    Result<T> result = call();
-    const std::lock_guard lock(attempt->mutex);
-    attempt->result = std::move(result);
-    attempt->done.notify_one();
-  }).detach();
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
-  std::unique_lock lock(attempt->mutex);
-  while (!attempt->result) {
-    HETCCL_TRY(limit.cancelled());
-    if (steady_clock().now() >= deadline) {
-      return error(Code::Timeout, "the adaptor's %s has not ended within %lld ms", what,
-                   static_cast<long long>(limit.timeout_ms));
-    }
-    attempt->done.wait_for(lock, kGlance);
-  }
-  return std::move(*attempt->result);
-}
+constexpr std::chrono::milliseconds kGrace{100};
 
 // What a call needs until it is complete.
 struct Call {
@@ -88,7 +37,7 @@ struct Call {
 // whatever the streams'.
 class Member {
  public:
-  Member(std::shared_ptr<const Adaptor> adaptor, void* communicator, int n_ranks, int rank)
+  Member(std::shared_ptr<const Part> adaptor, void* communicator, int n_ranks, int rank)
       : adaptor_(std::move(adaptor)), communicator_(communicator), n_ranks_(n_ranks), rank_(rank) {}
   ~Member() { end(); }
   Member(const Member&) = delete;
@@ -129,12 +78,12 @@ class Member {
     if (ended_) return;
     ended_ = true;
     static_cast<void>(ask(*adaptor_, "destroy", [this] {
-      adaptor_->library().destroy(communicator_);
+      adaptor_->calls.destroy(communicator_);
       return 0;
     }));
   }
 
-  const std::shared_ptr<const Adaptor> adaptor_;
+  const std::shared_ptr<const Part> adaptor_;
   std::mutex calls_;  // of the adaptor, one at a time; guards what follows
   void* communicator_;
   bool ended_ = false;
@@ -164,7 +113,7 @@ Status Member::start(Call& call, const TaskQueue& queue) {
   work.messages = call.messages.data();
   work.n_messages = call.messages.size();
   HETCCL_TRY(ask(*adaptor_, "a call cannot start",
-                 [&] { return adaptor_->library().start(communicator_, &work, &call.request); }));
+                 [&] { return adaptor_->calls.start(communicator_, &work, &call.request); }));
   call.started = true;
   return {};
 }
@@ -178,7 +127,7 @@ Result<bool> Member::advance(Call& call, const TaskQueue& queue) {
   }
   int done = 0;
   HETCCL_TRY(ask(*adaptor_, "a call has failed",
-                 [&] { return adaptor_->library().test(communicator_, call.request, &done); }));
+                 [&] { return adaptor_->calls.test(communicator_, call.request, &done); }));
   return done != 0;
 }
 
@@ -228,7 +177,7 @@ bool reduces_by(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
 }
 
 bool Member::reduces(DataType type, RedOp op) const {
-  return reduces_by(adaptor_->library(), type, op);
+  return reduces_by(adaptor_->calls, type, op);
 }
 
 std::vector<hetcclLibraryPiece> pieces_of(std::span<const Shard> shards) {
@@ -309,9 +258,9 @@ class AdaptorCommunicator : public Communicator {
 
 class AdaptorLibrary : public Library {
  public:
-  explicit AdaptorLibrary(std::shared_ptr<const Adaptor> adaptor) : adaptor_(std::move(adaptor)) {}
-  [[nodiscard]] std::string name() const override { return adaptor_->name(); }
-  [[nodiscard]] std::string version() const override { return adaptor_->version(); }
+  explicit AdaptorLibrary(std::shared_ptr<const Part> adaptor) : adaptor_(std::move(adaptor)) {}
+  [[nodiscard]] std::string name() const override { return adaptor_->name; }
+  [[nodiscard]] std::string version() const override { return adaptor_->version; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return reduces_by(table(), type, op);
   }
@@ -333,42 +282,46 @@ class AdaptorLibrary : public Library {
                           ms = limit.timeout_ms]() -> Result<std::shared_ptr<Member>> {
       void* made = nullptr;
       HETCCL_TRY(ask(*adaptor, "init",
-                     [&] { return adaptor->library().init(id.bytes, n_ranks, rank, ms, &made); }));
+                     [&] { return adaptor->calls.init(id.bytes, n_ranks, rank, ms, &made); }));
       if (made == nullptr) {
         return error(Code::SystemError, "%s: init has made no communicator, and says that it has",
-                     adaptor->name().c_str());
+                     adaptor->name.c_str());
       }
       return std::make_shared<Member>(adaptor, made, n_ranks, rank);
     };
-    HETCCL_ASSIGN(auto member, run_within<std::shared_ptr<Member>>(limit, "init", attempt));
+    HETCCL_ASSIGN(auto member,
+                  run_within<std::shared_ptr<Member>>(limit, "the adaptor's init", attempt));
     return std::unique_ptr<Communicator>(
         std::make_unique<AdaptorCommunicator>(std::move(member), table().capabilities));
   }
 
  private:
-  [[nodiscard]] const hetcclLibraryAdaptor& table() const { return adaptor_->library(); }
+  [[nodiscard]] const hetcclLibraryAdaptor& table() const { return adaptor_->calls; }
   [[nodiscard]] bool can(uint32_t capability) const {
     return (table().capabilities & capability) != 0;
   }
-  const std::shared_ptr<const Adaptor> adaptor_;
+  const std::shared_ptr<const Part> adaptor_;
 };
 
 }  // namespace
 
-Result<int> Adaptor::score(const WaitLimit& limit) const {
-  const auto attempt = [copy = *this]() -> Result<int> {
+Result<int> score_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor,
+                     const WaitLimit& limit) {
+  const auto attempt = [adaptor]() -> Result<int> {
     int score = 0;
-    HETCCL_TRY(ask(copy, "score", [&] {
-      score = std::max(copy.library().score(), 0);
+    HETCCL_TRY(ask(*adaptor->library, "score", [&] {
+      score = std::max(adaptor->library->calls.score(), 0);
       return 0;
     }));
     return score;
   };
-  return run_within<int>(limit, "score", attempt);
+  return run_within<int>(limit, "the adaptor's score", attempt);
 }
 
-std::unique_ptr<Library> make_adaptor_library(std::shared_ptr<const Adaptor> adaptor) {
-  return std::make_unique<AdaptorLibrary>(std::move(adaptor));
+std::unique_ptr<Library> make_adaptor_library(
+    const std::shared_ptr<const adaptor::Adaptor>& adaptor) {
+  return std::make_unique<AdaptorLibrary>(
+      std::shared_ptr<const Part>(adaptor, &adaptor->library.value()));
 }
 
 }  // namespace hetccl::ccl

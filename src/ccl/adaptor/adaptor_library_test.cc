@@ -1,4 +1,4 @@
-// Adaptors: which are refused, and that calls reach them in their order and come back right.
+// Adaptors: that calls reach them in their order and come back right.
 #include "ccl/adaptor/adaptor_library.h"
 
 #include <doctest/doctest.h>
@@ -18,37 +18,8 @@ namespace {
 
 constexpr int kRanks = 3;
 
-std::string refusal(const std::function<void(hetcclAdaptorTable&, hetcclLibraryAdaptor&)>& change) {
-  hetcclAdaptorTable table = fake::host_adaptor();
-  hetcclLibraryAdaptor library = *table.library;
-  table.library = &library;
-  change(table, library);
-  const auto made = Adaptor::check(&table, "it.so");
-  return made.ok() ? "" : made.status().message();
-}
-
 bool has(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
-}
-
-TEST_CASE("what is refused, with the reason") {
-  CHECK(refusal([](auto&, auto&) {}) == "");
-  CHECK(has(refusal([](auto& table, auto&) { table.abi = 2; }), "compiled for ABI 2 of adaptors"));
-  CHECK(has(refusal([](auto& table, auto&) { table.library = nullptr; }), "has no library"));
-  CHECK(has(refusal([](auto&, auto& library) { library.name = "host"; }), "its name"));
-  CHECK(has(refusal([](auto&, auto& library) { library.name = "Big"; }), "its name"));
-  CHECK(has(refusal([](auto&, auto& library) { library.name = nullptr; }), "its name"));
-  CHECK(has(refusal([](auto&, auto& library) { library.version = ""; }), "its version"));
-  CHECK(has(refusal([](auto&, auto& library) { library.test = nullptr; }), "lacks test"));
-  CHECK(has(refusal([](auto&, auto& library) { library.capabilities = 1U << 20; }), "0x100000"));
-  CHECK(has(refusal([](auto&, auto& library) { library.size = 0; }), "size is 0"));
-  CHECK(has(refusal([](auto& table, auto&) { table.size = 0; }), "size is 0"));
-  // Compiled with a header whose struct ended earlier.
-  CHECK(has(refusal([](auto&, auto& library) { library.size -= sizeof library.destroy; }),
-            "lacks destroy"));
-  CHECK(has(Adaptor::check(nullptr, "it.so").status().message(), "the adaptor it.so is refused"));
-  CHECK(has(Adaptor::load("/nonexistent/adaptor.so").status().message(), "refused"));
-  CHECK(has(Adaptor::load("libc.so.6").status().message(), "it exports no hetcclAdaptor"));
 }
 
 struct Rank {
@@ -65,7 +36,7 @@ struct Rank {
 };
 
 void on_ranks(const std::function<void(const Rank&)>& body) {
-  const auto library = make_adaptor_library(Adaptor::check(&fake::host_adaptor(), "").value());
+  const auto library = make_adaptor_library(adaptor::check(&fake::host_adaptor(), "").value());
   const UniqueId id = library->unique_id(kRanks).value();
   std::vector<std::thread> threads;
   for (int r = 0; r < kRanks; ++r) {
@@ -204,7 +175,7 @@ std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAd
   library.destroy = [](void*) {};
   change(library);
   const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
-  return make_adaptor_library(Adaptor::check(&table, "one.so").value());
+  return make_adaptor_library(adaptor::check(&table, "one.so").value());
 }
 
 Status run_alone(Library& library, int& value) {
@@ -249,7 +220,7 @@ TEST_CASE("an init, and a score, that do not end are given up at their deadline"
     return 1;
   };
   const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &slow};
-  CHECK(Adaptor::check(&table, "slow.so").value()->score(50).status().code() == Code::Timeout);
+  CHECK(score_of(adaptor::check(&table, "slow.so").value(), 50).status().code() == Code::Timeout);
   std::this_thread::sleep_for(std::chrono::milliseconds(700));  // until both have ended
 }
 

@@ -1,14 +1,17 @@
-// Loads an adaptor and checks its table.
+#include "adaptor/adaptor.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
-#include "ccl/adaptor/adaptor_library.h"
+#include "base/dynlib.h"
 
-namespace hetccl::ccl {
+namespace hetccl::adaptor {
 namespace {
 
 constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
@@ -44,6 +47,14 @@ bool is_version(const char* text) {
          std::all_of(version.begin(), version.end(), good);
 }
 
+// Empty, or why the part's name or version is none.
+std::string check_words(const char* name, const char* version) {
+  if (!is_name(name)) {
+    return "its name is not 1 to 31 of a-z, 0-9 and _, or is a library's of hetccl";
+  }
+  return is_version(version) ? "" : "its version is not 1 to 63 printable characters";
+}
+
 const char* absent_call(const hetcclLibraryAdaptor& library) {
   const std::pair<bool, const char*> calls[] = {{library.error_text != nullptr, "error_text"},
                                                 {library.score != nullptr, "score"},
@@ -70,10 +81,28 @@ const DynLib& keep(DynLib library) {
   return kept->emplace_back(std::move(library));
 }
 
+Result<Part<hetcclLibraryAdaptor>> check_library(const hetcclLibraryAdaptor* given,
+                                                 const std::string& path) {
+  if (given->size == 0) return refuse(path, kNoSize);
+  Part<hetcclLibraryAdaptor> part{as_compiled(given), "", ""};
+  const hetcclLibraryAdaptor& calls = part.calls;
+  if (const std::string wrong = check_words(calls.name, calls.version); !wrong.empty())
+    return refuse(path, wrong);
+  if (const char* absent = absent_call(calls); absent != nullptr)
+    return refuse(path, format("its table lacks %s", absent));
+  if ((calls.capabilities & ~kCapabilities) != 0) {
+    return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
+                               calls.capabilities & ~kCapabilities));
+  }
+  part.name = calls.name;
+  part.version = calls.version;
+  return part;
+}
+
 }  // namespace
 
-Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* given,
-                                                      const std::string& path) {
+Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
+                                             const std::string& path) {
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
@@ -85,29 +114,14 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::check(const hetcclAdaptorTable* 
                          "it with this hetccl's hetccl/adaptor.h",
                          table.abi, HETCCL_ADAPTOR_ABI));
   }
-  if (table.library == nullptr) return refuse(path, "its table has no library");
-  if (table.library->size == 0) return refuse(path, kNoSize);
   auto adaptor = std::make_shared<Adaptor>();
-  adaptor->path_ = path;
-  adaptor->library_ = as_compiled(table.library);
-  const hetcclLibraryAdaptor& library = adaptor->library_;
-  if (!is_name(library.name)) {
-    return refuse(path, "its name is not 1 to 31 of a-z, 0-9 and _, or is a library's of hetccl");
-  }
-  if (!is_version(library.version))
-    return refuse(path, "its version is not 1 to 63 printable characters");
-  if (const char* absent = absent_call(library); absent != nullptr)
-    return refuse(path, format("its table lacks %s", absent));
-  if ((library.capabilities & ~kCapabilities) != 0) {
-    return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
-                               library.capabilities & ~kCapabilities));
-  }
-  adaptor->name_ = library.name;
-  adaptor->version_ = library.version;
+  adaptor->path = path;
+  if (table.library == nullptr) return refuse(path, "its table has no library");
+  HETCCL_ASSIGN(adaptor->library, check_library(table.library, path));
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 
-Result<std::shared_ptr<const Adaptor>> Adaptor::load(const std::string& path) {
+Result<std::shared_ptr<const Adaptor>> load(const std::string& path) {
   const std::string names[] = {path};
   auto opened = DynLib::open(names);
   if (!opened.ok()) return refuse(path, opened.status().message());
@@ -117,4 +131,12 @@ Result<std::shared_ptr<const Adaptor>> Adaptor::load(const std::string& path) {
   return check(entry(HETCCL_ADAPTOR_ABI), path);
 }
 
-}  // namespace hetccl::ccl
+std::vector<Found> find(const std::string& paths) {
+  std::vector<Found> found;
+  std::istringstream text(paths);
+  for (std::string path; std::getline(text, path, ':');)
+    if (!path.empty()) found.push_back({path, load(path)});
+  return found;
+}
+
+}  // namespace hetccl::adaptor

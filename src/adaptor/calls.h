@@ -1,0 +1,71 @@
+// Calls into adaptors, which may throw, explain themselves badly, or take too long.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "adaptor/adaptor.h"
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/printable.h"
+
+namespace hetccl::adaptor {
+
+/// What `call` returns, as a Status: SystemError with the part's own text, or if it throws.
+template <typename Calls>
+Status ask(const Part<Calls>& part, const char* what, const std::function<int()>& call) {
+  constexpr size_t kLongestText = 512;
+  int code = 0;
+  try {
+    code = call();
+  } catch (...) {
+    return error(Code::SystemError, "%s: %s: an exception has left the adaptor", part.name.c_str(),
+                 what);
+  }
+  if (code == 0) return {};
+  const char* text = part.calls.error_text(code);
+  const std::string words =
+      text == nullptr ? "unknown error" : std::string(text, strnlen(text, kLongestText));
+  return error(Code::SystemError, "%s: %s: %s", part.name.c_str(), what,
+               printable(words, kLongestText).c_str());
+}
+
+/// Runs a call that may wait for other ranks, within `limit`. A call that takes longer goes on, on
+/// its own thread; what it makes then is destroyed.
+template <typename T>
+Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Result<T>()> call) {
+  constexpr std::chrono::milliseconds kGlance{5};
+  struct Attempt {
+    std::mutex mutex;
+    std::condition_variable done;
+    std::optional<Result<T>> result;
+  };
+  auto attempt = std::make_shared<Attempt>();
+  std::thread([attempt, call = std::move(call)] {
+    Result<T> result = call();
+    const std::lock_guard lock(attempt->mutex);
+    attempt->result = std::move(result);
+    attempt->done.notify_one();
+  }).detach();
+  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+  std::unique_lock lock(attempt->mutex);
+  while (!attempt->result) {
+    HETCCL_TRY(limit.cancelled());
+    if (steady_clock().now() >= deadline) {
+      return error(Code::Timeout, "%s has not ended within %lld ms", what,
+                   static_cast<long long>(limit.timeout_ms));
+    }
+    attempt->done.wait_for(lock, kGlance);
+  }
+  return std::move(*attempt->result);
+}
+
+}  // namespace hetccl::adaptor
