@@ -1,8 +1,8 @@
 #include "adaptor/adaptor.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <initializer_list>
 #include <list>
 #include <mutex>
 #include <sstream>
@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
 constexpr size_t kLongestName = 31, kLongestVersion = 63;
-constexpr std::array<std::string_view, 3> kTakenNames = {"host", "nccl", "rccl"};
 constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
                                    HETCCL_LIBRARY_EXCHANGES | HETCCL_LIBRARY_SENDS;
 
@@ -35,8 +34,7 @@ bool is_name(const char* text) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   return !name.empty() && name.size() <= kLongestName &&
-         std::all_of(name.begin(), name.end(), good) &&
-         std::find(kTakenNames.begin(), kTakenNames.end(), name) == kTakenNames.end();
+         std::all_of(name.begin(), name.end(), good);
 }
 
 bool is_version(const char* text) {
@@ -47,26 +45,65 @@ bool is_version(const char* text) {
          std::all_of(version.begin(), version.end(), good);
 }
 
-// Empty, or why the part's name or version is none.
-std::string check_words(const char* name, const char* version) {
-  if (!is_name(name)) {
-    return "its name is not 1 to 31 of a-z, 0-9 and _, or is a library's of hetccl";
-  }
-  return is_version(version) ? "" : "its version is not 1 to 63 printable characters";
+// The calls that a table must have: whether it does, and their names.
+using Needed = std::initializer_list<std::pair<bool, const char*>>;
+
+// Empty, or what is wrong with a part.
+std::string check_part(const char* name, const char* version, const Names& taken,
+                       const Needed& calls, uint32_t unknown) {
+  if (!is_name(name) || taken.contains(name))
+    return "its name is not 1 to 31 of a-z, 0-9 and _, or is one of hetccl's own";
+  if (!is_version(version)) return "its version is not 1 to 63 printable characters";
+  for (const auto& [there, call] : calls)
+    if (!there) return format("its table lacks %s", call);
+  if (unknown == 0) return "";
+  return format("it declares capabilities 0x%x that this hetccl does not know", unknown);
 }
 
-const char* absent_call(const hetcclLibraryAdaptor& library) {
-  const std::pair<bool, const char*> calls[] = {{library.error_text != nullptr, "error_text"},
-                                                {library.score != nullptr, "score"},
-                                                {library.reduces != nullptr, "reduces"},
-                                                {library.make_id != nullptr, "make_id"},
-                                                {library.init != nullptr, "init"},
-                                                {library.start != nullptr, "start"},
-                                                {library.test != nullptr, "test"},
-                                                {library.destroy != nullptr, "destroy"}};
-  for (const auto& [there, name] : calls)
-    if (!there) return name;
-  return nullptr;
+// A library's.
+std::string check_library(const hetcclLibraryAdaptor& of, const Names& taken) {
+  const bool host = of.device == nullptr;
+  if (!host && !is_name(of.device))
+    return "the name of its library's device is not 1 to 31 of a-z, 0-9 and _";
+  return check_part(of.name, of.version, taken,
+                    {{of.error_text != nullptr, "error_text"},
+                     {!host || of.score != nullptr, "score"},
+                     {of.reduces != nullptr, "reduces"},
+                     {of.make_id != nullptr, "make_id"},
+                     {of.init != nullptr, "init"},
+                     {of.start != nullptr, "start"},
+                     {of.test != nullptr, "test"},
+                     {of.destroy != nullptr, "destroy"},
+                     {host || of.abort != nullptr, "abort"}},
+                    of.capabilities & ~kCapabilities);
+}
+
+// A device's.
+std::string check_device(const hetcclDeviceAdaptor& of, const Names& taken) {
+  return check_part(of.name, of.version, taken,
+                    {{of.error_text != nullptr, "error_text"},
+                     {of.count != nullptr, "count"},
+                     {of.describe != nullptr, "describe"},
+                     {of.use != nullptr, "use"},
+                     {of.current != nullptr, "current"},
+                     {of.allocate != nullptr, "allocate"},
+                     {of.free != nullptr, "free"},
+                     {of.allocate_pinned != nullptr, "allocate_pinned"},
+                     {of.free_pinned != nullptr, "free_pinned"},
+                     {of.pin != nullptr, "pin"},
+                     {of.unpin != nullptr, "unpin"},
+                     {of.create_stream != nullptr, "create_stream"},
+                     {of.destroy_stream != nullptr, "destroy_stream"},
+                     {of.create_event != nullptr, "create_event"},
+                     {of.destroy_event != nullptr, "destroy_event"},
+                     {of.record != nullptr, "record"},
+                     {of.wait != nullptr, "wait"},
+                     {of.wait_word != nullptr, "wait_word"},
+                     {of.write_word != nullptr, "write_word"},
+                     {of.copy != nullptr, "copy"},
+                     {of.call_host != nullptr, "call_host"},
+                     {(of.reduces == nullptr) == (of.reduce == nullptr), "reduces or reduce"}},
+                    of.capabilities);
 }
 
 Status refuse(const std::string& path, const std::string& reason) {
@@ -81,28 +118,25 @@ const DynLib& keep(DynLib library) {
   return kept->emplace_back(std::move(library));
 }
 
-Result<Part<hetcclLibraryAdaptor>> check_library(const hetcclLibraryAdaptor* given,
-                                                 const std::string& path) {
+// A part, where the adaptor has it.
+template <typename Calls>
+Status take_part(const Calls* given, std::string (*check)(const Calls&, const Names&),
+                 const Names& taken, const std::string& path, std::optional<Part<Calls>>& part) {
+  if (given == nullptr) return {};
   if (given->size == 0) return refuse(path, kNoSize);
-  Part<hetcclLibraryAdaptor> part{as_compiled(given), "", ""};
-  const hetcclLibraryAdaptor& calls = part.calls;
-  if (const std::string wrong = check_words(calls.name, calls.version); !wrong.empty())
+  Part<Calls> made{as_compiled(given), "", ""};
+  if (const std::string wrong = check(made.calls, taken); !wrong.empty())
     return refuse(path, wrong);
-  if (const char* absent = absent_call(calls); absent != nullptr)
-    return refuse(path, format("its table lacks %s", absent));
-  if ((calls.capabilities & ~kCapabilities) != 0) {
-    return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
-                               calls.capabilities & ~kCapabilities));
-  }
-  part.name = calls.name;
-  part.version = calls.version;
-  return part;
+  made.name = made.calls.name;
+  made.version = made.calls.version;
+  part = std::move(made);
+  return {};
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
-                                             const std::string& path) {
+                                             const std::string& path, const Names& taken) {
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
@@ -116,26 +150,27 @@ Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
   }
   auto adaptor = std::make_shared<Adaptor>();
   adaptor->path = path;
-  if (table.library == nullptr) return refuse(path, "its table has no library");
-  HETCCL_ASSIGN(adaptor->library, check_library(table.library, path));
+  HETCCL_TRY(take_part(table.library, check_library, taken, path, adaptor->library));
+  HETCCL_TRY(take_part(table.device, check_device, taken, path, adaptor->device));
+  if (!adaptor->library && !adaptor->device) return refuse(path, "its table is empty");
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 
-Result<std::shared_ptr<const Adaptor>> load(const std::string& path) {
+Result<std::shared_ptr<const Adaptor>> load(const std::string& path, const Names& taken) {
   const std::string names[] = {path};
   auto opened = DynLib::open(names);
   if (!opened.ok()) return refuse(path, opened.status().message());
   const DynLib& library = keep(std::move(opened).value());
   const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library.symbol(HETCCL_ADAPTOR_ENTRY));
   if (entry == nullptr) return refuse(path, "it exports no " HETCCL_ADAPTOR_ENTRY);
-  return check(entry(HETCCL_ADAPTOR_ABI), path);
+  return check(entry(HETCCL_ADAPTOR_ABI), path, taken);
 }
 
-std::vector<Found> find(const std::string& paths) {
+std::vector<Found> find(const std::string& paths, const Names& taken) {
   std::vector<Found> found;
   std::istringstream text(paths);
   for (std::string path; std::getline(text, path, ':');)
-    if (!path.empty()) found.push_back({path, load(path)});
+    if (!path.empty()) found.push_back({path, load(path, taken)});
   return found;
 }
 

@@ -26,8 +26,9 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
 /// Those of one Runtime, which it outlives. Thread-safe.
 class HostLibraries {
  public:
-  HostLibraries(const HostRow& row, const Config& config, const Log& log)
-      : row_(row), config_(config), log_(log), found_(adaptor::find(config.adaptors)) {}
+  /// Of `found`, those without a library of hosts are no business of this.
+  HostLibraries(const HostRow& row, const Config& config, const Log& log,
+                const std::vector<adaptor::Found>& found);
 
   /// The one that serves this process: chosen by the first call, since an adaptor may have to wait
   /// there for its other ranks. `crew` helps hetccl's own. An error where an adaptor is refused.

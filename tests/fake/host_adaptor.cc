@@ -136,8 +136,18 @@ const hetcclAdaptorTable& host_adaptor() {
       .start = start,
       .test = test,
       .destroy = destroy,
+      .device = nullptr,
+      .abort = nullptr,
   };
-  static const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &made};
+  static const hetcclAdaptorTable table = table_of(&made);
+  return table;
+}
+
+hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library) {
+  hetcclAdaptorTable table{};
+  table.size = sizeof table;
+  table.abi = HETCCL_ADAPTOR_ABI;
+  table.library = library;
   return table;
 }
 

@@ -129,7 +129,11 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
+    if (api_.reduce) return kDefaultStream | kKernels;
     return kDefaultStream | (loaded_ != nullptr ? kKernels | kEncodes : 0U);
+  }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return GpuDevice::supports(type, op) && (!api_.reduces || api_.reduces(type, op));
   }
   [[nodiscard]] std::string vendor() const override { return api_.vendor; }
   [[nodiscard]] std::string model() const override { return model_; }
@@ -318,6 +322,10 @@ Status TableDevice::try_stream_words() {
 
 Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   HETCCL_TRY(validate(reduction));
+  if (api_.reduce && reduction.encoded == 0) {
+    const Current current = context_.current();
+    return check(api_, api_.reduce(stream.native(), reduction), "reducing");
+  }
   if (loaded_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
   if (reduction.count == 0) return {};
   const Current current = context_.current();
