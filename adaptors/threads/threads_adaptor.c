@@ -73,11 +73,27 @@ static void pause_for(unsigned turns) {
         else                                                                 \
           sum = (Type)(sum + value);                                         \
       }                                                                      \
-      result[i] = r->divisor == 1 ? sum : (Type)(sum / (Type)r->divisor);    \
+      result[i] = r->op == hetcclAvg ? (Type)(sum / (Type)r->divisor) : sum; \
     }                                                                        \
   }
 REDUCE(float)
 REDUCE(double)
+REDUCE(uint32_t)
+REDUCE(uint64_t)
+
+static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
+  const int is_float = type == hetcclFloat32 || type == hetcclFloat64;
+  const int is_integer = type == hetcclUint32 || type == hetcclUint64;
+  const int is_common = op == hetcclSum || op == hetcclProd || op == hetcclMax || op == hetcclMin;
+  return (is_float || is_integer) && (is_common || op == hetcclAvg);
+}
+
+static void reduce_now(const hetcclDeviceReduction* reduction) {
+  if (reduction->type == hetcclFloat32) reduce_float(reduction);
+  if (reduction->type == hetcclFloat64) reduce_double(reduction);
+  if (reduction->type == hetcclUint32) reduce_uint32_t(reduction);
+  if (reduction->type == hetcclUint64) reduce_uint64_t(reduction);
+}
 
 static void run(Task* task) {
   switch (task->kind) {
@@ -107,8 +123,7 @@ static void run(Task* task) {
       break;
     case kReduce:
       task->reduction.sources = task->sources;
-      task->reduction.type == hetcclFloat32 ? reduce_float(&task->reduction)
-                                            : reduce_double(&task->reduction);
+      reduce_now(&task->reduction);
       break;
     case kEnd:
       break;
@@ -283,12 +298,6 @@ static int copy(void* stream, void* to, const void* from, size_t bytes) {
 
 static int call_host(void* stream, void (*function)(void*), void* argument) {
   return enqueue(stream, (Task){.kind = kCallHost, .function = function, .to = argument});
-}
-
-static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
-  return (type == hetcclFloat32 || type == hetcclFloat64) &&
-         (op == hetcclSum || op == hetcclProd || op == hetcclMax || op == hetcclMin ||
-          op == hetcclAvg);
 }
 
 static int reduce(void* stream, const hetcclDeviceReduction* reduction) {

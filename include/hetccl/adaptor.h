@@ -205,7 +205,8 @@ typedef struct {
   /* These may be NULL. */
   /** 1 in `capturing`: what is enqueued becomes part of a graph. NULL: never. */
   int (*is_capturing)(void* stream, int* capturing);
-  /** 1 if `reduce` combines elements of `type` by `op`; of hetcclAvg, divides. NULL: nothing. */
+  /** 1 if `reduce` combines elements of `type` by `op`. With it, calls that need another reduction
+   * of this device are an error; without it (NULL, as `reduce`), hosts reduce for it. */
   int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
   int (*reduce)(void* stream, const hetcclDeviceReduction* reduction);
 } hetcclDeviceAdaptor;

@@ -111,7 +111,7 @@ void reduce_by(Api& api, const hetcclDeviceAdaptor& calls) {
     work.count = reduction.count;
     work.type = static_cast<hetcclDataType_t>(reduction.type);
     work.op = static_cast<hetcclRedOp_t>(reduction.op);
-    work.divisor = reduction.divisor;
+    work.divisor = reduction.op == RedOp::Avg ? reduction.divisor : 1;
     return call(stream, &work);
   };
 }
