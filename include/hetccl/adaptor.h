@@ -177,7 +177,8 @@ typedef struct {
   const char* (*error_text)(int code); /**< as the library's */
   int (*count)(int* devices);          /**< of this process; an error or 0: there are none */
   int (*describe)(int device, hetcclDeviceDescription* description); /**< zeroed before */
-  int (*use)(int device);      /**< is the thread's current device from now on */
+  /** Is the thread's current device from now on; -1: it has none again, or keeps the one it has. */
+  int (*use)(int device);
   int (*current)(int* device); /**< the thread's; -1: it has none yet */
   int (*allocate)(void** memory, size_t bytes);
   int (*free)(void* memory); /**< may wait for the device; so may free_pinned, pin and unpin */
