@@ -82,9 +82,9 @@ static const char* find_calls(void* library) {
                 {&ccl.receive, "onecclRecv"},
                 {&ccl.all_to_all, "onecclAllToAllV"}};
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i) {
-    void* found = dlsym(library, wanted[i].name);
-    if (found == NULL) return dlerror();
-    memcpy(wanted[i].call, &found, sizeof found);
+    void* call = dlsym(library, wanted[i].name);
+    if (call == NULL) return dlerror();
+    memcpy(wanted[i].call, &call, sizeof call);
   }
   return "";
 }

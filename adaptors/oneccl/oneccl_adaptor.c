@@ -15,15 +15,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "hetccl/adaptor.h"
 #include "keys.h"
 #include "oneccl.h"
 
-enum { kNoMemory = 1000, kTimeout, kForeign, kLongId, kSameProcess, kNoThread, kUnknownCall };
+enum {
+  kNoMemory = 1000,
+  kTimeout,
+  kForeign,
+  kLongId,
+  kSameProcess,
+  kNoThread,
+  kNoNonce,
+  kUnknownCall
+};
+static const char kMagic[8] = "oneccl1";
+
+/* What the ranks of a cluster meet by. */
+typedef struct {
+  char text[HETCCL_ADAPTOR_ID_BYTES - 24]; /* oneCCL's id: the leader's address and port */
+  char magic[8];
+  char nonce[16]; /* a later leader may have the same address and port */
+} Id;
+_Static_assert(sizeof(Id) == HETCCL_ADAPTOR_ID_BYTES, "an id has these bytes");
 
 static const char* error_text(int code) {
+  static _Thread_local char text[128];
   switch (code) {
     case kNoMemory:
       return "out of memory";
@@ -37,10 +57,15 @@ static const char* error_text(int code) {
       return "two ranks of a cluster are in one process, which oneCCL does not support";
     case kNoThread:
       return "no thread can be started";
+    case kNoNonce:
+      return "the system gives no random bytes";
     case kUnknownCall:
       return "the adaptor does not know this call";
     default:
-      return ccl.error_string == NULL ? NULL : ccl.error_string(code);
+      if (ccl.error_string == NULL) return NULL;
+      snprintf(text, sizeof text, "oneCCL's error %d: %s; it has printed the cause", code,
+               ccl.error_string(code));
+      return text;
   }
 }
 
@@ -190,38 +215,42 @@ static void* ask_for_id(void* argument) {
   return NULL;
 }
 
-/* oneCCL's id is a short text, such as "192.0.2.2_4096": the leader's address and port. */
+/* oneCCL's id is a short text, such as "192.0.2.2_4096". */
 static int make_id(int n_ranks, void* out) {
   Making making = {0};
+  Id id = {0};
   pthread_t thread;
   (void)n_ranks;
   const int failed = start_thread(&thread, ask_for_id, &making);
   if (failed) return failed;
   pthread_join(thread, NULL);
   if (making.code != 0) return making.code;
-  for (size_t i = HETCCL_ADAPTOR_ID_BYTES - 1; i < sizeof making.id.text; ++i)
+  for (size_t i = sizeof id.text - 1; i < sizeof making.id.text; ++i)
     if (making.id.text[i] != 0) return kLongId;
-  memcpy(out, making.id.text, HETCCL_ADAPTOR_ID_BYTES);
+  memcpy(id.text, making.id.text, sizeof id.text);
+  memcpy(id.magic, kMagic, sizeof id.magic);
+  if (getrandom(id.nonce, sizeof id.nonce, 0) != sizeof id.nonce) return kNoNonce;
+  memcpy(out, &id, sizeof id);
   return 0;
 }
 
-/* Two ranks of one process would wait for each other for ever. An id serves once in a process. */
-static int note_id(const char* id) {
+/* Two ranks of one process would wait for each other for ever: an id serves once in a process. */
+static int note_id(const Id* id) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   static struct Noted {
     struct Noted* next;
-    char id[HETCCL_ADAPTOR_ID_BYTES];
+    Id id;
   }* noted;
   int code = 0;
   pthread_mutex_lock(&mutex);
   for (const struct Noted* one = noted; one != NULL; one = one->next)
-    if (memcmp(one->id, id, sizeof one->id) == 0) code = kSameProcess;
+    if (memcmp(&one->id, id, sizeof one->id) == 0) code = kSameProcess;
   if (code == 0) {
     struct Noted* one = malloc(sizeof *one);
     if (one == NULL) {
       code = kNoMemory;
     } else {
-      memcpy(one->id, id, sizeof one->id);
+      one->id = *id;
       one->next = noted;
       noted = one;
     }
@@ -230,7 +259,7 @@ static int note_id(const char* id) {
   return code;
 }
 
-static Cluster* new_cluster(const char* id, int n_ranks, int rank) {
+static Cluster* new_cluster(const Id* id, int n_ranks, int rank) {
   Cluster* cluster = calloc(1, sizeof *cluster);
   pthread_condattr_t attributes;
   if (cluster == NULL) return NULL;
@@ -239,7 +268,7 @@ static Cluster* new_cluster(const char* id, int n_ranks, int rank) {
   pthread_cond_init(&cluster->changed, &attributes);
   pthread_condattr_destroy(&attributes);
   pthread_mutex_init(&cluster->mutex, NULL);
-  memcpy(cluster->id.text, id, HETCCL_ADAPTOR_ID_BYTES);
+  memcpy(cluster->id.text, id->text, sizeof id->text);
   cluster->n_ranks = n_ranks;
   cluster->rank = rank;
   return cluster;
@@ -286,11 +315,12 @@ static int wait_for_init(Cluster* cluster, int64_t timeout_ms) {
 }
 
 static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, void** out) {
-  const char* id = bytes;
-  if (id[0] == 0 || id[HETCCL_ADAPTOR_ID_BYTES - 1] != 0) return kForeign;
-  int code = note_id(id);
+  Id id;
+  memcpy(&id, bytes, sizeof id);
+  if (memcmp(id.magic, kMagic, sizeof kMagic) != 0) return kForeign;
+  int code = note_id(&id);
   if (code != 0) return code;
-  Cluster* cluster = new_cluster(id, n_ranks, rank);
+  Cluster* cluster = new_cluster(&id, n_ranks, rank);
   if (cluster == NULL) return kNoMemory;
   code = start_thread(&cluster->thread, serve, cluster);
   if (code != 0) {
