@@ -1,5 +1,6 @@
 /* Intel oneCCL's C API: the calls that the adaptor makes, loaded at run time, and oneCCL's numbers
- * for types and operators. The declarations are those of oneapi/ccl.h of oneCCL 2022.2. */
+ * for types and operators. The declarations are those of oneapi/ccl.h of oneCCL 2022.2. One file
+ * includes this: it has the library's state. */
 #pragma once
 
 #include <dlfcn.h>
@@ -53,8 +54,8 @@ static int has_only_loopback(void) {
   return only;
 }
 
-/* What oneCCL's calls from several threads need, and a wait that leaves cores to other ranks.
- * Values that the user has set stay. */
+/* CCL_WORKER_OFFLOAD: without it, calls of two communicators at the same time fail. CCL_YIELD:
+ * ranks that wait leave their cores to others. Values that the user has set stay. */
 static void set_environment(void) {
   static const char* const kDefaults[][2] = {{"CCL_PLUGIN", "ONECCL_LEGACY_CPU"},
                                              {"CCL_ATL_TRANSPORT", "ofi"},

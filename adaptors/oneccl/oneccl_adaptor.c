@@ -6,7 +6,7 @@
  * A call of oneCCL blocks, and cannot be aborted: it spins for ever once a peer is dead. So each
  * communicator has a thread (`serve`) that makes all its calls, in the order of `start`. The thread
  * reads and writes memory of the adaptor alone: `start` copies inputs into it, `test` copies
- * results out. `destroy` leaves a thread in a call behind, with the memory that it may still write.
+ * results out. If a call is under way, `destroy` leaks the thread and all that it may still write.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -193,8 +193,8 @@ static void* serve(void* argument) {
 
 /* --- clusters */
 
-/* A thread that takes no signals: a leader that is gone would else end the process by SIGPIPE.
- * oneCCL's own threads inherit that. */
+/* A thread that takes no signals, so that a write to a leader that is gone does not end the process
+ * by SIGPIPE. The threads that oneCCL starts inherit this. */
 static int start_thread(pthread_t* thread, void* (*body)(void*), void* argument) {
   sigset_t all, before;
   sigfillset(&all);
@@ -292,7 +292,7 @@ static struct timespec time_in(int64_t ms) {
   return time;
 }
 
-/* Where it times out the thread goes on, with the cluster: oneCCL's init cannot be ended. */
+/* After a timeout the thread and its cluster are leaked: oneCCL's init cannot be ended. */
 static int wait_for_init(Cluster* cluster, int64_t timeout_ms) {
   const struct timespec end = time_in(timeout_ms);
   int waited = 0;
@@ -470,6 +470,7 @@ static int add_exchange(const Cluster* cluster, Call* call, const hetcclLibraryW
   if (all->n_sent == NULL || all->n_received == NULL) return kNoMemory;
   for (size_t m = 0; m < work->n_messages; ++m) {
     const hetcclLibraryMessage* message = &work->messages[m];
+    if (message->count == 0) continue;
     size_t* sizes = message->sends ? all->n_sent : all->n_received;
     sizes[message->peer] += message->count * call->size;
   }
