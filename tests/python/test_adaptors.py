@@ -282,6 +282,7 @@ def abort_beside_a_call(comm: hetccl.Communicator) -> float:
     comm.all_reduce(value)
     start = time.monotonic()
     if comm.rank == 1:
+        time.sleep(0.5)  # the other rank is in its second call by then
         comm.abort()
         return 0.0
     with pytest.raises(hetccl.HetcclError):
