@@ -75,11 +75,14 @@ def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_to(target, "g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", source)
 
 
-def conforms(conformance: Path, adaptor: Path) -> subprocess.CompletedProcess[str]:
+def conforms(
+    conformance: Path, adaptor: Path, deadline: int = 20
+) -> subprocess.CompletedProcess[str]:
     """How the conformance of an adaptor ends."""
     return subprocess.run(
-        [str(conformance), str(adaptor)], capture_output=True, text=True, timeout=60, check=False
-    )
+        [str(conformance), str(adaptor), str(deadline)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "checked"), [(REDUCES, 10), (HOSTS_REDUCE, 0)])
@@ -99,7 +102,8 @@ def test_conformance_finds_what_is_broken(fault: str, conformance: Path, tmp_pat
     assert text.count(good) == 1
     source = tmp_path / "broken.c"
     source.write_text(text.replace(good, bad))
-    done = conforms(conformance, compile_adaptor(tmp_path / "broken.so", source, *REDUCES))
+    broken = compile_adaptor(tmp_path / "broken.so", source, *REDUCES)
+    done = conforms(conformance, broken, deadline=2)
     assert done.returncode == 1
     assert rule in done.stderr
 
@@ -123,12 +127,17 @@ def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) 
     assert {one["library"] for one in found["ranks"] if one["vendor"] == "threads"} == {"none"}
 
 
-def test_a_device_that_is_none_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_device_that_cannot_serve_is_refused_with_the_reason(tmp_path: Path) -> None:
     adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE)
+    good, bad, _ = FAULTS["does not wait for words"]
+    source = tmp_path / "hollow.c"
+    source.write_text(EXAMPLE.read_text().replace(good, bad))
+    hollow = compile_adaptor(tmp_path / "hollow.so", source)
     text = "import hetccl, sys\nhetccl.Communicator(hetccl.unique_id(), 0, 1, device=sys.argv[1])\n"
     for adaptors, device, reason in [
         (str(adaptor), "threads:4", "there are 0 to 3 here"),
         (str(adaptor), "no", 'there is "host"'),
+        (str(hollow), "threads:0", "cannot wait for flags, and there is no compiler"),
         ("/nonexistent.so", "threads:0", "the adaptor /nonexistent.so is refused"),
     ]:
         done = subprocess.run(

@@ -314,8 +314,8 @@ Status TableDevice::load_kernels() {
   return loaded_->load(images.value());
 }
 
-// Drivers say wrongly of some devices that they cannot, and of memory that it will do (HIP asks for
-// signals): asking is trying, with a wait that the host ends later.
+// Drivers say wrongly of some devices that they cannot, and others that they can: asking is trying,
+// with a wait that the host ends later.
 Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
@@ -335,8 +335,8 @@ Status TableDevice::try_stream_words() {
   if (stream_words_ || !writes) {
     api_.free_pinned(memory);
   } else {
-    options_.log.warn("streams of %s do not wait for words as they should: kernels do",
-                      model_.c_str());  // the memory is kept: the stream may yet write it
+    options_.log.warn("streams of %s do not wait for words as they should", model_.c_str());
+    // The memory is kept: the stream may yet write it.
   }
   return {};
 }

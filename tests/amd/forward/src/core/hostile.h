@@ -6,7 +6,6 @@ namespace forward {
 enum class Hostile {
   kNoWaitValue,
   kWaitValueSignalOnly,
-  kHollowWaitValue,
   kBlockingHostFunctions,
   kSlowEnqueue,
   kFnuz,
