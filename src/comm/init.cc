@@ -242,6 +242,7 @@ exec::ExecutorOptions Communicator::executor_options() {
   exec::ExecutorOptions options;
   options.device = device_;
   options.ccl = ccl_.get();
+  options.library = topology().infos()[static_cast<size_t>(rank())].library;
   options.communicator = session_->communicator();
   options.n_ranks = n_ranks();
   options.local_rank = topology().local_rank(rank());

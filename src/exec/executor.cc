@@ -29,7 +29,7 @@ Status Executor::open() {
   if (options_.settler != nullptr && !host_memory_) {
     HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
   }
-  const WatchOptions watch{options_.ccl, marks_.get(), options_.departures,
+  const WatchOptions watch{options_.ccl, options_.library, marks_.get(), options_.departures,
                            options_.departure_grace};
   watch_ = std::make_unique<Watch>(watch, in_flight_, wire_);
   return {};

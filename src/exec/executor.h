@@ -27,6 +27,7 @@ namespace hetccl::exec {
 struct ExecutorOptions {
   device::Device* device = nullptr;
   ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
+  std::string library;               ///< its name
   uint64_t communicator = 0;
   int n_ranks = 1;
   int local_rank = 0;            ///< in its cluster

@@ -106,7 +106,7 @@ bool Watch::has_begun(uint64_t number) {
 std::string Watch::place_of(uint64_t number) {
   Operation& op = in_flight_.at(number);
   const lower::Code& code = *op.code;
-  if (code.one_library_call) return "its cluster's library";
+  if (code.one_library_call) return "its cluster's library, " + options_.library;
   if (!has_begun(number)) return "its stream has not come to it";
   std::optional<lower::Issue> first = wire_.first_incomplete(number);
   const auto order = [](lower::Issue one) { return std::pair(one.slice, one.index); };

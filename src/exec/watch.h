@@ -15,6 +15,7 @@ namespace hetccl::exec {
 
 struct WatchOptions {
   ccl::Communicator* ccl = nullptr;
+  std::string library;                     ///< its name
   EndMarks* marks = nullptr;               ///< may be null
   const Departures* departures = nullptr;  ///< may be null
   /// How long after a rank's departure an operation that misses it may still hold up others.
@@ -25,7 +26,7 @@ struct WatchOptions {
 class Watch {
  public:
   Watch(WatchOptions options, InFlight& in_flight, Wire& wire)
-      : options_(options), in_flight_(in_flight), wire_(wire) {}
+      : options_(std::move(options)), in_flight_(in_flight), wire_(wire) {}
 
   /// What has gone wrong, if anything.
   std::optional<Fault> check(TimePoint now);
