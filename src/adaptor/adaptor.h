@@ -24,6 +24,7 @@ struct Part {
 struct Adaptor {
   std::string path;
   std::optional<Part<hetcclLibraryAdaptor>> library;
+  std::optional<Part<hetcclTransportAdaptor>> transport;
 };
 
 /// Unsupported with the reason: it cannot be loaded, has no entry, is of another ABI, or its table

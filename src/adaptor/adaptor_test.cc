@@ -26,7 +26,7 @@ bool has(const std::string& text, const char* part) {
 TEST_CASE("what is refused, with the reason") {
   CHECK(refusal([](auto&, auto&) {}) == "");
   CHECK(has(refusal([](auto& table, auto&) { table.abi = 2; }), "compiled for ABI 2 of adaptors"));
-  CHECK(has(refusal([](auto& table, auto&) { table.library = nullptr; }), "has no library"));
+  CHECK(has(refusal([](auto& table, auto&) { table.library = nullptr; }), "has no part"));
   CHECK(has(refusal([](auto&, auto& library) { library.name = "host"; }), "its name"));
   CHECK(has(refusal([](auto&, auto& library) { library.name = "Big"; }), "its name"));
   CHECK(has(refusal([](auto&, auto& library) { library.name = nullptr; }), "its name"));

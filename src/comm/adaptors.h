@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adaptor/adaptor.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "ccl/nccl/nccl_library.h"
@@ -43,12 +44,14 @@ struct GpuRow {
 
 struct TransportRow {
   std::string name;
-  transport::Score score = nullptr;
+  transport::Score score;
   /// Empty, or why the configuration leaves it out.
   std::function<std::string(const Config&)> left_out;
   /// `waker` is what the engine sleeps on.
   std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&, Waker&)>
       make;
+  /// It is an adaptor's, found at run time: the process does without it where it cannot be made.
+  bool found = false;
 };
 
 struct Adaptors {
@@ -59,8 +62,11 @@ struct Adaptors {
 
 /// Those of this build.
 Adaptors all_adaptors();
+/// `adaptors` and the transports of those that were found: by name, so that all ranks choose alike
+/// of equal scores.
+Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
-/// The part of them that the topology needs.
+/// The part of them that the topology needs. All ranks have it alike: nothing of what was found.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
 /// The end of a channel that a rank is.

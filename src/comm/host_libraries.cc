@@ -37,6 +37,13 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
   return best;
 }
 
+std::vector<adaptor::Found> HostLibraries::with_libraries(std::vector<adaptor::Found> found) {
+  std::erase_if(found, [](const adaptor::Found& one) {
+    return one.adaptor.ok() && !one.adaptor.value()->library;
+  });
+  return found;
+}
+
 Result<ccl::Library*> HostLibraries::library(const std::shared_ptr<Crew>& crew) {
   const std::lock_guard lock(mutex_);
   if (library_ == nullptr && refused_.ok()) {

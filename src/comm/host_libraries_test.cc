@@ -10,7 +10,8 @@ namespace {
 adaptor::Found found(const char* path, int (*score)(void)) {
   hetcclLibraryAdaptor library = *fake::host_adaptor().library;
   library.score = score;
-  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
+  hetcclAdaptorTable table = fake::host_adaptor();
+  table.library = &library;
   return {path, adaptor::check(&table, path)};
 }
 

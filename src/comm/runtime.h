@@ -91,17 +91,20 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
+  Status open_transports();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
+  const std::vector<adaptor::Found> found_;
   const Adaptors adaptors_;
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
-  HostLibraries host_libraries_{adaptors_.host, config_, log_};
+  HostLibraries host_libraries_{adaptors_.host, config_, log_, found_};
   std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
+  std::map<std::string, std::string> not_made_;  // adaptors' transports, and why
   std::unique_ptr<progress::Engine> engine_;
   std::once_flag opens_gpu_;
   std::mutex settler_mutex_;

@@ -137,7 +137,13 @@ const hetcclAdaptorTable& host_adaptor() {
       .test = test,
       .destroy = destroy,
   };
-  static const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &made};
+  static const hetcclAdaptorTable table = [] {
+    hetcclAdaptorTable whole{};
+    whole.size = sizeof whole;
+    whole.abi = HETCCL_ADAPTOR_ABI;
+    whole.library = &made;
+    return whole;
+  }();
   return table;
 }
 

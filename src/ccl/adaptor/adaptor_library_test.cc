@@ -174,7 +174,8 @@ std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAd
   };
   library.destroy = [](void*) {};
   change(library);
-  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &library};
+  hetcclAdaptorTable table = fake::host_adaptor();
+  table.library = &library;
   return make_adaptor_library(adaptor::check(&table, "one.so").value());
 }
 
