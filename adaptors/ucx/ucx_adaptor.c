@@ -818,7 +818,12 @@ static ucs_status_t make_worker(Transport* transport) {
   ucs_status_t status = ucp_config_read(NULL, NULL, &config);
   if (status != UCS_OK) return status;
   /* A peer that reads this process's memory by itself goes on after a close. */
-  if (getenv("UCX_TLS") == NULL) ucp_config_modify(config, "TLS", "^cma,xpmem,knem");
+  if (getenv("UCX_TLS") == NULL) {
+    char without[32] = "^cma";
+    if (access("/dev/xpmem", F_OK) == 0) strcat(without, ",xpmem");
+    if (access("/dev/knem", F_OK) == 0) strcat(without, ",knem");
+    ucp_config_modify(config, "TLS", without);
+  }
   status = ucp_init(&params, config, &transport->context);
   ucp_config_release(config);
   if (status != UCS_OK) return status;
