@@ -211,8 +211,8 @@ typedef struct {
 } hetcclTransportAdaptor;
 
 typedef struct {
-  size_t size;  /**< of this struct */
-  uint32_t abi; /**< HETCCL_ADAPTOR_ABI, as compiled */
+  size_t size;                             /**< of this struct */
+  uint32_t abi;                            /**< HETCCL_ADAPTOR_ABI, as compiled */
   const hetcclLibraryAdaptor* library;     /**< or NULL */
   const hetcclTransportAdaptor* transport; /**< or NULL */
 } hetcclAdaptorTable;

@@ -150,8 +150,7 @@ Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
     HETCCL_ASSIGN(adaptor->library, check_part(table.library, kCapabilities, path));
   }
   if (table.transport != nullptr) {
-    HETCCL_ASSIGN(adaptor->transport,
-                  check_part(table.transport, kTransportCapabilities, path));
+    HETCCL_ASSIGN(adaptor->transport, check_part(table.transport, kTransportCapabilities, path));
     if (!is_wire_version(table.transport->version))
       return refuse(path, "its transport's version is not 1 to 31 of a-z, 0-9, _ and .");
   }

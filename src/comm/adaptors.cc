@@ -70,20 +70,21 @@ TransportRow shm() {
 }
 
 TransportRow row_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor, bool named_twice) {
-  return {.name = transport::name_of_transport(*adaptor),
-          .score =
-              [adaptor](const transport::ChannelEnd& local, const transport::ChannelEnd& peer) {
-                return transport::score_adaptor(*adaptor, local, peer);
-              },
-          .left_out = [adaptor, named_twice](const Config& config) -> std::string {
-            if (named_twice) return "another adaptor's has the same name and version";
-            return config.encrypt && !transport::encrypts(*adaptor)
-                       ? "it does not encrypt, and HETCCL_ENCRYPT=1"
-                       : "";
+  return {
+      .name = transport::name_of_transport(*adaptor),
+      .score =
+          [adaptor](const transport::ChannelEnd& local, const transport::ChannelEnd& peer) {
+            return transport::score_adaptor(*adaptor, local, peer);
           },
-          .make = [adaptor](const Config& config, const Log& log,
-                            Waker&) { return transport::make_adaptor_transport(adaptor, config, log); },
-          .found = true};
+      .left_out = [adaptor, named_twice](const Config& config) -> std::string {
+        if (named_twice) return "another adaptor's has the same name and version";
+        return config.encrypt && !transport::encrypts(*adaptor)
+                   ? "it does not encrypt, and HETCCL_ENCRYPT=1"
+                   : "";
+      },
+      .make = [adaptor](const Config& config, const Log& log,
+                        Waker&) { return transport::make_adaptor_transport(adaptor, config, log); },
+      .found = true};
 }
 
 }  // namespace
@@ -94,9 +95,8 @@ Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& f
   for (const adaptor::Found& one : found) {
     if (!one.adaptor.ok() || !one.adaptor.value()->transport) continue;
     const std::string name = transport::name_of_transport(*one.adaptor.value());
-    const bool named_twice = std::any_of(rows.begin(), rows.end(), [&](const TransportRow& row) {
-      return row.name == name;
-    });
+    const bool named_twice = std::any_of(rows.begin(), rows.end(),
+                                         [&](const TransportRow& row) { return row.name == name; });
     rows.push_back(row_of(one.adaptor.value(), named_twice));
   }
   std::stable_sort(rows.begin() + own, rows.end(),

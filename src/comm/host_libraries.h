@@ -43,7 +43,7 @@ class HostLibraries {
   const Config& config_;
   const Log& log_;
   const std::vector<adaptor::Found> found_;  // that have a library, or are refused
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                         // guards what follows
   std::unique_ptr<ccl::Library> library_;
   Status refused_;
   std::vector<std::string> why_not_;  // of each that was found

@@ -57,7 +57,14 @@ struct Waiting {
   Channel* made = nullptr;
 };
 
-std::mutex mutex;  // of all of it
+std::mutex faults_mutex;
+TransportFaults current_faults;
+TransportFaults transport_faults() {
+  const std::lock_guard lock(faults_mutex);
+  return current_faults;
+}
+
+std::mutex mutex;  // of all that follows
 std::list<Channel*> all_channels;
 std::multimap<std::string, Waiting*> waiting;
 std::map<std::string, Transport*> listening;
@@ -84,8 +91,8 @@ int open(const hetcclTransportSettings*, void** transport, void* address, size_t
   static int numbers = 0;
   const std::lock_guard lock(mutex);
   if (transport_faults().opens_nothing) return 0;
-  auto* made = new Transport{"fake " + std::to_string(++numbers),
-                             ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  auto* made =
+      new Transport{"fake " + std::to_string(++numbers), ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   listening[made->address] = made;
   std::memcpy(address, made->address.data(), made->address.size());
   const size_t told = transport_faults().address_bytes;
@@ -110,7 +117,7 @@ int connect(void* transport, const hetcclTransportPeer* peer, void** channel) {
   if (faults.throws) throw std::runtime_error("connect");
   if (faults.connects_nothing) return 0;
   if (faults.hangs) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
     return kBroken;
   }
   Waiting self{static_cast<Transport*>(transport), peer->side};
@@ -120,8 +127,8 @@ int connect(void* transport, const hetcclTransportPeer* peer, void** channel) {
   const std::string address(static_cast<const char*>(peer->address), peer->address_bytes);
   if (address.substr(0, 5) != "fake ") return kWrong;
   const auto [first, last] = waiting.equal_range(key);
-  const auto other = std::find_if(
-      first, last, [&](const auto& entry) { return entry.second->side != self.side; });
+  const auto other =
+      std::find_if(first, last, [&](const auto& entry) { return entry.second->side != self.side; });
   if (other != last) {
     join(self, *other->second);
     waiting.erase(other);
@@ -243,27 +250,17 @@ void destroy(void* transport) {
 
 }  // namespace
 
-TransportFaults& transport_faults() {
-  static TransportFaults faults;
-  return faults;
+void set_transport_faults(const TransportFaults& faults) {
+  const std::lock_guard lock(faults_mutex);
+  current_faults = faults;
 }
 
 const hetcclAdaptorTable& transport_adaptor() {
-  static const hetcclTransportAdaptor made = {sizeof made,
-                                              "fake",
-                                              "1",
-                                              HETCCL_TRANSPORT_JOINS_HOSTS,
-                                              error_text,
-                                              score,
-                                              open,
-                                              connect,
-                                              send,
-                                              receive,
-                                              completed,
-                                              progress,
-                                              poll_fd,
-                                              close,
-                                              destroy};
+  static const hetcclTransportAdaptor made = {
+      sizeof made, "fake",  "1",       HETCCL_TRANSPORT_JOINS_HOSTS,
+      error_text,  score,   open,      connect,
+      send,        receive, completed, progress,
+      poll_fd,     close,   destroy};
   static const hetcclAdaptorTable table = [] {
     hetcclAdaptorTable whole{};
     whole.size = sizeof whole;

@@ -10,18 +10,18 @@ namespace hetccl::fake {
 
 /// What it does wrong from now on.
 struct TransportFaults {
-  size_t address_bytes = 0;      ///< as `open` tells it; 0: the truth
-  bool opens_nothing = false;    ///< and says that it has
+  size_t address_bytes = 0;    ///< as `open` tells it; 0: the truth
+  bool opens_nothing = false;  ///< and says that it has
   bool connects_nothing = false;
-  bool hangs = false;            ///< `connect` waits whatever hetccl says, for 300 ms
-  bool throws = false;           ///< `connect`
-  bool takes_anybody = false;    ///< whoever calls `connect` meets whoever else does
-  bool overcounts = false;       ///< `completed` counts more than was posted
-  bool spoils = false;           ///< a byte of each message of 96 bytes
+  bool hangs = false;          ///< `connect` waits whatever hetccl says, for 600 ms
+  bool throws = false;         ///< `connect`
+  bool takes_anybody = false;  ///< whoever calls `connect` meets whoever else does
+  bool overcounts = false;     ///< `completed` counts more than was posted
+  bool spoils = false;         ///< a byte of each message of 96 bytes
   bool no_descriptor = false;
-  bool fails = false;            ///< `progress`
+  bool fails = false;  ///< `progress`
 };
-TransportFaults& transport_faults();
+void set_transport_faults(const TransportFaults& faults);
 
 /// "fake", version "1", of one host and of several. Lives as long as the process.
 const hetcclAdaptorTable& transport_adaptor();

@@ -74,8 +74,8 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
 // --- calls of the adaptor
 
 Status AdaptorChannel::send(const void* data, size_t bytes) {
-  HETCCL_TRY(ask(core_->part(), "send",
-                 [&] { return core_->part().calls.send(channel_, data, bytes); }));
+  HETCCL_TRY(
+      ask(core_->part(), "send", [&] { return core_->part().calls.send(channel_, data, bytes); }));
   ++posted_sends_;
   core_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   return {};
@@ -119,8 +119,7 @@ void AdaptorChannel::post_send(const Transfer& transfer) {
   const std::lock_guard lock(core_->mutex);
   if (!status_.ok()) return;
   Sending& sending = sends_.emplace_back();
-  encode({next_number_++, 0, transfer.bytes, transfer.bytes, transfer.info},
-         sending.header.data());
+  encode({next_number_++, 0, transfer.bytes, transfer.bytes, transfer.info}, sending.header.data());
   Status sent = send(sending.header.data(), kHeaderBytes);
   if (sent.ok() && transfer.bytes > 0) sent = send(transfer.data, transfer.bytes);
   sending.end = posted_sends_;

@@ -86,8 +86,8 @@ class AdaptorChannel final : public Channel {
   std::deque<Sending> sends_;  // not complete; they do not move
   Fifo<Transfer> recvs_;       // not complete
   std::array<uint8_t, kHeaderBytes> header_{};
-  uint64_t header_at_ = 0;   // that many receives include the next header
-  uint64_t payload_at_ = 0;  // and the first receive's payload; 0: that is not posted
+  uint64_t header_at_ = 0;         // that many receives include the next header
+  uint64_t payload_at_ = 0;        // and the first receive's payload; 0: that is not posted
   std::optional<Header> arrived_;  // a header whose receive has not begun
 };
 

@@ -19,46 +19,36 @@ using adaptors::Core;
 using adaptors::Part;
 using std::chrono::milliseconds;
 
-constexpr uint8_t kMagic = 'A';                  // before the adaptor's own address
-constexpr milliseconds kBeforeAnother{50};       // attempt, after one that met a stranger
-constexpr milliseconds kLastConnects{1'000};     // time for what hetccl has given up to end
+constexpr uint8_t kMagic = 'A';             // before the adaptor's own address
+constexpr milliseconds kBeforeAnother{50};  // attempt, after one that met a stranger
+constexpr milliseconds kLastVisits{1'000};  // time for what hetccl has given up to end
 constexpr int kBestScore = 1'000'000;
 
 std::string host_of(const net::SocketAddress& address) {
   char text[NI_MAXHOST] = {};
-  const int failed =
-      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length(), text,
-                    sizeof text, nullptr, 0, NI_NUMERICHOST);
+  const int failed = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage),
+                                   address.length(), text, sizeof text, nullptr, 0, NI_NUMERICHOST);
   return failed == 0 ? text : "";
 }
 
-// A thread inside the adaptor's connect.
-class Connecting {
- public:
-  explicit Connecting(std::shared_ptr<Core> core) : core_(std::move(core)) {
-    const std::lock_guard lock(core_->mutex);
-    ++core_->connecting;
-  }
-  ~Connecting() {
-    const std::lock_guard lock(core_->mutex);
-    --core_->connecting;
-    core_->connected.notify_all();
-  }
-  Connecting(const Connecting&) = delete;
-  Connecting& operator=(const Connecting&) = delete;
-
- private:
-  const std::shared_ptr<Core> core_;
-};
-
-// What an attempt to connect needs for as long as the adaptor takes.
+// What an attempt to connect needs for as long as the adaptor takes. Shared, since functions are
+// copied.
 struct Attempt {
-  std::shared_ptr<Core> core;
-  std::shared_ptr<Connecting> connecting;
-  adaptors::Name name;
-  Address address;
-  hetcclTransportPeer peer{};
-  std::shared_ptr<std::atomic<bool>> given_up = std::make_shared<std::atomic<bool>>(false);
+  Attempt(std::shared_ptr<Core> its_core, std::shared_ptr<adaptors::Visits> its_visits,
+          adaptors::Name its_name, Address its_address)
+      : core(std::move(its_core)),
+        visits(std::move(its_visits)),
+        name(std::move(its_name)),
+        address(std::move(its_address)) {
+    visits->begin();
+  }
+  // Who waits for visits has the last of the core then.
+  ~Attempt() {
+    core.reset();
+    visits->end();
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
 
   Result<std::unique_ptr<AdaptorChannel>> run() {
     peer.size = sizeof peer;
@@ -68,7 +58,7 @@ struct Attempt {
     peer.given_up = [](void* context) {
       return static_cast<const std::atomic<bool>*>(context)->load() ? 1 : 0;
     };
-    peer.context = given_up.get();
+    peer.context = &given_up;
     void* channel = nullptr;
     HETCCL_TRY(adaptor::ask(core->part(), "connect", [&] {
       return core->part().calls.connect(core->transport(), &peer, &channel);
@@ -79,6 +69,13 @@ struct Attempt {
     }
     return std::make_unique<AdaptorChannel>(name, core, channel);
   }
+
+  std::shared_ptr<Core> core;
+  const std::shared_ptr<adaptors::Visits> visits;
+  const adaptors::Name name;
+  const Address address;
+  hetcclTransportPeer peer{};
+  std::atomic<bool> given_up{false};
 };
 
 class AdaptorTransport final : public Transport {
@@ -86,10 +83,7 @@ class AdaptorTransport final : public Transport {
   AdaptorTransport(std::string name, std::shared_ptr<Core> core, Address address, const Log& log)
       : name_(std::move(name)), core_(std::move(core)), address_(std::move(address)), log_(log) {}
   // A thread in an adaptor while the process ends might crash it.
-  ~AdaptorTransport() override {
-    std::unique_lock lock(core_->mutex);
-    core_->connected.wait_for(lock, kLastConnects, [this] { return core_->connecting == 0; });
-  }
+  ~AdaptorTransport() override { visits_->wait(kLastVisits); }
   AdaptorTransport(const AdaptorTransport&) = delete;
   AdaptorTransport& operator=(const AdaptorTransport&) = delete;
 
@@ -98,7 +92,8 @@ class AdaptorTransport final : public Transport {
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
                                            const WaitLimit& limit) override;
-  // Connects that a peer has begun and this rank has not are the adaptor's, until the peer gives up.
+  // Connects that a peer has begun and this rank has not are the adaptor's, until the peer gives
+  // up.
   void forget(uint64_t /*communicator*/, int /*self*/) override {}
   bool progress() override { return core_->progress(); }
   [[nodiscard]] int poll_fd() const override { return core_->poll_fd(); }
@@ -114,27 +109,26 @@ class AdaptorTransport final : public Transport {
 
   const std::string name_;
   const std::shared_ptr<Core> core_;
+  const std::shared_ptr<adaptors::Visits> visits_ = std::make_shared<adaptors::Visits>();
   const Address address_;
   const Log log_;
 };
-
 
 Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const PeerId& id, const Address& address,
                                                            const net::Secret& secret,
                                                            TimePoint deadline,
                                                            const WaitLimit& limit) {
-  const adaptors::Name name{name_, id.communicator, id.self, id.peer};
-  Attempt attempt{core_, std::make_shared<Connecting>(core_), name, address};
-  const net::Mac channel_id = name.derive("id", secret), key = name.derive("key", secret);
-  std::memcpy(attempt.peer.id, channel_id.data(), sizeof attempt.peer.id);
-  std::memcpy(attempt.peer.key, key.data(), sizeof attempt.peer.key);
-  const auto given_up = attempt.given_up;
+  const auto attempt = std::make_shared<Attempt>(
+      core_, visits_, adaptors::Name{name_, id.communicator, id.self, id.peer}, address);
+  const net::Mac channel_id = attempt->name.derive("id", secret);
+  const net::Mac key = attempt->name.derive("key", secret);
+  std::memcpy(attempt->peer.id, channel_id.data(), sizeof attempt->peer.id);
+  std::memcpy(attempt->peer.key, key.data(), sizeof attempt->peer.key);
   WaitLimit left = limit;
   left.timeout_ms = std::chrono::ceil<milliseconds>(deadline - steady_clock().now()).count();
   auto made = adaptor::run_within<std::unique_ptr<AdaptorChannel>>(
-      left, "the adaptor's connect",
-      [attempt = std::move(attempt)]() mutable { return attempt.run(); });
-  given_up->store(true);
+      left, "the adaptor's connect", [attempt] { return attempt->run(); });
+  attempt->given_up = true;
   if (!made.ok()) return made.status();
   HETCCL_TRY(made.value()->prove(secret, deadline, limit));
   return std::unique_ptr<Channel>(std::move(made).value());

@@ -68,8 +68,7 @@ Status Core::watch() {
 Result<bool> Core::move() {
   HETCCL_TRY(failure_);
   int moved = 0;
-  failure_ =
-      ask(*part_, "progress", [&] { return part_->calls.progress(transport_, &moved); });
+  failure_ = ask(*part_, "progress", [&] { return part_->calls.progress(transport_, &moved); });
   if (!failure_.ok()) look_away();
   HETCCL_TRY(failure_);
   return moved != 0;

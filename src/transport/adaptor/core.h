@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,29 @@ namespace hetccl::transport::adaptors {
 using Part = adaptor::Part<hetcclTransportAdaptor>;
 
 class AdaptorChannel;
+
+/// Threads inside the adaptor's `connect`, which hetccl may have left.
+class Visits {
+ public:
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    ++n_;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    --n_;
+    none_.notify_all();
+  }
+  void wait(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    none_.wait_for(lock, limit, [this] { return n_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable none_;
+  int n_ = 0;
+};
 
 /// Kept by the transport, its channels, and connects that hetccl has left. The last of them ends
 /// the adaptor's transport.
@@ -44,8 +68,6 @@ class Core {
   /// Of the adaptor's calls except `connect`, of channels' state, and of what follows.
   std::mutex mutex;
   std::vector<AdaptorChannel*> channels;  ///< proven and open
-  int connecting = 0;                     ///< threads inside the adaptor's `connect`
-  std::condition_variable connected;
   std::atomic<uint64_t> bytes_sent{0};
 
  private:
