@@ -1,16 +1,15 @@
-/* What a shared library offers that hetccl loads at run time: collectives of one cluster, as
- * hetccl's own library for hosts or a vendor's does them, or a transport between ranks. An adaptor
+/* What a shared library offers that hetccl loads at run time: collectives of one cluster, devices,
+ * transports, or several of these, as hetccl's own and vendors' libraries have them. An adaptor
  * needs this header and hetccl.h alone, and links nothing of hetccl.
  *
  * hetccl loads the adaptors of HETCCL_ADAPTORS (paths, with colons between them) and calls each
- * one's entry, `hetcclAdaptor`. Of the libraries that can serve ranks of the host (`score`), the
- * best does; hetccl's own has HETCCL_OWN_SCORE. Ranks share a cluster if their libraries have the
- * same name and version. An adaptor that is refused is named, with the reason, in `hetccl info` and
- * in the error of each communicator that has ranks of the host. docs/adaptors.md is the guide;
- * adaptors/conformance.cc tests an adaptor.
+ * one's entry, `hetcclAdaptor`. An adaptor that is refused is named, with the reason, in `hetccl
+ * info` and in the error of each communicator that it could have served. docs/adaptors.md is the
+ * guide; adaptors/conformance.cc tests an adaptor.
  *
  * Structs that begin with their size, as the adaptor was compiled, may grow at their end. Pieces
  * and messages, which come in arrays, do not grow. hetccl copies strings when it loads the adaptor.
+ * Calls return 0, or a number that `error_text` explains. No exception may leave them.
  */
 #ifndef HETCCL_ADAPTOR_H
 #define HETCCL_ADAPTOR_H
@@ -27,6 +26,13 @@ extern "C" {
 #define HETCCL_ADAPTOR_ABI 1
 #define HETCCL_ADAPTOR_ID_BYTES 128
 #define HETCCL_OWN_SCORE 100
+
+/* Collective libraries.
+ *
+ * Of the libraries that can serve ranks of the host (`score`), the best does; hetccl's own has
+ * HETCCL_OWN_SCORE. A device's ranks have the library that names it (`device`), or none. Ranks
+ * share a cluster if their libraries have the same name and version.
+ */
 
 /** What a collective library can do beyond reductions, broadcasts and barriers on one host. */
 #define HETCCL_LIBRARY_JOINS_HOSTS (1U << 0)         /**< ranks of several hosts */
@@ -74,11 +80,11 @@ typedef struct {
   size_t n_pieces;
   const hetcclLibraryMessage* messages;
   size_t n_messages;
+  void* stream; /**< of libraries of a device: what the call runs on, in order */
 } hetcclLibraryWork;
 
-/** A library of collectives of hosts' memory. Calls return 0, or a number that `error_text`
- * explains. No exception may leave them. After an error of `start` or `test` hetccl calls `destroy`
- * alone.
+/** A library of collectives of hosts' memory, or of a device's. After an error of `start` or `test`
+ * hetccl calls `destroy` alone.
  *
  * Threads: calls of one communicator come one at a time, from any thread; those of different
  * communicators, `init` and `error_text` at the same time. */
@@ -117,7 +123,96 @@ typedef struct {
   /** Ends the communicator, with what is still under way: no buffer is touched after it returns. It
    * waits for no other rank. */
   void (*destroy)(void* communicator);
+  /** The device whose memory its calls move, by the name that a device adaptor gives it; NULL: the
+   * host. What changes for a device's library: the thread of each call has the rank's device as its
+   * current one; `score` is not asked; `start` enqueues the call on `stream` and returns, with no
+   * request; `test` gets no request, and returns an error once an enqueued call has failed; and it
+   * has `abort`. */
+  const char* device;
+  /** Ends all that is enqueued in bounded time, and what is enqueued later, without waiting. From
+   * any thread at any time. hetccl calls `destroy` after it. */
+  void (*abort)(void* communicator);
 } hetcclLibraryAdaptor;
+
+/* Devices.
+ *
+ * A device adaptor is a vendor's runtime: memory, streams, events. A rank asks for its device as
+ * "<name>" or "<name>:<index>". Data crosses between its ranks' clusters and others through pinned
+ * memory, which streams copy to and from. What has no `reduce` leaves that to its library or to
+ * hosts.
+ *
+ * Every call but `error_text`, `count` and `describe` is about the calling thread's current device,
+ * which `use` sets. Streams run what is enqueued on them in order, by themselves: enqueueing calls
+ * return at once, whatever the stream waits for. A NULL stream is the device's default stream.
+ * All calls may come from any thread at the same time, but for those that enqueue on one stream.
+ */
+
+typedef struct {
+  char model[128]; /**< for people */
+  char
+      architecture[64]; /**< ranks share a cluster if theirs are equal, or the library joins them */
+  char bus_id[32];      /**< PCI address, as "0000:3b:00.0"; empty if it is not plugged in */
+} hetcclDeviceDescription;
+
+/** result[i] = (sources[0][i] op sources[1][i] op ...) / divisor, in that order. Floats of 8 and 16
+ * bits are added up as float32 and rounded once, to nearest even. `divisor` is 1 but for hetcclAvg;
+ * integers then truncate toward zero. `result` may be one of the sources. */
+typedef struct {
+  size_t size; /**< of this struct */
+  void* result;
+  const void* const* sources; /**< read before the call returns; device or pinned memory */
+  size_t n_sources;           /**< 1 to 16 */
+  size_t count;               /**< elements */
+  hetcclDataType_t type;
+  hetcclRedOp_t op;
+  uint32_t divisor;
+} hetcclDeviceReduction;
+
+typedef struct {
+  size_t size;      /**< of this struct */
+  const char* name; /**< 1 to 31 of a-z, 0-9 and _; "host", "cuda", "hip" are taken */
+  /** 1 to 63 characters, for people: the runtime's. */
+  const char* version;
+  uint32_t capabilities;               /**< 0 */
+  const char* (*error_text)(int code); /**< as the library's */
+  int (*count)(int* devices);          /**< of this process; an error or 0: there are none */
+  int (*describe)(int device, hetcclDeviceDescription* description); /**< zeroed before */
+  /** Is the thread's current device from now on; -1: it has none again, or keeps the one it has. */
+  int (*use)(int device);
+  int (*current)(int* device); /**< the thread's; -1: it has none yet */
+  int (*allocate)(void** memory, size_t bytes);
+  int (*free)(void* memory); /**< may wait for the device; so may free_pinned, pin and unpin */
+  /** Page-locked memory of the host, at an address that the device uses, too. */
+  int (*allocate_pinned)(void** memory, size_t bytes);
+  int (*free_pinned)(void* memory);
+  /** Whole pages that the process has mapped become as such memory, until `unpin`. */
+  int (*pin)(void* memory, size_t bytes);
+  int (*unpin)(void* memory);
+  int (*create_stream)(void** stream); /**< which waits for no other, also not the default stream */
+  int (*destroy_stream)(void* stream); /**< what is enqueued goes on */
+  int (*create_event)(void** event);
+  int (*destroy_event)(void* event);
+  int (*record)(void* event, void* stream); /**< the event: all enqueued so far is complete */
+  int (*wait)(void* stream, void* event);   /**< for the last `record`; none: returns at once */
+  /** The stream waits until (int32_t)(*word - value) >= 0, and then sees what the writer wrote
+   * before; `word` is pinned, and the host writes it later. */
+  int (*wait_word)(void* stream, uint32_t* word, uint32_t value);
+  /** The stream writes `value` once all before it is complete, and hosts see its results. */
+  int (*write_word)(void* stream, uint32_t* word, uint32_t value);
+  /** Between device and pinned memory, in any direction. */
+  int (*copy)(void* stream, void* to, const void* from, size_t bytes);
+  /** The stream calls it on a thread of the host, and goes on once it has returned. */
+  int (*call_host)(void* stream, void (*function)(void*), void* argument);
+  /* These may be NULL. */
+  /** 1 in `capturing`: what is enqueued becomes part of a graph. NULL: never. */
+  int (*is_capturing)(void* stream, int* capturing);
+  /** 1 if `reduce` combines elements of `type` by `op`. With it, calls that need another reduction
+   * of this device are an error; without it (NULL, as `reduce`), hosts reduce for it. */
+  int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
+  int (*reduce)(void* stream, const hetcclDeviceReduction* reduction);
+} hetcclDeviceAdaptor;
+
+/* Transports. */
 
 /** What a transport can do. */
 #define HETCCL_TRANSPORT_ENCRYPTS (1U << 0)    /**< nobody between the ends reads or changes data */
@@ -211,10 +306,12 @@ typedef struct {
 } hetcclTransportAdaptor;
 
 typedef struct {
-  size_t size;                             /**< of this struct */
-  uint32_t abi;                            /**< HETCCL_ADAPTOR_ABI, as compiled */
-  const hetcclLibraryAdaptor* library;     /**< or NULL */
-  const hetcclTransportAdaptor* transport; /**< or NULL */
+  size_t size;  /**< of this struct */
+  uint32_t abi; /**< HETCCL_ADAPTOR_ABI, as compiled */
+  /* What it has not is NULL. */
+  const hetcclLibraryAdaptor* library;
+  const hetcclDeviceAdaptor* device;
+  const hetcclTransportAdaptor* transport;
 } hetcclAdaptorTable;
 
 /** The entry that an adaptor exports, with this name. `abi` is hetccl's. Returns NULL if the

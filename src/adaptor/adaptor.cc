@@ -1,8 +1,8 @@
 #include "adaptor/adaptor.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <initializer_list>
 #include <list>
 #include <mutex>
 #include <sstream>
@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
 constexpr size_t kLongestName = 31, kLongestVersion = 63, kLongestWireVersion = 31;
-constexpr std::array<std::string_view, 5> kTakenNames = {"host", "nccl", "rccl", "tcp", "shm"};
 constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
                                    HETCCL_LIBRARY_EXCHANGES | HETCCL_LIBRARY_SENDS;
 constexpr uint32_t kTransportCapabilities =
@@ -37,19 +36,7 @@ bool is_name(const char* text) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   return !name.empty() && name.size() <= kLongestName &&
-         std::all_of(name.begin(), name.end(), good) &&
-         std::find(kTakenNames.begin(), kTakenNames.end(), name) == kTakenNames.end();
-}
-
-// It becomes part of the transport's name.
-bool is_wire_version(const char* text) {
-  if (text == nullptr) return false;
-  const std::string_view version(text, strnlen(text, kLongestWireVersion + 1));
-  const auto good = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-  };
-  return !version.empty() && version.size() <= kLongestWireVersion &&
-         std::all_of(version.begin(), version.end(), good);
+         std::all_of(name.begin(), name.end(), good);
 }
 
 bool is_version(const char* text) {
@@ -60,41 +47,94 @@ bool is_version(const char* text) {
          std::all_of(version.begin(), version.end(), good);
 }
 
-// Empty, or why the part's name or version is none.
-std::string check_words(const char* name, const char* version) {
-  if (!is_name(name)) return "its name is not 1 to 31 of a-z, 0-9 and _, or is one of hetccl's";
-  return is_version(version) ? "" : "its version is not 1 to 63 printable characters";
+// Of what travels: it becomes part of the transport's name.
+bool is_wire_version(std::string_view version) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  };
+  return version.size() <= kLongestWireVersion && std::all_of(version.begin(), version.end(), good);
 }
 
-const char* absent_call(const hetcclLibraryAdaptor& library) {
-  const std::pair<bool, const char*> calls[] = {{library.error_text != nullptr, "error_text"},
-                                                {library.score != nullptr, "score"},
-                                                {library.reduces != nullptr, "reduces"},
-                                                {library.make_id != nullptr, "make_id"},
-                                                {library.init != nullptr, "init"},
-                                                {library.start != nullptr, "start"},
-                                                {library.test != nullptr, "test"},
-                                                {library.destroy != nullptr, "destroy"}};
-  for (const auto& [there, name] : calls)
-    if (!there) return name;
-  return nullptr;
+// The calls that a table must have: whether it does, and their names.
+using Needed = std::initializer_list<std::pair<bool, const char*>>;
+
+// Empty, or what is wrong with a part.
+std::string check_part(const char* name, const char* version, const Names& taken,
+                       const Needed& calls, uint32_t unknown) {
+  if (!is_name(name) || taken.contains(name))
+    return "its name is not 1 to 31 of a-z, 0-9 and _, or is one of hetccl's own";
+  if (!is_version(version)) return "its version is not 1 to 63 printable characters";
+  for (const auto& [there, call] : calls)
+    if (!there) return format("its table lacks %s", call);
+  if (unknown == 0) return "";
+  return format("it declares capabilities 0x%x that this hetccl does not know", unknown);
 }
 
-const char* absent_call(const hetcclTransportAdaptor& transport) {
-  const std::pair<bool, const char*> calls[] = {{transport.error_text != nullptr, "error_text"},
-                                                {transport.score != nullptr, "score"},
-                                                {transport.open != nullptr, "open"},
-                                                {transport.connect != nullptr, "connect"},
-                                                {transport.send != nullptr, "send"},
-                                                {transport.receive != nullptr, "receive"},
-                                                {transport.completed != nullptr, "completed"},
-                                                {transport.progress != nullptr, "progress"},
-                                                {transport.poll_fd != nullptr, "poll_fd"},
-                                                {transport.close != nullptr, "close"},
-                                                {transport.destroy != nullptr, "destroy"}};
-  for (const auto& [there, name] : calls)
-    if (!there) return name;
-  return nullptr;
+// A library's.
+std::string check_library(const hetcclLibraryAdaptor& of, const Names& taken) {
+  const bool host = of.device == nullptr;
+  if (!host && !is_name(of.device))
+    return "the name of its library's device is not 1 to 31 of a-z, 0-9 and _";
+  return check_part(of.name, of.version, taken,
+                    {{of.error_text != nullptr, "error_text"},
+                     {!host || of.score != nullptr, "score"},
+                     {of.reduces != nullptr, "reduces"},
+                     {of.make_id != nullptr, "make_id"},
+                     {of.init != nullptr, "init"},
+                     {of.start != nullptr, "start"},
+                     {of.test != nullptr, "test"},
+                     {of.destroy != nullptr, "destroy"},
+                     {host || of.abort != nullptr, "abort"}},
+                    of.capabilities & ~kCapabilities);
+}
+
+// A device's.
+std::string check_device(const hetcclDeviceAdaptor& of, const Names& taken) {
+  return check_part(of.name, of.version, taken,
+                    {{of.error_text != nullptr, "error_text"},
+                     {of.count != nullptr, "count"},
+                     {of.describe != nullptr, "describe"},
+                     {of.use != nullptr, "use"},
+                     {of.current != nullptr, "current"},
+                     {of.allocate != nullptr, "allocate"},
+                     {of.free != nullptr, "free"},
+                     {of.allocate_pinned != nullptr, "allocate_pinned"},
+                     {of.free_pinned != nullptr, "free_pinned"},
+                     {of.pin != nullptr, "pin"},
+                     {of.unpin != nullptr, "unpin"},
+                     {of.create_stream != nullptr, "create_stream"},
+                     {of.destroy_stream != nullptr, "destroy_stream"},
+                     {of.create_event != nullptr, "create_event"},
+                     {of.destroy_event != nullptr, "destroy_event"},
+                     {of.record != nullptr, "record"},
+                     {of.wait != nullptr, "wait"},
+                     {of.wait_word != nullptr, "wait_word"},
+                     {of.write_word != nullptr, "write_word"},
+                     {of.copy != nullptr, "copy"},
+                     {of.call_host != nullptr, "call_host"},
+                     {(of.reduces == nullptr) == (of.reduce == nullptr), "reduces or reduce"}},
+                    of.capabilities);
+}
+
+// A transport's.
+std::string check_transport(const hetcclTransportAdaptor& of, const Names& taken) {
+  const std::string wrong = check_part(of.name, of.version, taken,
+                                       {{of.error_text != nullptr, "error_text"},
+                                        {of.score != nullptr, "score"},
+                                        {of.open != nullptr, "open"},
+                                        {of.connect != nullptr, "connect"},
+                                        {of.send != nullptr, "send"},
+                                        {of.receive != nullptr, "receive"},
+                                        {of.completed != nullptr, "completed"},
+                                        {of.progress != nullptr, "progress"},
+                                        {of.poll_fd != nullptr, "poll_fd"},
+                                        {of.close != nullptr, "close"},
+                                        {of.destroy != nullptr, "destroy"}},
+                                       of.capabilities & ~kTransportCapabilities);
+  if (!wrong.empty()) return wrong;
+  return is_wire_version(of.version)
+             ? ""
+             : "its transport's version is not 1 to 31 of a-z, 0-9, _ and .";
 }
 
 Status refuse(const std::string& path, const std::string& reason) {
@@ -109,28 +149,25 @@ const DynLib& keep(DynLib library) {
   return kept->emplace_back(std::move(library));
 }
 
+// A part, where the adaptor has it.
 template <typename Calls>
-Result<Part<Calls>> check_part(const Calls* given, uint32_t known, const std::string& path) {
+Status take_part(const Calls* given, std::string (*check)(const Calls&, const Names&),
+                 const Names& taken, const std::string& path, std::optional<Part<Calls>>& part) {
+  if (given == nullptr) return {};
   if (given->size == 0) return refuse(path, kNoSize);
-  Part<Calls> part{as_compiled(given), "", ""};
-  const Calls& calls = part.calls;
-  if (const std::string wrong = check_words(calls.name, calls.version); !wrong.empty())
+  Part<Calls> made{as_compiled(given), "", ""};
+  if (const std::string wrong = check(made.calls, taken); !wrong.empty())
     return refuse(path, wrong);
-  if (const char* absent = absent_call(calls); absent != nullptr)
-    return refuse(path, format("its table lacks %s", absent));
-  if ((calls.capabilities & ~known) != 0) {
-    return refuse(path, format("it declares capabilities 0x%x that this hetccl does not know",
-                               calls.capabilities & ~known));
-  }
-  part.name = calls.name;
-  part.version = calls.version;
-  return part;
+  made.name = made.calls.name;
+  made.version = made.calls.version;
+  part = std::move(made);
+  return {};
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
-                                             const std::string& path) {
+                                             const std::string& path, const Names& taken) {
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
@@ -144,34 +181,29 @@ Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
   }
   auto adaptor = std::make_shared<Adaptor>();
   adaptor->path = path;
-  if (table.library == nullptr && table.transport == nullptr)
-    return refuse(path, "its table has no part that this hetccl knows");
-  if (table.library != nullptr) {
-    HETCCL_ASSIGN(adaptor->library, check_part(table.library, kCapabilities, path));
-  }
-  if (table.transport != nullptr) {
-    HETCCL_ASSIGN(adaptor->transport, check_part(table.transport, kTransportCapabilities, path));
-    if (!is_wire_version(table.transport->version))
-      return refuse(path, "its transport's version is not 1 to 31 of a-z, 0-9, _ and .");
-  }
+  HETCCL_TRY(take_part(table.library, check_library, taken, path, adaptor->library));
+  HETCCL_TRY(take_part(table.device, check_device, taken, path, adaptor->device));
+  HETCCL_TRY(take_part(table.transport, check_transport, taken, path, adaptor->transport));
+  if (!adaptor->library && !adaptor->device && !adaptor->transport)
+    return refuse(path, "its table is empty");
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 
-Result<std::shared_ptr<const Adaptor>> load(const std::string& path) {
+Result<std::shared_ptr<const Adaptor>> load(const std::string& path, const Names& taken) {
   const std::string names[] = {path};
   auto opened = DynLib::open(names);
   if (!opened.ok()) return refuse(path, opened.status().message());
   const DynLib& library = keep(std::move(opened).value());
   const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library.symbol(HETCCL_ADAPTOR_ENTRY));
   if (entry == nullptr) return refuse(path, "it exports no " HETCCL_ADAPTOR_ENTRY);
-  return check(entry(HETCCL_ADAPTOR_ABI), path);
+  return check(entry(HETCCL_ADAPTOR_ABI), path, taken);
 }
 
-std::vector<Found> find(const std::string& paths) {
+std::vector<Found> find(const std::string& paths, const Names& taken) {
   std::vector<Found> found;
   std::istringstream text(paths);
   for (std::string path; std::getline(text, path, ':');)
-    if (!path.empty()) found.push_back({path, load(path)});
+    if (!path.empty()) found.push_back({path, load(path, taken)});
   return found;
 }
 

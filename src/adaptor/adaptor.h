@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,15 +25,21 @@ struct Part {
 struct Adaptor {
   std::string path;
   std::optional<Part<hetcclLibraryAdaptor>> library;
+  std::optional<Part<hetcclDeviceAdaptor>> device;
   std::optional<Part<hetcclTransportAdaptor>> transport;
+  /// A library of hosts, of all that it may be.
+  [[nodiscard]] bool serves_hosts() const { return library && library->calls.device == nullptr; }
 };
+
+/// Names that hetccl's own parts have, which an adaptor's may not take.
+using Names = std::set<std::string>;
 
 /// Unsupported with the reason: it cannot be loaded, has no entry, is of another ABI, or its table
 /// is wrong.
-Result<std::shared_ptr<const Adaptor>> load(const std::string& path);
+Result<std::shared_ptr<const Adaptor>> load(const std::string& path, const Names& taken);
 /// The same of a table in this process, of which errors say that it is `path`'s.
 Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* table,
-                                             const std::string& path);
+                                             const std::string& path, const Names& taken);
 
 /// An adaptor that HETCCL_ADAPTORS names: it, or why it is none.
 struct Found {
@@ -40,6 +47,6 @@ struct Found {
   Result<std::shared_ptr<const Adaptor>> adaptor;
 };
 /// All that `paths`, with colons between them, name.
-std::vector<Found> find(const std::string& paths);
+std::vector<Found> find(const std::string& paths, const Names& taken);
 
 }  // namespace hetccl::adaptor

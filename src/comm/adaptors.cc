@@ -2,7 +2,13 @@
 
 #include <algorithm>
 
+#include "ccl/adaptor/device_library.h"
 #include "ccl/host/host_library.h"
+#include "ccl/nccl/nccl_library.h"
+#include "ccl/nccl/tuner_plugin.h"
+#include "ccl/solo/solo_library.h"
+#include "comm/workspace.h"
+#include "device/adaptor/adaptor_runtime.h"
 #include "device/host/host_device.h"
 #include "transport/adaptor/adaptor_transport.h"
 #include "transport/shm/shm_transport.h"
@@ -18,6 +24,20 @@ HostRow host() {
           .make_library = ccl::make_host_library};
 }
 
+// NCCL, or RCCL under the same table.
+Result<LoadedLibrary> by_nccl(const Config& config,
+                              const Result<std::shared_ptr<const ccl::nccl::Api>>& loaded,
+                              ccl::Reach reach) {
+  HETCCL_TRY(loaded.status());
+  // Before the library's first call, on every rank.
+  const bool tuned = config.tune != "off" && !config.deterministic;
+  return LoadedLibrary{loaded.value()->version, loaded.value()->path,
+                       [api = loaded.value(), reach, tuned](const auto& device) {
+                         if (tuned) ccl::nccl::offer_tuner();
+                         return ccl::make_nccl_library(api, make_workspace(device), reach);
+                       }};
+}
+
 GpuRow cuda() {
   return {
       .vendor = "cuda",
@@ -30,7 +50,9 @@ GpuRow cuda() {
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
       .load_library =
-          [](const Config& config) { return ccl::nccl::load_nccl(config.nccl_library); }};
+          [](const Config& config) {
+            return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
+          }};
 }
 
 GpuRow hip() {
@@ -46,7 +68,9 @@ GpuRow hip() {
       .load_compiler =
           [](const Config& config) { return device::kernels::load_hiprtc(config.hiprtc_library); },
       .load_library =
-          [](const Config& config) { return ccl::nccl::load_rccl(config.rccl_library); }};
+          [](const Config& config) {
+            return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library), ccl::kRcclReach);
+          }};
 }
 
 static_assert(HETCCL_TCP_SCORE == transport::kTcpScore && HETCCL_SHM_SCORE == transport::kShmScore);
@@ -69,7 +93,44 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
-TransportRow row_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor, bool named_twice) {
+// A device's copies, for a rank that has no library.
+std::unique_ptr<ccl::Library> make_solo(const std::shared_ptr<device::GpuDevice>& device) {
+  return ccl::make_solo_library(
+      [device](void* stream, void* to, const void* from, size_t bytes) -> Status {
+        HETCCL_ASSIGN(const auto wrapped, device->wrap_stream(stream));
+        return device->copy(*wrapped, to, from, bytes);
+      });
+}
+
+using FoundAdaptor = std::shared_ptr<const adaptor::Adaptor>;
+
+// An adaptor's device, with the library that names it, if any does.
+GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
+  GpuRow row;
+  row.vendor = of->device->name;
+  row.runtime = of->device->name;
+  row.load_runtime = [of](const Config&) { return device::load_adaptor_runtime(of); };
+  if (library == nullptr) {
+    row.load_library = [](const Config&) -> Result<LoadedLibrary> {
+      return LoadedLibrary{"", "", make_solo};
+    };
+    return row;
+  }
+  const uint32_t can = library->library->calls.capabilities;
+  row.library = library->library->name;
+  row.reach = {(can & HETCCL_LIBRARY_JOINS_HOSTS) != 0,
+               (can & HETCCL_LIBRARY_JOINS_ARCHITECTURES) != 0};
+  row.load_library = [library](const Config&) -> Result<LoadedLibrary> {
+    return LoadedLibrary{library->library->version, library->path, [library](const auto& device) {
+                           return ccl::make_adaptor_device_library(
+                               library, [device] { device->make_current(); });
+                         }};
+  };
+  return row;
+}
+
+// An adaptor's transport.
+TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
   return {
       .name = transport::name_of_transport(*adaptor),
       .score =
@@ -89,6 +150,28 @@ TransportRow row_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor, bool
 
 }  // namespace
 
+Adaptors all_adaptors() {
+  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};
+}
+
+Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found) {
+  const auto library_of = [&](const std::string& device) -> FoundAdaptor {
+    for (const adaptor::Found& one : found) {
+      if (!one.adaptor.ok() || !one.adaptor.value()->library) continue;
+      const char* named = one.adaptor.value()->library->calls.device;
+      if (named != nullptr && device == named) return one.adaptor.value();
+    }
+    return nullptr;
+  };
+  for (const adaptor::Found& one : found) {
+    if (!one.adaptor.ok() || !one.adaptor.value()->device) continue;
+    const std::string& name = one.adaptor.value()->device->name;
+    if (!names_of(adaptors).contains(name))  // else the first adaptor of that name has it
+      adaptors.gpus.push_back(row_of(one.adaptor.value(), library_of(name)));
+  }
+  return adaptors;
+}
+
 Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found) {
   auto& rows = adaptors.transports;
   const auto own = static_cast<std::ptrdiff_t>(rows.size());
@@ -104,8 +187,11 @@ Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& f
   return adaptors;
 }
 
-Adaptors all_adaptors() {
-  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};
+adaptor::Names names_of(const Adaptors& adaptors) {
+  adaptor::Names names = {adaptors.host.vendor, std::string(topology::kNoLibrary)};
+  for (const GpuRow& row : adaptors.gpus) names.insert({row.vendor, row.library});
+  for (const TransportRow& row : adaptors.transports) names.insert(row.name);
+  return names;
 }
 
 topology::AdaptorTraits traits_of(const Adaptors& adaptors) {

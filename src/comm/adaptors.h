@@ -10,7 +10,8 @@
 #include "adaptor/adaptor.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "ccl/nccl/nccl_library.h"
+#include "base/reduction_set.h"
+#include "ccl/ccl.h"
 #include "device/gpu/gpu_device.h"
 #include "host/crew.h"
 #include "topology/topology.h"
@@ -26,6 +27,12 @@ struct HostRow {
   std::function<std::unique_ptr<ccl::Library>(std::shared_ptr<const Crew>)> make_library;
 };
 
+/// A vendor's collective library, loaded: for each of its devices one is made.
+struct LoadedLibrary {
+  std::string version, path;
+  std::function<std::unique_ptr<ccl::Library>(const std::shared_ptr<device::GpuDevice>&)> make;
+};
+
 /// A vendor of GPUs: its runtime, its compiler of kernels and its collective library, each loaded
 /// when first asked for. A device is "<vendor>" or "<vendor>:<index>".
 struct GpuRow {
@@ -33,13 +40,13 @@ struct GpuRow {
   using Load = std::function<Result<std::shared_ptr<const Api>>(const Config&)>;
 
   std::string vendor;
-  std::string runtime, compiler, library;  ///< what `hetccl info` calls them
+  std::string runtime, compiler, library;  ///< what `hetccl info` calls them; empty: there is none
   ccl::Reach reach;                        ///< the library's
   /// By the library at most, on GPUs of an architecture, which may be unknown (empty).
   ReductionSet (*reduces)(std::string_view architecture) = nullptr;
   Load<device::gpu::Api> load_runtime;
-  Load<device::kernels::Compiler> load_compiler;
-  Load<ccl::nccl::Api> load_library;
+  Load<device::kernels::Compiler> load_compiler;  ///< empty: nothing compiles kernels
+  std::function<Result<LoadedLibrary>(const Config&)> load_library;
 };
 
 struct TransportRow {
@@ -62,11 +69,18 @@ struct Adaptors {
 
 /// Those of this build.
 Adaptors all_adaptors();
-/// `adaptors` and the transports of those that were found: by name, so that all ranks choose alike
-/// of equal scores.
+
+/// Those and the devices of `found`, each with the library that names it, or with none.
+Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found);
+
+/// Those and the transports of `found`, by name, so that all ranks choose alike of equal scores.
 Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
-/// The part of them that the topology needs. All ranks have it alike: nothing of what was found.
+/// The names that these have, which others may not take.
+adaptor::Names names_of(const Adaptors& adaptors);
+
+/// The part of them that the topology needs. Links are by transports of this build: ranks may have
+/// found different others, and must agree.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
 /// The end of a channel that a rank is.

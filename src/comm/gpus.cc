@@ -3,60 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
-#include <thread>
-
-#include "ccl/nccl/tuner_plugin.h"
 
 namespace hetccl::comm {
-namespace {
-
-// What the vendor's library does with a device, in terms of the device seam.
-class DeviceWorkspace : public ccl::Workspace {
- public:
-  explicit DeviceWorkspace(std::shared_ptr<device::GpuDevice> device)
-      : device_(std::move(device)) {}
-
-  void make_current() override { device_->make_current(); }
-  Result<void*> allocate(size_t bytes) override { return device_->allocate(bytes); }
-  void free(void* memory) override { device_->free(memory); }
-  Result<void*> acquire_stream() override {
-    HETCCL_ASSIGN(auto stream, device_->create_stream());
-    void* native = stream->native();
-    std::lock_guard lock(mutex_);
-    streams_[native] = std::move(stream);
-    return native;
-  }
-  void release_stream(void* stream) override {
-    std::lock_guard lock(mutex_);
-    streams_.erase(stream);
-  }
-  [[nodiscard]] std::string architecture() const override { return device_->architecture(); }
-  bool drain(void* stream, const std::function<bool()>& give_up) override;
-
- private:
-  const std::shared_ptr<device::GpuDevice> device_;
-  std::mutex mutex_;
-  std::map<void*, std::unique_ptr<device::Stream>> streams_;
-};
-
-// Whether the stream can still be asked is the vendor's to say: a flag shows it in any case. Its
-// memory outlives a wait that is given up, for the stream may write it yet.
-bool DeviceWorkspace::drain(void* stream, const std::function<bool()>& give_up) {
-  auto memory = device_->allocate_pinned(sizeof(device::Flag));
-  auto wrapped = device_->wrap_stream(stream);
-  if (!memory.ok() || !wrapped.ok()) return false;
-  auto& flag = *static_cast<device::Flag*>(memory.value());
-  bool drained = device_->write_flag(*wrapped.value(), flag, 1).ok();
-  while (drained && !flag.reached(1)) {
-    if (give_up()) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  device_->free_pinned(memory.value());
-  return drained;
-}
-
-}  // namespace
 
 std::optional<int> Gpus::index_of(std::string_view name) const {
   if (name == vendor()) return -1;
@@ -91,7 +39,7 @@ const Result<std::shared_ptr<const device::kernels::Compiler>>& Gpus::compiler()
   return *compiler_;
 }
 
-const Result<std::shared_ptr<const ccl::nccl::Api>>& Gpus::library() {
+const Result<LoadedLibrary>& Gpus::library() {
   if (!library_) library_ = row_.load_library(config_);
   return *library_;
 }
@@ -104,7 +52,9 @@ Result<std::unique_ptr<device::GpuDevice>> Gpus::open(int index) {
   options.cache = config_.kernel_cache;
   if (const std::string folder = user_cache_folder(); options.cache.empty() && !folder.empty())
     options.cache = folder + "/hetccl";
-  if (compiler().ok()) {
+  if (!row_.load_compiler) {
+    // The runtime reduces by itself, or nothing of the device's does.
+  } else if (compiler().ok()) {
     options.compiler = compiler_->value();
   } else {
     log_.info("GPUs have no kernels, so hetccl does not add on them: %s",
@@ -132,10 +82,7 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     if (gpu.device.get() != &device) continue;
     if (gpu.library == nullptr) {
       HETCCL_TRY(library().status());
-      // Before the library's first call, on every rank.
-      if (config_.tune != "off" && !config_.deterministic) ccl::nccl::offer_tuner();
-      gpu.library = ccl::make_nccl_library(
-          library_->value(), std::make_shared<DeviceWorkspace>(gpu.device), row_.reach);
+      gpu.library = library_->value().make(gpu.device);
     }
     return gpu.library.get();
   }
@@ -175,15 +122,23 @@ std::vector<Json> Gpus::describe_devices() {
 
 std::vector<Json> Gpus::describe_libraries() {
   std::lock_guard lock(mutex_);
-  const auto describe = [](const std::string& name, const auto& loaded) -> Json {
-    if (!loaded.ok())
-      return {{"available", false}, {"name", name}, {"reason", loaded.status().message()}};
-    const auto& library = *loaded.value();
-    return {
-        {"available", true}, {"name", name}, {"path", library.path}, {"version", library.version}};
+  std::vector<Json> libraries;
+  const auto describe = [&](const std::string& name, const Status& status, const auto& library) {
+    if (status.ok()) {
+      libraries.push_back({{"available", true},
+                           {"name", name},
+                           {"path", library()->path},
+                           {"version", library()->version}});
+    } else {
+      libraries.push_back({{"available", false}, {"name", name}, {"reason", status.message()}});
+    }
   };
-  return {describe(row_.runtime, runtime()), describe(row_.compiler, compiler()),
-          describe(row_.library, library())};
+  describe(row_.runtime, runtime().status(), [&] { return runtime().value().get(); });
+  if (row_.load_compiler)
+    describe(row_.compiler, compiler().status(), [&] { return compiler().value().get(); });
+  if (!row_.library.empty())
+    describe(row_.library, library().status(), [&] { return &library().value(); });
+  return libraries;
 }
 
 }  // namespace hetccl::comm

@@ -49,7 +49,7 @@ class Gpus {
   // With the lock held: the first call decides.
   const Result<std::shared_ptr<const device::gpu::Api>>& runtime();
   const Result<std::shared_ptr<const device::kernels::Compiler>>& compiler();
-  const Result<std::shared_ptr<const ccl::nccl::Api>>& library();
+  const Result<LoadedLibrary>& library();
   /// The index behind the colon; -1: none is named; nothing for what is no such name.
   [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
   Result<std::unique_ptr<device::GpuDevice>> open(int index);
@@ -60,7 +60,7 @@ class Gpus {
   std::mutex mutex_;
   Loaded<device::gpu::Api> runtime_;
   Loaded<device::kernels::Compiler> compiler_;
-  Loaded<ccl::nccl::Api> library_;
+  std::optional<Result<LoadedLibrary>> library_;
   std::map<int, Gpu> gpus_;
 };
 

@@ -37,12 +37,20 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
   return best;
 }
 
-std::vector<adaptor::Found> HostLibraries::with_libraries(std::vector<adaptor::Found> found) {
+namespace {
+
+std::vector<adaptor::Found> of_hosts(std::vector<adaptor::Found> found) {
   std::erase_if(found, [](const adaptor::Found& one) {
-    return one.adaptor.ok() && !one.adaptor.value()->library;
+    return one.adaptor.ok() && !one.adaptor.value()->serves_hosts();
   });
   return found;
 }
+
+}  // namespace
+
+HostLibraries::HostLibraries(const HostRow& row, const Config& config, const Log& log,
+                             const std::vector<adaptor::Found>& found)
+    : row_(row), config_(config), log_(log), found_(of_hosts(found)) {}
 
 Result<ccl::Library*> HostLibraries::library(const std::shared_ptr<Crew>& crew) {
   const std::lock_guard lock(mutex_);

@@ -26,9 +26,9 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
 /// Those of one Runtime, which it outlives. Thread-safe.
 class HostLibraries {
  public:
+  /// Of `found`, those without a library of hosts are no business of this.
   HostLibraries(const HostRow& row, const Config& config, const Log& log,
-                std::vector<adaptor::Found> found)
-      : row_(row), config_(config), log_(log), found_(with_libraries(std::move(found))) {}
+                const std::vector<adaptor::Found>& found);
 
   /// The one that serves this process: chosen by the first call, since an adaptor may have to wait
   /// there for its other ranks. `crew` helps hetccl's own. An error where an adaptor is refused.
@@ -37,13 +37,11 @@ class HostLibraries {
   [[nodiscard]] std::vector<Json> describe(const std::shared_ptr<Crew>& crew);
 
  private:
-  static std::vector<adaptor::Found> with_libraries(std::vector<adaptor::Found> found);
-
   const HostRow& row_;
   const Config& config_;
   const Log& log_;
-  const std::vector<adaptor::Found> found_;  // that have a library, or are refused
-  std::mutex mutex_;                         // guards what follows
+  const std::vector<adaptor::Found> found_;
+  std::mutex mutex_;  // guards what follows
   std::unique_ptr<ccl::Library> library_;
   Status refused_;
   std::vector<std::string> why_not_;  // of each that was found

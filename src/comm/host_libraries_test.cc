@@ -10,9 +10,8 @@ namespace {
 adaptor::Found found(const char* path, int (*score)(void)) {
   hetcclLibraryAdaptor library = *fake::host_adaptor().library;
   library.score = score;
-  hetcclAdaptorTable table = fake::host_adaptor();
-  table.library = &library;
-  return {path, adaptor::check(&table, path)};
+  const hetcclAdaptorTable table = fake::table_of(&library);
+  return {path, adaptor::check(&table, path, {})};
 }
 
 TEST_CASE("the library with the best score serves the host's ranks, of equals the first") {
@@ -35,10 +34,10 @@ TEST_CASE("the library with the best score serves the host's ranks, of equals th
   CHECK(chosen_of({good, best, as_good}) == "best");
   CHECK(why == std::vector<std::string>{"another's score is higher: 200", "",
                                         "its score is 150, and another's is 200"});
-  CHECK(chosen_of({good, {"bad", adaptor::check(nullptr, "bad")}}).find("bad is refused") !=
+  CHECK(chosen_of({good, {"bad", adaptor::check(nullptr, "bad", {})}}).find("bad is refused") !=
         std::string::npos);
-  CHECK(adaptor::find("").empty());
-  CHECK(adaptor::find(":/nonexistent/a.so::/nonexistent/b.so").size() == 2);
+  CHECK(adaptor::find("", {}).empty());
+  CHECK(adaptor::find(":/nonexistent/a.so::/nonexistent/b.so", {}).size() == 2);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ Status no_host_stream() {
 
 Runtime::Runtime(Config config, Adaptors adaptors)
     : config_(std::move(config)),
-      found_(adaptor::find(config_.adaptors)),
-      adaptors_(with_transports(std::move(adaptors), found_)),
+      found_(adaptor::find(config_.adaptors, names_of(adaptors))),
+      adaptors_(with_transports(with_devices(std::move(adaptors), found_), found_)),
       log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1} {
   for (const GpuRow& row : adaptors_.gpus) gpus_.emplace_back(row, config_, log_);
 }
@@ -100,6 +100,8 @@ Status Runtime::refuse_device(std::string_view name) const {
     const char* vendor = gpus.vendor().c_str();
     others += format(", and \"%s\" or \"%s:<index>\" for a GPU", vendor, vendor);
   }
+  for (const adaptor::Found& one : found_)
+    if (!one.adaptor.ok()) others += format("; %s", one.adaptor.status().message().c_str());
   return error(Code::Unsupported, "device \"%.80s\" is not available; there is \"%s\"%s",
                std::string(name).c_str(), device_->vendor().c_str(), others.c_str());
 }

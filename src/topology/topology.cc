@@ -32,6 +32,8 @@ bool joins_by_label(const RankInfo& info) {
 }
 
 LibraryKey library_key(const RankInfo& info) {
+  if (info.library == kNoLibrary)
+    return {info.vendor, info.library, std::to_string(info.rank), "", info.label};
   if (joins_by_label(info)) return {info.vendor, info.library, "", "", info.label};
   const std::string family = info.reach.architectures ? "" : family_of(info.architecture);
   return {info.vendor, info.library, info.library_version, family, info.label};
@@ -49,6 +51,7 @@ std::string obstacle(const RankInfo& a, const RankInfo& b) {
   };
   if (a.vendor != b.vendor) return differ("their vendors differ", a.vendor, b.vendor);
   if (a.library != b.library) return differ("their libraries differ", a.library, b.library);
+  if (a.library == kNoLibrary && a.rank != b.rank) return "their device has no library";
   if (a.host == b.host) return "";
   if (!a.reach.hosts || !b.reach.hosts)
     return "they are on two hosts, which their library does not join";

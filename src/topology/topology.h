@@ -45,6 +45,9 @@ struct AdaptorTraits {
   std::string by_network = "network";  ///< that of other links
 };
 
+/// The library of a rank that has none, and is a cluster alone.
+inline constexpr std::string_view kNoLibrary = "none";
+
 /// What one rank publishes at init.
 struct RankInfo {
   int rank = 0;
@@ -56,7 +59,7 @@ struct RankInfo {
   std::string model;
   std::string architecture;
   std::string bus_id;   ///< empty for host
-  std::string library;  ///< vendor CCL, "host" for hosts
+  std::string library;  ///< vendor CCL, "host" for hosts; see kNoLibrary
   std::string library_version;
   std::string label;         ///< HETCCL_CLUSTER
   bool label_joins = false;  ///< HETCCL_CLUSTER_JOIN: all ranks of the label form one cluster

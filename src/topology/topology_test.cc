@@ -238,6 +238,20 @@ TEST_CASE("ranks of one process on one device share it; processes, devices and h
   CHECK(built(infos).shares_device(0) == -1);
 }
 
+TEST_CASE("ranks without a library are clusters alone, also by a label that joins") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a")};
+  CHECK(built(infos).clusters().size() == 1);
+  infos[0].library = infos[1].library = kNoLibrary;
+  CHECK(built(infos).clusters().size() == 3);
+  for (auto& one : infos) {
+    one.library = kNoLibrary;
+    one.label = "x";
+    one.label_joins = true;
+  }
+  const auto refused = Topology::build(infos);
+  CHECK(refused.status().message().find("their device has no library") != std::string::npos);
+}
+
 TEST_CASE("a library that may not carry data between hosts joins those of each host") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "a"), info(3, "b")};
   for (auto& one : infos) one.reach.hosts = true;

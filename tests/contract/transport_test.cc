@@ -56,7 +56,7 @@ Kind tcp(const char* name, int streams, int threads, bool encrypt = false) {
 std::vector<Kind> kinds() {
   const auto shm = [] { return make_shm_transport(nullptr, Log{LogLevel::Error, -1}); };
   const auto adaptor = [] {
-    return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake").value(),
+    return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
                                   Config(), Log{LogLevel::Error, -1});
   };
   return {{"adaptor", adaptor, false},

@@ -136,14 +136,18 @@ const hetcclAdaptorTable& host_adaptor() {
       .start = start,
       .test = test,
       .destroy = destroy,
+      .device = nullptr,
+      .abort = nullptr,
   };
-  static const hetcclAdaptorTable table = [] {
-    hetcclAdaptorTable whole{};
-    whole.size = sizeof whole;
-    whole.abi = HETCCL_ADAPTOR_ABI;
-    whole.library = &made;
-    return whole;
-  }();
+  static const hetcclAdaptorTable table = table_of(&made);
+  return table;
+}
+
+hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library) {
+  hetcclAdaptorTable table{};
+  table.size = sizeof table;
+  table.abi = HETCCL_ADAPTOR_ABI;
+  table.library = library;
   return table;
 }
 

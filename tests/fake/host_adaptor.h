@@ -8,6 +8,9 @@ namespace hetccl::fake {
 /// Of threads of this process. Lives as long as the process.
 const hetcclAdaptorTable& host_adaptor();
 
+/// A table of that library alone.
+hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library);
+
 /// Calls fail from now on, or no more, as if the library had lost a rank.
 void fail_host_adaptor(bool fails);
 

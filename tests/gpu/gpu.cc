@@ -99,7 +99,9 @@ const std::vector<std::string>& vendors() {
 }
 
 const comm::GpuRow& row_of(const std::string& vendor) {
-  static const comm::Adaptors adaptors = comm::all_adaptors();
+  static const comm::Adaptors adaptors = comm::with_devices(
+      comm::all_adaptors(),
+      adaptor::find(config().adaptors, comm::names_of(comm::all_adaptors())));
   for (const comm::GpuRow& row : adaptors.gpus)
     if (row.vendor == vendor) return row;
   throw std::invalid_argument("HETCCL_TEST_VENDORS: no " + vendor);
@@ -125,6 +127,7 @@ int count() {
 }
 
 std::shared_ptr<const kernels::Compiler> compiler() {
+  if (!row_of(vendors().front()).load_compiler) return nullptr;  // an adaptor's device
   static const auto loaded = [] {
     if (vendors().front() != "cuda") return row_of(vendors().front()).load_compiler(config());
     const std::string given = variable("HETCCL_TEST_NVRTC");

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from hetccl.bench.operations import Case
+from hetccl.selftest.adaptor import AdaptorRuntime
 
 _ROOM = 4096  # bytes between buffers, and at least so many
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
@@ -193,7 +194,9 @@ Memory = HostMemory | GpuMemory
 def memory_of(device: str, libraries: dict[str, str]) -> Memory:
     """Of a device as hetccl names it. `libraries` has the path of each that was found."""
     vendor, _, index = device.partition(":")
-    if vendor not in RUNTIMES:
+    if vendor == "host":
         return HostMemory()
+    if vendor not in RUNTIMES:
+        return GpuMemory(AdaptorRuntime(libraries[vendor], int(index or 0)))
     kind, library = RUNTIMES[vendor]
     return GpuMemory(kind(libraries[library], int(index or 0)))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adaptor/calls.h"
+#include "ccl/adaptor/work.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl {
@@ -103,15 +104,9 @@ Status Member::start(Call& call, const TaskQueue& queue) {
   }
   for (hetcclLibraryMessage& message : call.messages)
     message.data = queue.host_address(message.data);
-  hetcclLibraryWork work{};
-  work.size = sizeof work;
-  work.call = call.kind;
-  work.type = static_cast<hetcclDataType_t>(call.type);
-  work.op = static_cast<hetcclRedOp_t>(call.op == RedOp::Avg ? RedOp::Sum : call.op);
-  work.pieces = call.pieces.data();
-  work.n_pieces = call.pieces.size();
-  work.messages = call.messages.data();
-  work.n_messages = call.messages.size();
+  const hetcclLibraryWork work =
+      work_of(call.kind, call.type, call.op == RedOp::Avg ? RedOp::Sum : call.op, call.pieces,
+              call.messages, nullptr);
   HETCCL_TRY(ask(*adaptor_, "a call cannot start",
                  [&] { return adaptor_->calls.start(communicator_, &work, &call.request); }));
   call.started = true;
@@ -180,14 +175,6 @@ bool Member::reduces(DataType type, RedOp op) const {
   return reduces_by(adaptor_->calls, type, op);
 }
 
-std::vector<hetcclLibraryPiece> pieces_of(std::span<const Shard> shards) {
-  std::vector<hetcclLibraryPiece> pieces;
-  pieces.reserve(shards.size());
-  for (const Shard& shard : shards)
-    pieces.push_back({shard.root, shard.receiver, shard.send, shard.recv, shard.count});
-  return pieces;
-}
-
 class AdaptorCommunicator : public Communicator {
  public:
   AdaptorCommunicator(std::shared_ptr<Member> member, uint32_t capabilities)
@@ -207,21 +194,12 @@ class AdaptorCommunicator : public Communicator {
     return reduce_shards(hetcclLibraryReduce, shards, type, how, stream);
   }
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
-    HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
-    for (const Shard& shard : shards) {
-      if (shard.receiver >= 0 && (capabilities_ & HETCCL_LIBRARY_SENDS) == 0)
-        return error(Code::Unsupported, "the adaptor sends to no single rank");
-    }
+    HETCCL_TRY(check_broadcast(shards, member_->n_ranks(), capabilities_));
     return enqueue({hetcclLibraryBroadcast, type, {}, pieces_of(shards), {}}, stream);
   }
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
-    if ((capabilities_ & HETCCL_LIBRARY_EXCHANGES) == 0)
-      return error(Code::Unsupported, "the adaptor exchanges no messages");
-    HETCCL_TRY(check_transfers(transfers, member_->n_ranks(), member_->rank()));
-    Call call{hetcclLibraryExchange, type, {}, {}, {}};
-    for (const Transfer& one : transfers)
-      call.messages.push_back({one.peer, one.send ? 1 : 0, one.data, one.count});
-    return enqueue(std::move(call), stream);
+    HETCCL_TRY(check_exchange(transfers, member_->n_ranks(), member_->rank(), capabilities_));
+    return enqueue({hetcclLibraryExchange, type, {}, {}, messages_of(transfers)}, stream);
   }
   Status barrier(void* stream) override {
     return enqueue({hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}}, stream);

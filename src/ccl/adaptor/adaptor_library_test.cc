@@ -36,7 +36,7 @@ struct Rank {
 };
 
 void on_ranks(const std::function<void(const Rank&)>& body) {
-  const auto library = make_adaptor_library(adaptor::check(&fake::host_adaptor(), "").value());
+  const auto library = make_adaptor_library(adaptor::check(&fake::host_adaptor(), "", {}).value());
   const UniqueId id = library->unique_id(kRanks).value();
   std::vector<std::thread> threads;
   for (int r = 0; r < kRanks; ++r) {
@@ -174,9 +174,8 @@ std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAd
   };
   library.destroy = [](void*) {};
   change(library);
-  hetcclAdaptorTable table = fake::host_adaptor();
-  table.library = &library;
-  return make_adaptor_library(adaptor::check(&table, "one.so").value());
+  const hetcclAdaptorTable table = fake::table_of(&library);
+  return make_adaptor_library(adaptor::check(&table, "one.so", {}).value());
 }
 
 Status run_alone(Library& library, int& value) {
@@ -220,8 +219,9 @@ TEST_CASE("an init, and a score, that do not end are given up at their deadline"
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return 1;
   };
-  const hetcclAdaptorTable table = {sizeof table, HETCCL_ADAPTOR_ABI, &slow};
-  CHECK(score_of(adaptor::check(&table, "slow.so").value(), 50).status().code() == Code::Timeout);
+  const hetcclAdaptorTable table = fake::table_of(&slow);
+  CHECK(score_of(adaptor::check(&table, "slow.so", {}).value(), 50).status().code() ==
+        Code::Timeout);
   std::this_thread::sleep_for(std::chrono::milliseconds(700));  // until both have ended
 }
 

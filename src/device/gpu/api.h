@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/dynlib.h"
+#include "base/reduce.h"
 #include "base/status.h"
 
 namespace hetccl::device::gpu {
@@ -17,7 +18,7 @@ namespace hetccl::device::gpu {
 /// Calls return 0, or what `error_text` explains; handles are the vendor's own. All but the first
 /// block work on the calling thread's context. Thread-safe.
 struct Api {
-  std::string vendor;   ///< "cuda", "hip"
+  std::string vendor;   ///< "cuda", "hip", or an adaptor's name
   std::string version;  ///< of the driver, e.g. "13.0"
   std::string path;     ///< of the library
   std::function<const char*(int)> error_text;
@@ -65,6 +66,9 @@ struct Api {
   std::function<int(void* kernel, unsigned blocks, unsigned threads, void* stream,
                     void** arguments)>
       launch;
+  /// Of a runtime that reduces by itself; empty: kernels that hetccl compiles do, if there are any.
+  std::function<bool(DataType type, RedOp op)> reduces;
+  std::function<int(void* stream, const Reduction& reduction)> reduce;
 
   std::vector<DynLib> libraries;  ///< keep the calls valid
 };

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/numa.h"
 #include "device/gpu/loaded_kernels.h"
 #include "device/gpu/pool.h"
@@ -94,6 +97,10 @@ class GpuEvent : public Event {
   void* const native_;
 };
 
+// Of the trial whether streams wait for words.
+constexpr std::chrono::microseconds kHeadStart{200};
+constexpr std::chrono::seconds kLongestTrial{2};
+
 // A kernel copies so much before a copy engine has begun.
 constexpr size_t kKernelBytes = size_t{64} << 10U;
 
@@ -129,7 +136,11 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] size_t pinned_bytes() const override { return pinned_->bytes(); }
 
   [[nodiscard]] uint32_t capabilities() const override {
+    if (api_.reduce) return kDefaultStream | kKernels;
     return kDefaultStream | (loaded_ != nullptr ? kKernels | kEncodes : 0U);
+  }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return GpuDevice::supports(type, op) && (!api_.reduces || api_.reduces(type, op));
   }
   [[nodiscard]] std::string vendor() const override { return api_.vendor; }
   [[nodiscard]] std::string model() const override { return model_; }
@@ -303,21 +314,39 @@ Status TableDevice::load_kernels() {
   return loaded_->load(images.value());
 }
 
-// Drivers say wrongly of some devices that they cannot: asking is trying.
+// Drivers say wrongly of some devices that they cannot, and of memory that it will do (HIP asks for
+// signals): asking is trying, with a wait that the host ends later.
 Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
   void* memory = nullptr;
-  HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, sizeof(Flag)), "allocating a flag"));
-  std::memset(memory, 0, sizeof(Flag));
-  stream_words_ = api_.write_word(stream->native(), memory, 1) == 0 &&
-                  api_.wait_word(stream->native(), memory, 1) == 0;
-  api_.free_pinned(memory);  // waits for the stream
+  HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, 2 * sizeof(Flag)), "allocating flags"));
+  std::memset(memory, 0, 2 * sizeof(Flag));
+  auto* flags = static_cast<Flag*>(memory);
+  const bool waits = api_.wait_word(stream->native(), &flags[0].word, 1) == 0;
+  const bool writes = api_.write_word(stream->native(), &flags[1].word, 1) == 0;
+  std::this_thread::sleep_for(kHeadStart);
+  const bool early = flags[1].reached(1);
+  flags[0].word.store(1, std::memory_order_release);
+  const TimePoint deadline = steady_clock().now() + kLongestTrial;
+  while (writes && !flags[1].reached(1) && steady_clock().now() < deadline)
+    std::this_thread::yield();
+  stream_words_ = waits && !early && flags[1].reached(1);
+  if (stream_words_ || !writes) {
+    api_.free_pinned(memory);
+  } else {
+    options_.log.warn("streams of %s do not wait for words as they should: kernels do",
+                      model_.c_str());  // the memory is kept: the stream may yet write it
+  }
   return {};
 }
 
 Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   HETCCL_TRY(validate(reduction));
+  if (api_.reduce && reduction.encoded == 0) {
+    const Current current = context_.current();
+    return check(api_, api_.reduce(stream.native(), reduction), "reducing");
+  }
   if (loaded_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
   if (reduction.count == 0) return {};
   const Current current = context_.current();

@@ -40,8 +40,8 @@ struct With {
 Result<std::unique_ptr<Transport>> make() {
   Config config;
   config.socket_ifname = "=lo";
-  return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "it.so").value(), config,
-                                Log{LogLevel::Error, -1});
+  return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "it.so", {}).value(),
+                                config, Log{LogLevel::Error, -1});
 }
 
 struct Pair {
@@ -86,7 +86,7 @@ TEST_CASE("what cannot be opened is refused, with the reason, and destroyed") {
 }
 
 TEST_CASE("its name has its version, its score knows hosts") {
-  const auto adaptor = adaptor::check(&fake::transport_adaptor(), "it.so").value();
+  const auto adaptor = adaptor::check(&fake::transport_adaptor(), "it.so", {}).value();
   CHECK(name_of_transport(*adaptor) == "fake-1");
   CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false}) == 150);
   CHECK(score_adaptor(*adaptor, {"a", true}, {"b", true}) == 50);
@@ -95,18 +95,18 @@ TEST_CASE("its name has its version, its score knows hosts") {
   hetcclAdaptorTable table = fake::transport_adaptor();
   table.transport = &changed;
   changed.capabilities = HETCCL_TRANSPORT_ENCRYPTS;
-  const auto of_one_host = adaptor::check(&table, "it.so").value();
+  const auto of_one_host = adaptor::check(&table, "it.so", {}).value();
   CHECK(score_adaptor(*of_one_host, {"a", true}, {"b", true}) == 0);
   CHECK(encrypts(*of_one_host));
   changed.score = [](int) { return -5; };
-  CHECK(score_adaptor(*adaptor::check(&table, "it.so").value(), {"a"}, {"a"}) == 0);
+  CHECK(score_adaptor(*adaptor::check(&table, "it.so", {}).value(), {"a"}, {"a"}) == 0);
   changed.score = [](int) -> int { throw 1; };
-  CHECK(score_adaptor(*adaptor::check(&table, "it.so").value(), {"a"}, {"a"}) == 0);
+  CHECK(score_adaptor(*adaptor::check(&table, "it.so", {}).value(), {"a"}, {"a"}) == 0);
   changed.version = "1 2";
-  CHECK(has(adaptor::check(&table, "it.so").status(), "its transport's version"));
+  CHECK(has(adaptor::check(&table, "it.so", {}).status(), "its transport's version"));
   changed.version = "1";
   changed.connect = nullptr;
-  CHECK(has(adaptor::check(&table, "it.so").status(), "lacks connect"));
+  CHECK(has(adaptor::check(&table, "it.so", {}).status(), "lacks connect"));
 }
 
 TEST_CASE("a connect that throws, makes nothing or hangs ends all the same") {

@@ -1,0 +1,164 @@
+#include "ccl/adaptor/device_library.h"
+
+#include <mutex>
+#include <utility>
+
+#include "adaptor/calls.h"
+#include "ccl/adaptor/work.h"
+
+namespace hetccl::ccl {
+namespace {
+
+using adaptor::ask;
+using Part = adaptor::Part<hetcclLibraryAdaptor>;
+
+// What an adaptor has made, until this goes.
+class Handle {
+ public:
+  Handle(std::shared_ptr<const Part> part, void* native)
+      : part_(std::move(part)), native_(native) {}
+  ~Handle() {
+    static_cast<void>(ask(*part_, "destroy", [this] {
+      part_->calls.destroy(native_);
+      return 0;
+    }));
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  [[nodiscard]] const Part& part() const { return *part_; }
+  [[nodiscard]] void* native() const { return native_; }
+
+ private:
+  const std::shared_ptr<const Part> part_;
+  void* const native_;
+};
+
+bool reduces_by(const Part& part, DataType type, RedOp op) {
+  return is_valid(type) && is_valid(op) && applies(op, type) && op != RedOp::PreMulSum &&
+         part.calls.reduces(static_cast<hetcclDataType_t>(type), static_cast<hetcclRedOp_t>(op)) ==
+             1;
+}
+
+class DeviceCommunicator : public Communicator {
+ public:
+  DeviceCommunicator(std::shared_ptr<Handle> handle, int n_ranks, int rank)
+      : handle_(std::move(handle)), n_ranks_(n_ranks), rank_(rank) {}
+
+  Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
+                    void* stream) override {
+    const Shard whole{0, send, recv, count};
+    return reduce_shards(hetcclLibraryAllReduce, {&whole, 1}, type, how, stream);
+  }
+  Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
+                void* stream) override {
+    HETCCL_TRY(check_ranks(shards, n_ranks_));
+    return reduce_shards(hetcclLibraryReduce, shards, type, how, stream);
+  }
+  Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
+    HETCCL_TRY(check_broadcast(shards, n_ranks_, calls().capabilities));
+    return start(work_of(hetcclLibraryBroadcast, type, {}, pieces_of(shards), {}, stream));
+  }
+  Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
+    HETCCL_TRY(check_exchange(transfers, n_ranks_, rank_, calls().capabilities));
+    const auto messages = messages_of(transfers);
+    return start(work_of(hetcclLibraryExchange, type, {}, {}, messages, stream));
+  }
+  Status barrier(void* stream) override {
+    return start(work_of(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream));
+  }
+  // Not while another call runs, which the adaptor may rely on; what is missed shows next time.
+  [[nodiscard]] Status async_error() const override {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return {};
+    int done = 0;
+    return ask(handle_->part(), "a call has failed",
+               [&] { return calls().test(handle_->native(), nullptr, &done); });
+  }
+  void abort() override {
+    static_cast<void>(ask(handle_->part(), "abort", [this] {
+      calls().abort(handle_->native());
+      return 0;
+    }));
+  }
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+
+ private:
+  [[nodiscard]] const hetcclLibraryAdaptor& calls() const { return handle_->part().calls; }
+  Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
+                       const Reducer& how, void* stream) {
+    if (!reduces_by(handle_->part(), type, how.op)) {
+      return error(Code::Unsupported, "the adaptor does not reduce %s by %s",
+                   std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
+    }
+    const auto pieces = pieces_of(shards);
+    return start(work_of(kind, type, how.op, pieces, {}, stream));
+  }
+  Status start(const hetcclLibraryWork& work) {
+    const std::lock_guard lock(mutex_);
+    void* request = nullptr;
+    return ask(handle_->part(), "a call cannot start",
+               [&] { return calls().start(handle_->native(), &work, &request); });
+  }
+
+  const std::shared_ptr<Handle> handle_;
+  const int n_ranks_, rank_;
+  mutable std::mutex mutex_;  // calls of a communicator come one at a time
+};
+
+class DeviceLibrary : public Library {
+ public:
+  DeviceLibrary(std::shared_ptr<const Part> part, std::function<void()> make_current)
+      : part_(std::move(part)), make_current_(std::move(make_current)) {}
+  [[nodiscard]] std::string name() const override { return part_->name; }
+  [[nodiscard]] std::string version() const override { return part_->version; }
+  [[nodiscard]] bool supports(DataType type, RedOp op) const override {
+    return reduces_by(*part_, type, op);
+  }
+  [[nodiscard]] bool supports_exchange() const override { return can(HETCCL_LIBRARY_EXCHANGES); }
+  [[nodiscard]] Reach reach() const override {
+    return {can(HETCCL_LIBRARY_JOINS_HOSTS), can(HETCCL_LIBRARY_JOINS_ARCHITECTURES)};
+  }
+  [[nodiscard]] bool sends() const override { return can(HETCCL_LIBRARY_SENDS); }
+  Result<UniqueId> unique_id(int n_ranks) override {
+    UniqueId id;
+    HETCCL_TRY(
+        ask(*part_, "making an id", [&] { return part_->calls.make_id(n_ranks, id.bytes); }));
+    return id;
+  }
+  Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
+                                             const WaitLimit& limit) override {
+    using Made = std::shared_ptr<Handle>;
+    const auto attempt = [part = part_, make_current = make_current_, id, n_ranks, rank,
+                          ms = limit.timeout_ms]() -> Result<Made> {
+      make_current();
+      void* made = nullptr;
+      HETCCL_TRY(
+          ask(*part, "init", [&] { return part->calls.init(id.bytes, n_ranks, rank, ms, &made); }));
+      if (made == nullptr) {
+        return error(Code::SystemError, "%s: init has made no communicator, and says that it has",
+                     part->name.c_str());
+      }
+      return std::make_shared<Handle>(part, made);
+    };
+    HETCCL_ASSIGN(auto handle, adaptor::run_within<Made>(limit, "the adaptor's init", attempt));
+    return std::unique_ptr<Communicator>(
+        std::make_unique<DeviceCommunicator>(std::move(handle), n_ranks, rank));
+  }
+
+ private:
+  [[nodiscard]] bool can(uint32_t capability) const {
+    return (part_->calls.capabilities & capability) != 0;
+  }
+  const std::shared_ptr<const Part> part_;
+  const std::function<void()> make_current_;
+};
+
+}  // namespace
+
+std::unique_ptr<Library> make_adaptor_device_library(
+    const std::shared_ptr<const adaptor::Adaptor>& adaptor, std::function<void()> make_current) {
+  return std::make_unique<DeviceLibrary>(
+      std::shared_ptr<const Part>(adaptor, &adaptor->library.value()), std::move(make_current));
+}
+
+}  // namespace hetccl::ccl

@@ -1,0 +1,21 @@
+#include "ccl/adaptor/work.h"
+
+namespace hetccl::ccl {
+
+Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capabilities) {
+  HETCCL_TRY(check_ranks(shards, n_ranks));
+  for (const Shard& shard : shards) {
+    if (shard.receiver >= 0 && (capabilities & HETCCL_LIBRARY_SENDS) == 0)
+      return error(Code::Unsupported, "the adaptor sends to no single rank");
+  }
+  return {};
+}
+
+Status check_exchange(std::span<const Transfer> transfers, int n_ranks, int rank,
+                      uint32_t capabilities) {
+  if ((capabilities & HETCCL_LIBRARY_EXCHANGES) == 0)
+    return error(Code::Unsupported, "the adaptor exchanges no messages");
+  return check_transfers(transfers, n_ranks, rank);
+}
+
+}  // namespace hetccl::ccl
