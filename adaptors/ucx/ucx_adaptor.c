@@ -11,8 +11,6 @@
  * docs/adaptors.md. UCX keeps active messages in no order, so data carry a number. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,115 +18,9 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
-#include "hetccl/adaptor.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "heads and addresses travel in little endian"
-#endif
-
-enum { kGivenUp = 1, kGone, kBroken, kAddress, kNoListener, kNoMemory, kSystem };
-enum {
-  kMostHosts = 8,
-  kMostStrangers = 256,
-  kStrangerMs = 10000, /* time for a hello */
-  kHeardMs = 3000,     /* time for an answer to it */
-  kRedialMs = 50,
-  kLingerMs = 5000, /* time for a peer to say that it has all */
-  kLastMs = 1000,   /* the same when the process ends */
-  kCancelMs = 5000, /* time for UCX to let go of buffers */
-  kArmedMs = 1,
-  kAheadBytes = 1 << 20, /* sent ahead of receives, at most */
-  kCreditBytes = kAheadBytes / 4
-};
-
-typedef enum { kHello = 1, kHeard, kWelcome, kData, kCredit, kBye, kByeHeard } Kind;
-
-typedef struct {
-  uint64_t to;    /* the receiver's number of the channel; 0: hello */
-  uint64_t value; /* the sender's number of the channel; of data and byes: their number; bytes */
-  uint32_t kind;
-  uint32_t ahead; /* data that count as sent ahead of their receive */
-  uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
-} Head;
-
-typedef struct {
-  uint8_t family, unused; /* 4 or 6 */
-  uint16_t port;          /* big endian */
-  uint8_t ip[16];
-} Where;
-
-typedef struct Transport Transport;
-typedef struct Channel Channel;
-
-/* A post, or a message of the adaptor's own. */
-typedef struct Post {
-  struct Post* next;
-  Channel* channel; /* NULL: its own */
-  void* data;
-  size_t bytes;
-  int started, done;
-  Head head;
-} Post;
-
-typedef struct {
-  Post *first, *last;
-} Posts;
-
-/* What has come before its receive. */
-typedef struct Arrival {
-  struct Arrival* next;
-  uint64_t number;
-  int is_bye, ahead;
-  void* remote; /* UCX's descriptor of data that wait at the sender, or NULL */
-  size_t bytes;
-  char data[];
-} Arrival;
-
-/* A connection. Its address is UCX's: it is freed once UCX has closed the endpoint. */
-typedef struct End {
-  struct End* next;
-  Transport* transport;
-  ucp_ep_h ep;
-  int failed;
-  void* closing; /* request */
-  /* Of a listener's, until a connect takes it. */
-  int has_hello, told_heard;
-  uint64_t their_number, since_ms;
-  uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
-} End;
-
-struct Channel {
-  Channel* next;
-  Transport* transport;
-  End* end;
-  uint64_t number, their_number;                  /* 0: no welcome yet */
-  Posts sends, receives;                          /* not counted as complete */
-  int under_way;                                  /* posts that UCX has */
-  uint64_t sent, received;                        /* complete */
-  uint64_t next_send, next_receive, next_number;  /* numbers: of posts, and of what comes */
-  uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead: by this end, by the other */
-  Arrival* arrivals;                              /* by number */
-  int heard, gone, broken, closed, bye_heard;     /* gone: nothing more comes */
-  uint64_t closed_ms;
-};
-
-struct Transport {
-  pthread_mutex_t mutex; /* connect comes from any thread: of all that follows */
-  ucp_context_h context;
-  ucp_worker_h worker;
-  ucp_listener_h listeners[kMostHosts];
-  int n_listeners;
-  ucp_conn_request_h requests[kMostStrangers];
-  int n_requests;
-  int epoll, bell, rung;
-  int armed;
-  uint64_t armed_ms;
-  End *strangers, *closing; /* oldest first; closed, with UCX */
-  Channel* channels;        /* those that are closed and linger, too */
-};
+#include "ucx.h"
 
 static char version[32];
 
@@ -158,399 +50,17 @@ static int score(int same_host) {
   return 5 * HETCCL_TCP_SCORE;
 }
 
-static uint64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void push(Posts* posts, Post* post) {
-  post->next = NULL;
-  if (posts->last != NULL)
-    posts->last->next = post;
-  else
-    posts->first = post;
-  posts->last = post;
-}
-
-static void pop(Posts* posts) {
-  Post* first = posts->first;
-  posts->first = first->next;
-  if (posts->first == NULL) posts->last = NULL;
-  free(first);
-}
-
-static Channel* channel_of(Transport* transport, uint64_t number) {
-  Channel* channel = transport->channels;
-  while (channel != NULL && channel->number != number) channel = channel->next;
-  return channel;
-}
-
-/* --- ends */
-
-static void on_error(void* arg, ucp_ep_h ep, ucs_status_t status) {
-  (void)ep;
-  (void)status;
-  ((End*)arg)->failed = 1;
-}
-
-static End* make_end(Transport* transport, ucp_ep_params_t* params) {
-  End* end = calloc(1, sizeof *end);
-  if (end == NULL) return NULL;
-  params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-  params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params->err_handler.cb = on_error;
-  params->err_handler.arg = end;
-  end->transport = transport;
-  end->since_ms = now_ms();
-  if (ucp_ep_create(transport->worker, params, &end->ep) == UCS_OK) return end;
-  free(end);
-  return NULL;
-}
-
-/* UCX lets go of it later: see free_ends. */
-static void close_end(End* end) {
-  const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                     .flags = UCP_EP_CLOSE_FLAG_FORCE};
-  end->closing = ucp_ep_close_nbx(end->ep, &param);
-  end->next = end->transport->closing;
-  end->transport->closing = end;
-}
-
-static void free_ends(Transport* transport) {
-  for (End** at = &transport->closing; *at != NULL;) {
-    End* end = *at;
-    if (UCS_PTR_IS_PTR(end->closing) && ucp_request_check_status(end->closing) == UCS_INPROGRESS) {
-      at = &end->next;
-      continue;
-    }
-    if (UCS_PTR_IS_PTR(end->closing)) ucp_request_free(end->closing);
-    *at = end->next;
-    free(end);
-  }
-}
-
-/* --- sending */
-
-static void on_sent(void* request, ucs_status_t status, void* arg) {
-  Post* post = arg;
-  ucp_request_free(request);
-  if (post->channel == NULL) {
-    free(post);
-    return;
-  }
-  post->done = status == UCS_OK;
-  --post->channel->under_way;
-  if (status != UCS_OK) post->channel->gone = 1;
-}
-
-/* False where it cannot be sent. Without a channel it is freed once it is sent. */
-static int start_send(ucp_ep_h ep, Post* post, uint32_t flags) {
-  const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                                                     UCP_OP_ATTR_FIELD_USER_DATA |
-                                                     UCP_OP_ATTR_FIELD_FLAGS,
-                                     .flags = flags,
-                                     .cb.send = on_sent,
-                                     .user_data = post};
-  if (post->channel != NULL) ++post->channel->under_way;
-  void* request =
-      ucp_am_send_nbx(ep, 0, &post->head, sizeof post->head, post->data, post->bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) return 1;
-  post->done = request == NULL;
-  if (post->channel != NULL)
-    --post->channel->under_way;
-  else
-    free(post);
-  return request == NULL;
-}
-
-/* A message of the adaptor's own. */
-static void tell(End* end, Kind kind, uint64_t to, uint64_t value, const uint8_t* id) {
-  Post* post = calloc(1, sizeof *post);
-  if (post == NULL || end->failed) {
-    free(post);
-    return;
-  }
-  post->head.to = to;
-  post->head.value = value;
-  post->head.kind = kind;
-  if (id != NULL) memcpy(post->head.id, id, sizeof post->head.id);
-  start_send(end->ep, post, kind == kHello ? UCP_AM_SEND_FLAG_REPLY : 0);
-}
-
-/* Small messages go ahead of their receives until the peer may hold kAheadBytes; then data
- * wait here. */
-static void send_post(Channel* channel, Post* post) {
-  const int fits = channel->ahead + post->bytes - channel->their_taken <= (uint64_t)kAheadBytes;
-  if (fits) channel->ahead += post->bytes;
-  post->head.ahead = fits ? 1 : 0;
-  if (channel->end->failed || channel->gone ||
-      !start_send(channel->end->ep, post, fits ? 0 : UCP_AM_SEND_FLAG_RNDV))
-    channel->gone = 1;
-}
-
-static int post_send(void* arg, const void* data, size_t bytes) {
-  Channel* channel = arg;
-  Transport* transport = channel->transport;
-  Post* post = calloc(1, sizeof *post);
-  if (post == NULL) return kNoMemory;
-  post->channel = channel;
-  post->data = (void*)data;
-  post->bytes = bytes;
-  post->head.kind = kData;
-  post->head.to = channel->their_number;
-  pthread_mutex_lock(&transport->mutex);
-  post->head.value = channel->next_send++;
-  push(&channel->sends, post);
-  send_post(channel, post);
-  transport->armed = 0;
-  pthread_mutex_unlock(&transport->mutex);
-  return 0;
-}
-
-/* --- receiving */
-
-static void on_received(void* request, ucs_status_t status, size_t bytes, void* arg) {
-  Post* post = arg;
-  (void)bytes;
-  ucp_request_free(request);
-  post->done = status == UCS_OK;
-  --post->channel->under_way;
-  if (status != UCS_OK) post->channel->gone = 1;
-}
-
-/* Fetches what waits at the sender. */
-static void fetch(Channel* channel, Post* post, void* remote) {
-  const ucp_request_param_t param = {
-      .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-      .cb.recv_am = on_received,
-      .user_data = post};
-  ++channel->under_way;
-  void* request =
-      ucp_am_recv_data_nbx(channel->transport->worker, remote, post->data, post->bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) return;
-  --channel->under_way;
-  if (request == NULL)
-    post->done = 1;
-  else
-    channel->gone = 1;
-}
-
-static Post* next_receive(Channel* channel) {
-  Post* post = channel->receives.first;
-  while (post != NULL && post->started) post = post->next;
-  return post;
-}
-
-/* Keeps what came early, or in another order. What is left alone UCX drops. */
-static ucs_status_t keep(Channel* channel, const Head* head, void* data, size_t bytes, int remote) {
-  Arrival* arrival = malloc(sizeof *arrival + (remote ? 0 : bytes));
-  if (arrival == NULL) {
-    channel->broken = 1;
-    return UCS_OK;
-  }
-  arrival->number = head->value;
-  arrival->is_bye = head->kind == kBye;
-  arrival->ahead = head->ahead != 0;
-  arrival->remote = remote ? data : NULL;
-  arrival->bytes = bytes;
-  if (!remote && bytes > 0) memcpy(arrival->data, data, bytes);
-  Arrival** at = &channel->arrivals;
-  while (*at != NULL && (*at)->number < arrival->number) at = &(*at)->next;
-  arrival->next = *at;
-  *at = arrival;
-  return remote ? UCS_INPROGRESS : UCS_OK;
-}
-
-static ucs_status_t on_data(Channel* channel, const Head* head, void* data, size_t bytes,
-                            int remote) {
-  if (channel->closed || channel->their_number == 0 || head->value < channel->next_number)
-    return UCS_OK;
-  Post* post = next_receive(channel);
-  if (remote || head->kind == kBye || post == NULL || head->value != channel->next_number ||
-      channel->arrivals != NULL || post->bytes != bytes)
-    return keep(channel, head, data, bytes, remote);
-  memcpy(post->data, data, bytes);
-  post->started = post->done = 1;
-  ++channel->next_number;
-  if (head->ahead != 0) channel->taken += bytes;
-  return UCS_OK;
-}
-
-/* What has come meets what is posted. */
-static void match(Channel* channel) {
-  Post* post = next_receive(channel);
-  while (channel->arrivals != NULL && channel->arrivals->number == channel->next_number &&
-         !channel->broken) {
-    Arrival* arrival = channel->arrivals;
-    if (arrival->is_bye) {
-      channel->gone = 1;
-      tell(channel->end, kByeHeard, channel->their_number, 0, NULL);
-    } else if (post == NULL) {
-      return;
-    } else if (arrival->bytes != post->bytes) {
-      channel->broken = 1;
-      return;
-    } else {
-      post->started = 1;
-      if (arrival->remote != NULL) {
-        fetch(channel, post, arrival->remote);
-      } else {
-        memcpy(post->data, arrival->data, post->bytes);
-        post->done = 1;
-      }
-      if (arrival->ahead) channel->taken += arrival->bytes;
-      post = next_receive(channel);
-    }
-    ++channel->next_number;
-    channel->arrivals = arrival->next;
-    free(arrival);
-  }
-}
-
-static int post_receive(void* arg, void* data, size_t bytes) {
-  Channel* channel = arg;
-  Transport* transport = channel->transport;
-  Post* post = calloc(1, sizeof *post);
-  if (post == NULL) return kNoMemory;
-  post->channel = channel;
-  post->data = data;
-  post->bytes = bytes;
-  pthread_mutex_lock(&transport->mutex);
-  push(&channel->receives, post);
-  match(channel);
-  transport->armed = 0;
-  pthread_mutex_unlock(&transport->mutex);
-  return 0;
-}
-
-static int completed(void* arg, uint64_t* sends, uint64_t* receives) {
-  Channel* channel = arg;
-  pthread_mutex_lock(&channel->transport->mutex);
-  while (channel->sends.first != NULL && channel->sends.first->done && !channel->gone) {
-    pop(&channel->sends);
-    ++channel->sent;
-  }
-  while (channel->receives.first != NULL && channel->receives.first->done) {
-    pop(&channel->receives);
-    ++channel->received;
-  }
-  *sends = channel->sent;
-  *receives = channel->received;
-  const Arrival* next = channel->arrivals;
-  const int has_more = next != NULL && next->number == channel->next_number && next->remote == NULL;
-  const int code = channel->broken                                        ? kBroken
-                   : (channel->gone || channel->end->failed) && !has_more ? kGone
-                                                                          : 0;
-  pthread_mutex_unlock(&channel->transport->mutex);
-  return code;
-}
-
-/* --- what comes */
-
-static void on_hello(Transport* transport, const Head* head, const ucp_am_recv_param_t* param) {
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return;
-  for (End* end = transport->strangers; end != NULL; end = end->next) {
-    if (end->ep != param->reply_ep || end->has_hello) continue;
-    end->has_hello = 1;
-    end->their_number = head->value;
-    memcpy(end->id, head->id, sizeof end->id);
-  }
-}
-
-static ucs_status_t on_message(void* arg, const void* header, size_t header_bytes, void* data,
-                               size_t bytes, const ucp_am_recv_param_t* param) {
-  Transport* transport = arg;
-  const int remote = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  Head head;
-  if (header_bytes != sizeof head) return UCS_OK;
-  memcpy(&head, header, sizeof head);
-  if (head.kind == kHello) {
-    on_hello(transport, &head, param);
-    return UCS_OK;
-  }
-  Channel* channel = channel_of(transport, head.to);
-  if (channel == NULL) return UCS_OK;
-  switch ((Kind)head.kind) {
-    case kHeard:
-      channel->heard = 1;
-      break;
-    case kWelcome:
-      if (channel->their_number == 0) channel->their_number = head.value;
-      break;
-    case kCredit:
-      if (head.value > channel->their_taken && head.value <= channel->ahead)
-        channel->their_taken = head.value;
-      break;
-    case kByeHeard:
-      channel->bye_heard = 1;
-      break;
-    case kData:
-    case kBye:
-      return on_data(channel, &head, data, bytes, remote);
-    default:
-      break;
-  }
-  return UCS_OK;
-}
-
-static void on_request(ucp_conn_request_h request, void* arg) {
-  Transport* transport = arg;
-  if (transport->n_requests < kMostStrangers)
-    transport->requests[transport->n_requests++] = request;
-  else
-    ucp_listener_reject(transport->listeners[0], request);
-}
-
-/* The oldest go where there are too many, or have said nothing for long. */
-static void look_at_strangers(Transport* transport) {
-  End** last = &transport->strangers;
-  int n = 0;
-  for (; *last != NULL; last = &(*last)->next) ++n;
-  for (int i = 0; i < transport->n_requests; ++i) {
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-                              .conn_request = transport->requests[i]};
-    *last = make_end(transport, &params);
-    if (*last == NULL) continue;
-    last = &(*last)->next;
-    ++n;
-  }
-  transport->n_requests = 0;
-  const uint64_t now = now_ms();
-  for (End** at = &transport->strangers; *at != NULL;) {
-    End* end = *at;
-    const int is_late = !end->has_hello && now - end->since_ms > kStrangerMs;
-    if (end->failed || n > kMostStrangers || is_late) {
-      *at = end->next;
-      close_end(end);
-      --n;
-      continue;
-    }
-    if (end->has_hello && !end->told_heard) {
-      end->told_heard = 1;
-      tell(end, kHeard, end->their_number, 0, NULL);
-    }
-    at = &end->next;
-  }
-}
-
 /* --- channels */
 
+static void unlink_channel(Channel* channel) {
+  Channel** at = &channel->transport->channels;
+  while (*at != channel) at = &(*at)->next;
+  *at = channel->next;
+}
+
 static void free_channel(Channel* channel) {
-  Transport* transport = channel->transport;
-  for (Channel** at = &transport->channels; *at != NULL; at = &(*at)->next) {
-    if (*at != channel) continue;
-    *at = channel->next;
-    break;
-  }
-  while (channel->sends.first != NULL) pop(&channel->sends);
-  while (channel->receives.first != NULL) pop(&channel->receives);
-  while (channel->arrivals != NULL) {
-    Arrival* first = channel->arrivals;
-    channel->arrivals = first->next;
-    if (first->remote != NULL) ucp_am_data_release(transport->worker, first->remote);
-    free(first);
-  }
+  unlink_channel(channel);
+  free_messages(channel);
   if (channel->end != NULL) close_end(channel->end);
   free(channel);
 }
@@ -560,9 +70,12 @@ static void look_at_channels(Transport* transport) {
     next = channel->next;
     if (channel->closed) {
       const int is_late = now_ms() - channel->closed_ms > kLingerMs;
-      if (channel->bye_heard || channel->end->failed || is_late) free_channel(channel);
+      if (channel->bye_came) tell(channel->end, kByeHeard, channel->their_number, 0, NULL);
+      if (channel->bye_came || channel->bye_heard || channel->end->failed || is_late)
+        free_channel(channel);
       continue;
     }
+    if (channel->their_number == 0) continue;
     if (channel->arrivals != NULL) match(channel);
     if (channel->taken - channel->told_taken >= kCreditBytes) {
       channel->told_taken = channel->taken;
@@ -636,25 +149,25 @@ static Channel* make_channel(Transport* transport) {
   return channel;
 }
 
-static void pause_in_connect(const hetcclTransportPeer* peer, Transport* transport, int* tired_us) {
-  (void)peer;
+/* Longer each time, up to 1 ms. */
+static void rest(Transport* transport, int* us) {
+  const struct timespec time = {0, *us * 1000L};
   pthread_mutex_unlock(&transport->mutex);
-  const struct timespec rest = {0, *tired_us * 1000};
-  nanosleep(&rest, NULL);
-  if (*tired_us < 1000) *tired_us *= 2;
+  nanosleep(&time, NULL);
   pthread_mutex_lock(&transport->mutex);
+  if (*us < 1000) *us *= 2;
 }
 
-/* Takes what its work moved to the thread that sleeps on the descriptor. */
+/* What it moves may be another's: the thread that sleeps on the descriptor looks. */
 static void work_in_connect(Transport* transport) {
+  if (!work(transport)) return;
   transport->armed = 0;
-  work(transport);
   ring(transport);
 }
 
 /* Takes the peer's hello. */
 static int await_hello(Transport* transport, const hetcclTransportPeer* peer, Channel* channel) {
-  for (int tired_us = 20;; pause_in_connect(peer, transport, &tired_us)) {
+  for (int rest_us = 20;; rest(transport, &rest_us)) {
     work_in_connect(transport);
     for (End** at = &transport->strangers; *at != NULL; at = &(*at)->next) {
       End* end = *at;
@@ -698,8 +211,7 @@ static int say_hello(Transport* transport, const hetcclTransportPeer* peer, Chan
   const size_t n = peer->address_bytes / sizeof *addresses;
   uint64_t dialled_ms = 0;
   size_t next = 0;
-  for (int tired_us = 20; channel->their_number == 0;
-       pause_in_connect(peer, transport, &tired_us)) {
+  for (int rest_us = 20; channel->their_number == 0; rest(transport, &rest_us)) {
     const uint64_t now = now_ms();
     if (channel->end != NULL &&
         (channel->end->failed || (!channel->heard && now - dialled_ms > kHeardMs))) {
@@ -710,7 +222,7 @@ static int say_hello(Transport* transport, const hetcclTransportPeer* peer, Chan
     if (channel->end == NULL && now - dialled_ms > kRedialMs) {
       channel->end = dial(transport, &addresses[next++ % n]);
       dialled_ms = now;
-      tired_us = 20;
+      rest_us = 20;
       if (channel->end != NULL) tell(channel->end, kHello, 0, channel->number, peer->id);
     }
     work_in_connect(transport);
@@ -758,7 +270,10 @@ static void close_channel(void* arg) {
   transport->armed = 0;
   if (channel->under_way > 0 || channel->gone || channel->broken || channel->end->failed) {
     if (channel->under_way > 0) cancel(channel);
-    if (channel->under_way == 0) free_channel(channel);
+    if (channel->under_way == 0)
+      free_channel(channel);
+    else
+      unlink_channel(channel); /* leaked: UCX may still write to it */
   } else {
     channel->closed = 1;
     channel->closed_ms = now_ms();
@@ -848,7 +363,10 @@ static void destroy(void* arg) {
   const uint64_t end = now_ms() + kLastMs;
   pthread_mutex_lock(&transport->mutex);
   transport->armed = 0;
-  while (transport->channels != NULL && now_ms() < end) work(transport);
+  for (int rest_us = 20; transport->channels != NULL && now_ms() < end; rest(transport, &rest_us)) {
+    transport->armed = 0;
+    work(transport);
+  }
   while (transport->channels != NULL) free_channel(transport->channels);
   while (transport->strangers != NULL) {
     End* stranger = transport->strangers;
