@@ -215,7 +215,7 @@ static int describe(int device, hetcclDeviceDescription* description) {
 }
 
 static int use(int device) {
-  if (device < 0 || device >= kDevices) return EINVAL;
+  if (device < -1 || device >= kDevices) return EINVAL;
   current_device = device;
   return 0;
 }

@@ -99,6 +99,7 @@ static int describe(int device, hetcclDeviceDescription* description) {
 }
 
 static int use(int device) {
+  if (device == -1) return cuCtxSetCurrent(NULL);
   if (device < 0 || device >= devices) return 101; /* CUDA_ERROR_INVALID_DEVICE */
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&mutex);
@@ -208,9 +209,17 @@ static int init(const void* id, int n_ranks, int rank, int64_t timeout_ms, void*
   return 0;
 }
 
+/* Data of types that NCCL has not moves as bytes. */
+static size_t width_of(hetcclDataType_t type) {
+  return (int)type <= (int)hetcclBfloat16 ? 0 : type == hetcclInt16 || type == hetcclUint16 ? 2 : 1;
+}
+
 static int start_piece(const Member* member, const hetcclLibraryWork* work, size_t i) {
-  const hetcclLibraryPiece* piece = &work->pieces[i];
-  const int type = (int)work->type, op = (int)work->op;
+  hetcclLibraryPiece moved = work->pieces[i];
+  const hetcclLibraryPiece* piece = &moved;
+  const int op = (int)work->op, width = (int)width_of(work->type);
+  const int type = width ? 1 : (int)work->type;
+  if (width) moved.count *= (size_t)width;
   if (piece->count == 0) return 0;
   if (work->call == hetcclLibraryAllReduce)
     return ncclAllReduce(piece->send, piece->recv, piece->count, type, op, member->comm,
@@ -231,11 +240,13 @@ static int start_piece(const Member* member, const hetcclLibraryWork* work, size
 
 static int start_message(const Member* member, const hetcclLibraryWork* work, size_t i) {
   const hetcclLibraryMessage* message = &work->messages[i];
-  if (message->count == 0) return 0;
-  return message->sends ? ncclSend(message->data, message->count, (int)work->type, message->peer,
-                                   member->comm, work->stream)
-                        : ncclRecv(message->data, message->count, (int)work->type, message->peer,
-                                   member->comm, work->stream);
+  const size_t width = width_of(work->type);
+  const int type = width ? 1 : (int)work->type;
+  const size_t count = width ? width * message->count : message->count;
+  if (count == 0) return 0;
+  return message->sends
+             ? ncclSend(message->data, count, type, message->peer, member->comm, work->stream)
+             : ncclRecv(message->data, count, type, message->peer, member->comm, work->stream);
 }
 
 static int start(void* communicator, const hetcclLibraryWork* work, void** request) {

@@ -59,7 +59,8 @@ Layout each_alone(int n_gpus) {
 bool possible(const Case& test, const Layout& layout) {
   const Signature& call = test.signature;
   const bool fp8 = call.type == DataType::Float8E4m3 || call.type == DataType::Float8E5m2;
-  const bool lacks = call.type >= DataType::Int16 || is_bitwise(call.op) || fp8;
+  const bool lacks = call.type >= DataType::Int16 || is_bitwise(call.op) || fp8 ||
+                     !adaptor_reduces(call.type, call.op);
   return !reduces(call.collective) || !lacks || layout.all_types;
 }
 

@@ -100,11 +100,18 @@ const std::vector<std::string>& vendors() {
 
 const comm::GpuRow& row_of(const std::string& vendor) {
   static const comm::Adaptors adaptors = comm::with_devices(
-      comm::all_adaptors(),
-      adaptor::find(config().adaptors, comm::names_of(comm::all_adaptors())));
+      comm::all_adaptors(), adaptor::find(config().adaptors, comm::names_of(comm::all_adaptors())));
   for (const comm::GpuRow& row : adaptors.gpus)
     if (row.vendor == vendor) return row;
   throw std::invalid_argument("HETCCL_TEST_VENDORS: no " + vendor);
+}
+
+bool adaptor_reduces(DataType type, RedOp op) {
+  const bool adaptors = std::any_of(vendors().begin(), vendors().end(), [](const auto& vendor) {
+    return !row_of(vendor).load_compiler;
+  });
+  const bool is_float = type == DataType::Float32 || type == DataType::Float64;
+  return !adaptors || (op != RedOp::PreMulSum && (op != RedOp::Avg || is_float));
 }
 
 std::shared_ptr<const gpu::Api> runtime(const std::string& vendor) {

@@ -14,6 +14,8 @@ namespace hetccl::gpu_tests {
 /// one device opens the first vendor's.
 const std::vector<std::string>& vendors();
 const comm::GpuRow& row_of(const std::string& vendor);
+/// Whether the libraries of adaptors among them reduce elements of `type` by `op`.
+bool adaptor_reduces(DataType type, RedOp op);
 /// A vendor's runtime, of the first vendor unless given. Null without a GPU. HETCCL_TEST_GPU=1,
 /// which tools/gpu-test sets, makes that a failure.
 std::shared_ptr<const device::gpu::Api> runtime(const std::string& vendor = vendors().front());

@@ -1,8 +1,9 @@
 """Runs a function as the ranks of one communicator, each a process, with a deadline."""
 
 import multiprocessing
+import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -11,7 +12,15 @@ import hetccl
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
-def _rank(body: Callable[..., Any], rank: int, size: int, options: dict, pipe: Connection) -> None:
+def _rank(
+    body: Callable[..., Any],
+    rank: int,
+    size: int,
+    options: dict,
+    environment: Mapping[str, str],
+    pipe: Connection,
+) -> None:
+    os.environ.update(environment)
     try:
         if rank == 0:
             pipe.send(hetccl.unique_id())
@@ -28,17 +37,19 @@ def run_ranks(
     body: Callable[..., Any],
     labels: Sequence[str] = (),
     timeout: float = 60,
+    environments: Sequence[Mapping[str, str]] = (),
     **more: Any,
 ) -> list[Any]:
     """What `body(communicator)`, a function of a module, returned on each rank, by rank.
 
-    The communicators have the options `more`.
+    The communicators have the options `more`, the processes the variables of `environments`.
     """
     pipes, processes = [], []
     for rank in range(size):
         options = {"cluster": labels[rank] if labels else None, "timeout": 30.0, **more}
         mine, theirs = _CONTEXT.Pipe()
-        arguments = (body, rank, size, options, theirs)
+        environment = environments[rank] if environments else {}
+        arguments = (body, rank, size, options, environment, theirs)
         processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
         processes[-1].start()
         theirs.close()

@@ -1,15 +1,29 @@
-"""Adaptors (hetccl/adaptor.h): the one by MPI, under real MPIs, and what is refused."""
+"""Adaptors (hetccl/adaptor.h): those by real MPIs and by Intel oneCCL, and what is refused."""
 
 from __future__ import annotations
 
+import ctypes.util
 import json
+import math
+import operator
 import os
+import random
 import socket
+import struct
 import subprocess
 import sys
+import time
+import warnings
+from array import array
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ranks import run_ranks
+
+import hetccl
 
 ROOT = Path(__file__).parent.parent.parent
 ADAPTORS = ROOT / "adaptors"
@@ -120,6 +134,187 @@ def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_pa
     ranks = json.loads(told["topology"])["ranks"]
     assert [rank["library"] for rank in ranks] == ["mpi", "mpi", "host", "host"]
     assert told["gradient_error"] < 1e-5
+
+
+@pytest.fixture(scope="module")
+def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a process's environment has, so that its ranks use the adaptor by oneCCL."""
+    if ctypes.util.find_library("fabric") is None:
+        if os.environ.get("CI"):
+            pytest.fail("no libfabric: tools/setup --mpi installs it")
+        pytest.skip("no libfabric: tools/setup --mpi installs it")
+    folder = ROOT / "build/oneccl"
+    fetched = subprocess.run(
+        [str(ADAPTORS / "oneccl/fetch"), str(folder)],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if fetched.returncode == 3:
+        warnings.warn(f"NOT TESTED: the adaptor by oneCCL. {fetched.stderr}", stacklevel=1)
+        pytest.skip("PyPI does not give oneCCL")
+    assert fetched.returncode == 0, fetched.stderr
+    target = tmp_path_factory.mktemp("oneccl") / "oneccl_adaptor.so"
+    source = str(ADAPTORS / "oneccl/oneccl_adaptor.c")
+    warn = ("-Wall", "-Wextra", "-Werror")
+    compile_to(target, "gcc", "-std=gnu11", "-shared", "-fPIC", "-pthread", *warn, source, "-ldl")
+    return {"HETCCL_ADAPTORS": str(target), "ONECCL_LIBRARY": str(folder / "libccl.so.2")}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_adaptor_by_oneccl_conforms(
+    ranks: int, oneccl: dict[str, str], conformance: Path, tmp_path: Path
+) -> None:
+    program = [str(conformance), oneccl["HETCCL_ADAPTORS"]]
+    processes = [
+        subprocess.Popen(
+            [*program, str(rank), str(ranks), str(tmp_path)],
+            env={**os.environ, **oneccl},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * ranks, outputs
+    assert f"conforms: {ranks} ranks" in outputs[0]
+
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "prod": operator.mul,
+    "max": max,
+    "min": min,
+}
+
+
+def check_call(comm: hetccl.Communicator, chance: random.Random) -> None:
+    """Makes a random call, the same on all ranks."""
+    me, size, root = comm.rank, comm.size, chance.randrange(comm.size)
+    kind, op = chance.choice("fdiqB"), chance.choice(list(OPERATORS))
+    n = chance.choice((1, 7, chance.randrange(4000)))
+    inputs = [[chance.randint(1, 3) for _ in range(n * size)] for _ in range(size)]
+    mine, part = array(kind, inputs[me]), slice(me * n, me * n + n)
+    reduced = [reduce(OPERATORS[op], column) for column in zip(*inputs, strict=True)]
+    out, short = array(kind, [0] * (n * size)), array(kind, [0] * n)
+    match chance.choice(("all_reduce", "reduce", "broadcast", "gather", "scatter", "all_to_all")):
+        case "all_reduce":
+            comm.all_reduce(mine, out, op)
+            assert list(out) == reduced
+        case "reduce":
+            comm.reduce(mine, out, op, root)
+            assert me != root or list(out) == reduced
+        case "broadcast":
+            comm.broadcast(mine, root=root)
+            assert list(mine) == inputs[root]
+        case "gather":
+            comm.all_gather(mine[:n], out)
+            assert list(out) == [value for values in inputs for value in values[:n]]
+        case "scatter":
+            comm.reduce_scatter(mine, short, op)
+            assert list(short) == reduced[part]
+        case "all_to_all":
+            comm.all_to_all(mine, out)
+            assert list(out) == [value for values in inputs for value in values[part]]
+
+
+def check_extremes(comm: hetccl.Communicator) -> None:
+    """Every pair of special values: a NaN wins, whatever its sign."""
+    special = [math.nan, -math.nan, math.inf, -math.inf, 0.0, -1.5, 2.0]
+    pairs = [(a, b) for a in special for b in special]
+    mine = [pair[comm.rank] if comm.rank < 2 else pair[0] for pair in pairs]
+    for dtype, code in (("float16", "e"), ("bfloat16", ""), ("float32", "f"), ("float64", "d")):
+        for name in ("max", "min"):
+            words = [struct.pack(f"<{code or 'f'}", value) for value in mine]
+            memory = bytearray(b"".join(word if code else word[2:] for word in words))
+            comm.all_reduce(memory, op=name, dtype=dtype)
+            each = len(memory) // len(pairs)
+            for i, (a, b) in enumerate(pairs):
+                word = bytes(memory[i * each : i * each + each])
+                got = struct.unpack(f"<{code or 'f'}", word if code else b"\0\0" + word)[0]
+                lost = math.isnan(a) or math.isnan(b)
+                assert math.isnan(got) if lost else got == OPERATORS[name](a, b), (dtype, a, b)
+
+
+def check_two_communicators(comm: hetccl.Communicator) -> None:
+    """Ranks begin the calls of two communicators in opposite orders."""
+    other = comm.split(0, comm.rank)
+    assert other is not None
+    streams = hetccl.Stream(), hetccl.Stream()
+    values = [array("i", [i] * 3000) for i in range(20)]
+    for first in range(0, len(values), 2):
+        pair = [(comm, values[first], streams[0]), (other, values[first + 1], streams[1])]
+        for one, value, stream in pair if comm.rank % 2 else reversed(pair):
+            one.all_reduce(value, stream=stream)
+    for stream in streams:
+        stream.synchronize(timeout=30)
+        stream.close()
+    assert [value[-1] for value in values] == [i * comm.size for i in range(len(values))]
+    other.destroy()
+
+
+def calls_of_every_kind(comm: hetccl.Communicator) -> list[str]:
+    chance = random.Random(5)
+    for _ in range(40):
+        check_call(comm, chance)
+    check_extremes(comm)
+    check_two_communicators(comm)
+    return [rank["library"] for rank in comm.topology()["ranks"]]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_collectives_by_oneccl(others: int, oneccl: dict[str, str]) -> None:
+    """One cluster by oneCCL, alone or beside another whose ranks use hetccl's own library."""
+    environments: list[dict[str, str]] = [oneccl] * 2 + [{}] * others
+    libraries = run_ranks(2 + others, calls_of_every_kind, environments=environments)
+    assert libraries == [["oneccl"] * 2 + ["host"] * others] * (2 + others)
+
+
+def abort_beside_a_call(comm: hetccl.Communicator) -> float:
+    value = array("f", [1.0] * 1000)
+    comm.all_reduce(value)
+    start = time.monotonic()
+    if comm.rank == 1:
+        time.sleep(0.5)  # the other rank is in its second call by then
+        comm.abort()
+        return 0.0
+    with pytest.raises(hetccl.HetcclError):
+        comm.all_reduce(value)
+    comm.abort()
+    return time.monotonic() - start
+
+
+def test_a_call_by_oneccl_ends_when_a_rank_is_lost(oneccl: dict[str, str]) -> None:
+    """oneCCL's own call never ends: its thread is left behind."""
+    start = time.monotonic()
+    waits = run_ranks(2, abort_beside_a_call, environments=[oneccl] * 2)
+    assert waits[0] < 5
+    assert time.monotonic() - start < 30
+
+
+def test_oneccl_that_is_missing_leaves_the_process_to_hetccl(oneccl: dict[str, str]) -> None:
+    missing = {**oneccl, "ONECCL_LIBRARY": "/nonexistent/libccl.so.2"}
+    program = (
+        "import hetccl\n"
+        "comm = hetccl.Communicator(hetccl.unique_id(), 0, 1)\n"
+        "print(comm.topology()['ranks'][0]['library'])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **missing},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.stdout == "host\n", ran.stderr
+    assert "cannot serve this process: /nonexistent/libccl.so.2" in ran.stderr
 
 
 @pytest.mark.parametrize(

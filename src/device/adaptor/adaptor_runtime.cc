@@ -90,7 +90,7 @@ void be_current_by(Api& api, const hetcclDeviceAdaptor& calls) {
     return code;
   };
   api.set_context = [use = guarded(calls.use)](void* context) {
-    return context == nullptr ? 0 : use(device_of(context));
+    return use(device_of(context));  // null is -1
   };
   api.current_device = guarded(calls.current);
   api.stand_apart = [] { return 0; };
