@@ -1,6 +1,5 @@
 /* What the two files of the adaptor by UCX share. */
-#ifndef HETCCL_UCX_ADAPTOR_H
-#define HETCCL_UCX_ADAPTOR_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -146,5 +145,3 @@ ucs_status_t on_message(void* transport, const void* header, size_t header_bytes
 void on_request(ucp_conn_request_h request, void* transport);
 
 #pragma GCC visibility pop
-
-#endif
