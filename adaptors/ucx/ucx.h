@@ -1,4 +1,4 @@
-/* What the two files of the adaptor by UCX share. */
+/* What the files of the adaptor by UCX share. */
 #pragma once
 
 #include <pthread.h>
@@ -13,36 +13,49 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { kGivenUp = 1, kGone, kBroken, kAddress, kNoListener, kNoMemory, kSystem };
+enum { kGivenUp = 1, kGone, kBroken, kAddress, kLong, kNoListener, kNoMemory, kSystem };
 enum {
   kMostHosts = 8,
-  kMostStrangers = 256,
-  kStrangerMs = 10000, /* time for a hello */
-  kHeardMs = 3000,     /* time for an answer to it */
+  kMostGuests = 256,
+  kGuestMs = 10000, /* time for a hello */
+  kDialMs = 3000,   /* time for a connection */
   kRedialMs = 50,
-  kLingerMs = 5000, /* time for a peer to say that it has all */
-  kLastMs = 1000,   /* the same when the process ends */
-  kCancelMs = 5000, /* time for UCX to let go of buffers */
-  kArmedMs = 1,
+  kLingerMs = 5000,      /* time for a peer to say that it has all */
+  kLastMs = 1000,        /* the same when the process ends */
+  kCancelMs = 5000,      /* time for UCX to let go of buffers */
+  kLookMs = 1,           /* between looks at sockets */
   kAheadBytes = 1 << 20, /* sent ahead of receives, at most */
-  kCreditBytes = kAheadBytes / 4
+  kCreditBytes = kAheadBytes / 4,
+  kWorkerBytes = 1 << 10 /* the address of a UCX worker has no more */
 };
 
-typedef enum { kHello = 1, kHeard, kWelcome, kData, kCredit, kBye, kByeHeard } Kind;
+static const char kMagic[8] = "hcclucx";
 
+/* What both ends say over a socket before UCX. */
 typedef struct {
-  uint64_t to;    /* the receiver's number of the channel; 0: hello */
-  uint64_t value; /* the sender's number of the channel; of data and byes: their number; bytes */
-  uint32_t kind;
-  uint32_t ahead; /* data that count as sent ahead of their receive */
+  char magic[8];
   uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
-} Head;
+  uint64_t number; /* the sender's, of the channel */
+  uint64_t bytes;  /* of the address */
+  uint8_t worker[kWorkerBytes];
+} Hello;
 
+/* Where a process listens. */
 typedef struct {
   uint8_t family, unused; /* 4 or 6 */
   uint16_t port;          /* big endian */
   uint8_t ip[16];
 } Where;
+
+typedef enum { kData = 1, kCredit, kBye, kByeHeard } Kind;
+
+/* In front of every message. */
+typedef struct {
+  uint64_t to;    /* the receiver's number of the channel */
+  uint64_t value; /* of data and byes: their number; of credit: bytes */
+  uint32_t kind;
+  uint32_t ahead; /* data that count as sent ahead of their receive */
+} Head;
 
 typedef struct Transport Transport;
 typedef struct Channel Channel;
@@ -50,10 +63,10 @@ typedef struct Channel Channel;
 /* A post, or a message of the adaptor's own. */
 typedef struct Post {
   struct Post* next;
-  Channel* channel; /* NULL: its own */
+  Channel* channel;
+  int is_own, started, done;
   void* data;
   size_t bytes;
-  int started, done;
   Head head;
 } Post;
 
@@ -71,77 +84,81 @@ typedef struct Arrival {
   char data[];
 } Arrival;
 
-/* A connection. Its address is UCX's: it is freed once UCX has closed the endpoint. */
-typedef struct End {
-  struct End* next;
-  Transport* transport;
-  ucp_ep_h ep;
-  int failed;
-  void* closing; /* request */
-  /* Of a listener's, until a connect takes it. */
-  int has_hello, told_heard;
-  uint64_t their_number, since_ms;
-  uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
-} End;
+/* Who has connected to the listener, and may be anybody. */
+typedef struct Guest {
+  struct Guest* next;
+  int fd;
+  size_t got; /* bytes of hello */
+  uint64_t since_ms;
+  Hello hello;
+} Guest;
 
+/* A UCX worker each: nothing else ends with it, and its peer is alone with it. */
 struct Channel {
   Channel* next;
   Transport* transport;
-  End* end;
-  uint64_t number, their_number;                  /* 0: no welcome yet */
+  ucp_worker_h worker;
+  ucp_ep_h ep; /* NULL: not connected yet */
+  int socket;  /* closes when the peer's process ends */
+  uint64_t number, their_number;
   Posts sends, receives;                          /* not counted as complete */
   int under_way;                                  /* posts that UCX has */
   uint64_t sent, received;                        /* complete */
-  uint64_t next_send, next_receive, next_number;  /* numbers: of posts, and of what comes */
+  uint64_t next_send, next_number;                /* numbers: of posts, and of what comes */
   uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead: by this end, by the other */
   Arrival* arrivals;                              /* by number */
-  int heard, gone, broken, closed, bye_came, bye_heard; /* gone: nothing more comes */
+  int gone, broken, closed, bye_came, bye_heard;  /* gone: nothing more comes */
   uint64_t closed_ms;
 };
 
 struct Transport {
-  pthread_mutex_t mutex; /* connect comes from any thread: of all that follows */
   ucp_context_h context;
-  ucp_worker_h worker;
-  ucp_listener_h listeners[kMostHosts];
+  pthread_mutex_t mutex; /* connect comes from any thread: of all that follows */
+  int listeners[kMostHosts];
   int n_listeners;
-  ucp_conn_request_h requests[kMostStrangers];
-  int n_requests;
   int epoll, bell, rung;
   int armed;
-  uint64_t armed_ms;
-  End *strangers, *closing; /* oldest first; closed, with UCX */
-  Channel* channels;        /* those that are closed and linger, too */
+  uint64_t looked_ms;
+  Guest* guests;     /* oldest first */
+  Channel* channels; /* those that are closed and linger, too */
 };
 
 uint64_t now_ms(void);
+/* Longer each time, up to 1 ms, without the mutex. */
+void rest(Transport* transport, int* us);
 
-/* Connections. All with the transport's mutex held. */
+/* ucx_meeting.c: sockets, by which two ends meet. With the mutex held. */
 
-/* NULL where UCX makes none. */
-End* make_end(Transport* transport, ucp_ep_params_t* params);
-/* UCX lets go of it later: see free_ends. */
-void close_end(End* end);
-void free_ends(Transport* transport);
-/* Accepts what has come, and drops the oldest where there are too many, or have said nothing for
- * long. */
-void look_at_strangers(Transport* transport);
-/* Sends a message of the adaptor's own. */
-void tell(End* end, Kind kind, uint64_t to, uint64_t value, const uint8_t* id);
+/* Listens on an address of this host, if it can. */
+int listen_at(Transport* transport, const char* host, Where* where);
+/* Takes who has come and what they have said; drops the oldest where there are too many. */
+void look_at_guests(Transport* transport);
+void drop_guests(Transport* transport);
+/* Exchanges hellos with the peer's end, until `given_up`. `socket` stays open. */
+int meet(Transport* transport, const hetcclTransportPeer* peer, const Hello* own, Hello* theirs,
+         int* socket);
 
-/* Messages. */
+/* ucx_messages.c. */
 
+/* Sends a message of the adaptor's own. With the mutex held. */
+void tell(Channel* channel, Kind kind, uint64_t value);
 /* What has come meets what is posted. With the mutex held. */
 void match(Channel* channel);
-/* Frees posts and arrivals that UCX does not have. */
+/* Frees posts and arrivals, once UCX has none. */
 void free_messages(Channel* channel);
 /* Calls of the table, which take the mutex. */
 int post_send(void* channel, const void* data, size_t bytes);
 int post_receive(void* channel, void* data, size_t bytes);
 int completed(void* channel, uint64_t* sends, uint64_t* receives);
-/* UCX calls them. */
-ucs_status_t on_message(void* transport, const void* header, size_t header_bytes, void* data,
+/* UCX calls it. */
+ucs_status_t on_message(void* channel, const void* header, size_t header_bytes, void* data,
                         size_t bytes, const ucp_am_recv_param_t* param);
-void on_request(ucp_conn_request_h request, void* transport);
+
+/* ucx_adaptor.c. */
+
+/* Moves all channels; whether anything has moved. With the mutex held. */
+int work(Transport* transport);
+/* The thread that sleeps on the descriptor looks at what another has moved. */
+void ring(Transport* transport);
 
 #pragma GCC visibility pop
