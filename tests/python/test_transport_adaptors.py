@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
+import threading
+import time
 from array import array
 from pathlib import Path
 
@@ -99,6 +104,44 @@ def test_two_clusters_meet_by_it(by_ucx: None, capfd: pytest.CaptureFixture[str]
     assert run_ranks(4, random_calls, ["a", "a", "b", "b"]) == ["right"] * 4
     log = capfd.readouterr().err
     assert re.search(r"rank \d and rank \d are connected over ucx-\d", log)
+
+
+def listening_ports() -> set[int]:
+    """The TCP ports on which this process listens."""
+    inodes = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
+def calls_under_fire(comm: hetccl.Communicator) -> str:
+    """Collectives while somebody sends nonsense to all ports of the process."""
+    stop = threading.Event()
+    shots = [b"", b"\0" * 500, b"\xff" * 1000, os.urandom(40), os.urandom(5000)]
+
+    def fire() -> None:
+        while not stop.is_set():
+            for port, shot in itertools.product(listening_ports(), shots):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=1) as stranger,
+                ):
+                    stranger.sendall(shot)
+                    time.sleep(0.001)
+
+    shooter = threading.Thread(target=fire)
+    shooter.start()
+    try:
+        return random_calls(comm)
+    finally:
+        stop.set()
+        shooter.join()
+
+
+def test_nonsense_at_its_ports_ends_nothing(by_ucx: None) -> None:
+    assert run_ranks(2, calls_under_fire, ["a", "b"]) == ["right"] * 2
 
 
 DYING = """
