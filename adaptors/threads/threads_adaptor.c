@@ -3,7 +3,7 @@
  *
  *   cc -std=c11 -O2 -shared -fPIC -fvisibility=hidden -I<hetccl's include> threads_adaptor.c
  *      -o libthreads_adaptor.so -lpthread
- *   HETCCL_ADAPTORS=$PWD/libthreads_adaptor.so, and "threads:0" to "threads:3" as devices
+ *   HETCCL_ADAPTORS=$PWD/libthreads_adaptor.so hetccl selftest --devices threads:0,threads:1,host
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ typedef struct {
   atomic_int users; /* the handle, and what is enqueued */
 } Event;
 
-typedef enum { kCopy, kWaitWord, kWriteWord, kRecord, kWait, kCallHost, kReduce, kEnd } Kind;
+typedef enum { kCopy, kWaitWord, kWriteWord, kRecord, kWait, kCallHost, kEnd, kReduce } Kind;
 
 typedef struct Task {
   struct Task* next;
@@ -57,6 +57,7 @@ static void pause_for(unsigned turns) {
   if (turns > 64) sched_yield();
 }
 
+#ifdef THREADS_REDUCE
 #define REDUCE(Type)                                                         \
   static void reduce_##Type(const hetcclDeviceReduction* r) {                \
     Type* result = r->result;                                                \
@@ -94,6 +95,7 @@ static void reduce_now(const hetcclDeviceReduction* reduction) {
   if (reduction->type == hetcclUint32) reduce_uint32_t(reduction);
   if (reduction->type == hetcclUint64) reduce_uint64_t(reduction);
 }
+#endif
 
 static void run(Task* task) {
   switch (task->kind) {
@@ -121,11 +123,13 @@ static void run(Task* task) {
     case kCallHost:
       task->function(task->to);
       break;
+#ifdef THREADS_REDUCE
     case kReduce:
       task->reduction.sources = task->sources;
       reduce_now(&task->reduction);
       break;
-    case kEnd:
+#endif
+    default: /* kEnd */
       break;
   }
 }
@@ -300,40 +304,46 @@ static int call_host(void* stream, void (*function)(void*), void* argument) {
   return enqueue(stream, (Task){.kind = kCallHost, .function = function, .to = argument});
 }
 
+#ifdef THREADS_REDUCE
 static int reduce(void* stream, const hetcclDeviceReduction* reduction) {
   if (reduction->n_sources < 1 || reduction->n_sources > 16) return EINVAL;
   Task task = {.kind = kReduce, .reduction = *reduction};
   memcpy(task.sources, reduction->sources, reduction->n_sources * sizeof *task.sources);
   return enqueue(stream, task);
 }
+#endif
 
 __attribute__((visibility("default"))) const hetcclAdaptorTable* hetcclAdaptor(uint32_t abi) {
-  static const hetcclDeviceAdaptor device = {.size = sizeof device,
-                                             .name = "threads",
-                                             .version = "1",
-                                             .error_text = error_text,
-                                             .count = count,
-                                             .describe = describe,
-                                             .use = use,
-                                             .current = current,
-                                             .allocate = allocate,
-                                             .free = free_memory,
-                                             .allocate_pinned = allocate,
-                                             .free_pinned = free_memory,
-                                             .pin = pin,
-                                             .unpin = unpin,
-                                             .create_stream = create_stream,
-                                             .destroy_stream = destroy_stream,
-                                             .create_event = create_event,
-                                             .destroy_event = destroy_event,
-                                             .record = record,
-                                             .wait = wait,
-                                             .wait_word = wait_word,
-                                             .write_word = write_word,
-                                             .copy = copy,
-                                             .call_host = call_host,
-                                             .reduces = reduces,
-                                             .reduce = reduce};
+  static const hetcclDeviceAdaptor device = {
+      .size = sizeof device,
+      .name = "threads",
+      .version = "1",
+      .error_text = error_text,
+      .count = count,
+      .describe = describe,
+      .use = use,
+      .current = current,
+      .allocate = allocate,
+      .free = free_memory,
+      .allocate_pinned = allocate,
+      .free_pinned = free_memory,
+      .pin = pin,
+      .unpin = unpin,
+      .create_stream = create_stream,
+      .destroy_stream = destroy_stream,
+      .create_event = create_event,
+      .destroy_event = destroy_event,
+      .record = record,
+      .wait = wait,
+      .wait_word = wait_word,
+      .write_word = write_word,
+      .copy = copy,
+      .call_host = call_host,
+#ifdef THREADS_REDUCE /* else hosts reduce for the device, all types */
+      .reduces = reduces,
+      .reduce = reduce,
+#endif
+  };
   static const hetcclAdaptorTable table = {
       .size = sizeof table, .abi = HETCCL_ADAPTOR_ABI, .device = &device};
   return abi == HETCCL_ADAPTOR_ABI ? &table : NULL;

@@ -1,4 +1,4 @@
-"""A device adaptor's memory, by its own table: ``hetccl/adaptor.h``, whose order the fields have."""
+"""A device adaptor's memory, by its own table, whose order of calls is that of hetccl/adaptor.h."""
 
 from __future__ import annotations
 
@@ -10,10 +10,31 @@ _ABI = 1
 _LONGEST_WAIT = 60  # seconds
 _VOID = ctypes.c_void_p
 _DEVICE_CALLS = (
-    "error_text count describe use current allocate free allocate_pinned free_pinned pin unpin "
-    "create_stream destroy_stream create_event destroy_event record wait wait_word write_word "
-    "copy call_host is_capturing reduces reduce"
-).split()
+    "error_text",
+    "count",
+    "describe",
+    "use",
+    "current",
+    "allocate",
+    "free",
+    "allocate_pinned",
+    "free_pinned",
+    "pin",
+    "unpin",
+    "create_stream",
+    "destroy_stream",
+    "create_event",
+    "destroy_event",
+    "record",
+    "wait",
+    "wait_word",
+    "write_word",
+    "copy",
+    "call_host",
+    "is_capturing",
+    "reduces",
+    "reduce",
+)
 
 
 class _Device(ctypes.Structure):
@@ -53,7 +74,9 @@ class AdaptorRuntime:
 
     def _call(self, name: str, *arguments: Any) -> None:
         address = getattr(self._device, name)
-        code = ctypes.CFUNCTYPE(ctypes.c_int, *(type(one) for one in arguments))(address)(*arguments)
+        code = ctypes.CFUNCTYPE(ctypes.c_int, *(type(one) for one in arguments))(address)(
+            *arguments
+        )
         if code != 0:
             text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)(self._device.error_text)(code)
             raise AdaptorCallError(f"{name} returned {code}: {(text or b'').decode()}")

@@ -43,6 +43,15 @@ TEST_CASE("no-wait-value" * doctest::skip()) {
   CHECK(attribute(hipDeviceAttributeCanUseStreamWaitValue) == 0);
 }
 
+TEST_CASE("hollow-wait-value" * doctest::skip()) {
+  int word = 0;
+  (void)test::cuda().take();
+  CHECK(hipStreamWaitValue32(nullptr, &word, 1, hipStreamWaitValueGte) == hipSuccess);
+  CHECK(hipStreamWaitValue64(nullptr, &word, 1, hipStreamWaitValueGte) == hipSuccess);
+  CHECK(test::cuda().take().find("WaitValue") == std::string::npos);
+  CHECK(hipStreamWaitValue32(nullptr, nullptr, 1, 0) == hipErrorInvalidValue);
+}
+
 TEST_CASE("wait-value-signal-only" * doctest::skip()) {
   void* device = nullptr;
   void* signal = nullptr;

@@ -17,6 +17,7 @@ struct Word {
 constexpr Word kWords[] = {
     {"no-wait-value", Hostile::kNoWaitValue},
     {"wait-value-signal-only", Hostile::kWaitValueSignalOnly},
+    {"hollow-wait-value", Hostile::kHollowWaitValue},
     {"blocking-host-functions", Hostile::kBlockingHostFunctions},
     {"slow-enqueue", Hostile::kSlowEnqueue},
     {"fnuz", Hostile::kFnuz},

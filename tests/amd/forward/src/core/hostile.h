@@ -6,6 +6,7 @@ namespace forward {
 enum class Hostile {
   kNoWaitValue,
   kWaitValueSignalOnly,
+  kHollowWaitValue,
   kBlockingHostFunctions,
   kSlowEnqueue,
   kFnuz,

@@ -53,7 +53,7 @@ hipError_t hipStreamWaitValue32(hipStream_t stream, void* ptr, uint32_t value, u
   return enqueue(kName, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     hipError_t error = check_wait(kName, ptr, flags);
     if (error == hipSuccess) error = apply_mask(kName, &value, flags, mask);
-    if (error != hipSuccess) return error;
+    if (error != hipSuccess || hostile(Hostile::kHollowWaitValue)) return error;
     return from_cuda(driver.stream_wait_value32(queue, cuda::address(ptr), value, flags));
   });
 }
@@ -64,7 +64,7 @@ hipError_t hipStreamWaitValue64(hipStream_t stream, void* ptr, uint64_t value, u
   return enqueue(kName, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     hipError_t error = check_wait(kName, ptr, flags);
     if (error == hipSuccess) error = apply_mask(kName, &value, flags, mask);
-    if (error != hipSuccess) return error;
+    if (error != hipSuccess || hostile(Hostile::kHollowWaitValue)) return error;
     return from_cuda(driver.stream_wait_value64(queue, cuda::address(ptr), value, flags));
   });
 }

@@ -1,0 +1,140 @@
+"""Device adaptors (hetccl/adaptor.h): the worked example, through its conformance and hetccl's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hetccl
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "adaptors/threads/threads_adaptor.c"
+REDUCES, HOSTS_REDUCE = ["-DTHREADS_REDUCE"], []
+# What the conformance program must see: a line of the example, what becomes of it, and the rule.
+FAULTS = {
+    "copies too little": (
+        "memmove(task->to, task->from, task->bytes)",
+        "memmove(task->to, task->from, task->bytes - 1)",
+        "copies of one stream run in order",
+    ),
+    "waits for equality": (
+        "(int32_t)(atomic_load_explicit(task->word, memory_order_acquire) - task->value) < 0",
+        "atomic_load_explicit(task->word, memory_order_acquire) != task->value",
+        "goes on when the host writes its word later",
+    ),
+    "does not wait for words": (
+        "(int32_t)(atomic_load_explicit(task->word, memory_order_acquire) - task->value) < 0",
+        "0",
+        "waits until its word has come up",
+    ),
+    "waits for no event": (
+        "(int)(atomic_load(&task->event->passed) - task->value) < 0",
+        "0",
+        "waits for an event that is not complete",
+    ),
+    "calls the host at once": (
+        "return enqueue(stream, (Task){.kind = kCallHost, .function = function, .to = argument});",
+        "function(argument); (void)stream; return 0;",
+        "calls the host when it comes there",
+    ),
+    "reduces the first two": (
+        "s < r->n_sources",
+        "s < r->n_sources && s < 2",
+        "reduce gives what it should",
+    ),
+}
+
+
+def compile_to(target: Path, *arguments: str) -> Path:
+    """Builds a program or library against the public headers."""
+    include = f"-I{ROOT / 'include'}"
+    built = subprocess.run(
+        [*arguments, include, "-O1", "-o", str(target), "-ldl", "-lpthread"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+def compile_adaptor(target: Path, source: Path, *options: str) -> Path:
+    """A library of an adaptor's source, as the guide builds it."""
+    strict = ("-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    return compile_to(target, "gcc", "-std=c11", *strict, *options, str(source))
+
+
+@pytest.fixture(scope="module")
+def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that tests an adaptor's device."""
+    source = str(ROOT / "adaptors/device_conformance.cc")
+    target = tmp_path_factory.mktemp("conformance") / "device_conformance"
+    return compile_to(target, "g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", source)
+
+
+def conforms(conformance: Path, adaptor: Path) -> subprocess.CompletedProcess[str]:
+    """How the conformance of an adaptor ends."""
+    return subprocess.run(
+        [str(conformance), str(adaptor)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(("options", "checked"), [(REDUCES, 10), (HOSTS_REDUCE, 0)])
+def test_the_example_conforms(
+    options: list[str], checked: int, conformance: Path, tmp_path: Path
+) -> None:
+    adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE, *options)
+    done = conforms(conformance, adaptor)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{checked} reductions checked") == 4  # devices
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_conformance_finds_what_is_broken(fault: str, conformance: Path, tmp_path: Path) -> None:
+    good, bad, rule = FAULTS[fault]
+    text = EXAMPLE.read_text()
+    assert text.count(good) == 1
+    source = tmp_path / "broken.c"
+    source.write_text(text.replace(good, bad))
+    done = conforms(conformance, compile_adaptor(tmp_path / "broken.so", source, *REDUCES))
+    assert done.returncode == 1
+    assert rule in done.stderr
+
+
+@pytest.mark.parametrize("options", [REDUCES, HOSTS_REDUCE])
+def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) -> None:
+    adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE, *options)
+    report = tmp_path / "report.json"
+    devices = "threads:0,threads:1,host,threads:1"
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", "selftest", "--quick", "--devices", devices,
+         "--report", str(report)],
+        env=os.environ | {"HETCCL_ADAPTORS": str(adaptor)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    found = json.loads(report.read_text())
+    result = found["result"]
+    assert result["ok"] and result["passed"] > 100, done.stdout
+    # Hosts reduce every type; the example's own reductions are of few.
+    assert (result["absent"] == 0) == (options == HOSTS_REDUCE)
+    assert {one["library"] for one in found["ranks"] if one["vendor"] == "threads"} == {"none"}
+
+
+def test_a_device_that_is_none_is_refused_with_the_reason(tmp_path: Path) -> None:
+    adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE)
+    text = "import hetccl, sys\nhetccl.Communicator(hetccl.unique_id(), 0, 1, device=sys.argv[1])\n"
+    for adaptors, device, reason in [
+        (str(adaptor), "threads:4", "there are 0 to 3 here"),
+        (str(adaptor), "no", 'there is "host"'),
+        ("/nonexistent.so", "threads:0", "the adaptor /nonexistent.so is refused"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", text, device],
+            env=os.environ | {"HETCCL_ADAPTORS": adaptors},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert reason in done.stderr, done.stderr
+    assert hetccl.version()
