@@ -222,7 +222,7 @@ typedef struct {
 #define HETCCL_TRANSPORT_ID_BYTES 16
 #define HETCCL_TRANSPORT_KEY_BYTES 32
 /** The scores of hetccl's own transports: shm serves ranks of one host that share memory, tcp all.
- */
+ * Nothing outranks shm between two ranks one of which has a GPU. */
 #define HETCCL_TCP_SCORE 10
 #define HETCCL_SHM_SCORE 100
 

@@ -59,7 +59,7 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
   for (auto rest = kFirstRest;; rest = std::min(rest * 2, kLongestRest)) {
     {
       const std::lock_guard lock(core_->mutex);
-      core_->move_for_connect();
+      HETCCL_TRY(core_->move_for_connect());
       const Status counted = count();
       if (done_receives_ >= receives) return {};
       HETCCL_TRY(counted);

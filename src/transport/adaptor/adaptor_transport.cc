@@ -171,10 +171,14 @@ int score_adaptor(const adaptor::Adaptor& adaptor, const ChannelEnd& local,
                   const ChannelEnd& peer) {
   const Part& part = *adaptor.transport;
   const bool same_host = local.host == peer.host;
+  // GPUs of one host meet in windows, which only shm has.
+  const bool has_window = same_host && local.shares_memory && peer.shares_memory &&
+                          (local.memory == Memory::Device || peer.memory == Memory::Device);
   if (!same_host && (part.calls.capabilities & HETCCL_TRANSPORT_JOINS_HOSTS) == 0) return 0;
   int score = 0;
   const Status told = adaptor::ask(part, "score", [&] {
-    score = std::clamp(part.calls.score(same_host ? 1 : 0), 0, kBestScore);
+    score = std::clamp(part.calls.score(same_host ? 1 : 0), 0,
+                       has_window ? HETCCL_SHM_SCORE - 1 : kBestScore);
     return 0;
   });
   return told.ok() ? score : 0;

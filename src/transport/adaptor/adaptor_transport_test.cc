@@ -90,6 +90,8 @@ TEST_CASE("its name has its version, its score knows hosts") {
   CHECK(name_of_transport(*adaptor) == "fake-1");
   CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false}) == 150);
   CHECK(score_adaptor(*adaptor, {"a", true}, {"b", true}) == 50);
+  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", true, Memory::Device}) < HETCCL_SHM_SCORE);
+  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false, Memory::Device}) == 150);
   CHECK_FALSE(encrypts(*adaptor));
   hetcclTransportAdaptor changed = *fake::transport_adaptor().transport;
   hetcclAdaptorTable table = fake::transport_adaptor();

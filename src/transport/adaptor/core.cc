@@ -92,11 +92,12 @@ bool Core::progress() {
   return moved;
 }
 
-void Core::move_for_connect() {
-  const auto moved = move();
-  if ((moved.ok() && !moved.value()) || rung_.exchange(true)) return;
+Status Core::move_for_connect() {
+  HETCCL_ASSIGN(const bool moved, move());
+  if (!moved || rung_.exchange(true)) return {};
   const uint64_t once = 1;
   static_cast<void>(::write(bell_.get(), &once, sizeof once));
+  return {};
 }
 
 }  // namespace hetccl::transport::adaptors

@@ -61,7 +61,7 @@ class Core {
   bool progress();
   /// The adaptor's share of it alone, for a thread that waits for a channel of its own: the engine
   /// then looks at the others. With the mutex held.
-  void move_for_connect();
+  Status move_for_connect();
   /// Polls readable when `progress` has something to do.
   [[nodiscard]] int poll_fd() const { return epoll_.get(); }
 
