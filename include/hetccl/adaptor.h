@@ -1,6 +1,6 @@
 /* What a shared library offers that hetccl loads at run time: collectives of one cluster, devices,
- * or both, as hetccl's own libraries and vendors of GPUs have them. An adaptor needs this header
- * and hetccl.h alone, and links nothing of hetccl.
+ * transports, or several of these, as hetccl's own and vendors' libraries have them. An adaptor
+ * needs this header and hetccl.h alone, and links nothing of hetccl.
  *
  * hetccl loads the adaptors of HETCCL_ADAPTORS (paths, with colons between them) and calls each
  * one's entry, `hetcclAdaptor`. An adaptor that is refused is named, with the reason, in `hetccl
@@ -212,12 +212,106 @@ typedef struct {
   int (*reduce)(void* stream, const hetcclDeviceReduction* reduction);
 } hetcclDeviceAdaptor;
 
+/* Transports. */
+
+/** What a transport can do. */
+#define HETCCL_TRANSPORT_ENCRYPTS (1U << 0)    /**< nobody between the ends reads or changes data */
+#define HETCCL_TRANSPORT_JOINS_HOSTS (1U << 1) /**< channels between hosts */
+
+#define HETCCL_TRANSPORT_ADDRESS_BYTES 1024 /**< an address is no longer */
+#define HETCCL_TRANSPORT_ID_BYTES 16
+#define HETCCL_TRANSPORT_KEY_BYTES 32
+/** The scores of hetccl's own transports: shm serves ranks of one host that share memory, tcp all.
+ * Nothing outranks shm between two ranks one of which has a GPU. */
+#define HETCCL_TCP_SCORE 10
+#define HETCCL_SHM_SCORE 100
+
+/** What `open` is given. It lives until `open` returns. */
+typedef struct {
+  size_t size; /**< of this struct */
+  /** IP addresses of this host that the user lets hetccl use, as text; the best first. */
+  const char* const* hosts;
+  size_t n_hosts;
+} hetcclTransportSettings;
+
+/** The other end of a channel to be. It lives until `connect` returns. */
+typedef struct {
+  size_t size;         /**< of this struct */
+  const void* address; /**< what `open` has made there */
+  size_t address_bytes;
+  int side; /**< 0 at one end, 1 at the other */
+  /** Equal at both ends and at no other channel's. Strangers cannot guess it. */
+  uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
+  /** A secret of the two ends. A transport that encrypts derives its keys from it, so that whoever
+   * stands between the ends cannot pose as either. */
+  uint8_t key[HETCCL_TRANSPORT_KEY_BYTES];
+  /** 1 once hetccl wants this end no longer: time is up, or the job has failed. To be asked in
+   * `connect`, with `context`, every 100 ms or more often. */
+  int (*given_up)(void* context);
+  void* context;
+} hetcclTransportPeer;
+
+/** Channels between two processes, or within one, that move bytes of hosts' memory. Ranks use it
+ * with each other if their transports have the same name and version, and its score is higher than
+ * that of hetccl's own. Calls return 0, or a number that `error_text` explains. No exception may
+ * leave them.
+ *
+ * hetccl proves over each channel that the other end belongs to the job, before anything else.
+ * Until then the other end may be anybody: what a stranger sends must end neither the process, nor
+ * another channel, nor a `connect` that waits for somebody else.
+ *
+ * Threads: `connect`, `score` and `error_text` come at any time, from several threads. The other
+ * calls of one transport and its channels come one at a time, from any thread. */
+typedef struct {
+  size_t size;           /**< of this struct */
+  const char* name;      /**< 1 to 31 of a-z, 0-9 and _; "tcp", "shm" are taken */
+  const char* version;   /**< 1 to 31 of a-z, 0-9, _ and .: of what travels between the ends */
+  uint32_t capabilities; /**< HETCCL_TRANSPORT_* */
+  /** What a number means; NULL if that is not known. The text stays until the thread's next call.
+   */
+  const char* (*error_text)(int code);
+  /** How good a channel between two ranks is, of one host or of two; 0: there can be none. Both
+   * ends choose by it: it depends on nothing else. */
+  int (*score)(int same_host);
+  /** Makes the process's transport. Others reach it at `address`, of which it writes `bytes`: 1 to
+   * HETCCL_TRANSPORT_ADDRESS_BYTES. After an error hetccl uses tcp and shm alone, and says why. */
+  int (*open)(const hetcclTransportSettings* settings, void** transport, void* address,
+              size_t* bytes);
+  /** Makes this end of a channel other than NULL. Both ends call it. It waits until the other does,
+   * or hetccl has `given_up`, and moves what that needs: nobody may call `progress` meanwhile. */
+  int (*connect)(void* transport, const hetcclTransportPeer* peer, void** channel);
+  /** Posts one or more bytes that the other end is to receive, and does not block. The n-th send of
+   * one end meets the n-th receive of the other, which has as many bytes. Any number may be
+   * outstanding. `data` stays valid until the send is counted by `completed`, or `close` returns.
+   * What a channel holds of messages that are not received yet is bounded: their sender waits. That
+   * the other end has gone is no error here, but one of `completed`. */
+  int (*send)(void* channel, const void* data, size_t bytes);
+  int (*receive)(void* channel, void* data, size_t bytes);
+  /** How many sends and receives have completed so far, in their order. A completed send arrives
+   * even if this end closes the channel next. An error says that nothing more will complete: the
+   * other end is gone, and so is all that it had sent. The counts are valid also then. A channel is
+   * in error without being asked for anything: hetccl always has a receive outstanding. */
+  int (*completed)(void* channel, uint64_t* sends, uint64_t* receives);
+  /** Moves what can be moved without waiting; `moved` is 1 if that was anything. One thread drives
+   * all transports: where nothing moves, it must take much less than a microsecond. */
+  int (*progress)(void* transport, int* moved);
+  /** A descriptor that polls readable when `progress` has something to do, and soon not any more
+   * when it has nothing. hetccl sleeps on it after a `progress` that has moved nothing. */
+  int (*poll_fd)(void* transport);
+  /** Ends the channel. No buffer is touched after it returns. It waits for no other rank; the other
+   * end sees an error once it has received all that was sent. */
+  void (*close)(void* channel);
+  /** After all channels were closed. */
+  void (*destroy)(void* transport);
+} hetcclTransportAdaptor;
+
 typedef struct {
   size_t size;  /**< of this struct */
   uint32_t abi; /**< HETCCL_ADAPTOR_ABI, as compiled */
   /* What it has not is NULL. */
   const hetcclLibraryAdaptor* library;
   const hetcclDeviceAdaptor* device;
+  const hetcclTransportAdaptor* transport;
 } hetcclAdaptorTable;
 
 /** The entry that an adaptor exports, with this name. `abi` is hetccl's. Returns NULL if the

@@ -15,9 +15,11 @@ namespace hetccl::adaptor {
 namespace {
 
 constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
-constexpr size_t kLongestName = 31, kLongestVersion = 63;
+constexpr size_t kLongestName = 31, kLongestVersion = 63, kLongestWireVersion = 31;
 constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
                                    HETCCL_LIBRARY_EXCHANGES | HETCCL_LIBRARY_SENDS;
+constexpr uint32_t kTransportCapabilities =
+    HETCCL_TRANSPORT_ENCRYPTS | HETCCL_TRANSPORT_JOINS_HOSTS;
 
 // What an adaptor that was compiled with a shorter struct has.
 template <typename Table>
@@ -43,6 +45,14 @@ bool is_version(const char* text) {
   const auto good = [](char c) { return c >= 0x20 && c < 0x7f; };
   return !version.empty() && version.size() <= kLongestVersion &&
          std::all_of(version.begin(), version.end(), good);
+}
+
+// Of what travels: it becomes part of the transport's name.
+bool is_wire_version(std::string_view version) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+  };
+  return version.size() <= kLongestWireVersion && std::all_of(version.begin(), version.end(), good);
 }
 
 // The calls that a table must have: whether it does, and their names.
@@ -106,6 +116,27 @@ std::string check_device(const hetcclDeviceAdaptor& of, const Names& taken) {
                     of.capabilities);
 }
 
+// A transport's.
+std::string check_transport(const hetcclTransportAdaptor& of, const Names& taken) {
+  const std::string wrong = check_part(of.name, of.version, taken,
+                                       {{of.error_text != nullptr, "error_text"},
+                                        {of.score != nullptr, "score"},
+                                        {of.open != nullptr, "open"},
+                                        {of.connect != nullptr, "connect"},
+                                        {of.send != nullptr, "send"},
+                                        {of.receive != nullptr, "receive"},
+                                        {of.completed != nullptr, "completed"},
+                                        {of.progress != nullptr, "progress"},
+                                        {of.poll_fd != nullptr, "poll_fd"},
+                                        {of.close != nullptr, "close"},
+                                        {of.destroy != nullptr, "destroy"}},
+                                       of.capabilities & ~kTransportCapabilities);
+  if (!wrong.empty()) return wrong;
+  return is_wire_version(of.version)
+             ? ""
+             : "its transport's version is not 1 to 31 of a-z, 0-9, _ and .";
+}
+
 Status refuse(const std::string& path, const std::string& reason) {
   return error(Code::Unsupported, "the adaptor %s is refused: %s", path.c_str(), reason.c_str());
 }
@@ -152,7 +183,9 @@ Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
   adaptor->path = path;
   HETCCL_TRY(take_part(table.library, check_library, taken, path, adaptor->library));
   HETCCL_TRY(take_part(table.device, check_device, taken, path, adaptor->device));
-  if (!adaptor->library && !adaptor->device) return refuse(path, "its table is empty");
+  HETCCL_TRY(take_part(table.transport, check_transport, taken, path, adaptor->transport));
+  if (!adaptor->library && !adaptor->device && !adaptor->transport)
+    return refuse(path, "its table is empty");
   return std::shared_ptr<const Adaptor>(adaptor);
 }
 

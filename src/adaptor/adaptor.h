@@ -26,6 +26,7 @@ struct Adaptor {
   std::string path;
   std::optional<Part<hetcclLibraryAdaptor>> library;
   std::optional<Part<hetcclDeviceAdaptor>> device;
+  std::optional<Part<hetcclTransportAdaptor>> transport;
   /// A library of hosts, of all that it may be.
   [[nodiscard]] bool serves_hosts() const { return library && library->calls.device == nullptr; }
 };

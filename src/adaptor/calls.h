@@ -20,8 +20,8 @@
 namespace hetccl::adaptor {
 
 /// What `call` returns, as a Status: SystemError with the part's own text, or if it throws.
-template <typename Calls>
-Status ask(const Part<Calls>& part, const char* what, const std::function<int()>& call) {
+template <typename Calls, typename Call>
+Status ask(const Part<Calls>& part, const char* what, const Call& call) {
   constexpr size_t kLongestText = 512;
   int code = 0;
   try {

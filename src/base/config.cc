@@ -113,8 +113,9 @@ constexpr std::string_view kPatternTakes =
 
 constexpr std::array kRows = {
     Row{{"HETCCL_ADAPTORS", "text", "",
-         "adaptors, as docs/adaptors.md says, which add devices and collective libraries: paths, "
-         "with colons between them; of libraries of hosts the best, or hetccl's own, is taken"},
+         "adaptors, as docs/adaptors.md says, which add devices, transports and collective "
+         "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
+         "own, is taken"},
         Text{&Config::adaptors, is_path, "paths of at most 1024 bytes together"}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "

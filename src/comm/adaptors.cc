@@ -1,5 +1,7 @@
 #include "comm/adaptors.h"
 
+#include <algorithm>
+
 #include "ccl/adaptor/device_library.h"
 #include "ccl/host/host_library.h"
 #include "ccl/nccl/nccl_library.h"
@@ -8,6 +10,7 @@
 #include "comm/workspace.h"
 #include "device/adaptor/adaptor_runtime.h"
 #include "device/host/host_device.h"
+#include "transport/adaptor/adaptor_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -70,6 +73,8 @@ GpuRow hip() {
           }};
 }
 
+static_assert(HETCCL_TCP_SCORE == transport::kTcpScore && HETCCL_SHM_SCORE == transport::kShmScore);
+
 TransportRow tcp() {
   return {.name = "tcp",
           .score = transport::score_tcp,
@@ -124,6 +129,25 @@ GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
   return row;
 }
 
+// An adaptor's transport.
+TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
+  return {
+      .name = transport::name_of_transport(*adaptor),
+      .score =
+          [adaptor](const transport::ChannelEnd& local, const transport::ChannelEnd& peer) {
+            return transport::score_adaptor(*adaptor, local, peer);
+          },
+      .left_out = [adaptor, named_twice](const Config& config) -> std::string {
+        if (named_twice) return "another adaptor's has the same name and version";
+        return config.encrypt && !transport::encrypts(*adaptor)
+                   ? "it does not encrypt, and HETCCL_ENCRYPT=1"
+                   : "";
+      },
+      .make = [adaptor](const Config& config, const Log& log,
+                        Waker&) { return transport::make_adaptor_transport(adaptor, config, log); },
+      .found = true};
+}
+
 }  // namespace
 
 Adaptors all_adaptors() {
@@ -148,6 +172,21 @@ Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& foun
   return adaptors;
 }
 
+Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found) {
+  auto& rows = adaptors.transports;
+  const auto own = static_cast<std::ptrdiff_t>(rows.size());
+  for (const adaptor::Found& one : found) {
+    if (!one.adaptor.ok() || !one.adaptor.value()->transport) continue;
+    const std::string name = transport::name_of_transport(*one.adaptor.value());
+    const bool named_twice = std::any_of(rows.begin(), rows.end(),
+                                         [&](const TransportRow& row) { return row.name == name; });
+    rows.push_back(row_of(one.adaptor.value(), named_twice));
+  }
+  std::stable_sort(rows.begin() + own, rows.end(),
+                   [](const auto& a, const auto& b) { return a.name < b.name; });
+  return adaptors;
+}
+
 adaptor::Names names_of(const Adaptors& adaptors) {
   adaptor::Names names = {adaptors.host.vendor, std::string(topology::kNoLibrary)};
   for (const GpuRow& row : adaptors.gpus) names.insert({row.vendor, row.library});
@@ -164,9 +203,11 @@ topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
   };
   note(adaptors.host);
   for (const GpuRow& row : adaptors.gpus) note(row).reduces = row.reduces;
+  auto own = adaptors.transports;
+  std::erase_if(own, [](const TransportRow& row) { return row.found; });
   const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
     const auto any = [](const std::string&) { return true; };
-    const TransportRow* row = choose_transport(adaptors.transports, {"", true}, peer, any);
+    const TransportRow* row = choose_transport(own, {"", true}, peer, any);
     if (row != nullptr) name = row->name;
   };
   name_between({"", true}, traits.in_memory);

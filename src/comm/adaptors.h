@@ -51,12 +51,14 @@ struct GpuRow {
 
 struct TransportRow {
   std::string name;
-  transport::Score score = nullptr;
+  transport::Score score;
   /// Empty, or why the configuration leaves it out.
   std::function<std::string(const Config&)> left_out;
   /// `waker` is what the engine sleeps on.
   std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&, Waker&)>
       make;
+  /// It is an adaptor's, found at run time: the process does without it where it cannot be made.
+  bool found = false;
 };
 
 struct Adaptors {
@@ -71,10 +73,14 @@ Adaptors all_adaptors();
 /// Those and the devices of `found`, each with the library that names it, or with none.
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
+/// Those and the transports of `found`, by name, so that all ranks choose alike of equal scores.
+Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found);
+
 /// The names that these have, which others may not take.
 adaptor::Names names_of(const Adaptors& adaptors);
 
-/// The part of them that the topology needs.
+/// The part of them that the topology needs. Links are by transports of this build: ranks may have
+/// found different others, and must agree.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
 /// The end of a channel that a rank is.

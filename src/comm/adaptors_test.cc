@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "fake/transport_adaptor.h"
+
 namespace hetccl::comm {
 namespace {
 
@@ -52,6 +54,31 @@ TEST_CASE("the topology learns from the rows what it does not know") {
   CHECK(traits.libraries.at("hip").reach == topology::LibraryReach{true, false});
   CHECK(traits.libraries.at("host").reduces("") == ReductionSet::all());
   CHECK_FALSE(traits.libraries.at("cuda").reduces("").has(DataType::Int32, RedOp::Band));
+}
+
+TEST_CASE("adaptors' transports are chosen by score, and change nothing that ranks agree on") {
+  const adaptor::Found fake = {"a.so", adaptor::check(&fake::transport_adaptor(), "a.so", {})};
+  const adaptor::Found refused = {"b.so", adaptor::check(nullptr, "b.so", {})};
+  const Adaptors all = with_transports(all_adaptors(), {refused, fake, fake});
+  REQUIRE(all.transports.size() == 4);
+  const TransportRow& row = all.transports[2];
+  CHECK(row.name == "fake-1");
+  CHECK(row.found);
+  Config config;
+  CHECK(row.left_out(config).empty());
+  CHECK(all.transports[3].left_out(config) == "another adaptor's has the same name and version");
+  config.encrypt = true;
+  CHECK(row.left_out(config) == "it does not encrypt, and HETCCL_ENCRYPT=1");
+  const auto between = [&](const char* host, const std::set<std::string>& usable) {
+    return choose_transport(all.transports, {"a", true}, {host, true},
+                            [&](const std::string& name) { return usable.contains(name); })
+        ->name;
+  };
+  CHECK(between("b", {"tcp", "shm", "fake-1"}) == "fake-1");
+  CHECK(between("a", {"tcp", "shm", "fake-1"}) == "fake-1");  // its score there is above shm's
+  CHECK(between("a", {"tcp", "shm"}) == "shm");
+  CHECK(traits_of(all).in_memory == "shm");
+  CHECK(traits_of(all).by_network == "tcp");
 }
 
 TEST_CASE("what a library reduces is known for each architecture") {

@@ -21,7 +21,7 @@ Status no_host_stream() {
 Runtime::Runtime(Config config, Adaptors adaptors)
     : config_(std::move(config)),
       found_(adaptor::find(config_.adaptors, names_of(adaptors))),
-      adaptors_(with_devices(std::move(adaptors), found_)),
+      adaptors_(with_transports(with_devices(std::move(adaptors), found_), found_)),
       log_{parse_log_level(config_.log_level).value_or(LogLevel::Warn), -1} {
   for (const GpuRow& row : adaptors_.gpus) gpus_.emplace_back(row, config_, log_);
 }
@@ -49,11 +49,7 @@ Status Runtime::open() {
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
   HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
-  for (const TransportRow& row : adaptors_.transports) {
-    if (!row.left_out(config_).empty()) continue;
-    HETCCL_ASSIGN(auto made, row.make(config_, log_, engine_->waker()));
-    transports_.push_back(std::move(made));
-  }
+  HETCCL_TRY(open_transports());
   for (auto& transport : transports_) {
     HETCCL_ASSIGN(auto address, transport->listen());
     listening_.push_back({transport.get(), std::move(address)});
@@ -61,6 +57,21 @@ Status Runtime::open() {
   }
   engine_->use(*device_);
   HETCCL_ASSIGN(service_, bootstrap::Service::create(config_, log_));
+  return {};
+}
+
+Status Runtime::open_transports() {
+  for (const TransportRow& row : adaptors_.transports) {
+    if (!row.left_out(config_).empty()) continue;
+    auto made = row.make(config_, log_, engine_->waker());
+    if (!made.ok() && row.found) {
+      log_.warn("transport %s is left out: %s", row.name.c_str(), made.status().message().c_str());
+      not_made_[row.name] = made.status().message();
+      continue;
+    }
+    HETCCL_TRY(made.status());
+    transports_.push_back(std::move(made).value());
+  }
   return {};
 }
 
@@ -173,7 +184,9 @@ std::string Runtime::describe() {
     transports.push_back({{"available", true}, {"name", transport->name()}});
   }
   for (const TransportRow& row : adaptors_.transports) {
-    const std::string reason = row.left_out(config_);
+    const auto not_made = not_made_.find(row.name);
+    const std::string reason =
+        not_made != not_made_.end() ? not_made->second : row.left_out(config_);
     if (reason.empty()) continue;
     transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }

@@ -91,6 +91,7 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
+  Status open_transports();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
@@ -103,6 +104,7 @@ class Runtime {
   std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
+  std::map<std::string, std::string> not_made_;  // adaptors' transports, and why
   std::unique_ptr<progress::Engine> engine_;
   std::once_flag opens_gpu_;
   std::mutex settler_mutex_;

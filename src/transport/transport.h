@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,7 +98,7 @@ struct ChannelEnd {
 
 /// An adaptor's: how good a channel between these ends would be, 0 where it can make none. Pure,
 /// and the same whichever end is `local`, since both ends choose by it.
-using Score = int (*)(const ChannelEnd& local, const ChannelEnd& peer);
+using Score = std::function<int(const ChannelEnd& local, const ChannelEnd& peer)>;
 
 /// One transport of one Runtime: its listener and its channels. `connect` is called by both ends
 /// and is thread-safe; unless noted, everything else from one thread at a time.

@@ -296,7 +296,7 @@ Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& l
 }
 
 int score_shm(const ChannelEnd& local, const ChannelEnd& peer) {
-  return local.host == peer.host && local.shares_memory && peer.shares_memory ? 100 : 0;
+  return local.host == peer.host && local.shares_memory && peer.shares_memory ? kShmScore : 0;
 }
 
 }  // namespace hetccl::transport

@@ -10,6 +10,7 @@
 namespace hetccl::transport {
 
 /// Between ranks of one host that share memory.
+inline constexpr int kShmScore = 100;
 int score_shm(const ChannelEnd& local, const ChannelEnd& peer);
 
 /// `waker` is what the caller sleeps on, so that peers can ring it; null where it never sleeps.

@@ -104,7 +104,7 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, cons
 }
 
 int score_tcp(const ChannelEnd& /*local*/, const ChannelEnd& /*peer*/) {
-  return 10;
+  return kTcpScore;
 }
 
 }  // namespace hetccl::transport

@@ -10,6 +10,7 @@
 namespace hetccl::transport {
 
 /// Between any two ranks, but slower than memory.
+inline constexpr int kTcpScore = 10;
 int score_tcp(const ChannelEnd& local, const ChannelEnd& peer);
 
 /// Uses HETCCL_SOCKET_IFNAME, HETCCL_SOCKET_FAMILY, HETCCL_PORT_RANGE, HETCCL_TCP_STREAMS,

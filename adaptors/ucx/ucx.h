@@ -1,0 +1,164 @@
+/* What the files of the adaptor by UCX share. */
+#pragma once
+
+#include <pthread.h>
+#include <stdint.h>
+#include <ucp/api/ucp.h>
+
+#include "hetccl/adaptor.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "heads and addresses travel in little endian"
+#endif
+
+#pragma GCC visibility push(hidden)
+
+enum { kGivenUp = 1, kGone, kBroken, kAddress, kLong, kNoListener, kNoMemory, kSystem };
+enum {
+  kMostHosts = 8,
+  kMostGuests = 256,
+  kGuestMs = 10000, /* time for a hello */
+  kDialMs = 3000,   /* time for a connection */
+  kRedialMs = 50,
+  kLingerMs = 5000,      /* time for a peer to say that it has all */
+  kLastMs = 1000,        /* the same when the process ends */
+  kCancelMs = 5000,      /* time for UCX to let go of buffers */
+  kLookMs = 1,           /* between looks at sockets */
+  kAheadBytes = 1 << 20, /* sent ahead of receives, at most */
+  kCreditBytes = kAheadBytes / 4,
+  kWorkerBytes = 1 << 10 /* the address of a UCX worker has no more */
+};
+
+static const char kMagic[8] = "hcclucx";
+
+/* What both ends say over a socket before UCX. */
+typedef struct {
+  char magic[8];
+  uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
+  uint64_t number; /* the sender's, of the channel */
+  uint64_t bytes;  /* of the address */
+  uint8_t worker[kWorkerBytes];
+} Hello;
+
+/* Where a process listens. */
+typedef struct {
+  uint8_t family, unused; /* 4 or 6 */
+  uint16_t port;          /* big endian */
+  uint8_t ip[16];
+} Where;
+
+typedef enum { kData = 1, kCredit, kBye, kByeHeard } Kind;
+
+/* In front of every message. */
+typedef struct {
+  uint64_t to;    /* the receiver's number of the channel */
+  uint64_t value; /* of data and byes: their number; of credit: bytes */
+  uint32_t kind;
+  uint32_t ahead; /* data that count as sent ahead of their receive */
+} Head;
+
+typedef struct Transport Transport;
+typedef struct Channel Channel;
+
+/* A post, or a message of the adaptor's own. */
+typedef struct Post {
+  struct Post* next;
+  Channel* channel;
+  int is_own, started, done;
+  void* data;
+  size_t bytes;
+  Head head;
+} Post;
+
+typedef struct {
+  Post *first, *last;
+} Posts;
+
+/* What has come before its receive. */
+typedef struct Arrival {
+  struct Arrival* next;
+  uint64_t number;
+  int is_bye, ahead;
+  void* remote; /* UCX's descriptor of data that wait at the sender, or NULL */
+  size_t bytes;
+  char data[];
+} Arrival;
+
+/* Who has connected to the listener, and may be anybody. */
+typedef struct Guest {
+  struct Guest* next;
+  int fd;
+  size_t got; /* bytes of hello */
+  uint64_t since_ms;
+  Hello hello;
+} Guest;
+
+/* A UCX worker each: nothing else ends with it, and its peer is alone with it. */
+struct Channel {
+  Channel* next;
+  Transport* transport;
+  ucp_worker_h worker;
+  ucp_ep_h ep; /* NULL: not connected yet */
+  int socket;  /* closes when the peer's process ends */
+  uint64_t number, their_number;
+  Posts sends, receives;                          /* not counted as complete */
+  int under_way;                                  /* posts that UCX has */
+  uint64_t sent, received;                        /* complete */
+  uint64_t next_send, next_number;                /* numbers: of posts, and of what comes */
+  uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead: by this end, by the other */
+  Arrival* arrivals;                              /* by number */
+  int gone, broken, closed, bye_came, bye_heard;  /* gone: nothing more comes */
+  uint64_t closed_ms;
+};
+
+struct Transport {
+  ucp_context_h context;
+  pthread_mutex_t mutex; /* connect comes from any thread: of all that follows */
+  int listeners[kMostHosts];
+  int n_listeners;
+  int epoll, bell, rung;
+  int armed;
+  uint64_t looked_ms;
+  Guest* guests;     /* oldest first */
+  Channel* channels; /* those that are closed and linger, too */
+};
+
+uint64_t now_ms(void);
+/* Longer each time, up to 1 ms, without the mutex. */
+void rest(Transport* transport, int* us);
+
+/* ucx_meeting.c: sockets, by which two ends meet. With the mutex held. */
+
+/* Listens on an address of this host, if it can. */
+int listen_at(Transport* transport, const char* host, Where* where);
+/* Takes who has come and what they have said; drops the oldest where there are too many. */
+void look_at_guests(Transport* transport);
+void drop_guests(Transport* transport);
+/* Exchanges hellos with the peer's end, until `given_up`. `socket` stays open. */
+int meet(Transport* transport, const hetcclTransportPeer* peer, const Hello* own, Hello* theirs,
+         int* socket);
+
+/* ucx_messages.c. */
+
+/* Sends a message of the adaptor's own. With the mutex held. */
+void tell(Channel* channel, Kind kind, uint64_t value);
+/* What has come meets what is posted. With the mutex held. */
+void match(Channel* channel);
+/* Frees posts and arrivals, once UCX has none. */
+void free_messages(Channel* channel);
+/* Calls of the table, which take the mutex. */
+int post_send(void* channel, const void* data, size_t bytes);
+int post_receive(void* channel, void* data, size_t bytes);
+int completed(void* channel, uint64_t* sends, uint64_t* receives);
+/* UCX calls it. */
+ucs_status_t on_message(void* channel, const void* header, size_t header_bytes, void* data,
+                        size_t bytes, const ucp_am_recv_param_t* param);
+
+/* ucx_adaptor.c. */
+
+/* Moves all channels; whether anything has moved. With the mutex held. */
+int work(Transport* transport);
+/* The thread that sleeps on the descriptor looks at what another has moved. */
+void ring(Transport* transport);
+
+#pragma GCC visibility pop

@@ -1,0 +1,210 @@
+"""Transports of adaptors (hetccl/adaptor.h): the one by UCX, alone and between clusters."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+
+import hetccl
+
+ROOT = Path(__file__).parent.parent.parent
+ADAPTORS = ROOT / "adaptors"
+UCX_HEADER = Path("/usr/include/ucp/api/ucp.h")
+
+
+def compile_to(target: Path, *arguments: str) -> Path:
+    """Builds a program or library of adaptors/."""
+    built = subprocess.run(
+        [*arguments, f"-I{ROOT / 'include'}", "-O1", "-Wall", "-Wextra", "-Werror", "-o", target],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def ucx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The adaptor by UCX."""
+    if not UCX_HEADER.exists():
+        if os.environ.get("CI"):
+            pytest.fail("there is no UCX: tools/setup --mpi installs libucx-dev")
+        pytest.skip("there is no UCX: apt-get install libucx-dev")
+    target = tmp_path_factory.mktemp("ucx") / "ucx_adaptor.so"
+    sources = map(str, sorted((ADAPTORS / "ucx").glob("*.c")))
+    return compile_to(target, "gcc", "-std=gnu11", "-shared", "-fPIC", *sources, "-lucp", "-lucs")
+
+
+def test_it_conforms(ucx: Path, tmp_path: Path) -> None:
+    source = str(ADAPTORS / "transport_conformance.cc")
+    program = compile_to(tmp_path / "conformance", "g++", "-std=c++17", "-pthread", source, "-ldl")
+    ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "conforms: scores 50 and 50" in ran.stdout
+
+
+@pytest.fixture
+def by_ucx(ucx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that are made meet by UCX, and say so."""
+    monkeypatch.setenv("HETCCL_ADAPTORS", str(ucx))
+    monkeypatch.setenv("HETCCL_SHM", "0")
+    monkeypatch.setenv("HETCCL_DEBUG", "info")
+
+
+def random_calls(comm: hetccl.Communicator) -> str:
+    """Collectives and messages of random kinds and sizes, with known results."""
+    chance = random.Random(11)
+    rank, size = comm.rank, comm.size
+    for _ in range(60):
+        count = chance.choice([1, 7, 1000, 30_000, 700_000])
+        kind = chance.randrange(4)
+        if kind == 0:
+            values = array("i", [rank + 1]) * count
+            comm.all_reduce(values)
+            assert values == array("i", [size * (size + 1) // 2]) * count
+        elif kind == 1:
+            root = chance.randrange(size)
+            values = array("i", [rank]) * count
+            comm.broadcast(values, root=root)
+            assert values == array("i", [root]) * count
+        elif kind == 2:
+            gathered = array("i", [-1]) * (count * size)
+            comm.all_gather(array("i", [rank]) * count, gathered)
+            assert all(gathered[r * count] == r for r in range(size))
+            assert gathered[-1] == size - 1
+        else:
+            received = array("i", [-1]) * count
+            sender = (rank - 1) % size
+            if rank % 2 == 0:
+                comm.send(array("i", [rank]) * count, (rank + 1) % size)
+                comm.recv(received, sender)
+            else:
+                comm.recv(received, sender)
+                comm.send(array("i", [rank]) * count, (rank + 1) % size)
+            assert received == array("i", [sender]) * count
+    return "right"
+
+
+def test_two_clusters_meet_by_it(by_ucx: None, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_ranks(4, random_calls, ["a", "a", "b", "b"]) == ["right"] * 4
+    log = capfd.readouterr().err
+    assert re.search(r"rank \d and rank \d are connected over ucx-\d", log)
+
+
+def listening_ports() -> set[int]:
+    """The TCP ports on which this process listens."""
+    inodes = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
+def calls_under_fire(comm: hetccl.Communicator) -> str:
+    """Collectives while somebody sends nonsense to all ports of the process."""
+    stop = threading.Event()
+    shots = [b"", b"\0" * 500, b"\xff" * 1000, os.urandom(40), os.urandom(5000)]
+
+    def fire() -> None:
+        while not stop.is_set():
+            for port, shot in itertools.product(listening_ports(), shots):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=1) as stranger,
+                ):
+                    stranger.sendall(shot)
+                    time.sleep(0.001)
+
+    shooter = threading.Thread(target=fire)
+    shooter.start()
+    try:
+        return random_calls(comm)
+    finally:
+        stop.set()
+        shooter.join()
+
+
+def test_nonsense_at_its_ports_ends_nothing(by_ucx: None) -> None:
+    assert run_ranks(2, calls_under_fire, ["a", "b"]) == ["right"] * 2
+
+
+DYING = """
+import os, sys, time
+from array import array
+import hetccl
+path, rank = sys.argv[1], int(sys.argv[2])
+if rank == 0:
+    open(path + ".new", "wb").write(hetccl.unique_id())
+    os.rename(path + ".new", path)
+while not os.path.exists(path):
+    time.sleep(0.01)
+comm = hetccl.Communicator(open(path, "rb").read(), rank, 2, cluster=str(rank), timeout=20.0)
+try:
+    for call in range(1000):
+        if rank == 1 and call == 5:
+            os.kill(os.getpid(), 9)
+        comm.all_reduce(array("i", [1]) * 1_000_000)
+except hetccl.HetcclError as error:
+    print(error)
+"""
+
+
+def test_a_rank_that_is_killed_is_named(by_ucx: None, tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", DYING, str(tmp_path / "id"), str(rank)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        told, _ = ranks[0].communicate(timeout=60)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert "rank 1" in told
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({}, None),
+        ({"HETCCL_ENCRYPT": "1"}, "it does not encrypt, and HETCCL_ENCRYPT=1"),
+        ({"UCX_TLS": "nothing"}, "ucx: open: "),
+    ],
+)
+def test_info_shows_it_or_why_it_is_left_out(
+    ucx: Path, setting: dict[str, str], reason: str | None
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "from hetccl import _lib; print('INFO', _lib.info())"],
+        env={**os.environ, "HETCCL_ADAPTORS": str(ucx), **setting},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    line = next(line for line in ran.stdout.splitlines() if line.startswith("INFO "))
+    document = json.loads(line.removeprefix("INFO "))
+    (found,) = (one for one in document["transports"] if one["name"].startswith("ucx-"))
+    assert found["available"] is (reason is None)
+    assert reason is None or reason in found["reason"]
+    # It has no library, and is not asked for one.
+    assert [library["name"] for library in document["libraries"]].count("ucx") == 0
