@@ -60,7 +60,7 @@ Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Res
   while (!attempt->result) {
     HETCCL_TRY(limit.cancelled());
     if (steady_clock().now() >= deadline) {
-      return error(Code::Timeout, "%s has not ended within %lld ms", what,
+      return error(Code::Timeout, "the adaptor's %s has not ended within %lld ms", what,
                    static_cast<long long>(limit.timeout_ms));
     }
     attempt->done.wait_for(lock, kGlance);

@@ -52,13 +52,13 @@ Result<std::unique_ptr<device::GpuDevice>> Gpus::open(int index) {
   options.cache = config_.kernel_cache;
   if (const std::string folder = user_cache_folder(); options.cache.empty() && !folder.empty())
     options.cache = folder + "/hetccl";
-  if (!row_.load_compiler) {
-    // The runtime reduces by itself, or nothing of the device's does.
-  } else if (compiler().ok()) {
-    options.compiler = compiler_->value();
-  } else {
-    log_.info("GPUs have no kernels, so hetccl does not add on them: %s",
-              compiler_->status().message().c_str());
+  if (row_.load_compiler) {
+    if (compiler().ok()) {
+      options.compiler = compiler_->value();
+    } else {
+      log_.info("GPUs have no kernels, so hetccl does not add on them: %s",
+                compiler_->status().message().c_str());
+    }
   }
   return device::make_gpu_device(runtime_->value(), options);
 }

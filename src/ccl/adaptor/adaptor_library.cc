@@ -267,8 +267,7 @@ class AdaptorLibrary : public Library {
       }
       return std::make_shared<Member>(adaptor, made, n_ranks, rank);
     };
-    HETCCL_ASSIGN(auto member,
-                  run_within<std::shared_ptr<Member>>(limit, "the adaptor's init", attempt));
+    HETCCL_ASSIGN(auto member, run_within<std::shared_ptr<Member>>(limit, "init", attempt));
     return std::unique_ptr<Communicator>(
         std::make_unique<AdaptorCommunicator>(std::move(member), table().capabilities));
   }
@@ -293,7 +292,7 @@ Result<int> score_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor,
     }));
     return score;
   };
-  return run_within<int>(limit, "the adaptor's score", attempt);
+  return run_within<int>(limit, "score", attempt);
 }
 
 std::unique_ptr<Library> make_adaptor_library(

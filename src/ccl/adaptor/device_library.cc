@@ -140,7 +140,7 @@ class DeviceLibrary : public Library {
       }
       return std::make_shared<Handle>(part, made);
     };
-    HETCCL_ASSIGN(auto handle, adaptor::run_within<Made>(limit, "the adaptor's init", attempt));
+    HETCCL_ASSIGN(auto handle, adaptor::run_within<Made>(limit, "init", attempt));
     return std::unique_ptr<Communicator>(
         std::make_unique<DeviceCommunicator>(std::move(handle), n_ranks, rank));
   }

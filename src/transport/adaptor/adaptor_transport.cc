@@ -127,7 +127,7 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const PeerId& id, con
   WaitLimit left = limit;
   left.timeout_ms = std::chrono::ceil<milliseconds>(deadline - steady_clock().now()).count();
   auto made = adaptor::run_within<std::unique_ptr<AdaptorChannel>>(
-      left, "the adaptor's connect", [attempt] { return attempt->run(); });
+      left, "connect", [attempt] { return attempt->run(); });
   attempt->given_up = true;
   if (!made.ok()) return made.status();
   HETCCL_TRY(made.value()->prove(secret, deadline, limit));
@@ -204,8 +204,7 @@ Result<std::unique_ptr<Transport>> make_adaptor_transport(
     address.insert(address.begin(), kMagic);
     return Opened(std::move(core), std::move(address));
   };
-  HETCCL_ASSIGN(auto opened, adaptor::run_within<Opened>(config.init_timeout_ms,
-                                                         "opening the adaptor's transport", open));
+  HETCCL_ASSIGN(auto opened, adaptor::run_within<Opened>(config.init_timeout_ms, "open", open));
   return std::unique_ptr<Transport>(std::make_unique<AdaptorTransport>(
       name_of_transport(*adaptor), std::move(opened.first), std::move(opened.second), log));
 }
