@@ -38,6 +38,9 @@ Status ask(const Part<Calls>& part, const char* what, const Call& call) {
                printable(words, kLongestText).c_str());
 }
 
+/// What a call is that has taken longer than it may.
+Status not_in_time(const char* what, const WaitLimit& limit);
+
 /// Runs a call that may wait for other ranks, within `limit`. A call that takes longer goes on, on
 /// its own thread; what it makes then is destroyed.
 template <typename T>
@@ -59,10 +62,7 @@ Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Res
   std::unique_lock lock(attempt->mutex);
   while (!attempt->result) {
     HETCCL_TRY(limit.cancelled());
-    if (steady_clock().now() >= deadline) {
-      return error(Code::Timeout, "the adaptor's %s has not ended within %lld ms", what,
-                   static_cast<long long>(limit.timeout_ms));
-    }
+    if (steady_clock().now() >= deadline) return not_in_time(what, limit);
     attempt->done.wait_for(lock, kGlance);
   }
   return std::move(*attempt->result);
