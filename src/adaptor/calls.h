@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,27 +14,23 @@
 #include "adaptor/adaptor.h"
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "base/printable.h"
 
 namespace hetccl::adaptor {
 
+/// What a call of the adaptor `name` is that has returned an error, which `text` explains or null.
+Status failed(const std::string& name, const char* what, const char* text);
+/// What a call is that has thrown.
+Status threw(const std::string& name, const char* what);
+
 /// What `call` returns, as a Status: SystemError with the part's own text, or if it throws.
-template <typename Calls, typename Call>
-Status ask(const Part<Calls>& part, const char* what, const Call& call) {
-  constexpr size_t kLongestText = 512;
-  int code = 0;
+template <typename Calls>
+Status ask(const Part<Calls>& part, const char* what, const std::function<int()>& call) {
   try {
-    code = call();
+    const int code = call();
+    return code == 0 ? Status() : failed(part.name, what, part.calls.error_text(code));
   } catch (...) {
-    return error(Code::SystemError, "%s: %s: an exception has left the adaptor", part.name.c_str(),
-                 what);
+    return threw(part.name, what);
   }
-  if (code == 0) return {};
-  const char* text = part.calls.error_text(code);
-  const std::string words =
-      text == nullptr ? "unknown error" : std::string(text, strnlen(text, kLongestText));
-  return error(Code::SystemError, "%s: %s: %s", part.name.c_str(), what,
-               printable(words, kLongestText).c_str());
 }
 
 /// What a call is that has taken longer than it may.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "adaptor/calls.h"
+#include "base/printable.h"
 
 namespace hetccl::device {
 namespace {
