@@ -5,7 +5,8 @@
  * hetccl loads the adaptors of HETCCL_ADAPTORS (paths, with colons between them) and calls each
  * one's entry, `hetcclAdaptor`. An adaptor that is refused is named, with the reason, in `hetccl
  * info` and in the error of each communicator that it could have served. docs/adaptors.md is the
- * guide; adaptors/conformance.cc tests an adaptor.
+ * guide; the programs adaptors/conformance.cc, device_conformance.cc and transport_conformance.cc
+ * test an adaptor.
  *
  * Structs that begin with their size, as the adaptor was compiled, may grow at their end. Pieces
  * and messages, which come in arrays, do not grow. hetccl copies strings when it loads the adaptor.
@@ -124,10 +125,11 @@ typedef struct {
    * waits for no other rank. */
   void (*destroy)(void* communicator);
   /** The device whose memory its calls move, by the name that a device adaptor gives it; NULL: the
-   * host. What changes for a device's library: the thread of each call has the rank's device as its
-   * current one; `score` is not asked; `start` enqueues the call on `stream` and returns, with no
-   * request; `test` gets no request, and returns an error once an enqueued call has failed; and it
-   * has `abort`. */
+   * host. What changes for a device's library: the thread of `init` has the rank's device as its
+   * current one, and that of other calls any device; `score` is not asked; `reduces` and `start`
+   * may be asked for hetcclAvg; `start` enqueues the call on `stream` and returns, with no request;
+   * `test` gets no request, and returns an error once an enqueued call has failed; and it has
+   * `abort`. */
   const char* device;
   /** Ends all that is enqueued in bounded time, and what is enqueued later, without waiting. From
    * any thread at any time. hetccl calls `destroy` after it. */

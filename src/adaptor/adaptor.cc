@@ -75,6 +75,9 @@ std::string check_library(const hetcclLibraryAdaptor& of, const Names& taken) {
   const bool host = of.device == nullptr;
   if (!host && !is_name(of.device))
     return "the name of its library's device is not 1 to 31 of a-z, 0-9 and _";
+  if (!host && taken.contains(of.device))
+    return format("its library is for %s, a device of hetccl's own, which keeps its own library",
+                  of.device);
   return check_part(of.name, of.version, taken,
                     {{of.error_text != nullptr, "error_text"},
                      {!host || of.score != nullptr, "score"},

@@ -34,6 +34,9 @@ TEST_CASE("what is refused, with the reason") {
   CHECK(has(refusal([](auto&, auto& library) { library.test = nullptr; }), "lacks test"));
   CHECK(has(refusal([](auto&, auto& library) { library.capabilities = 1U << 20; }), "0x100000"));
   CHECK(has(refusal([](auto&, auto& library) { library.size = 0; }), "size is 0"));
+  CHECK(has(refusal([](auto&, auto& library) { library.device = "toy"; }), "lacks abort"));
+  CHECK(has(refusal([](auto&, auto& library) { library.device = "Toy"; }), "library's device"));
+  CHECK(has(refusal([](auto&, auto& library) { library.device = "host"; }), "of hetccl's own"));
   CHECK(has(refusal([](auto& table, auto&) { table.size = 0; }), "size is 0"));
   // Compiled with a header whose struct ended earlier.
   CHECK(has(
@@ -42,6 +45,30 @@ TEST_CASE("what is refused, with the reason") {
   CHECK(has(check(nullptr, "it.so", {}).status().message(), "the adaptor it.so is refused"));
   CHECK(has(load("/nonexistent/adaptor.so", {}).status().message(), "refused"));
   CHECK(has(load("libc.so.6", {}).status().message(), "it exports no hetcclAdaptor"));
+}
+
+TEST_CASE("what is refused of a device, with the reason") {
+  const auto refused = [](const std::function<void(hetcclDeviceAdaptor&)>& change) {
+    hetcclDeviceAdaptor device = fake::device_of_stubs("toy");
+    change(device);
+    hetcclAdaptorTable table = fake::table_of(nullptr);
+    table.device = &device;
+    const auto made = check(&table, "it.so", {"cuda"});
+    if (!made.ok()) return made.status().message();
+    CHECK(made.value()->device->name == "toy");
+    CHECK_FALSE(made.value()->library);
+    CHECK_FALSE(made.value()->serves_hosts());
+    return std::string();
+  };
+  CHECK(refused([](auto&) {}) == "");
+  CHECK(has(refused([](auto& device) { device.name = "cuda"; }), "its name"));
+  CHECK(has(refused([](auto& device) { device.wait_word = nullptr; }), "lacks wait_word"));
+  CHECK(has(refused([](auto& device) { device.capabilities = 1; }), "0x1"));
+  CHECK(has(refused([](auto& device) { device.reduce = nullptr; }), "lacks reduces or reduce"));
+  CHECK(refused([](auto& device) { device.reduce = nullptr, device.reduces = nullptr; }) == "");
+  CHECK(refused([](auto& device) { device.size = offsetof(hetcclDeviceAdaptor, reduces); }) == "");
+  CHECK(has(refused([](auto& device) { device.size = offsetof(hetcclDeviceAdaptor, call_host); }),
+            "lacks call_host"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "fake/host_adaptor.h"
 #include "fake/transport_adaptor.h"
 
 namespace hetccl::comm {
@@ -111,6 +112,33 @@ TEST_CASE("8-bit floats are not asked of RCCL on gfx11, and a label each has ker
   };
   CHECK_FALSE(reduces(""));
   CHECK(reduces("alone"));
+}
+
+TEST_CASE("an adaptor's device has the library that names it, whichever adaptor brings that") {
+  const hetcclDeviceAdaptor toy = fake::device_of_stubs("toy"),
+                            lone = fake::device_of_stubs("lone");
+  hetcclLibraryAdaptor library = *fake::host_adaptor().library;
+  library.name = "toy_ccl";
+  library.capabilities = HETCCL_LIBRARY_JOINS_HOSTS;
+  library.device = "toy";
+  library.abort = [](void*) {};
+  hetcclAdaptorTable tables[4] = {fake::table_of(nullptr), fake::table_of(&library),
+                                  fake::table_of(nullptr), fake::table_of(nullptr)};
+  tables[0].device = tables[3].device = &toy;  // the first of that name has it
+  tables[2].device = &lone;
+  std::vector<adaptor::Found> found;
+  for (const auto& table : tables) found.push_back({"it.so", adaptor::check(&table, "it.so", {})});
+  const Adaptors adaptors = with_devices(all_adaptors(), found);
+  REQUIRE(adaptors.gpus.size() == 4);  // CUDA, HIP, and two
+  CHECK(adaptors.gpus[2].vendor == "toy");
+  CHECK(adaptors.gpus[2].library == "toy_ccl");
+  CHECK(adaptors.gpus[2].reach.hosts);
+  CHECK_FALSE(adaptors.gpus[2].reach.architectures);
+  CHECK_FALSE(adaptors.gpus[2].load_compiler);
+  CHECK(adaptors.gpus[3].vendor == "lone");
+  CHECK(adaptors.gpus[3].library.empty());
+  CHECK(names_of(adaptors).contains("toy_ccl"));
+  CHECK(traits_of(adaptors).libraries.at("toy").reach.hosts);
 }
 
 }  // namespace

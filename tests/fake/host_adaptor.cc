@@ -1,6 +1,8 @@
 #include "fake/host_adaptor.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <memory>
@@ -141,6 +143,17 @@ const hetcclAdaptorTable& host_adaptor() {
   };
   static const hetcclAdaptorTable table = table_of(&made);
   return table;
+}
+
+hetcclDeviceAdaptor device_of_stubs(const char* name) {
+  hetcclDeviceAdaptor device{};
+  void (*const stub)() = [] { std::abort(); };
+  for (size_t at = offsetof(hetcclDeviceAdaptor, error_text); at < sizeof device; at += sizeof stub)
+    std::memcpy(reinterpret_cast<char*>(&device) + at, &stub, sizeof stub);
+  device.size = sizeof device;
+  device.name = name;
+  device.version = "1";
+  return device;
 }
 
 hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library) {

@@ -8,6 +8,9 @@ namespace hetccl::fake {
 /// Of threads of this process. Lives as long as the process.
 const hetcclAdaptorTable& host_adaptor();
 
+/// A device whose calls may not be called.
+hetcclDeviceAdaptor device_of_stubs(const char* name);
+
 /// A table of that library alone.
 hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library);
 
