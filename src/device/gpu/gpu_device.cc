@@ -98,7 +98,7 @@ class GpuEvent : public Event {
 };
 
 // Of the trial whether streams wait for words.
-constexpr std::chrono::microseconds kHeadStart{200};
+constexpr std::chrono::milliseconds kHeadStart{1};
 constexpr std::chrono::seconds kLongestTrial{2};
 
 // A kernel copies so much before a copy engine has begun.
@@ -320,23 +320,28 @@ Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
   void* memory = nullptr;
-  HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, 2 * sizeof(Flag)), "allocating flags"));
-  std::memset(memory, 0, 2 * sizeof(Flag));
+  HETCCL_TRY(check(api_, api_.allocate_pinned(&memory, 3 * sizeof(Flag)), "allocating flags"));
+  std::memset(memory, 0, 3 * sizeof(Flag));
   auto* flags = static_cast<Flag*>(memory);
-  const bool waits = api_.wait_word(stream->native(), &flags[0].word, 1) == 0;
-  const bool writes = api_.write_word(stream->native(), &flags[1].word, 1) == 0;
-  std::this_thread::sleep_for(kHeadStart);
-  const bool early = flags[1].reached(1);
-  flags[0].word.store(1, std::memory_order_release);
-  const TimePoint deadline = steady_clock().now() + kLongestTrial;
-  while (writes && !flags[1].reached(1) && steady_clock().now() < deadline)
-    std::this_thread::yield();
-  stream_words_ = waits && !early && flags[1].reached(1);
-  if (stream_words_ || !writes) {
+  Flag &here = flags[0], &gate = flags[1], &beyond = flags[2];
+  const auto comes_to = [deadline = steady_clock().now() + kLongestTrial](const Flag& flag) {
+    while (!flag.reached(1) && steady_clock().now() < deadline) std::this_thread::yield();
+    return flag.reached(1);
+  };
+  const bool writes = api_.write_word(stream->native(), &here.word, 1) == 0;
+  const bool waits = writes && api_.wait_word(stream->native(), &gate.word, 1) == 0;
+  const bool ends = waits && api_.write_word(stream->native(), &beyond.word, 1) == 0;
+  const bool comes = writes && comes_to(here);
+  if (comes) std::this_thread::sleep_for(kHeadStart);
+  const bool early = beyond.reached(1);
+  gate.word.store(1, std::memory_order_release);
+  const bool passes = ends && comes_to(beyond);
+  stream_words_ = passes && !early;
+  if (passes || !writes || (comes && !waits)) {
     api_.free_pinned(memory);
-  } else {
-    options_.log.warn("streams of %s do not wait for words as they should", model_.c_str());
-    // The memory is kept: the stream may yet write it.
+  } else {  // kept: the stream may yet write it
+    options_.log.warn("streams of %s do not come to the words that they wait for or write",
+                      model_.c_str());
   }
   return {};
 }
