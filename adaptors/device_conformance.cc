@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -112,8 +112,10 @@ void check_copies(void* stream) {
 }
 
 // What a stream that waits holds up, and what it does not.
+// Nothing is allocated or freed meanwhile, which may wait for the device.
 void check_waits(void* a, void* b) {
-  const Word gate, passed, other;
+  const Word gate, passed, other, beside;
+  void* const free_stream = made_stream();
   void* event = nullptr;
   CALL(create_event, &event);
   CALL(wait, b, event);  // never recorded
@@ -127,9 +129,8 @@ void check_waits(void* a, void* b) {
         CALL(write_word, b, other.at, 1);
       },
       "enqueueing behind a wait");
-  void* free_stream = made_stream();
-  drain(free_stream, "a stream beside one that waits");
-  CALL(destroy_stream, free_stream);
+  CALL(write_word, free_stream, beside.at, 1);
+  need(beside.becomes(1), "a stream that waits holds up no other");
   gate.set(4);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   need(passed.get() == 0, "a stream waits until its word has come up to the value");
@@ -155,6 +156,8 @@ void check_waits(void* a, void* b) {
   gate.set(10);
   need(other.becomes(2), "an event may be destroyed while streams wait for it");
   drain(a, "waits");
+  CALL(destroy_stream, free_stream);
+  beside.free();
   gate.free();
   passed.free();
   other.free();
@@ -321,9 +324,9 @@ void check_device(int index) {
   }
   CALL(destroy_stream, a);
   CALL(destroy_stream, b);
-  std::printf("%s:%d conforms: %s, %s%s, %d reductions checked\n", device->name, index,
-              description.model, description.architecture,
-              description.bus_id[0] != 0 ? description.bus_id : "", reductions);
+  std::printf("%s:%d conforms: %s, %s%s%s, %d reductions checked\n", device->name, index,
+              description.model, description.architecture, description.bus_id[0] != 0 ? " at " : "",
+              description.bus_id, reductions);
 }
 
 const hetcclDeviceAdaptor* load(const char* path) {
@@ -333,7 +336,8 @@ const hetcclDeviceAdaptor* load(const char* path) {
   if (entry == nullptr) fail(2, "it exports no " HETCCL_ADAPTOR_ENTRY);
   const hetcclAdaptorTable* table = entry(HETCCL_ADAPTOR_ABI);
   if (table == nullptr) fail(2, "it does not serve this ABI");
-  if (table->size < sizeof *table || table->device == nullptr) fail(2, "it has no device");
+  constexpr size_t kWithDevice = offsetof(hetcclAdaptorTable, device) + sizeof(void*);
+  if (table->size < kWithDevice || table->device == nullptr) fail(2, "it has no device");
   need(table->abi == HETCCL_ADAPTOR_ABI, "the table has the ABI that it was compiled for");
   return table->device;
 }
