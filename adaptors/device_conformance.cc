@@ -111,7 +111,7 @@ void check_copies(void* stream) {
   }
 }
 
-// What a stream that waits holds up, and what it does not.
+// A stream that waits holds up what is behind it, and no other stream.
 // Nothing is allocated or freed meanwhile, which may wait for the device.
 void check_waits(void* a, void* b) {
   const Word gate, passed, other, beside;

@@ -30,8 +30,8 @@ extern "C" {
 
 /* Collective libraries.
  *
- * Of the libraries that can serve ranks of the host (`score`), the best does; hetccl's own has
- * HETCCL_OWN_SCORE. A device's ranks have the library that names it (`device`), or none. Ranks
+ * Ranks of the host get the library with the best `score`; hetccl's own has HETCCL_OWN_SCORE. A
+ * device's ranks have the library that names it (`device`), or none. Ranks
  * share a cluster if their libraries have the same name and version.
  */
 
@@ -285,8 +285,8 @@ typedef struct {
   /** Posts one or more bytes that the other end is to receive, and does not block. The n-th send of
    * one end meets the n-th receive of the other, which has as many bytes. Any number may be
    * outstanding. `data` stays valid until the send is counted by `completed`, or `close` returns.
-   * What a channel holds of messages that are not received yet is bounded: their sender waits. That
-   * the other end has gone is no error here, but one of `completed`. */
+   * A channel holds a bounded part of messages that are not received yet: then their sender waits.
+   * If the other end has gone, `completed` says so, and not this call. */
   int (*send)(void* channel, const void* data, size_t bytes);
   int (*receive)(void* channel, void* data, size_t bytes);
   /** How many sends and receives have completed so far, in their order. A completed send arrives

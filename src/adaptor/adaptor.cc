@@ -21,7 +21,7 @@ constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_J
 constexpr uint32_t kTransportCapabilities =
     HETCCL_TRANSPORT_ENCRYPTS | HETCCL_TRANSPORT_JOINS_HOSTS;
 
-// What an adaptor that was compiled with a shorter struct has.
+// The whole struct; an adaptor may have been compiled with a shorter one, and lacks the rest.
 template <typename Table>
 Table as_compiled(const Table* table) {
   Table whole{};

@@ -21,30 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled import ADAPTORS, ROOT, compile_to
 from ranks import run_ranks
 
 import hetccl
 
-ROOT = Path(__file__).parent.parent.parent
-ADAPTORS = ROOT / "adaptors"
 sys.path.insert(0, str(ROOT / "bench"))
-from mpis import MPIS, Mpi  # noqa: E402
+from mpis import MPIS, Mpi
 
 BY_OWN_HEADER = [mpi for mpi in MPIS if mpi.package == mpi.header_of]
 STEPS = 3
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
-def compile_to(target: Path, *arguments: str) -> Path:
-    """Builds a program or library of adaptors/."""
-    built = subprocess.run(
-        [*arguments, f"-I{ROOT / 'include'}", "-O1", "-o", str(target)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert built.returncode == 0, built.stderr
-    return target
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiled import ADAPTORS, compile_to
 
 import hetccl
 
-ROOT = Path(__file__).parent.parent.parent
-EXAMPLE = ROOT / "adaptors/threads/threads_adaptor.c"
+LIBRARIES = ("-ldl", "-lpthread")
+EXAMPLE = ADAPTORS / "threads/threads_adaptor.c"
 REDUCES, HOSTS_REDUCE = ["-DTHREADS_REDUCE"], []
 # What the conformance program must see: a line of the example, what becomes of it, and the rule.
 FAULTS = {
@@ -50,29 +51,20 @@ FAULTS = {
 }
 
 
-def compile_to(target: Path, *arguments: str) -> Path:
-    """Builds a program or library against the public headers."""
-    include = f"-I{ROOT / 'include'}"
-    built = subprocess.run(
-        [*arguments, include, "-O1", "-o", str(target), "-ldl", "-lpthread"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    return target
-
-
 def compile_adaptor(target: Path, source: Path, *options: str) -> Path:
     """A library of an adaptor's source, as the guide builds it."""
     strict = ("-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-    return compile_to(target, "gcc", "-std=c11", *strict, *options, str(source))
+    return compile_to(target, "gcc", "-std=c11", *strict, *options, str(source), *LIBRARIES)
 
 
 @pytest.fixture(scope="module")
 def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that tests an adaptor's device."""
-    source = str(ROOT / "adaptors/device_conformance.cc")
+    source = str(ADAPTORS / "device_conformance.cc")
     target = tmp_path_factory.mktemp("conformance") / "device_conformance"
-    return compile_to(target, "g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", source)
+    return compile_to(
+        target, "g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", source, *LIBRARIES
+    )
 
 
 def conforms(

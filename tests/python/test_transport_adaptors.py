@@ -17,25 +17,13 @@ from array import array
 from pathlib import Path
 
 import pytest
+from compiled import ADAPTORS, compile_to
 from ranks import run_ranks
 
 import hetccl
 
-ROOT = Path(__file__).parent.parent.parent
-ADAPTORS = ROOT / "adaptors"
+STRICT = ("-Wall", "-Wextra", "-Werror")
 UCX_HEADER = Path("/usr/include/ucp/api/ucp.h")
-
-
-def compile_to(target: Path, *arguments: str) -> Path:
-    """Builds a program or library of adaptors/."""
-    built = subprocess.run(
-        [*arguments, f"-I{ROOT / 'include'}", "-O1", "-Wall", "-Wextra", "-Werror", "-o", target],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert built.returncode == 0, built.stderr
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +35,16 @@ def ucx(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no UCX: apt-get install libucx-dev")
     target = tmp_path_factory.mktemp("ucx") / "ucx_adaptor.so"
     sources = map(str, sorted((ADAPTORS / "ucx").glob("*.c")))
-    return compile_to(target, "gcc", "-std=gnu11", "-shared", "-fPIC", *sources, "-lucp", "-lucs")
+    return compile_to(
+        target, "gcc", "-std=gnu11", *STRICT, "-shared", "-fPIC", *sources, "-lucp", "-lucs"
+    )
 
 
 def test_it_conforms(ucx: Path, tmp_path: Path) -> None:
     source = str(ADAPTORS / "transport_conformance.cc")
-    program = compile_to(tmp_path / "conformance", "g++", "-std=c++17", "-pthread", source, "-ldl")
+    program = compile_to(
+        tmp_path / "conformance", "g++", "-std=c++17", *STRICT, "-pthread", source, "-ldl"
+    )
     ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "conforms: scores 50 and 50" in ran.stdout

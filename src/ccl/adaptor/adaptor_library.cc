@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "adaptor/calls.h"
+#include "ccl/adaptor/found_library.h"
 #include "ccl/adaptor/work.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl {
 namespace {
 
-static_assert(sizeof(UniqueId) == HETCCL_ADAPTOR_ID_BYTES);
-
 using adaptor::ask;
-using Part = adaptor::Part<hetcclLibraryAdaptor>;
+using Part = FoundLibrary::Part;
 using adaptor::run_within;
 
 constexpr std::chrono::milliseconds kGrace{100};
@@ -234,50 +233,26 @@ class AdaptorCommunicator : public Communicator {
   const uint32_t capabilities_;
 };
 
-class AdaptorLibrary : public Library {
+class AdaptorLibrary : public FoundLibrary {
  public:
-  explicit AdaptorLibrary(std::shared_ptr<const Part> adaptor) : adaptor_(std::move(adaptor)) {}
-  [[nodiscard]] std::string name() const override { return adaptor_->name; }
-  [[nodiscard]] std::string version() const override { return adaptor_->version; }
+  using FoundLibrary::FoundLibrary;
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return reduces_by(table(), type, op);
-  }
-  [[nodiscard]] bool supports_exchange() const override { return can(HETCCL_LIBRARY_EXCHANGES); }
-  [[nodiscard]] Reach reach() const override {
-    return {can(HETCCL_LIBRARY_JOINS_HOSTS), can(HETCCL_LIBRARY_JOINS_ARCHITECTURES)};
-  }
-  [[nodiscard]] bool sends() const override { return can(HETCCL_LIBRARY_SENDS); }
-  Result<UniqueId> unique_id(int n_ranks) override {
-    UniqueId id;
-    HETCCL_TRY(ask(*adaptor_, "making an id", [&] { return table().make_id(n_ranks, id.bytes); }));
-    return id;
+    return reduces_by(part()->calls, type, op);
   }
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
                                              const WaitLimit& limit) override {
+    using Made = std::shared_ptr<Member>;
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
       return error(Code::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
-    const auto attempt = [adaptor = adaptor_, id, n_ranks, rank,
-                          ms = limit.timeout_ms]() -> Result<std::shared_ptr<Member>> {
-      void* made = nullptr;
-      HETCCL_TRY(ask(*adaptor, "init",
-                     [&] { return adaptor->calls.init(id.bytes, n_ranks, rank, ms, &made); }));
-      if (made == nullptr) {
-        return error(Code::SystemError, "%s: init has made no communicator, and says that it has",
-                     adaptor->name.c_str());
-      }
-      return std::make_shared<Member>(adaptor, made, n_ranks, rank);
+    const auto attempt = [part = part(), id, n_ranks, rank,
+                          ms = limit.timeout_ms]() -> Result<Made> {
+      HETCCL_ASSIGN(void* made, init_by(*part, id, n_ranks, rank, ms));
+      return std::make_shared<Member>(part, made, n_ranks, rank);
     };
-    HETCCL_ASSIGN(auto member, run_within<std::shared_ptr<Member>>(limit, "init", attempt));
+    HETCCL_ASSIGN(auto member, run_within<Made>(limit, "init", attempt));
     return std::unique_ptr<Communicator>(
-        std::make_unique<AdaptorCommunicator>(std::move(member), table().capabilities));
+        std::make_unique<AdaptorCommunicator>(std::move(member), part()->calls.capabilities));
   }
-
- private:
-  [[nodiscard]] const hetcclLibraryAdaptor& table() const { return adaptor_->calls; }
-  [[nodiscard]] bool can(uint32_t capability) const {
-    return (table().capabilities & capability) != 0;
-  }
-  const std::shared_ptr<const Part> adaptor_;
 };
 
 }  // namespace
@@ -297,8 +272,7 @@ Result<int> score_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor,
 
 std::unique_ptr<Library> make_adaptor_library(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor) {
-  return std::make_unique<AdaptorLibrary>(
-      std::shared_ptr<const Part>(adaptor, &adaptor->library.value()));
+  return std::make_unique<AdaptorLibrary>(adaptor);
 }
 
 }  // namespace hetccl::ccl

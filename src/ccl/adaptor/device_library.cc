@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "adaptor/calls.h"
+#include "ccl/adaptor/found_library.h"
 #include "ccl/adaptor/work.h"
 
 namespace hetccl::ccl {
 namespace {
 
 using adaptor::ask;
-using Part = adaptor::Part<hetcclLibraryAdaptor>;
+using Part = FoundLibrary::Part;
 
 // What an adaptor has made, until this goes.
 class Handle {
@@ -105,39 +106,21 @@ class DeviceCommunicator : public Communicator {
   mutable std::mutex mutex_;  // calls of a communicator come one at a time
 };
 
-class DeviceLibrary : public Library {
+class DeviceLibrary : public FoundLibrary {
  public:
-  DeviceLibrary(std::shared_ptr<const Part> part, std::function<void()> make_current)
-      : part_(std::move(part)), make_current_(std::move(make_current)) {}
-  [[nodiscard]] std::string name() const override { return part_->name; }
-  [[nodiscard]] std::string version() const override { return part_->version; }
+  DeviceLibrary(const std::shared_ptr<const adaptor::Adaptor>& adaptor,
+                std::function<void()> make_current)
+      : FoundLibrary(adaptor), make_current_(std::move(make_current)) {}
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
-    return reduces_by(*part_, type, op);
-  }
-  [[nodiscard]] bool supports_exchange() const override { return can(HETCCL_LIBRARY_EXCHANGES); }
-  [[nodiscard]] Reach reach() const override {
-    return {can(HETCCL_LIBRARY_JOINS_HOSTS), can(HETCCL_LIBRARY_JOINS_ARCHITECTURES)};
-  }
-  [[nodiscard]] bool sends() const override { return can(HETCCL_LIBRARY_SENDS); }
-  Result<UniqueId> unique_id(int n_ranks) override {
-    UniqueId id;
-    HETCCL_TRY(
-        ask(*part_, "making an id", [&] { return part_->calls.make_id(n_ranks, id.bytes); }));
-    return id;
+    return reduces_by(*part(), type, op);
   }
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
                                              const WaitLimit& limit) override {
     using Made = std::shared_ptr<Handle>;
-    const auto attempt = [part = part_, make_current = make_current_, id, n_ranks, rank,
+    const auto attempt = [part = part(), make_current = make_current_, id, n_ranks, rank,
                           ms = limit.timeout_ms]() -> Result<Made> {
       make_current();
-      void* made = nullptr;
-      HETCCL_TRY(
-          ask(*part, "init", [&] { return part->calls.init(id.bytes, n_ranks, rank, ms, &made); }));
-      if (made == nullptr) {
-        return error(Code::SystemError, "%s: init has made no communicator, and says that it has",
-                     part->name.c_str());
-      }
+      HETCCL_ASSIGN(void* made, init_by(*part, id, n_ranks, rank, ms));
       return std::make_shared<Handle>(part, made);
     };
     HETCCL_ASSIGN(auto handle, adaptor::run_within<Made>(limit, "init", attempt));
@@ -146,10 +129,6 @@ class DeviceLibrary : public Library {
   }
 
  private:
-  [[nodiscard]] bool can(uint32_t capability) const {
-    return (part_->calls.capabilities & capability) != 0;
-  }
-  const std::shared_ptr<const Part> part_;
   const std::function<void()> make_current_;
 };
 
@@ -157,8 +136,7 @@ class DeviceLibrary : public Library {
 
 std::unique_ptr<Library> make_adaptor_device_library(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor, std::function<void()> make_current) {
-  return std::make_unique<DeviceLibrary>(
-      std::shared_ptr<const Part>(adaptor, &adaptor->library.value()), std::move(make_current));
+  return std::make_unique<DeviceLibrary>(adaptor, std::move(make_current));
 }
 
 }  // namespace hetccl::ccl
