@@ -198,7 +198,8 @@ constexpr std::array kRows = {
          "1: MPI_Finalize prints calls, bytes and time of each collective, and who served them"},
         Flag{&Config::mpi_summary}},
     Row{{"HETCCL_NCCL_LIBRARY", "text", "",
-         "path of the libnccl to use; empty: the process's own, else libnccl.so.2"},
+         "path of the libnccl to use; empty: the process's own, else libnccl.so.2; \"none\": no "
+         "library, so every GPU of NVIDIA is a cluster of its own"},
         Text{&Config::nccl_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
          "path of the libnvrtc that compiles kernels; empty: the process's own, else one by "
@@ -209,7 +210,8 @@ constexpr std::array kRows = {
          "included; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
-         "path of the librccl to use; empty: the process's own, else librccl.so.1"},
+         "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
+         "library, so every GPU of AMD is a cluster of its own"},
         Text{&Config::rccl_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_RUNTIME", "choice", "",
          "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "

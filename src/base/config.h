@@ -57,9 +57,9 @@ struct Config {
   bool mpi_summary = false;    ///< HETCCL_MPI_SUMMARY: printed at MPI_Finalize
   std::string hip_library;     ///< HETCCL_HIP_LIBRARY: a path; "" searches
   std::string hiprtc_library;  ///< HETCCL_HIPRTC_LIBRARY: a path; "" searches
-  std::string rccl_library;    ///< HETCCL_RCCL_LIBRARY: a path; "" searches
+  std::string rccl_library;    ///< HETCCL_RCCL_LIBRARY: a path, or "none"; "" searches
   std::string runtime;         ///< HETCCL_RUNTIME: whose hetcclRuntimeLoad loads; "" searches
-  std::string nccl_library;    ///< HETCCL_NCCL_LIBRARY: a path; "" searches
+  std::string nccl_library;    ///< HETCCL_NCCL_LIBRARY: a path, or "none"; "" searches
   std::string adaptors;        ///< HETCCL_ADAPTORS: paths, with colons between them
   std::string nvrtc_library;   ///< HETCCL_NVRTC_LIBRARY: a path; "" searches
 

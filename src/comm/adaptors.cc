@@ -24,6 +24,19 @@ HostRow host() {
           .make_library = ccl::make_host_library};
 }
 
+// A device's copies, for a rank that has no library.
+std::unique_ptr<ccl::Library> make_solo(const std::shared_ptr<device::GpuDevice>& device) {
+  return ccl::make_solo_library(
+      [device](void* stream, void* to, const void* from, size_t bytes) -> Status {
+        HETCCL_ASSIGN(const auto wrapped, device->wrap_stream(stream));
+        return device->copy(*wrapped, to, from, bytes);
+      });
+}
+
+LoadedLibrary no_library() {
+  return {std::string(topology::kNoLibrary), std::string(topology::kNoLibrary), make_solo};
+}
+
 // NCCL, or RCCL under the same table.
 Result<LoadedLibrary> by_nccl(const Config& config,
                               const Result<std::shared_ptr<const ccl::nccl::Api>>& loaded,
@@ -49,10 +62,10 @@ GpuRow cuda() {
       .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
-      .load_library =
-          [](const Config& config) {
-            return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
-          }};
+      .load_library = [](const Config& config) -> Result<LoadedLibrary> {
+        if (config.nccl_library == topology::kNoLibrary) return no_library();
+        return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
+      }};
 }
 
 GpuRow hip() {
@@ -67,10 +80,10 @@ GpuRow hip() {
           [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_hiprtc(config.hiprtc_library); },
-      .load_library =
-          [](const Config& config) {
-            return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library), ccl::kRcclReach);
-          }};
+      .load_library = [](const Config& config) -> Result<LoadedLibrary> {
+        if (config.rccl_library == topology::kNoLibrary) return no_library();
+        return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library), ccl::kRcclReach);
+      }};
 }
 
 static_assert(HETCCL_TCP_SCORE == transport::kTcpScore && HETCCL_SHM_SCORE == transport::kShmScore);
@@ -93,15 +106,6 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
-// A device's copies, for a rank that has no library.
-std::unique_ptr<ccl::Library> make_solo(const std::shared_ptr<device::GpuDevice>& device) {
-  return ccl::make_solo_library(
-      [device](void* stream, void* to, const void* from, size_t bytes) -> Status {
-        HETCCL_ASSIGN(const auto wrapped, device->wrap_stream(stream));
-        return device->copy(*wrapped, to, from, bytes);
-      });
-}
-
 using FoundAdaptor = std::shared_ptr<const adaptor::Adaptor>;
 
 // An adaptor's device, with the library that names it, if any does.
@@ -111,9 +115,7 @@ GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
   row.runtime = of->device->name;
   row.load_runtime = [of](const Config&) { return device::load_adaptor_runtime(of); };
   if (library == nullptr) {
-    row.load_library = [](const Config&) -> Result<LoadedLibrary> {
-      return LoadedLibrary{"", "", make_solo};
-    };
+    row.load_library = [](const Config&) -> Result<LoadedLibrary> { return no_library(); };
     return row;
   }
   const uint32_t can = library->library->calls.capabilities;

@@ -141,5 +141,17 @@ TEST_CASE("an adaptor's device has the library that names it, whichever adaptor 
   CHECK(traits_of(adaptors).libraries.at("toy").reach.hosts);
 }
 
+TEST_CASE("GPUs go without their vendor's library where that is said") {
+  Config config;
+  config.nccl_library = config.rccl_library = "none";
+  for (const GpuRow& row : all_adaptors().gpus) {
+    const auto loaded = row.load_library(config);
+    REQUIRE_MESSAGE(loaded.ok(), loaded.status().message());
+    const auto library = loaded.value().make(nullptr);
+    CHECK(library->name() == "none");
+    CHECK(library->supports(DataType::Int16, RedOp::Bxor));  // which NCCL lacks
+  }
+}
+
 }  // namespace
 }  // namespace hetccl::comm

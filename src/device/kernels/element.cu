@@ -26,6 +26,11 @@ typedef long long i64;
 #else
 #define HETCCL_UNROLL
 #endif
+#if defined(__HIPCC_RTC__)  // hipRTC's memcpy is a loop over bytes, and code that is made of it, too
+#define HETCCL_COPY __builtin_memcpy
+#else
+#define HETCCL_COPY memcpy
+#endif
 
 // device/kernels/kernels.h has its twin.
 struct Arguments {
@@ -49,7 +54,7 @@ template <typename To, typename From>
 HETCCL_DEVICE To bits_of(From from) {
   static_assert(sizeof(To) == sizeof(From), "");
   To to;
-  memcpy(&to, &from, sizeof to);
+  HETCCL_COPY(&to, &from, sizeof to);
   return to;
 }
 

@@ -30,8 +30,10 @@ Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path) {
   const auto names = path.empty() ? places() : std::vector<std::string>{path};
   HETCCL_ASSIGN(DynLib library, DynLib::open(names));
   HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "hiprtc", "Code"));
+  // LLVM 21's vectoriser of straight-line code (SLP) makes wrong code of words taken apart:
+  // lanes that it shifts by too much, and so has no use for, reach the result.
   compiler->options = {"--std=c++17", "-ffp-contract=off", "-fno-gpu-flush-denormals-to-zero",
-                       "-fhip-fp32-correctly-rounded-divide-sqrt"};
+                       "-fhip-fp32-correctly-rounded-divide-sqrt", "-fno-slp-vectorize"};
   return std::shared_ptr<const Compiler>(std::move(compiler));
 }
 

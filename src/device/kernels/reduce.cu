@@ -23,7 +23,7 @@ HETCCL_DEVICE typename Type::Word finish(typename Type::Sum sum, u32 divisor) {
 template <typename Type>
 HETCCL_DEVICE typename Type::Sum factor_of(const Arguments& a) {
   typename Type::Word word;
-  memcpy(&word, &a.factor, sizeof word);
+  HETCCL_COPY(&word, &a.factor, sizeof word);
   return Type::load(word);
 }
 
