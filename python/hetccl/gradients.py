@@ -82,15 +82,20 @@ def compress_gradients(
     Collective over the model's group, whose ranks must have made the same groups so far, since it
     makes two more; before the first backward pass. `wire` is as in `hetccl.quantized`. Gradients of
     parameters for which `exact` is true (those of one dimension: biases, norms) are averaged as
-    they are. With `residuals` what the codes of a step lose is part of the next step's gradients.
-    Returns the group that encodes. Raises ValueError where the residuals have a model already, and
-    TypeError for arguments of other types.
+    they are; it is asked once, here. With `residuals` what the codes of a step lose is part of the
+    next step's gradients. Returns the group that encodes. Raises ValueError where the residuals
+    have a model already, or ranks keep other parameters exact (on all of them), and TypeError for
+    arguments of other types.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"model is a {type(model).__name__}, but must be a DistributedDataParallel")
+    if not isinstance(wire, str):
+        raise TypeError(f'wire is {wire!r}, but must be a text, such as "int8"')
+    if not callable(exact):
+        raise TypeError(f"exact is {exact!r}, but must be a function of a parameter")
     if residuals is not None and not isinstance(residuals, Residuals):
         raise TypeError("residuals must be hetccl.Residuals(), or None")
     if residuals is not None:
@@ -104,7 +109,11 @@ def compress_gradients(
         )  # fmt: skip
         return group
 
-    averages = _Averages(make_group(wire), make_group(""), exact, residuals)
+    kept = {name: parameter for name, parameter in model.named_parameters() if exact(parameter)}
+    _check_kept([*kept], model.process_group)
+    averages = _Averages(
+        make_group(wire), make_group(""), {id(parameter) for parameter in kept.values()}, residuals
+    )
 
     # torch compares annotations with its types, which they are not here, but text.
     def hook(_, bucket):  # type: ignore[no-untyped-def]
@@ -114,19 +123,34 @@ def compress_gradients(
     return averages.encoding
 
 
+def _check_kept(names: list[str], group: dist.ProcessGroup) -> None:
+    """Raises ValueError on all ranks where they keep other parameters exact. Collective."""
+    import torch.distributed as dist
+
+    every: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(every, names, group=group)
+    for rank, its_names in enumerate(every):
+        unlike = sorted({*its_names} ^ {*every[0]})
+        if unlike:
+            raise ValueError(
+                f"exact: rank {rank} of the model's group and rank 0 differ in {unlike[0]}: all "
+                "ranks must keep the same parameters exact"
+            )
+
+
 class _Averages:
-    """The averages of a model's buckets."""
+    """The averages of a model's buckets. Those of the parameters with ids in `kept` are exact."""
 
     def __init__(
         self,
         encoding: dist.ProcessGroup,
         plain: dist.ProcessGroup,
-        exact: Callable[[torch.Tensor], bool],
+        kept: set[int],
         residuals: Residuals | None,
     ) -> None:
         self.encoding = encoding
         self._plain = plain
-        self._exact = exact
+        self._kept = kept
         self._residuals = residuals
 
     def start(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
@@ -135,7 +159,7 @@ class _Averages:
 
         buffer: torch.Tensor = bucket.buffer()
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        kept = [gradient for parameter, gradient in pairs if self._exact(parameter)]
+        kept = [gradient for parameter, gradient in pairs if id(parameter) in self._kept]
         works = []
         if kept:
             flat = torch.cat([gradient.flatten() for gradient in kept])

@@ -160,8 +160,15 @@ def fed_gradients(rank, size):
         hetccl.compress_gradients(model, residuals=residuals)
     with pytest.raises(TypeError, match="model is a Sequential"):
         hetccl.compress_gradients(model_of())
-    with pytest.raises(TypeError, match=r"must be hetccl\.Residuals\(\)"):
-        hetccl.compress_gradients(model, residuals=hetccl.Residuals)
+    for match, wrong in (
+        (r"must be hetccl\.Residuals\(\)", {"residuals": hetccl.Residuals}),
+        ("exact is True, but must be a function", {"exact": True}),
+        ("wire is 8, but must be a text", {"wire": 8}),
+    ):
+        with pytest.raises(TypeError, match=match):
+            hetccl.compress_gradients(model, **wrong)
+    with pytest.raises(ValueError, match=r"exact: rank 1 of .* differ in module\.[02]\.weight"):
+        hetccl.compress_gradients(model, exact=lambda one: one is model.module[2 * rank % 4].weight)
     for factor in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="must be positive and finite"):
             residuals.scale(factor)

@@ -56,6 +56,15 @@ def world_backend() -> Any:
     return backend
 
 
+def raise_for_all(reason: str) -> None:
+    """Raises ShardingError on all ranks where one has a reason; "" is none. Collective."""
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, reason)
+    for rank, its_reason in enumerate(every):
+        if its_reason:
+            raise ShardingError(f"rank {rank}: {its_reason}")
+
+
 def read_tree(device: torch.device) -> Tree:
     """The tree of the default process group, whose ranks use such devices. Collective."""
     backend = world_backend()

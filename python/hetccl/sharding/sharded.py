@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,16 @@ from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.fsdp import FSDPModule
 
 from hetccl.sharding.degrees import Degrees, ShardingError
 from hetccl.sharding.gradients import GradientFlow
+from hetccl.sharding.groups import raise_for_all
 from hetccl.sharding.layout import local_of
 from hetccl.sharding.masters import Masters
 from hetccl.sharding.pipeline import run_all
-from hetccl.sharding.state import TrainingState, plain_name
+from hetccl.sharding.saved import Saved
+from hetccl.sharding.state import FittingState, TrainingState, plain_name
 from hetccl.sharding.weights import WeightGather
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ class Sharded:
         }
         self._gathers = gathers
         self._state = state
+        self._is_torn = False  # a load has ended midway
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
         self._zero_grad = optimizer.zero_grad
@@ -116,10 +121,26 @@ class Sharded:
 
     def _drop_gradients(self, set_to_none: bool = True) -> None:
         self._flow.drop()
+        if self._has_failed and hasattr(self.model, "reset_iter_state"):  # torch 2.13
+            for parameter in self.model.parameters():  # those that are still gathered
+                parameter.grad = None
+            self.model.reset_iter_state()
         self._zero_grad(set_to_none)
 
     def _refuse_group(self, param_group: dict[str, Any]) -> None:
         raise ShardingError("optimizer: give it all parameters before it is sharded")
+
+    def _drop_gathered(self) -> None:
+        """FSDP2 keeps weights gathered after a forward pass that no backward pass has followed."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether a pass began that has not come to its end."""
+        context = cast("FSDPModule", self.model)._get_fsdp_state()._state_ctx
+        return context.iter_forward_root is not None or context.post_backward_final_callback_queued
 
     def _check_parameters(self) -> None:
         """Raises ShardingError where parameters have been frozen, the reverse, or replaced."""
@@ -140,6 +161,13 @@ class Sharded:
     def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(callable(one) for one in (*args, *kwargs.values())):
             raise ShardingError("step(closure): call the model before the step, not in it")
+        self._check_whole()
+        if self._has_failed:
+            raise ShardingError(
+                "a forward or backward pass has failed: call zero_grad() to go on without it, or, "
+                "with torch before 2.13, start again from a checkpoint"
+            )
+        self._drop_gathered()
         self._check_parameters()
         self._flow.finish()
         self._check_finite()
@@ -191,25 +219,86 @@ class Sharded:
             "optimizer_states": states + sum(masters.values.nbytes for masters in self._masters),
         }
 
+    def _check_whole(self) -> None:
+        if self._is_torn:
+            raise ShardingError(
+                "a load has ended midway, so values are partly its checkpoint's: load another one"
+            )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint of torch.distributed.checkpoint to the folder `path`."""
+        self._check_whole()
         self._flow.finish()
         save(self.state_dict(), checkpoint_id=path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Reads what `save` wrote, or what torch saved of a plain or an FSDP2 model as
-        {"model": …, "optimizer": …}: of any degrees and any number of ranks."""
-        keys = FileSystemReader(path).read_metadata().state_dict_metadata
+        {"model": …, "optimizer": …}: of any degrees and any number of ranks.
+
+        All ranks raise ShardingError for a checkpoint of another model or optimizer, and nothing
+        has changed. Where reading fails midway, all raise torch's CheckpointException; values are
+        then partly the checkpoint's, and no step is taken before another one has been loaded.
+        """
+        with self._undoing():
+            state = self._prepare_to_load(path)
+        with self._taking():
+            load(state, checkpoint_id=path)
+            self.load_state_dict(state)
+
+    def _prepare_to_load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """The state dict that a checkpoint is loaded into, which fits it."""
+        saved, reason = Saved({}), ""
+        try:
+            saved = Saved(FileSystemReader(path).read_metadata().state_dict_metadata)
+        except Exception as error:
+            reason = f"{path} cannot be read: {error}"
+        raise_for_all(reason)
         self.optimizer.zero_grad()
-        if any(key.startswith("optimizer.state.") for key in keys):
+        if saved.has_states:
             self._state.make_optimizer_state()
         state = self.state_dict()
         states = state["optimizer"]["state"]
         for name in list(states):  # a parameter that never had a gradient has none
-            if not any(f"optimizer.state.{name}.{key}" in keys for key in states[name]):
+            if not saved.has_state(name):
                 del states[name]
-        load(state, checkpoint_id=path)
-        self.load_state_dict(state)
+        groups = copy.deepcopy(state["optimizer"]["param_groups"])
+        raise_for_all(saved.find_fault(self._state.values(), states, len(groups)))
+        first = {"optimizer": {"param_groups": groups}}
+        load(first, checkpoint_id=path)
+        self._state.check_groups(first["optimizer"]["param_groups"])
+        return state
+
+    def _check_state(self, state: Mapping[str, Any]) -> FittingState:
+        fitting, reason = FittingState({}, {}, [], False), ""
+        try:
+            fitting = self._state.check(state)
+        except ShardingError as error:
+            reason = str(error)
+        raise_for_all(reason)
+        return fitting
+
+    @contextlib.contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Where it fails, the optimizer has the state that it had."""
+        torn, self._is_torn = self._is_torn, False  # the optimizer makes its state by a step
+        had = list(self.optimizer.state)
+        try:
+            yield
+        except BaseException:
+            self._is_torn = torn
+            for parameter in set(self.optimizer.state) - set(had):
+                del self.optimizer.state[parameter]
+            raise
+
+    @contextlib.contextmanager
+    def _taking(self) -> Iterator[None]:
+        """Where it fails, no step is taken until a state has been taken whole."""
+        try:
+            yield
+        except BaseException:
+            self._is_torn = True
+            raise
+        self._is_torn = False
 
     def state_dict(self) -> dict[str, Any]:
         """For torch.distributed.checkpoint: {"model": …, "optimizer": …}, with the plain model's
@@ -223,8 +312,17 @@ class Sharded:
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what was loaded into a `state_dict()`, or the plain model's and optimizer's state
-        dicts, whole on every rank, as {"model": …, "optimizer": …}."""
-        self._state.restore(state)
-        for gather in self._gathers:
-            gather.drop_secondary()
-        run_all((masters.update_weights(exactly=True) for masters in self._masters), _DEPTH)
+        dicts, whole on every rank, as {"model": …, "optimizer": …}.
+
+        All ranks raise ShardingError for a state of another model or optimizer, before anything is
+        copied. Gradients are dropped."""
+        self.optimizer.zero_grad()
+        with self._undoing():
+            fitting = self._check_state(state)
+            if fitting.is_whole and fitting.states:
+                self._state.make_optimizer_state()
+        with self._taking():
+            self._state.restore(fitting)
+            for gather in self._gathers:
+                gather.drop_secondary()
+            run_all((masters.update_weights(exactly=True) for masters in self._masters), _DEPTH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,16 @@ def plain_name(name: str) -> str:
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
+
+
+@dataclasses.dataclass(frozen=True)
+class FittingState:
+    """A state that has been checked: it fits the model and the optimizer."""
+
+    model: Mapping[str, Any]
+    states: Mapping[str, Mapping[str, Any]]  # of the optimizer, by the parameters' names
+    groups: Sequence[Mapping[str, Any]]
+    is_whole: bool  # of the plain model; else values are in place already
 
 
 class TrainingState:
@@ -77,62 +88,52 @@ class TrainingState:
             for name, value in self._model.state_dict().items()
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Copies what is not there yet. All ranks raise ShardingError where names, shapes or groups
-        are unlike, before anything is copied. Collective."""
+    def values(self) -> dict[str, Any]:
+        """All values of the plain model's state dict, by name."""
+        return {name: value for name, (_, value) in self._named().items()}
+
+    def check(self, state: Mapping[str, Any]) -> FittingState:
+        """Raises ShardingError where names, shapes or groups are unlike."""
         if not {"model", "optimizer"} <= state.keys():
             raise ShardingError('the state must be {"model": ..., "optimizer": ...}')
         model: Mapping[str, Any] = state["model"]
         named = self._named()
-        trained = {name: first for name, (first, _) in named.items() if first in self._trained}
+        trained = {name for name, (first, _) in named.items() if first in self._trained}
         # torch.distributed.checkpoint has loaded the values of an OwnedTensor in place.
         is_whole = any(
-            not isinstance(model.get(name), OwnedTensor) for name in trained.keys() & model
+            not isinstance(model.get(name), OwnedTensor) for name in trained & model.keys()
         )
         unknown = sorted(set(model) - set(named))
-        missing = sorted(set(named) - set(model) - (set() if is_whole else set(trained)))
+        missing = sorted(set(named) - set(model) - (set() if is_whole else trained))
         if unknown or missing:
             raise ShardingError(
                 f"the state is of another model: it has {unknown[:3] or 'nothing'} that the model "
                 f"lacks, and lacks {missing[:3] or 'nothing'}"
             )
-        states = self._check_optimizer(state["optimizer"])
         for name, value in model.items():
-            wanted = named[name][1]
-            if isinstance(value, torch.Tensor) and value.shape != wanted.shape:
-                raise ShardingError(
-                    f"{name} has the shape {[*wanted.shape]}, in the state {[*value.shape]}"
-                )
-        if is_whole and states:
-            self.make_optimizer_state()
-        for name, value in model.items():
-            if name not in trained:
-                _copy(named[name][1], value)
-            elif trained[name] in self._owned:
-                piece, parameter = self._owned[trained[name]]
-                _fill(parameter.detach(), value, piece)
-        for group, options in zip(
-            self._optimizer.param_groups, state["optimizer"]["param_groups"], strict=True
-        ):
-            group.update({key: value for key, value in options.items() if key != "params"})
-        for name, (piece, parameter) in self._owned.items():
-            own = self._optimizer.state.get(parameter, {})
-            for key, value in states.get(name, {}).items():
-                if isinstance(value, torch.Tensor) and isinstance(own.get(key), torch.Tensor):
-                    _fill(own[key], value, piece)
-                else:
-                    own[key] = value
+            _check_shape(name, value, named[name][1].shape)
+        optimizer = state["optimizer"]
+        name_of = self.check_groups(optimizer["param_groups"])
+        strange = [key for key in optimizer["state"] if key not in name_of]
+        if strange:
+            raise ShardingError(f"the state has parameters that are in no group: {strange[:3]}")
+        states = {name_of[key]: values for key, values in optimizer["state"].items()}
+        for name, values in states.items():
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor) and value.numel() != 1:
+                    _check_shape(f"{name}'s {key}", value, named[name][1].shape)
+        return FittingState(model, states, optimizer["param_groups"], is_whole)
 
-    def _check_optimizer(self, state: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-        """The states of an optimizer's state dict by name: also of one that has numbers."""
-        given = state["param_groups"]
-        if len(given) != len(self._groups):
+    def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> dict[Any, str]:
+        """Raises ShardingError for other groups than the optimizer's. The name of each parameter in
+        them, which may have numbers."""
+        if len(groups) != len(self._groups):
             raise ShardingError(
-                f"the state has {len(given)} groups of parameters, the optimizer "
+                f"the state has {len(groups)} groups of parameters, the optimizer "
                 f"{len(self._groups)}"
             )
         name_of: dict[Any, str] = {}
-        for group, names in zip(given, self._groups, strict=True):
+        for group, names in zip(groups, self._groups, strict=True):
             if len(group["params"]) != len(names):
                 raise ShardingError(
                     f"a group of the state has {len(group['params'])} parameters, the optimizer's "
@@ -143,18 +144,42 @@ class TrainingState:
                 (key, key if isinstance(key, str) else name)
                 for key, name in zip(group["params"], names, strict=True)
             )
-        unknown = [key for key in state["state"] if key not in name_of]
-        if unknown:
-            raise ShardingError(f"the state has parameters that are in no group: {unknown[:3]}")
-        return {name_of[key]: value for key, value in state["state"].items()}
+        return name_of
+
+    def restore(self, state: FittingState) -> None:
+        """Copies what is not there yet, into what the optimizer has of its state. Parameters that
+        `state` has no state of have none."""
+        named = self._named()
+        for name, value in state.model.items():
+            first, target = named[name]
+            if first not in self._trained:
+                _copy(target, value)
+            elif first in self._owned:
+                piece, parameter = self._owned[first]
+                _fill(parameter.detach(), value, piece)
+        for group, options in zip(self._optimizer.param_groups, state.groups, strict=True):
+            group.update({key: value for key, value in options.items() if key != "params"})
+        for name, (piece, parameter) in self._owned.items():
+            had = self._optimizer.state.pop(parameter, {})
+            values = state.states.get(name)
+            if not values:
+                continue
+            own = self._optimizer.state[parameter] = {}
+            for key, value in values.items():
+                own[key] = had.get(key, value)
+                if isinstance(value, torch.Tensor) and isinstance(own[key], torch.Tensor):
+                    _fill(own[key], value, piece)
+                else:
+                    own[key] = value
 
     def make_optimizer_state(self) -> None:
-        """Has the optimizer make its state, to be overwritten, by a step without gradients and
-        rates. Collective."""
-        parameters = [parameter for _, parameter in self._owned.values()]
-        if all(parameter in self._optimizer.state for parameter in parameters):
-            parameters = []
-        gradients = [parameter.grad for parameter in parameters]
+        """Has the optimizer make what it lacks of its state, to be overwritten, by a step with
+        gradients and rates of 0. There must be no gradients. Collective."""
+        parameters = [
+            parameter
+            for _, parameter in self._owned.values()
+            if not self._optimizer.state.get(parameter)
+        ]
         groups = self._optimizer.param_groups
         options = [dict(group) for group in groups]
         for parameter in parameters:
@@ -166,8 +191,13 @@ class TrainingState:
         finally:
             for group, option in zip(groups, options, strict=True):
                 group.update(option)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
+            for parameter in parameters:
+                parameter.grad = None
+
+
+def _check_shape(name: str, value: Any, shape: torch.Size) -> None:
+    if isinstance(value, torch.Tensor) and value.shape != shape:
+        raise ShardingError(f"{name} has the shape {[*shape]}, in the state {[*value.shape]}")
 
 
 def _is_whole(value: Any, piece: Piece) -> bool:
