@@ -38,6 +38,7 @@ HetcclBackend::HetcclBackend(const c10d::DistributedBackendOptions& options,
   for (const int64_t rank : options.global_ranks_in_group) {
     options_->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }
+  name_ = std::make_shared<const GroupName>(GroupName{group_, options_->global_ranks_in_group});
 }
 
 void HetcclBackend::meet() {
@@ -128,10 +129,10 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, millis
   operation.device = device_;
   c10::intrusive_ptr<HetcclWork> work;
   if (streams_ == nullptr) {
-    work = c10::make_intrusive<HostWork>(rank_, sequence_++, group_, std::move(operation),
+    work = c10::make_intrusive<HostWork>(rank_, sequence_++, name_, std::move(operation),
                                          communicator_, std::move(watcher));
   } else {
-    work = c10::make_intrusive<DeviceWork>(rank_, sequence_++, group_, std::move(operation),
+    work = c10::make_intrusive<DeviceWork>(rank_, sequence_++, name_, std::move(operation),
                                            communicator_, std::move(watcher), streams_);
   }
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);

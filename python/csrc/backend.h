@@ -231,6 +231,7 @@ class HetcclBackend final : public c10d::Backend {
                           const at::Tensor& input, const c10d::ReduceOp& op) const;
 
   const std::string group_;
+  std::shared_ptr<const GroupName> name_;  ///< what work has of it
   const c10::intrusive_ptr<GroupOptions> options_;
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::optional<c10::Device> preferred_device_;  ///< the default group's device_id

@@ -13,9 +13,9 @@ constexpr std::chrono::milliseconds kForever{-1};
 
 }  // namespace
 
-DeviceWork::DeviceWork(int rank, uint64_t sequence, std::string group, Operation operation,
-                       std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
-                       std::shared_ptr<DeviceStreams> streams)
+DeviceWork::DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
+                       Operation operation, std::shared_ptr<Communicator> communicator,
+                       std::shared_ptr<Watcher> watcher, std::shared_ptr<DeviceStreams> streams)
     : HetcclWork(rank, sequence, std::move(group), std::move(operation), std::move(communicator),
                  std::move(watcher)),
       streams_(std::move(streams)) {}

@@ -6,7 +6,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 
 namespace hetccl::torch_backend {
 namespace {
@@ -24,10 +26,43 @@ void run_copies(const Operation& operation) {
   if (operation.conclude) operation.conclude();
 }
 
+/// The ranks that `text` names, as in "rank 3" and "ranks 1, 2".
+std::set<size_t> find_ranks(const std::string& text) {
+  std::set<size_t> ranks;
+  size_t at = 0;
+  while ((at = text.find("rank", at)) != std::string::npos) {
+    at += 4;
+    if (text.compare(at, 1, "s") == 0) ++at;
+    for (size_t next = at + 1; next < text.size() && text[next - 1] == ' '; next = at + 2) {
+      const size_t end = std::min(text.find_first_not_of("0123456789", next), text.size());
+      if (end == next || end - next > 9) break;
+      ranks.insert(std::stoul(text.substr(next, end - next)));
+      at = end;
+      if (text.compare(at, 2, ", ") != 0) break;
+    }
+  }
+  return ranks;
+}
+
+/// What the ranks of a group that `text` names are in the default group. Empty where they are
+/// alike.
+std::string tell_global_ranks(const std::string& text, const std::vector<uint64_t>& global_ranks) {
+  constexpr size_t kMost = 8;
+  std::string told;
+  size_t n = 0;
+  for (const size_t rank : find_ranks(text)) {
+    if (rank >= global_ranks.size() || global_ranks[rank] == rank || ++n > kMost) continue;
+    told += c10::str(told.empty() ? "; in this group rank " : ", rank ", rank, " is global rank ",
+                     global_ranks[rank]);
+  }
+  return told;
+}
+
 }  // namespace
 
-HetcclWork::HetcclWork(int rank, uint64_t sequence, std::string group, Operation operation,
-                       std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher)
+HetcclWork::HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
+                       Operation operation, std::shared_ptr<Communicator> communicator,
+                       std::shared_ptr<Watcher> watcher)
     : Work(rank, operation.type, operation.title, operation.inputs),
       communicator_(std::move(communicator)),
       watcher_(std::move(watcher)),
@@ -53,12 +88,13 @@ void HetcclWork::leave_behind() {
 std::string HetcclWork::describe() const {
   const std::string title = operation_.title;
   return c10::str("hetccl: ", title.substr(title.find(':') + 1), " (operation ", sequence_,
-                  " of process group '", group_, "') on rank ", rank_in_group_);
+                  " of process group '", group_->id, "') on rank ", rank_in_group_);
 }
 
 std::exception_ptr HetcclWork::error_of(const Failure& failure) const {
-  const std::string text =
+  std::string text =
       c10::str(describe(), ": ", failure.text, " [", hetcclGetErrorString(failure.result), "]");
+  text += tell_global_ranks(text, group_->global_ranks);
   const c10::SourceLocation here{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   if (failure.result == hetcclInvalidArgument) {
     return std::make_exception_ptr(c10::ValueError(here, text));

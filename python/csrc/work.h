@@ -40,13 +40,20 @@ struct Operation {
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
 
+/// A process group as errors call it.
+struct GroupName {
+  std::string id;
+  std::vector<uint64_t> global_ranks;  ///< by its own ranks; none in the default group
+};
+
 /// The work of one communicator: on the host (HostWork) or on a GPU (DeviceWork).
 class HetcclWork : public c10d::Work {
  public:
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-  HetcclWork(int rank, uint64_t sequence, std::string group, Operation operation,
-             std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher);
+  HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
+             Operation operation, std::shared_ptr<Communicator> communicator,
+             std::shared_ptr<Watcher> watcher);
 
   /// Enqueues the collective, or, `blocking`, runs it as part of what the caller does anyway.
   /// Throws when hetccl refuses it.
@@ -103,7 +110,7 @@ class HetcclWork : public c10d::Work {
 
   const int rank_in_group_;
   const uint64_t sequence_;
-  const std::string group_;
+  const std::shared_ptr<const GroupName> group_;
 
   std::atomic<bool> settled_{false};
   std::exception_ptr error_;                              ///< written before settled_

@@ -136,8 +136,11 @@ std::vector<Json> Gpus::describe_libraries() {
   describe(row_.runtime, runtime().status(), [&] { return runtime().value().get(); });
   if (row_.load_compiler)
     describe(row_.compiler, compiler().status(), [&] { return compiler().value().get(); });
-  if (!row_.library.empty())
-    describe(row_.library, library().status(), [&] { return &library().value(); });
+  if (row_.library.empty()) return libraries;
+  const bool left_out = library().ok() && library().value().path == topology::kNoLibrary;
+  const Status reason = error(Code::Unsupported, "switched off: each device is a cluster alone");
+  describe(row_.library, left_out ? reason : library().status(),
+           [&] { return &library().value(); });
   return libraries;
 }
 

@@ -47,9 +47,9 @@ def test_degrees_on_uneven_hosts():
     degrees = {level: tree.find_degree("weights", level) for level in ("pair", "host", "all")}
     assert degrees == {"pair": 2, "host": 4, "all": 12}
     odd = Tree(tuple(range(5)), (3, 2), (3, 2))
-    assert odd.degree_of("host") == 1
-    with pytest.raises(ShardingError, match="hosts have 3, 2"):
-        odd.find_degree("weights", "pair")
+    assert odd.find_degree("weights", "host") == odd.find_degree("weights", "pair") == 1
+    alone = Tree(tuple(range(4)), (1, 1, 1, 1), (4,))
+    assert find_degrees(PRESETS["three-level"], alone) == Degrees(4, 1, 1, 4)
 
 
 def test_levels_on_uneven_hosts():

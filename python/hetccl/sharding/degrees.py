@@ -69,10 +69,12 @@ class Tree:
         return len(self.order)
 
     def degree_of(self, level: str) -> int:
-        """The largest number of ranks that divides each group of the level."""
+        """The largest number of ranks that divides each group of the level: in pairs 2, or 1 where
+        a host has an odd number of ranks."""
         if level == "all":
             return self.size
-        return math.gcd(*(self.clusters if level == "cluster" else self.hosts))
+        groups = self.clusters if level == "cluster" else self.hosts
+        return math.gcd(2 if level == "pair" else 0, *groups)
 
     def find_degree(self, argument: str, degree: Degree) -> int:
         """`degree` as a number of ranks. Raises ShardingError, which names `argument`."""
@@ -81,14 +83,7 @@ class Tree:
                 raise ShardingError(
                     f"{argument}={degree!r} is no level: give {', '.join(LEVELS)}, or a number"
                 )
-            if degree != "pair":
-                return self.degree_of(degree)
-            if any(ranks % 2 for ranks in self.hosts):
-                raise ShardingError(
-                    f'{argument}="pair" takes an even number of ranks on every host, but hosts '
-                    f"have {', '.join(map(str, self.hosts))}: give a number"
-                )
-            return 2
+            return self.degree_of(degree)
         if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
             raise ShardingError(f"{argument}={degree!r} is no number of ranks: give 1 or more")
         return degree

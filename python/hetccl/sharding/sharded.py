@@ -124,7 +124,7 @@ class Sharded:
         if self._has_failed and hasattr(self.model, "reset_iter_state"):  # torch 2.13
             for parameter in self.model.parameters():  # those that are still gathered
                 parameter.grad = None
-            self.model.reset_iter_state()
+            cast("FSDPModule", self.model).reset_iter_state()
         self._zero_grad(set_to_none)
 
     def _refuse_group(self, param_group: dict[str, Any]) -> None:
