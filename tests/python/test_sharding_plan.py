@@ -371,7 +371,7 @@ def test_damaged_topologies_are_named():
         spoil(ranks=None), spoil(ranks=[], clusters=[]), spoil(ranks=[first, first, *others]),
         spoil(ranks=others), spoil(ranks=[{**first, "rank": "x"}, *others]),
         spoil(ranks=[{**first, "nics": [{"name": "a", "mbps": "fast"}]}, *others]),
-        spoil(ranks=[{**first, "model": None}, *others]), "clusters", 5,
+        spoil(ranks=[{**first, "vendor": "cuda", "model": 5}, *others]), "clusters", 5,
     ):  # fmt: skip
         with pytest.raises(_lib.HetcclError, match=r"topology: .*give the content"):
             plan(1_000_000, topology)
