@@ -7,7 +7,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
+from hetccl.sharding import Sharding  # noqa: E402
 from hetccl.sharding.builder import shard  # noqa: E402
+from hetccl.sharding.costs import Training, find_memory  # noqa: E402
 
 STEPS, PASSES = 3, 2
 
@@ -137,6 +139,10 @@ def uneven(rank, size):
     moved = (want - values(Network())).norm()
     for given in ({}, {"weights": 1, "gradients": 1}, {"optimizer_states": "cluster"}):
         model = Network()
+        if rank > 0:  # all ranks get rank 0's weights and buffers
+            with torch.no_grad():
+                for tensor in (*model.parameters(), *model.buffers()):
+                    tensor.zero_()
         optimizer = adamw(model)
         degrees = {"gradients": "cluster", "weight_wire": "", "gradient_wire": "", **given}
         sharded = shard(model, optimizer, **degrees)
@@ -284,9 +290,62 @@ def exact_gradients(rank, size):
                 assert not torch.allclose(value, made[1][name], rtol=1e-4, atol=1e-5), (w, name)
 
 
-def test_exact_gradients(tmp_path):
+class Branching(nn.Module):
+    """A network of which a pass may leave out parts."""
+
+    def __init__(self):
+        torch.manual_seed(1)
+        super().__init__()
+        self.first, self.second, self.unused = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x, is_short):
+        x = self.first(x)
+        return x if is_short else self.second(torch.relu(x))
+
+
+def unlike_passes(rank, size):
+    """Passes of different ranks use different parameters, and some parameters no pass uses."""
+    inputs = torch.randn(size, 4, 8, generator=torch.Generator().manual_seed(3))
+    want, model = Branching(), Branching()
+    sum(want(inputs[other], other > 0).square().mean() / size for other in range(size)).backward()
+    torch.optim.SGD(want.parameters(), lr=0.1).step()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shard(model, optimizer, "zero3", weights=2, gradients=2)
+    model(inputs[rank], rank > 0).square().mean().backward()
+    optimizer.step()
+    assert torch.allclose(values(model), values(want), rtol=1e-6, atol=1e-7)
+
+
+def memory(rank, size):
+    """It is what the planner's formulas say, in a model that needs no padding."""
+    for sharding in (Sharding(2, 4, 4, 4, "int8", "int4"), Sharding(1, 2, 4)):
+        model = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(2))).bfloat16()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sharded = shard(model, optimizer, sharding)
+
+        def backward(model=model):
+            model(torch.ones(2, 64, dtype=torch.bfloat16)).square().mean().backward()
+
+        backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with sharded.accumulate():
+            backward()
+        want = find_memory(Training(2 * 64 * 64, 2, 1), sharding, sharded.degrees)
+        parts = ("weights", "secondary", "gradients", "optimizer_states")
+        assert sharded.memory() == {name: getattr(want, name) for name in parts}, sharding
+        backward()
+        assert sharded.memory()["gradients"] == want.float32_gradients, sharding
+
+
+def small_cases(rank, size):
+    for case in (exact_gradients, unlike_passes, memory):
+        case(rank, size)
+
+
+def test_small_cases(tmp_path):
     env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
-    run(4, exact_gradients, folder=tmp_path, labels="aabb", env=env)
+    run(4, small_cases, folder=tmp_path, labels="aabb", env=env)
 
 
 @pytest.mark.parametrize("labels", ["aabb", "aaaa"])
