@@ -6,6 +6,7 @@ from torch_ranks import run
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
 from hetccl.sharding import Sharding  # noqa: E402
 from hetccl.sharding.builder import shard  # noqa: E402
@@ -339,8 +340,10 @@ def memory(rank, size):
 
 
 def small_cases(rank, size):
-    for case in (exact_gradients, unlike_passes, memory):
-        case(rank, size)
+    exact_gradients(rank, size)
+    memory(rank, size)
+    if hasattr(FSDPModule, "set_reduce_scatter_unused_params"):  # torch 2.13
+        unlike_passes(rank, size)
 
 
 def test_small_cases(tmp_path):
