@@ -135,9 +135,9 @@ class Degrees:
 
 
 RULE = (
-    "weights must divide gradients, gradients must divide optimizer_states, and optimizer_states the "
-    "number of ranks, so that a rank keeps gradients only for weights that it keeps, and optimizer "
-    "states only for gradients that it keeps"
+    "weights must divide gradients, gradients must divide optimizer_states, and optimizer_states "
+    "must divide the number of ranks, so that a rank keeps gradients only for weights that it "
+    "keeps, and optimizer states only for gradients that it keeps"
 )
 
 
