@@ -260,7 +260,7 @@ TEST_CASE("some ranks may have a residual and others none") {
   Ranks ranks({"a", "b", "c"}, config_with("int4"), true);
   std::vector<Floats> residuals(3, Floats(1024));
   const auto loss_with = [&](bool feedback) {
-    double total = 0;
+    std::vector<double> lost(1024);
     for (int number = 0; number < kCalls; ++number) {
       std::vector<Floats> data(3, Floats(1024));
       comm::on_all_ranks(3, [&](int rank) {
@@ -275,14 +275,16 @@ TEST_CASE("some ranks may have a residual and others none") {
       });
       CHECK(data[0] == data[1]);
       CHECK(data[0] == data[2]);
-      for (size_t i = 0; i < data[0].size(); ++i)
-        total += std::fabs(data[0][i] - 3 * static_cast<double>(i % 10) / 9);
+      for (size_t i = 0; i < lost.size(); ++i)
+        lost[i] += data[0][i] - 3 * static_cast<double>(i % 10) / 9;
     }
+    double total = 0;
+    for (const double one : lost) total += std::fabs(one);
     return total;
   };
   const double without = loss_with(false), with = loss_with(true);
   CHECK(without > 0);
-  CHECK(with != without);
+  CHECK(with < without / 2);  // rank 1 makes a third of the codes
   CHECK(residuals[1] == Floats(1024));
   for (const size_t rank : {0, 2}) CHECK(residuals[rank] != Floats(1024));
 }

@@ -361,6 +361,22 @@ def test_topologies_made_by_hand_are_completed():
         plan(1_000_000, {"ranks": []})
 
 
+def test_damaged_topologies_are_named():
+    def spoil(**changes):
+        return {**topology_of("A2B2"), **changes}
+
+    first, *others = topology_of("A2B2")["ranks"]
+    for topology in (
+        spoil(clusters=None), spoil(clusters=[]), spoil(clusters=[{}]), spoil(ranks={}),
+        spoil(ranks=None), spoil(ranks=[], clusters=[]), spoil(ranks=[first, first, *others]),
+        spoil(ranks=others), spoil(ranks=[{**first, "rank": "x"}, *others]),
+        spoil(ranks=[{**first, "nics": [{"name": "a", "mbps": "fast"}]}, *others]),
+        spoil(ranks=[{**first, "vendor": "cuda", "model": 5}, *others]), "clusters", 5,
+    ):  # fmt: skip
+        with pytest.raises(_lib.HetcclError, match=r"topology: .*give the content"):
+            plan(1_000_000, topology)
+
+
 def test_clusters_of_several_hosts_that_share_hosts():
     """What leaves a host counts hosts, not the parts of hosts in which the tree has them."""
     topology = topology_of("ABABABAB", hosts=2, kinds=["A=cuda:H100", "B=hip:MI300X"],
@@ -376,7 +392,14 @@ def test_clusters_of_several_hosts_that_share_hosts():
     ("options", "says"),
     [
         ({"micro_batches": 0}, "micro_batches=0"),
+        ({"micro_batches": 1.5}, "micro_batches=1.5 is no whole number"),
+        ({"micro_batches": True}, "micro_batches=True is no whole number"),
+        ({"micro_batches": 10**400}, "micro_batches: give 1 or more"),
         ({"memory": 0}, "memory=0"),
+        ({"memory": "40G"}, "memory='40G' is no whole number"),
+        ({"memory": 10**400}, "memory: give 1 or more"),
+        ({"bandwidths": {"host": "fast"}}, "host='fast'"),
+        ({"bandwidths": {"host": math.inf}}, "host=inf"),
         ({"dtype": "int8"}, "dtype='int8'"),
         ({"optimizer": "lion"}, "optimizer='lion'"),
         ({"bandwidths": {"rack": 1e9}}, "'rack' is no level"),
@@ -389,7 +412,7 @@ def test_clusters_of_several_hosts_that_share_hosts():
 def test_arguments_that_mean_nothing(options, says):
     with pytest.raises(ShardingError, match=says):
         plan(1000, frontier(2), **options)
-    for model in (0, -5, True, "20B", 2.5):
+    for model in (0, -5, True, "20B", 2.5, 10**400):
         with pytest.raises(ShardingError, match="model"):
             plan(model, frontier(2))
 
@@ -468,6 +491,8 @@ def test_a_file_is_read_and_one_host_needs_no_network(tmp_path):
         (["7B", "--topology", "nowhere.json"], "No such file"),
         (["much", "--layout", "A4"], "'much' is no model"),
         (["0", "--layout", "A4"], "has no parameter"),
+        (["9" * 400, "--layout", "A4"], "too large a model"),
+        (["7B", "--layout", "A4", "--memory", "9" * 400], "memory: give 1 or more"),
         (["7B", "--layout", "A4", "--type", "int8"], "'int8' is not one of"),
         (["7B", "--layout", "A4", "--optimizer", "lion"], "'lion' is not one of"),
         (["7B", "--layout", "A4", "--memory", "much"], "is no size"),

@@ -1,13 +1,21 @@
 """Three-level sharding computes what one process computes."""
 
+from collections import Counter
+
 import pytest
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
+from hetccl.sharding import Sharding, gradients, groups, weights  # noqa: E402
 from hetccl.sharding.builder import shard  # noqa: E402
+from hetccl.sharding.costs import Training, find_memory, find_phases  # noqa: E402
+from hetccl.sharding.groups import read_tree  # noqa: E402
+from hetccl.sharding.reach import Reaches  # noqa: E402
+from hetccl.sharding.wires import wire_bytes  # noqa: E402
 
 STEPS, PASSES = 3, 2
 
@@ -137,6 +145,10 @@ def uneven(rank, size):
     moved = (want - values(Network())).norm()
     for given in ({}, {"weights": 1, "gradients": 1}, {"optimizer_states": "cluster"}):
         model = Network()
+        if rank > 0:  # all ranks get rank 0's weights and buffers
+            with torch.no_grad():
+                for tensor in (*model.parameters(), *model.buffers()):
+                    tensor.zero_()
         optimizer = adamw(model)
         degrees = {"gradients": "cluster", "weight_wire": "", "gradient_wire": "", **given}
         sharded = shard(model, optimizer, **degrees)
@@ -284,9 +296,112 @@ def exact_gradients(rank, size):
                 assert not torch.allclose(value, made[1][name], rtol=1e-4, atol=1e-5), (w, name)
 
 
-def test_exact_gradients(tmp_path):
+class Branching(nn.Module):
+    """A network of which a pass may leave out parts."""
+
+    def __init__(self):
+        torch.manual_seed(1)
+        super().__init__()
+        self.first, self.second, self.unused = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x, is_short):
+        x = self.first(x)
+        return x if is_short else self.second(torch.relu(x))
+
+
+def unlike_passes(rank, size):
+    """Passes of different ranks use different parameters, and some parameters no pass uses."""
+    inputs = torch.randn(size, 4, 8, generator=torch.Generator().manual_seed(3))
+    want, model = Branching(), Branching()
+    sum(want(inputs[other], other > 0).square().mean() / size for other in range(size)).backward()
+    torch.optim.SGD(want.parameters(), lr=0.1).step()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shard(model, optimizer, "zero3", weights=2, gradients=2)
+    model(inputs[rank], rank > 0).square().mean().backward()
+    optimizer.step()
+    assert torch.allclose(values(model), values(want), rtol=1e-6, atol=1e-7)
+
+
+def layers():
+    """A model that needs no padding, and whose parameters are all encoded."""
+    return nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(2))).bfloat16()
+
+
+def pass_through(model):
+    model(torch.ones(2, 64, dtype=torch.bfloat16)).square().mean().backward()
+
+
+def memory(rank, size):
+    """It is what the planner's formulas say."""
+    for sharding in (Sharding(2, 4, 4, 4, "int8", "int4"), Sharding(1, 2, 4)):
+        model = layers()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sharded = shard(model, optimizer, sharding)
+        pass_through(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        with sharded.accumulate():
+            pass_through(model)
+        want = find_memory(Training(2 * 64 * 64, 2, 1), sharding, sharded.degrees)
+        parts = ("weights", "secondary", "gradients", "optimizer_states")
+        assert sharded.memory() == {name: getattr(want, name) for name in parts}, sharding
+        pass_through(model)
+        assert sharded.memory()["gradients"] == want.float32_gradients, sharding
+
+
+def traffic(rank, size):
+    """The collectives of a step have the payloads of the planner's formulas, by number of ranks."""
+    for sharding in (
+        Sharding(2, 4, 4, 4, "int8", "int4"), Sharding(2, 2, 4, None, "int8", "int4"),
+        Sharding(1, 2, 2, update_wire="int8"),
+    ):  # fmt: skip
+        model = layers()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sharded = shard(model, optimizer, sharding, units=list(model))
+        want, found = Counter(), Counter()
+        training, tree = Training(2 * 64 * 64, micro_batches=2), read_tree(torch.device("cpu"))
+        for phase in find_phases(training, sharding, sharded.degrees, Reaches(tree)):
+            want[phase.collective, phase.reach.ranks] += phase.calls * phase.payload
+        with pytest.MonkeyPatch.context() as patches:
+            record_payloads(patches, wire_bytes("gradient_wire", sharding.gradient_wire, 2), found)
+            with sharded.accumulate():
+                pass_through(model)
+            pass_through(model)
+            optimizer.step()
+        assert found == want, sharding
+
+
+def record_payloads(patches, element, found):
+    """Adds the payload of each collective to `found`; an element of a sum has so many bytes."""
+
+    def record(module, name, collective, payload):
+        function = getattr(module, name)
+
+        def recorded(*arguments, **options):
+            group = options["group"] if "group" in options else arguments[1].process_group
+            found[collective, dist.get_world_size(group)] += payload(*arguments[:2])
+            return function(*arguments, **options)
+
+        patches.setattr(module, name, recorded)
+
+    for module in (groups, weights):
+        record(module, "gather_into", "all_gather", lambda whole, _: whole.nbytes)
+    for module in (gradients, weights):
+        record(module, "scatter_sum", "reduce_scatter", lambda _, whole: whole.numel() * element)
+    record(gradients, "average", "all_reduce", lambda part, _: part.numel() * element)
+
+
+def small_cases(rank, size):
+    exact_gradients(rank, size)
+    memory(rank, size)
+    traffic(rank, size)
+    if hasattr(FSDPModule, "set_reduce_scatter_unused_params"):  # torch 2.13
+        unlike_passes(rank, size)
+
+
+def test_small_cases(tmp_path):
     env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
-    run(4, exact_gradients, folder=tmp_path, labels="aabb", env=env)
+    run(4, small_cases, folder=tmp_path, labels="aabb", env=env)
 
 
 @pytest.mark.parametrize("labels", ["aabb", "aaaa"])

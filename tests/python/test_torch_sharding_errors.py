@@ -42,6 +42,9 @@ def wrong(rank, size):
     refused(model, make(model), "is no torch.dtype", gradient_dtype="float32")
     refused(model, make(model), "'blocks' is no module", units=["blocks"])
     refused(model, make(model), "gradient_wire=True is no text", gradient_wire=True)
+    for given in ({"gradient_dtype": torch.int32}, {"units": 5}, {"exact": lambda p: p.absent}):
+        refused(model, make(model), "rank 1 cannot shard: .*(int32|units=5|absent)",
+                **(given if rank == 1 else {}))  # fmt: skip
     two = nn.Module()
     two.a, two.b = nn.Linear(4, 4), nn.Linear(4, 4)
     two.b.weight = two.a.weight
@@ -91,6 +94,11 @@ def not_a_number(rank, size):
     with pytest.raises(NonFiniteGradientsError, match=r"gradients of norm\.bias have"):
         optimizer.step()
     assert torch.equal(values(model), before)
+    optimizer.zero_grad()
+    loss_of(model, mine[0]).backward()
+    assert not torch.isfinite(sharded.clip_grad_norm_(1.0))  # and it leaves other gradients alone
+    with pytest.raises(NonFiniteGradientsError, match=r"gradients of norm\.bias have"):
+        optimizer.step()
     for hook in (forward, *hooks):
         hook.remove()
     optimizer.zero_grad()

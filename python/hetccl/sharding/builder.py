@@ -13,7 +13,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from hetccl.sharding.checks import check_agreement, check_modules, check_wires, find_units
+from hetccl.sharding.checks import (
+    check_agreement,
+    check_gradient_dtype,
+    check_modules,
+    check_wires,
+    find_units,
+)
 from hetccl.sharding.degrees import (
     PRESETS,
     Degree,
@@ -71,11 +77,8 @@ def shard(
         "update_wire": update_wire,
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
-    exact_names = {name for name, parameter in model.named_parameters() if exact(parameter)}
-    if not isinstance(gradient_dtype, torch.dtype | None):
-        raise ShardingError(f"gradient_dtype={gradient_dtype!r} is no torch.dtype")
-    facts = (sorted(exact_names), str(gradient_dtype), str(mp_policy))
-    sharding, found, names = _agree(model, optimizer, preset, changes, units, facts)
+    own = _Arguments(preset, changes, units, exact, mp_policy, gradient_dtype)
+    sharding, found, exact_names, names = _agree(model, optimizer, own)
     tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
     rank = dist.get_rank()
@@ -93,29 +96,42 @@ def shard(
     return Sharded(model, optimizer, degrees, builder.flow, builder.masters, builder.gathers, state)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Arguments:
+    """Those of `shard`, by their names there. `changes` are the preset's."""
+
+    preset: str | Sharding
+    changes: dict[str, Any]
+    units: Sequence[nn.Module] | None
+    exact: Callable[[torch.Tensor], bool]
+    mp_policy: MixedPrecisionPolicy | None
+    gradient_dtype: torch.dtype | None
+
+
 def _agree(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    preset: str | Sharding,
-    changes: dict[str, Any],
-    units: Sequence[nn.Module] | None,
-    facts: Any,
-) -> tuple[Sharding, list[nn.Module], list[list[str]]]:
-    """What all ranks shard by, the units, and the names of the parameters of each of the
+    model: nn.Module, optimizer: torch.optim.Optimizer, own: _Arguments
+) -> tuple[Sharding, list[nn.Module], set[str], list[list[str]]]:
+    """What all ranks shard by, the units, the names of exact parameters, and those of each of the
     optimizer's groups. All ranks raise ShardingError where one of them is wrong or unlike."""
     sharding, found, error = Sharding(1, 1, 1), [], ""
+    exact: set[str] = set()
     try:
         check_modules(model, optimizer)
-        sharding = _change(preset, changes)
+        sharding = _change(own.preset, own.changes)
         check_wires(sharding, model)
-        found = find_units(model, units)
+        check_gradient_dtype(own.gradient_dtype, sharding.gradient_wire)
+        found = find_units(model, own.units)
+        exact = {name for name, parameter in model.named_parameters() if own.exact(parameter)}
     except ShardingError as wrong:
         error = str(wrong)
+    except Exception as wrong:  # whatever a user's code raises: the others wait for this rank
+        error = f"{type(wrong).__name__}: {wrong}"
     name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     names = [[name_of.get(id(p), "") for p in g["params"]] for g in optimizer.param_groups]
     of_units = [[plain_name(name) for name, _ in unit.named_parameters()] for unit in found]
-    check_agreement(model, sharding, (facts, names, of_units), error)
-    return sharding, found, names
+    facts = (sorted(exact), str(own.gradient_dtype), str(own.mp_policy), names, of_units)
+    check_agreement(model, sharding, facts, error)
+    return sharding, found, exact, names
 
 
 def _change(preset: str | Sharding, changes: dict[str, Any]) -> Sharding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,20 +17,24 @@ from hetccl.sharding.wires import check_wire
 
 # They mix the elements of a parameter, so parts of it cannot be stepped on their own.
 _WHOLE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
+_ENCODED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def find_units(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Module]:
     """The units, by default the elements of outermost ModuleLists; then the model, for the rest.
 
-    Raises ShardingError for units that FSDP2 cannot shard, or of which it would make two copies of
-    one parameter.
+    Elements without a forward, such as inner ModuleLists, are replaced by their children. Raises
+    ShardingError for units that FSDP2 cannot shard, or of which it would make two copies of one
+    parameter.
     """
-    units = list(_elements_of_lists(model) if given is None else given)
+    if given is not None and not isinstance(given, Iterable):
+        raise ShardingError(f"units={given!r} is no list of modules")
+    units = list(dict.fromkeys(_elements_of_lists(model)) if given is None else given)
     unit_of = dict.fromkeys(map(id, model.modules()), -1)
     for number, unit in enumerate(units):
         if not isinstance(unit, nn.Module):
             raise ShardingError(f"units: {unit!r} is no module")
-        if isinstance(unit, nn.ModuleList | nn.ModuleDict) or unit is model:
+        if not _has_forward(unit) or unit is model:
             raise ShardingError(f"units: {type(unit).__name__} has no forward of its own")
         for module in unit.modules():
             if unit_of.get(id(module)) != -1:
@@ -58,12 +62,17 @@ def find_units(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.M
     return [*units, model]
 
 
-def _elements_of_lists(module: nn.Module) -> Iterator[nn.Module]:
+def _elements_of_lists(module: nn.Module, is_in_list: bool = False) -> Iterator[nn.Module]:
     for child in module.children():
-        if isinstance(child, nn.ModuleList):
-            yield from child
+        if is_in_list and _has_forward(child):
+            yield child
         else:
-            yield from _elements_of_lists(child)
+            yield from _elements_of_lists(child, is_in_list or isinstance(child, nn.ModuleList))
+
+
+def _has_forward(module: nn.Module) -> bool:
+    """FSDP2 gathers a unit's weights when its forward is called, so a unit must have one."""
+    return getattr(module.forward, "__func__", None) is not nn.Module.forward
 
 
 def check_wires(sharding: Sharding, model: nn.Module) -> None:
@@ -73,6 +82,21 @@ def check_wires(sharding: Sharding, model: nn.Module) -> None:
         check_wire(argument, wire)
         if wire and any(p.dtype == torch.float64 for p in model.parameters()):
             raise ShardingError(f'{argument}={wire!r}: float64 has no encoding; give ""')
+
+
+def check_gradient_dtype(dtype: object, wire: str) -> None:
+    """Raises ShardingError for a type that cannot hold gradients, or that has no encoding."""
+    if not isinstance(dtype, torch.dtype | None):
+        raise ShardingError(f"gradient_dtype={dtype!r} is no torch.dtype")
+    if dtype not in (None, *_ENCODED, torch.float64):
+        raise ShardingError(
+            f"gradient_dtype={dtype}: gradients are torch.float32, float16, bfloat16 or float64"
+        )
+    if wire and dtype == torch.float64:
+        raise ShardingError(
+            f"gradient_dtype={dtype} has no encoding, so gradient_wire={wire!r} cannot be: give "
+            'torch.float32, or gradient_wire=""'
+        )
 
 
 def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -102,6 +126,24 @@ def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             raise ShardingError(
                 f"optimizer: it lacks {name}; add it, or freeze it by requires_grad_(False)"
             )
+        _check_parameter(name, parameter)
+
+
+def _check_parameter(name: str, parameter: nn.Parameter) -> None:
+    """Raises ShardingError for a parameter that FSDP2 refuses after it has sharded others, or with
+    which its first backward fails."""
+    if parameter.dim() == 0:
+        raise ShardingError(f"model: {name} has no dimension to split; give it the shape [1]")
+    if not parameter.is_contiguous():
+        raise ShardingError(
+            f"model: {name} is not contiguous; before sharding set parameter.data = "
+            "parameter.data.contiguous()"
+        )
+    if parameter.requires_grad and parameter.numel() == 0:
+        raise ShardingError(
+            f"model: {name} has no elements, so FSDP2 cannot reduce its gradient; freeze it by "
+            "requires_grad_(False), or remove it"
+        )
 
 
 def check_agreement(model: nn.Module, sharding: Sharding, facts: Any, error: str) -> None:

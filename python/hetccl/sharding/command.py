@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hetccl.arguments import parse_size
+from hetccl.sharding.planner import MOST
 from hetccl.topology.command import read_or_make
 from hetccl.topology.options import (
     Cards,
@@ -88,7 +89,10 @@ def parse_model(text: str) -> int | nn.Module:
             f"{text!r} is no model: give a number of parameters, such as 345M, 20B or 6.7e9, or "
             "MODULE:CALLABLE"
         )
-    count = round(float(match[1]) * _UNITS[match[2].upper()])
+    parameters = float(match[1]) * _UNITS[match[2].upper()]
+    if parameters > MOST:
+        raise typer.BadParameter(f"{text[:20]!r} is too large a model: at most {MOST:.0e}")
+    count = round(parameters)
     if count < 1:
         raise typer.BadParameter(f"{text!r} has no parameter")
     return count

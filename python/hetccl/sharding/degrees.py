@@ -130,9 +130,9 @@ class Degrees:
 
 
 RULE = (
-    "weights must divide gradients, gradients optimizer_states, and those the number of ranks: a "
-    "rank must hold no gradient of weights, and no optimizer state of gradients, that are not its "
-    "own"
+    "weights must divide gradients, gradients must divide optimizer_states, and optimizer_states "
+    "must divide the number of ranks, so that a rank keeps gradients only for weights that it "
+    "keeps, and optimizer states only for gradients that it keeps"
 )
 
 

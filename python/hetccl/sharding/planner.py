@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hetccl import _lib
 from hetccl.sharding.costs import (
     OPTIMIZERS,
     TYPES,
@@ -31,6 +32,10 @@ from hetccl.units import size
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+MOST = 10**18  # parameters, bytes and the like: floats hold all costs of so many
+_FASTEST = 1e18  # bytes/s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +88,25 @@ def count_parameters(model: int | nn.Module) -> int:
         count = sum(parameter.numel() for parameter in model.parameters())
     else:
         raise ShardingError(f"model={model!r} is no number of parameters, and no module")
+    if count > MOST:
+        raise ShardingError(f"model has more than {MOST:.0e} parameters")
     if count < 1:
         raise ShardingError(f"model has {count} parameters: give one with 1 or more")
     return count
+
+
+def _check_count(argument: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise ShardingError(f"{argument}={count!r} is no whole number")
+    if not 1 <= count <= MOST:
+        said = f"={count}" if abs(count) <= MOST else ""
+        raise ShardingError(f"{argument}{said}: give 1 or more, up to {MOST:.0e}")
+
+
+def _check_rate(level: str, rate: object) -> None:
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not is_number or not 0 < rate <= _FASTEST:  # type: ignore[operator]
+        raise ShardingError(f"bandwidths: {level}={rate!r} is no number of bytes/s")
 
 
 def _chosen(argument: str, name: str, table: Mapping[str, int]) -> int:
@@ -113,15 +134,13 @@ def plan(
 
     Raises ShardingError for arguments that mean nothing, HetcclError for a wrong topology.
     """
-    if micro_batches < 1:
-        raise ShardingError(f"micro_batches={micro_batches}: a step has 1 or more")
-    if memory is not None and memory < 1:
-        raise ShardingError(f"memory={memory} is no number of bytes: give 1 or more")
+    _check_count("micro_batches", micro_batches)
+    if memory is not None:
+        _check_count("memory", memory)
     for level, rate in (bandwidths or {}).items():
         if level not in LEVELS:
             raise ShardingError(f"bandwidths: {level!r} is no level: give {', '.join(LEVELS)}")
-        if not rate > 0:
-            raise ShardingError(f"bandwidths: {level}={rate} is no number of bytes/s")
+        _check_rate(level, rate)
     training = Training(
         count_parameters(model),
         _chosen("dtype", dtype, TYPES),
@@ -157,23 +176,34 @@ def _read(topology: Mapping[str, Any] | Tree, memory: int | None) -> _Place:
     if isinstance(topology, Tree):
         numbered = tuple(f"host {number}" for number in range(len(topology.hosts)))
         return _Place(Reaches(topology), numbered, {}, memory)
-    described = dict(topology)
-    if "clusters" not in described:  # a file made by hand, of which the library knows the rest
-        from hetccl import _lib
+    try:
+        described = dict(topology)
+        if "clusters" not in described:  # made by hand: the library knows the rest
+            described = json.loads(_lib.topology(json.dumps(described)))
+        return _find_place(described, memory)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _lib.HetcclError(
+            _lib.Result.INVALID_ARGUMENT,
+            f"topology: {type(error).__name__}: {error}: it is no topology, or a part of it is "
+            "missing; give the content of a file of hetccl topo --save, or Communicator.topology",
+        ) from None
 
-        described = json.loads(_lib.topology(json.dumps(described)))
+
+def _find_place(described: Mapping[str, Any], memory: int | None) -> _Place:
     tree = tree_of(described)
     ranks = {rank["rank"]: rank for rank in described["ranks"]}
+    in_clusters = sorted(rank for one in described["clusters"] for rank in one["ranks"])
+    if not ranks or not sorted(ranks) == in_clusters == list(range(len(described["ranks"]))):
+        raise ValueError("ranks must be 0, 1, 2 and so on, each in one cluster")
     in_order = [ranks[rank] for rank in tree.order]
     names = {rank["host"]: str(rank.get("host_name") or rank["host"]) for rank in in_order}
     numbers = {host: number for number, host in enumerate(names)}
     reaches = Reaches(tree, [numbers[rank["host"]] for rank in in_order])
-    return _Place(
-        reaches,
-        tuple(names.values()),
-        find_bandwidths(described, reaches.clusters_in_hosts),
-        find_device_memory(in_order) if memory is None else memory,
-    )
+    bandwidths = find_bandwidths(described, reaches.clusters_in_hosts)
+    for level, rate in bandwidths.items():
+        _check_rate(level, rate)
+    found = find_device_memory(in_order) if memory is None else memory
+    return _Place(reaches, tuple(names.values()), bandwidths, found)
 
 
 def _make_scheme(
