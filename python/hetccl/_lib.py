@@ -321,6 +321,10 @@ def version() -> tuple[int, int, int]:
 
 def encoded_bytes(count: int, encoding: str) -> int:
     """The bytes that `count` elements take in `encoding`: "int8", "int4:128", as in `wire`."""
+    if not isinstance(encoding, str):
+        raise TypeError(f'encoding is {encoding!r}, but must be a text, such as "int8"')
+    if count < 0:
+        raise ValueError(f"count is {count}, but must not be negative")
     found = c_size_t()
     library().call("hetcclEncodedBytes", count, encoding.encode(), ctypes.byref(found))
     return found.value

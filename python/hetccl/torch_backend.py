@@ -41,8 +41,11 @@ def quantized(
 
     They are as in `hetccl.Communicator`: `wire` is of all-reduces and reduce-scatters,
     `wire_gather` of all-gathers; `wire_inside` says whether a group of one cluster encodes, too.
-    None leaves it to the settings, "" or False switches it off.
+    None leaves it to the settings, "" or False switches it off. Raises TypeError for other types.
     """
+    for name, value in (("wire", wire), ("wire_gather", wire_gather)):
+        if not isinstance(value, str | None):
+            raise TypeError(f'{name} is {value!r}, but must be a text, such as "int8", or None')
     return Quantized(wire, wire_gather, wire_inside)
 
 

@@ -89,6 +89,9 @@ Status Communicator::open(const bootstrap::UniqueId& id) {
   warn_of_layout();
   log_.info("communicator of %d ranks in %zu clusters is ready", n_ranks(),
             topology().clusters().size());
+  const bool encodes = !config_.wire.empty() || !config_.wire_gather.empty();
+  if (encodes && topology().clusters().size() == 1 && !config_.wire_inside)
+    log_.info("nothing is encoded: all ranks are in one cluster, and HETCCL_WIRE_INSIDE is 0");
   return {};
 }
 
@@ -131,9 +134,8 @@ Status Communicator::check_wire() const {
   const bool encodes = (has & device::kEncodes) != 0 || (has & device::kKernels) == 0;
   if ((config_.wire.empty() && config_.wire_gather.empty()) || encodes) return {};
   return error(Code::Unsupported,
-               "%s has kernels, but none that encode: unset HETCCL_WIRE and HETCCL_WIRE_GATHER on "
-               "all ranks, or use host memory",
-               options_.device.c_str());
+               "this rank's device has kernels, but none that encode: unset HETCCL_WIRE and "
+               "HETCCL_WIRE_GATHER on all ranks, or use host memory");
 }
 
 // The others wait for this rank: tells them why it does not come, and returns what all are told.

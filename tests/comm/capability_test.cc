@@ -83,5 +83,29 @@ TEST_CASE("a type that one rank's library lacks is refused on all ranks, and oth
                      "HETCCL_CLUSTER");
 }
 
+TEST_CASE("an encoding that one rank's device lacks is refused on all ranks") {
+  Config config;
+  config.init_timeout_ms = 20'000;
+  config.wire = "int8";
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  for (const bool encodes : {true, false}) {
+    auto device = std::move(fake::FakeDevice::create({.encodes = encodes})).value();
+    runtimes.push_back(
+        std::move(Runtime::create(config, adaptors_with(std::move(device)))).value());
+  }
+  const auto id = runtimes[0]->service().unique_id().value();
+  on_all_ranks(2, [&](int rank) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.n_ranks = 2;
+    const Status status =
+        Communicator::create(*runtimes[static_cast<size_t>(rank)], id, options).status();
+    CHECK(status.code() == Code::Unsupported);
+    CHECK_MESSAGE(status.message().find("rank 1: this rank's device has kernels, but none that "
+                                        "encode: unset HETCCL_WIRE") != std::string::npos,
+                  status.message());
+  });
+}
+
 }  // namespace
 }  // namespace hetccl::comm

@@ -124,7 +124,7 @@ class FakeDeviceImpl : public FakeDevice {
   }
 
   [[nodiscard]] uint32_t capabilities() const override {
-    return options_.kernels ? kKernels | kEncodes : 0U;
+    return options_.kernels ? kKernels | (options_.encodes ? kEncodes : 0U) : 0U;
   }
   [[nodiscard]] std::string vendor() const override { return "fake"; }
   [[nodiscard]] std::string model() const override { return "asynchronous fake device"; }

@@ -17,6 +17,7 @@ struct FakeOptions {
   uint64_t seed = 1;
   int max_delay_us = 100;           ///< before each task; 0: none
   bool kernels = true;              ///< false: no kKernels, `reduce` is Unsupported
+  bool encodes = true;              ///< false: none of its kernels encode
   std::optional<DataType> lacks{};  ///< a type that `reduce` has not
   bool one_queue = false;  ///< all streams share one, as with CUDA_DEVICE_MAX_CONNECTIONS=1
   size_t memory_bytes = size_t{256} << 20;

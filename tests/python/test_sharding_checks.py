@@ -10,6 +10,7 @@ from hetccl.sharding.checks import (  # noqa: E402
     check_gradient_dtype,
     check_modules,
     find_units,
+    warn_of_optimizer,
 )
 
 
@@ -87,3 +88,18 @@ def test_given_units_must_be_modules_with_a_forward():
     for units, says in ((5, "units=5 is no list"), ([model.stages[0]], "Holder has no forward")):
         with pytest.raises(ShardingError, match=says):
             find_units(model, units)
+
+
+def test_optimizers_that_are_not_torchs_are_warned_of(recwarn):
+    class Own(torch.optim.Optimizer):
+        pass
+
+    class OwnAdam(torch.optim.Adam):
+        pass
+
+    parameters = list(nn.Linear(4, 4).parameters())
+    for known in (torch.optim.SGD, OwnAdam):
+        warn_of_optimizer(known(parameters, lr=0.1))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="Own is none of torch's optimizers"):
+        warn_of_optimizer(Own(parameters, {}))

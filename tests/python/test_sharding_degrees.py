@@ -9,7 +9,14 @@ import pytest
 
 from hetccl import _lib
 from hetccl.sharding import Sharding, ShardingError
-from hetccl.sharding.degrees import Degrees, Tree, find_degrees, find_place, tree_of
+from hetccl.sharding.degrees import (
+    PRESETS,
+    Degrees,
+    Tree,
+    find_degrees,
+    find_place,
+    tree_of,
+)
 from hetccl.sharding.reach import Reaches
 from hetccl.topology import layout
 

@@ -241,6 +241,13 @@ def by_hand(rank, size):
 def refused_by_hand(rank, size):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     tensor, codes = torch.ones(256), torch.empty(260, dtype=torch.uint8)
+    for error, text, make in (
+        (TypeError, "wire is 8, but must be a text", lambda: hetccl.quantized(8)),
+        (TypeError, "encoding is None, but must be", lambda: hetccl.encoded_bytes(8, None)),
+        (ValueError, "count is -3", lambda: hetccl.encoded_bytes(-3, "int8")),
+    ):
+        with pytest.raises(error, match=text):
+            make()
     for error, text, arguments in (
         (ValueError, 'encode on rank 0: encoding: "int9" is no', (tensor, codes, "int9")),
         (ValueError, "encoding is empty", (tensor, codes, "")),

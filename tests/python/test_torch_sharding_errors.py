@@ -51,7 +51,18 @@ def wrong(rank, size):
     refused(two, make(two), "b.weight are the same parameter", units=[two.a, two.b])
     refused(model, make(model), "no forward", units=[model.blocks])
     refused(model, make(model), "in two units", units=[model.blocks[0], model.blocks[0].up])
-    refused(model, make(model), "other units", units=[] if rank == 1 else None)
+    refused(model, make(model), "differ in units:", units=[] if rank == 1 else None)
+    refused(model, make(model), "leave out the model itself", units=[model])
+    refused(model, torch.optim.SGD(model.parameters(), lr=0.1 + (rank == 1)), "optimizer's options")
+    kind = torch.optim.RMSprop if rank == 1 else torch.optim.AdamW
+    refused(model, kind(model.parameters()), "differ in the optimizer,")
+    frozen = Network()
+    frozen.norm.bias.requires_grad_(rank != 1)
+    refused(frozen, make(frozen), "norm.bias is .*, frozen there, and .*, trained on rank 0")
+    parallel = nn.parallel.DistributedDataParallel(model)
+    refused(parallel, make(model), "give the module in DistributedDataParallel")
+    with pytest.raises(TypeError, match=r"optimizer is <generator .* is no torch.optim.Optimizer"):
+        shard(model, model.parameters())
     double = Network().double()
     refused(double, make(double), "float64 has no encoding")
     part = torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1)
@@ -167,7 +178,7 @@ def lost(rank, size):
         loss_of(model, mine[1]).backward()
     if rank == 3:
         vanish()
-    with pytest.raises(dist.DistBackendError, match=r"\brank [13]\b"):  # of the world, of a group
+    with pytest.raises(dist.DistBackendError, match=r"\brank 3 \(|rank 1 is global rank 3"):
         optimizer.step()
     for name, (_, parameter) in sharded._state._owned.items():
         assert torch.equal(parameter.detach(), before[name]), name

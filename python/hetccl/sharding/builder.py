@@ -19,6 +19,7 @@ from hetccl.sharding.checks import (
     check_modules,
     check_wires,
     find_units,
+    warn_of_optimizer,
 )
 from hetccl.sharding.degrees import (
     PRESETS,
@@ -29,7 +30,7 @@ from hetccl.sharding.degrees import (
     find_place,
 )
 from hetccl.sharding.gradients import GradientFlow, Gradients
-from hetccl.sharding.groups import Groups, make_groups, read_tree
+from hetccl.sharding.groups import Groups, make_groups, read_tree, world_backend
 from hetccl.sharding.layout import Flat
 from hetccl.sharding.masters import Masters
 from hetccl.sharding.sharded import Sharded
@@ -69,7 +70,8 @@ def shard(
     default that of the parameters. All ranks get rank 0's weights and buffers.
 
     Afterwards `optimizer.step()`, `zero_grad()` and schedulers work as before, on float32 masters
-    of this rank's part (float64 where the model is). Raises ShardingError, on all ranks.
+    of this rank's part (float64 where the model is). Raises ShardingError, on all ranks, and
+    TypeError for another model or optimizer than torch's.
     """
     given = {
         "weights": weights, "gradients": gradients, "optimizer_states": optimizer_states,
@@ -77,11 +79,15 @@ def shard(
         "update_wire": update_wire,
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
+    _check_types(model, optimizer)
+    world_backend()
     own = _Arguments(preset, changes, units, exact, mp_policy, gradient_dtype)
     sharding, found, exact_names, names = _agree(model, optimizer, own)
+    rank = dist.get_rank()
+    if rank == 0:
+        warn_of_optimizer(optimizer)
     tree = read_tree(next(model.parameters()).device)
     degrees = find_degrees(sharding, tree)
-    rank = dist.get_rank()
     groups = make_groups(find_place(rank, degrees, tree), rank, sharding.gradient_wire)
     _take_values_of_first_rank(model)
     builder = _Builder(model, groups, sharding, exact_names, gradient_dtype)
@@ -129,9 +135,28 @@ def _agree(
     name_of = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     names = [[name_of.get(id(p), "") for p in g["params"]] for g in optimizer.param_groups]
     of_units = [[plain_name(name) for name, _ in unit.named_parameters()] for unit in found]
-    facts = (sorted(exact), str(own.gradient_dtype), str(own.mp_policy), names, of_units)
+    facts = {
+        "units": of_units,
+        "exact": sorted(exact),
+        "gradient_dtype": str(own.gradient_dtype),
+        "mp_policy": str(own.mp_policy),
+        "the optimizer": type(optimizer).__qualname__,
+        "the optimizer's groups": names,
+        "the optimizer's options": [_options_of(group) for group in optimizer.param_groups],
+    }
     check_agreement(model, sharding, facts, error)
     return sharding, found, exact, names
+
+
+def _check_types(model: object, optimizer: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is {model!r}, which is no nn.Module")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is {optimizer!r}, which is no torch.optim.Optimizer")
+
+
+def _options_of(group: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in group.items() if key != "params"}
 
 
 def _change(preset: str | Sharding, changes: dict[str, Any]) -> Sharding:

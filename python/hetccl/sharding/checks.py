@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -9,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 
 from hetccl.sharding.degrees import Sharding, ShardingError
-from hetccl.sharding.groups import world_backend
 from hetccl.sharding.state import plain_name
 from hetccl.sharding.wires import check_wire
 
@@ -34,7 +35,9 @@ def find_units(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.M
     for number, unit in enumerate(units):
         if not isinstance(unit, nn.Module):
             raise ShardingError(f"units: {unit!r} is no module")
-        if not _has_forward(unit) or unit is model:
+        if unit is model:
+            raise ShardingError("units: leave out the model itself, whose rest is always one")
+        if not _has_forward(unit):
             raise ShardingError(f"units: {type(unit).__name__} has no forward of its own")
         for module in unit.modules():
             if unit_of.get(id(module)) != -1:
@@ -103,6 +106,8 @@ def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Raises ShardingError for a model or an optimizer that cannot be sharded."""
     if any(isinstance(module, FSDPModule) for module in model.modules()):
         raise ShardingError("model: fully_shard has sharded it; give the plain model")
+    if isinstance(model, DistributedDataParallel):
+        raise ShardingError("model: give the module in DistributedDataParallel, model.module")
     whole = [base.__name__ for base in type(optimizer).__mro__ if base.__name__ in _WHOLE]
     if whole:
         raise ShardingError(
@@ -129,6 +134,17 @@ def check_modules(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         _check_parameter(name, parameter)
 
 
+def warn_of_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Warns of one that may mix elements, for all that hetccl knows."""
+    kinds = (kind for kind in type(optimizer).__mro__ if kind is not torch.optim.Optimizer)
+    if not any(k.__module__.startswith("torch.optim") for k in kinds):
+        warnings.warn(
+            f"{type(optimizer).__name__} is none of torch's optimizers: it must treat each element "
+            "alone. One that takes norms of whole parameters, as LAMB does, trains otherwise here",
+            stacklevel=3,
+        )
+
+
 def _check_parameter(name: str, parameter: nn.Parameter) -> None:
     """Raises ShardingError for a parameter that FSDP2 refuses after it has sharded others, or with
     which its first backward fails."""
@@ -146,14 +162,15 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
         )
 
 
-def check_agreement(model: nn.Module, sharding: Sharding, facts: Any, error: str) -> None:
+def check_agreement(
+    model: nn.Module, sharding: Sharding, facts: dict[str, Any], error: str
+) -> None:
     """Raises ShardingError where ranks differ, on all of them. `error` is what is wrong with this
     rank's arguments; `facts` is what else must be the same. Collective."""
-    world_backend()
-    parameters = [
-        (plain_name(name), tuple(p.shape), str(p.dtype), p.requires_grad)
+    parameters = {
+        plain_name(name): f"{[*p.shape]}, {p.dtype}, {'trained' if p.requires_grad else 'frozen'}"
         for name, p in model.named_parameters()
-    ]
+    }
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, (error, sharding, parameters, facts))
     _, first_sharding, first_parameters, first_facts = every[0]
@@ -166,14 +183,21 @@ def check_agreement(model: nn.Module, sharding: Sharding, facts: Any, error: str
                 f"rank {rank} shards by {its_sharding}, but rank 0 by {first_sharding}: give all "
                 "ranks the same"
             )
-        if its_parameters != first_parameters:
-            unlike = sorted(set(its_parameters) ^ set(first_parameters), key=str)
-            where = unlike[0][0] if unlike else "the order of parameters"
+        if [*its_parameters.items()] != [*first_parameters.items()]:
             raise ShardingError(
-                f"rank {rank} has another model than rank 0: they differ in {where}"
+                f"rank {rank} has another model than rank 0: "
+                + _find_difference(its_parameters, first_parameters)
             )
-        if its_facts != first_facts:
+        unlike = [name for name, value in first_facts.items() if its_facts[name] != value]
+        if unlike:
             raise ShardingError(
-                f"rank {rank} has other units, exact parameters, groups of the optimizer or types "
-                "of gradients than rank 0: give all ranks the same"
+                f"rank {rank} and rank 0 differ in {', '.join(unlike)}: give all ranks the same"
             )
+
+
+def _find_difference(its: dict[str, str], first: dict[str, str]) -> str:
+    for name in {**first, **its}:
+        one, other = its.get(name, "missing"), first.get(name, "missing")
+        if one != other:
+            return f"{name} is {one} there, and {other} on rank 0"
+    return "its parameters are in another order"

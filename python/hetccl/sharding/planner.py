@@ -256,7 +256,7 @@ def _find_best(
             best = (key, sharding)
     if missing:
         levels = ", ".join(level for level in LEVELS if level in missing)
-        return None, f"the bandwidth of these levels is unknown: {levels}"
+        return None, f"the bandwidth of these levels is unknown, so give bandwidths=: {levels}"
     if best is None:
         has = size(place.memory or 0)
         return None, f"the smallest take {size(least)} of a rank's memory, which has {has}"
