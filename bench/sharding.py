@@ -4,8 +4,8 @@
 
 Eight ranks: two sites (nodes) of two hosts (packages) of two ranks. The ranks of a host share
 memory, hosts have a link of --rate, sites a slower one of --trunk. Bytes are those of a step that
-the kernel counts on a link in one direction, headers included; beside them, in parentheses, is what
-the formulas of hetccl.sharding.plan say.
+the kernel counts on a link in one direction, headers included; in parentheses are what the formulas
+of hetccl.sharding.plan say, and how much more was counted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def beside_formulas(case: str, found: dict[str, Any], micro_batches: int) -> lis
         return [f"{one / 1e6:.2f}" for one in counted]
     wanted = [trunk.leaving[0], host.leaving[0], host.memory.kept]
     return [
-        f"{one / 1e6:.2f} ({want / 1e6:.2f})" for one, want in zip(counted, wanted, strict=True)
+        f"{one / 1e6:.2f} ({want / 1e6:.2f}, {one / want - 1:+.1%})"
+        for one, want in zip(counted, wanted, strict=True)
     ]
 
 
@@ -108,7 +109,7 @@ def main() -> None:
         table.add_row(case, f"{seconds:.2f}", f"{first / seconds:.2f}",
                       *beside_formulas(case, rounds[-1][case], options.micro_batches),
                       f"{rounds[-1][case]['loss']:.4f}")  # fmt: skip
-    Console(width=120).print(table)
+    Console(width=140).print(table)
     print(json.dumps(rounds))
 
 

@@ -33,12 +33,16 @@ class ApartFromGraphs {
  private:
   using Exchange = int (*)(int* mode);
   void exchange() {
-    // Whoever has a GPU has loaded its driver; HIP's call is another.
-    static const auto call = [] {
-      void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-      return driver == nullptr
-                 ? nullptr
-                 : reinterpret_cast<Exchange>(dlsym(driver, "cuThreadExchangeStreamCaptureMode"));
+    // Whoever has a GPU has loaded its driver, or AMD's runtime. Their modes have the same numbers.
+    static const auto call = []() -> Exchange {
+      for (const auto& [library, name] :
+           {std::pair{"libcuda.so.1", "cuThreadExchangeStreamCaptureMode"},
+            std::pair{"libamdhip64.so.7", "hipThreadExchangeStreamCaptureMode"},
+            std::pair{"libamdhip64.so.6", "hipThreadExchangeStreamCaptureMode"}}) {
+        void* loaded = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+        if (loaded != nullptr) return reinterpret_cast<Exchange>(dlsym(loaded, name));
+      }
+      return nullptr;
     }();
     if (call != nullptr) call(&mode_);
   }
@@ -57,7 +61,10 @@ c10::Device current_device(c10::DeviceType type) {
 }
 
 std::string name_of(c10::Device device) {
-  return device.is_cpu() ? "host" : device.str();
+  if (device.is_cpu()) return "host";
+  // A torch for AMD's GPUs calls them "cuda", too.
+  const bool is_amd = device.is_cuda() && at::detail::getCUDAHooks().hasROCM();
+  return is_amd ? c10::str("hip:", static_cast<int>(device.index())) : device.str();
 }
 
 bool uses_current_device(c10::DeviceType type) {
