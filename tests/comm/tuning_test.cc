@@ -137,10 +137,10 @@ TEST_CASE("tuning: files that are none, or another version's, harm nothing") {
     std::filesystem::create_directories(std::filesystem::path(folder.file()).parent_path());
     std::ofstream(folder.file()) << text;
     Ranks ranks({"A", "B"}, tuned(folder), false);
-    CHECK(sums_until_settled(ranks, 50'000));
+    const bool kept = text.find("2,") != std::string::npos;  // a newer hetccl can read it
+    CHECK((kept ? sums(ranks, 50'000, 200, false) : sums_until_settled(ranks, 50'000)));
     for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
     const std::string after = read_file(folder.file(), 1U << 20U).value();
-    const bool kept = text.find("2,") != std::string::npos;  // a newer hetccl can read it
     CHECK((after == text) == kept);
   }
 }
