@@ -33,7 +33,8 @@ class ApartFromGraphs {
  private:
   using Exchange = int (*)(int* mode);
   void exchange() {
-    // Whoever has a GPU has loaded its driver, or AMD's runtime. Their modes have the same numbers.
+    // A process with a GPU has loaded its driver, or AMD's runtime. CUDA and HIP number modes
+    // alike.
     static const auto call = []() -> Exchange {
       for (const auto& [library, name] :
            {std::pair{"libcuda.so.1", "cuThreadExchangeStreamCaptureMode"},

@@ -44,8 +44,8 @@ std::set<size_t> find_ranks(const std::string& text) {
   return ranks;
 }
 
-/// What the ranks of a group that `text` names are in the default group. Empty where they are
-/// alike.
+/// Words on the global rank of each rank that `text` names by its number in a group. Empty where
+/// the numbers are equal.
 std::string tell_global_ranks(const std::string& text, const std::vector<uint64_t>& global_ranks) {
   constexpr size_t kMost = 8;
   std::string told;

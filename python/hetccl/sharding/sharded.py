@@ -63,6 +63,7 @@ class Sharded:
         self._trained = {
             name: parameter for one in masters for name, parameter in one.model_parameters.items()
         }
+        self._units = [module for module in model.modules() if isinstance(module, FSDPModule)]
         self._gathers = gathers
         self._state = state
         self._is_torn = False  # a load has ended midway
@@ -132,9 +133,8 @@ class Sharded:
 
     def _drop_gathered(self) -> None:
         """FSDP2 keeps weights gathered after a forward pass that no backward pass has followed."""
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        for unit in self._units:
+            unit.reshard()
 
     @property
     def _has_failed(self) -> bool:

@@ -1,4 +1,4 @@
-// What the libraries of all adaptors have in common: what their tables say, ids and init.
+// The base of adaptors' libraries: answers from their tables, ids and init.
 #pragma once
 
 #include <cstdint>
