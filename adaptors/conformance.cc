@@ -7,6 +7,7 @@
 // begin. Values are small whole numbers: sums of them are the same bits in any order.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -331,16 +332,25 @@ Bytes share(const Job& job, const std::string& path, const std::function<Bytes()
   }
 }
 
+// The whole struct, as hetccl makes it: an adaptor may have been compiled with a shorter one.
+template <typename Table>
+const Table* as_compiled(const Table* given) {
+  if (given == nullptr) return nullptr;
+  need(given->size > 0, "a table has its size");
+  static Table whole{};
+  std::memcpy(&whole, given, std::min(given->size, sizeof whole));
+  return &whole;
+}
+
 const hetcclLibraryAdaptor* load(const char* path) {
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) fail(2, dlerror());
   const auto entry = reinterpret_cast<hetcclAdaptorEntry>(dlsym(handle, HETCCL_ADAPTOR_ENTRY));
   need(entry != nullptr, "it exports " HETCCL_ADAPTOR_ENTRY);
-  const hetcclAdaptorTable* table = entry(HETCCL_ADAPTOR_ABI);
+  const hetcclAdaptorTable* table = as_compiled(entry(HETCCL_ADAPTOR_ABI));
   need(table != nullptr && table->abi == HETCCL_ADAPTOR_ABI, "it serves this ABI");
-  need(table->library != nullptr && table->library->size >= sizeof(hetcclLibraryAdaptor),
-       "it has a library");
-  const hetcclLibraryAdaptor* library = table->library;
+  const hetcclLibraryAdaptor* library = as_compiled(table->library);
+  need(library != nullptr, "it has a library");
   need(library->error_text && library->score && library->reduces && library->make_id &&
            library->init && library->start && library->test && library->destroy,
        "its table is complete");

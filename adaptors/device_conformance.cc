@@ -329,17 +329,26 @@ void check_device(int index) {
               description.bus_id, reductions);
 }
 
+// The whole struct, as hetccl makes it: an adaptor may have been compiled with a shorter one.
+template <typename Table>
+const Table* as_compiled(const Table* given) {
+  if (given == nullptr) return nullptr;
+  need(given->size > 0, "a table has its size");
+  static Table whole{};
+  std::memcpy(&whole, given, std::min(given->size, sizeof whole));
+  return &whole;
+}
+
 const hetcclDeviceAdaptor* load(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(2, dlerror());
   const auto entry = reinterpret_cast<hetcclAdaptorEntry>(dlsym(library, HETCCL_ADAPTOR_ENTRY));
   if (entry == nullptr) fail(2, "it exports no " HETCCL_ADAPTOR_ENTRY);
-  const hetcclAdaptorTable* table = entry(HETCCL_ADAPTOR_ABI);
+  const hetcclAdaptorTable* table = as_compiled(entry(HETCCL_ADAPTOR_ABI));
   if (table == nullptr) fail(2, "it does not serve this ABI");
-  constexpr size_t kWithDevice = offsetof(hetcclAdaptorTable, device) + sizeof(void*);
-  if (table->size < kWithDevice || table->device == nullptr) fail(2, "it has no device");
+  if (table->device == nullptr) fail(2, "it has no device");
   need(table->abi == HETCCL_ADAPTOR_ABI, "the table has the ABI that it was compiled for");
-  return table->device;
+  return as_compiled(table->device);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <ucp/api/ucp.h>
 
 #include "hetccl/adaptor.h"
@@ -123,26 +125,43 @@ struct Transport {
   Channel* channels; /* those that are closed and linger, too */
 };
 
-uint64_t now_ms(void);
+static inline uint64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* Longer each time, up to 1 ms, without the mutex. */
-void rest(Transport* transport, int* us);
+static inline void rest(Transport* transport, int* us) {
+  const struct timespec time = {0, *us * 1000L};
+  pthread_mutex_unlock(&transport->mutex);
+  nanosleep(&time, NULL);
+  pthread_mutex_lock(&transport->mutex);
+  if (*us < 1000) *us *= 2;
+}
 
-/* ucx_meeting.c: sockets, by which two ends meet. With the mutex held. */
+/* Of the files below each calls those before it alone. All but the calls of the table are called
+ * with the mutex held. */
 
+/* ucx_guests.c: who connects to the listeners. */
+
+socklen_t address_of(const Where* where, struct sockaddr_storage* storage);
+/* `fd` wakes the thread that sleeps on the transport's descriptor. */
+void watch(Transport* transport, int fd);
 /* Listens on an address of this host, if it can. */
 int listen_at(Transport* transport, const char* host, Where* where);
+/* 1 once the hello is whole; 0 before; -1 if it will not be: the other end has gone, or says what
+ * is none. */
+int read_hello(int fd, Hello* hello, size_t* got);
 /* Takes who has come and what they have said; drops the oldest where there are too many. */
 void look_at_guests(Transport* transport);
 void drop_guests(Transport* transport);
-/* Exchanges hellos with the peer's end, until `given_up`. `socket` stays open. */
-int meet(Transport* transport, const hetcclTransportPeer* peer, const Hello* own, Hello* theirs,
-         int* socket);
 
 /* ucx_messages.c. */
 
-/* Sends a message of the adaptor's own. With the mutex held. */
+/* Sends a message of the adaptor's own. */
 void tell(Channel* channel, Kind kind, uint64_t value);
-/* What has come meets what is posted. With the mutex held. */
+/* What has come meets what is posted. */
 void match(Channel* channel);
 /* Frees posts and arrivals, once UCX has none. */
 void free_messages(Channel* channel);
@@ -154,11 +173,27 @@ int completed(void* channel, uint64_t* sends, uint64_t* receives);
 ucs_status_t on_message(void* channel, const void* header, size_t header_bytes, void* data,
                         size_t bytes, const ucp_am_recv_param_t* param);
 
-/* ucx_adaptor.c. */
+/* ucx_channels.c. */
 
-/* Moves all channels; whether anything has moved. With the mutex held. */
+/* Makes one that is not yet among the transport's. */
+int make_channel(Transport* transport, Channel** made);
+/* What this end says of itself; false if UCX's address is too long. */
+int fill_hello(const Channel* channel, const uint8_t* id, Hello* hello);
+/* Connects it to the end that has said `theirs`. */
+ucs_status_t join(Channel* channel, const Hello* theirs);
+/* Frees one that is no longer, or not yet, among the transport's. */
+void free_channel(Channel* channel);
+/* A call of the table, which takes the mutex. */
+void close_channel(void* channel);
+/* Moves all channels; whether anything has moved. */
 int work(Transport* transport);
 /* The thread that sleeps on the descriptor looks at what another has moved. */
 void ring(Transport* transport);
+
+/* ucx_meeting.c: sockets, by which two ends meet. */
+
+/* Exchanges hellos with the peer's end, until `given_up`. `socket` stays open. */
+int meet(Transport* transport, const hetcclTransportPeer* peer, const Hello* own, Hello* theirs,
+         int* socket);
 
 #pragma GCC visibility pop

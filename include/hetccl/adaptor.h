@@ -208,8 +208,8 @@ typedef struct {
   /* These may be NULL. */
   /** 1 in `capturing`: what is enqueued becomes part of a graph. NULL: never. */
   int (*is_capturing)(void* stream, int* capturing);
-  /** 1 if `reduce` combines elements of `type` by `op`. With it, calls that need another reduction
-   * of this device are an error; without it (NULL, as `reduce`), hosts reduce for it. */
+  /** 1 if `reduce` combines elements of `type` by `op`. Hosts reduce for the device where it does
+   * not, and everything if it is NULL, as `reduce` then is, too. */
   int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
   int (*reduce)(void* stream, const hetcclDeviceReduction* reduction);
 } hetcclDeviceAdaptor;

@@ -36,10 +36,12 @@ Status ask(const Part<Calls>& part, const char* what, const std::function<int()>
 /// What a call is that has taken longer than it may.
 Status not_in_time(const char* what, const WaitLimit& limit);
 
-/// Runs a call that may wait for other ranks, within `limit`. A call that takes longer goes on, on
-/// its own thread; what it makes then is destroyed.
+/// Runs a call that may wait for other ranks, within `limit`; calls `meanwhile` now and then. A
+/// call that takes longer goes on, on its own thread; what it makes then is destroyed.
 template <typename T>
-Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Result<T>()> call) {
+Result<T> run_within(
+    const WaitLimit& limit, const char* what, std::function<Result<T>()> call,
+    const std::function<void()>& meanwhile = [] {}) {
   constexpr std::chrono::milliseconds kGlance{5};
   struct Attempt {
     std::mutex mutex;
@@ -59,6 +61,7 @@ Result<T> run_within(const WaitLimit& limit, const char* what, std::function<Res
     HETCCL_TRY(limit.cancelled());
     if (steady_clock().now() >= deadline) return not_in_time(what, limit);
     attempt->done.wait_for(lock, kGlance);
+    meanwhile();
   }
   return std::move(*attempt->result);
 }

@@ -30,7 +30,6 @@ Card card(int rank) {
   card.info.label = "A";
   card.info.library_reduces =
       ReductionSet::where([](DataType, RedOp op) { return !is_bitwise(op); });
-  card.info.device_reduces = {};
   card.info.nics.push_back({"eth0", "10.0.0.1", 100'000, 2});
   card.addresses["tcp"] = {0, 1, 127, 128, 255};
   card.addresses["shm"] = {};

@@ -170,7 +170,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open_parts(const bootstrap::UniqueId& id);
   void warn_of_layout() const;
   Status join(const bootstrap::UniqueId& id);
-  [[nodiscard]] Status check_wire() const;
   Status exchange_cards();
   void share_cores();
   Status open_cluster();

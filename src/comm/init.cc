@@ -116,7 +116,6 @@ void Communicator::warn_of_layout() const {
 Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(join(id));
   HETCCL_ASSIGN(device_, runtime_.device(options_.device));
-  HETCCL_TRY(check_wire());
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
   HETCCL_TRY(channels_->open([this] { return init_limit(); }).with("connecting to other clusters"));
@@ -125,17 +124,6 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(measure());  // nobody is through with it before all have come
   runtime_.engine().exclusively([&] { channels_->attach(*executor_, *messages_); });
   return {};
-}
-
-// Whether this rank's device encodes, where it is asked to. If it has no kernels nothing is
-// encoded.
-Status Communicator::check_wire() const {
-  const uint32_t has = device_->capabilities();
-  const bool encodes = (has & device::kEncodes) != 0 || (has & device::kKernels) == 0;
-  if ((config_.wire.empty() && config_.wire_gather.empty()) || encodes) return {};
-  return error(Code::Unsupported,
-               "this rank's device has kernels, but none that encode: unset HETCCL_WIRE and "
-               "HETCCL_WIRE_GATHER on all ranks, or use host memory");
 }
 
 // The others wait for this rank: tells them why it does not come, and returns what all are told.

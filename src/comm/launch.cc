@@ -5,6 +5,7 @@
 
 #include "comm/arguments.h"
 #include "comm/communicator.h"
+#include "exec/host_arithmetic.h"
 #include "plan/call.h"
 
 namespace hetccl::comm {
@@ -142,9 +143,9 @@ bool Communicator::is_device_work_alone(const Signature& signature) const {
   const topology::Cluster& cluster = topology().clusters().front();
   if (cluster.ranks.size() < static_cast<size_t>(n_ranks())) return false;
   if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
-  // Without kernels the host multiplies what a rank alone has.
-  const bool kernels = (device_->capabilities() & device::kKernels) != 0;
-  return n_ranks() > 1 || kernels || signature.op != RedOp::PreMulSum;
+  // Its device multiplies what a rank alone has, or the host.
+  return n_ranks() > 1 || signature.op != RedOp::PreMulSum ||
+         exec::reduces_all_itself(*device_, signature);
 }
 
 Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream) {

@@ -20,11 +20,8 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.model = device.model();
   info.architecture = device.architecture();
   info.kernels = (device.capabilities() & device::kKernels) != 0;
-  const auto reduced_by = [](const auto& what) {
-    return ReductionSet::where([&](DataType type, RedOp op) { return what.supports(type, op); });
-  };
-  info.device_reduces = info.kernels ? reduced_by(device) : ReductionSet::all();
-  info.library_reduces = reduced_by(library);
+  info.library_reduces =
+      ReductionSet::where([&](DataType type, RedOp op) { return library.supports(type, op); });
   info.library_sends = library.sends();
   info.library_exchanges = library.supports_exchange();
   info.host_access = (device.capabilities() & device::kHostAccessible) != 0;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/encoding.h"
+
 namespace hetccl::exec {
 namespace {
 
@@ -11,11 +13,26 @@ void compute(void* reduction) {
 
 }  // namespace
 
+bool reduces_itself(const device::Device& device, const device::Reduction& reduction) {
+  const uint32_t needed = reduction.encoded != 0 ? device::kEncodes : device::kKernels;
+  return (device.capabilities() & needed) != 0 && device.supports(reduction.type, reduction.op);
+}
+
+bool reduces_all_itself(const device::Device& device, const Signature& call) {
+  const auto itself = [&](RedOp op, uint32_t encoded) {
+    return reduces_itself(device, {.type = call.type, .op = op, .encoded = encoded});
+  };
+  // Averages, multiples and gathers have sums in them.
+  return itself(RedOp::Sum, 0) && (!reduces(call.collective) || itself(call.op, 0)) &&
+         (call.encoding.is_none() || itself(RedOp::Sum, 1));
+}
+
 Status HostReductions::prepare(size_t n, size_t n_srcs, size_t bytes) {
   calls_.clear();
   calls_.reserve(n);
-  source_bytes_ = bytes;
-  return staging_.reserve(n_srcs * bytes);
+  n_sources_ = n_srcs;
+  operand_bytes_ = bytes;
+  return staging_.reserve((n_srcs + 2) * bytes);
 }
 
 Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& reduction) {
@@ -23,18 +40,23 @@ Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& 
     return error(Code::InternalError, "more than the %zu reductions that were announced",
                  calls_.size());
   }
-  if (reduction.encoded != 0)
-    return error(Code::InternalError, "the host does not reduce encoded operands for a device");
   device::Reduction& call = calls_.emplace_back(reduction);
-  const size_t bytes = call.count * size_of(call.type);
   for (int i = 0; i < call.n_srcs; ++i) {
-    std::byte* source = staging_.data() + static_cast<size_t>(i) * source_bytes_;
-    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes));
+    std::byte* source = staged(static_cast<size_t>(i));
+    HETCCL_TRY(device_.copy(stream, source, reduction.srcs[i], bytes_of_operand(call, i)));
     call.srcs[i] = source;
   }
-  call.dst = staging_.data();
+  call.dst = staged(n_sources_);
+  const size_t residual_bytes = call.count * size_of(call.type);
+  if (call.residual != nullptr) {
+    call.residual = staged(n_sources_ + 1);
+    HETCCL_TRY(device_.copy(stream, call.residual, reduction.residual, residual_bytes));
+  }
   HETCCL_TRY(device_.call_host(stream, compute, &call));
-  return device_.copy(stream, reduction.dst, call.dst, bytes);
+  if (call.residual != nullptr)
+    HETCCL_TRY(device_.copy(stream, reduction.residual, call.residual, residual_bytes));
+  return device_.copy(stream, reduction.dst, call.dst,
+                      bytes_of_operand(call, device::Reduction::kMaxSources));
 }
 
 Status IdentityArray::fill(device::Stream& stream, size_t count, DataType type, RedOp op) {

@@ -1,30 +1,41 @@
-// Arithmetic for devices without kernels, in pinned memory: what the vendor's reduce cannot do is
-// done by the host, and ranks that add nothing to one contribute an array of identities.
+// Arithmetic for devices that lack it, in pinned memory: what neither the device nor its vendor's
+// library can do is done by the host, and ranks that add nothing to one contribute an array of
+// identities.
 #pragma once
 
 #include <vector>
 
+#include "base/types.h"
 #include "device/device.h"
 #include "exec/arena.h"
 
 namespace hetccl::exec {
 
-/// The reductions of one operation, each in its turn on one stream.
+/// Whether `device` computes such reductions itself; of encoded operands they are sums and
+/// averages.
+[[nodiscard]] bool reduces_itself(const device::Device& device, const device::Reduction& reduction);
+/// Whether it does so in all steps of such a call.
+[[nodiscard]] bool reduces_all_itself(const device::Device& device, const Signature& call);
+
+/// The reductions of one operation that the host computes, each in its turn on one stream.
 class HostReductions {
  public:
   explicit HostReductions(device::Device& device)
       : device_(device), staging_(device, Arena::Kind::Pinned) {}
 
-  /// Takes memory for `n` reductions of at most `n_srcs` sources of `bytes`; earlier ones must be
-  /// complete.
+  /// Takes memory for `n` reductions of at most `n_srcs` sources, whose operands have at most
+  /// `bytes`; earlier ones must be complete.
   Status prepare(size_t n, size_t n_srcs, size_t bytes);
-  /// As device::Device::reduce, of operands that are not encoded: of the `prepare`d ones the next.
+  /// As device::Device::reduce: of the `prepare`d ones the next.
   Status enqueue(device::Stream& stream, const device::Reduction& reduction);
 
  private:
+  /// The memory of operand `i`: of a source, or behind these the result's and the residual's.
+  [[nodiscard]] std::byte* staged(size_t i) const { return staging_.data() + i * operand_bytes_; }
+
   device::Device& device_;
-  Arena staging_;  // a source each
-  size_t source_bytes_ = 0;
+  Arena staging_;
+  size_t n_sources_ = 0, operand_bytes_ = 0;
   std::vector<device::Reduction> calls_;  // what host functions read: never moves while in use
 };
 

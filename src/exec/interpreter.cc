@@ -33,10 +33,7 @@ Reducer reducer_of(const Call& call, bool average, bool scale) {
 }
 
 Interpreter::Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks)
-    : device_(device),
-      ccl_(ccl),
-      n_ranks_(n_ranks),
-      kernels_((device.capabilities() & device::kKernels) != 0) {}
+    : device_(device), ccl_(ccl), n_ranks_(n_ranks) {}
 
 Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
                                                          ccl::Communicator* ccl, int n_ranks,
@@ -208,8 +205,8 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
-  return kernels_ ? device_.reduce(stream, reduction)
-                  : op.host_reductions.enqueue(stream, reduction);
+  return reduces_itself(device_, reduction) ? device_.reduce(stream, reduction)
+                                            : op.host_reductions.enqueue(stream, reduction);
 }
 
 Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t slice) {

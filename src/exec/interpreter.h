@@ -64,7 +64,6 @@ class Interpreter {
   device::Device& device_;
   ccl::Communicator* ccl_;
   const int n_ranks_;
-  const bool kernels_;
   std::array<std::unique_ptr<device::Stream>, lower::kStreams> own_;  // but the user's
   std::array<device::Stream*, lower::kStreams> streams_{};
   std::unique_ptr<device::Event> joined_;

@@ -81,9 +81,8 @@ void Executor::configure_library(const Call& call) {
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
   HETCCL_TRY(op.prepare(lowered, call));
-  if ((options_.device->capabilities() & device::kKernels) == 0) {
+  if (!reduces_all_itself(*options_.device, call.signature))
     HETCCL_TRY(op.prepare_host_reductions());
-  }
   return take_buffers(op);  // last: a taken turn comes back only when its operation retires
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/encoding.h"
+
 namespace hetccl::exec {
 
 using lower::Memory;
@@ -53,7 +55,8 @@ void Operation::use(const Rotation::Turn& taken) {
 }
 
 Status Operation::prepare_host_reductions() {
-  const size_t slice_bytes = slice_elements * size_of(call.signature.type);
+  const size_t slice_bytes = std::max(slice_elements * size_of(call.signature.type),
+                                      encoded_bytes(call.signature.encoding, slice_elements));
   size_t n_reduces = 0, most_sources = 0;
   for (const lower::Instruction& one : code->list) {
     if (one.op != lower::Opcode::Reduce) continue;

@@ -47,10 +47,10 @@ bool over_many_clusters(const Topology& topology, const Spec&) {
   return n_clusters(topology) > 2;
 }
 
-/// Every cluster adds up for itself: only kernels are known to evaluate one expression alike
-/// everywhere.
-bool adds_everywhere(const Topology& topology, const Spec&) {
-  return n_clusters(topology) > 1 && topology.kernels_everywhere();
+/// Every cluster adds up for itself: only kernels, and the hosts that add what is encoded where
+/// there are none, are known to evaluate one expression alike everywhere.
+bool adds_everywhere(const Topology& topology, const Spec& spec) {
+  return n_clusters(topology) > 1 && (topology.kernels_everywhere() || !spec.encoding.is_none());
 }
 
 /// Between two clusters that both have kernels, owners pay only where hosts leave sums to devices.

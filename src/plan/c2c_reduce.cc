@@ -22,7 +22,7 @@ C2cReduce::C2cReduce(Builder& b, int cluster, const Cut& cut, int n_arrivals)
 
 bool C2cReduce::by_vendor() const {
   const topology::Cluster& cluster = b_.cluster(cluster_);
-  return !cluster.kernels && cluster.ranks.size() > 1;
+  return !cluster.kernels && cluster.ranks.size() > 1 && !b_.encodes();
 }
 
 std::vector<int> C2cReduce::others(size_t at) const {

@@ -1,8 +1,8 @@
 // c2cRed: what other clusters send is added to what a cluster has itself. Where its devices can
 // reduce, all of it lands on the rank that is to hold the sum, and a Reduce step adds it up there.
-// Where they cannot, the vendor's reduce does it: what arrives lands on other ranks than the
-// holder, so that each contributes one array at most, and who has nothing contributes the
-// operator's identity. Not a byte more crosses.
+// Where they cannot, and nothing is encoded, the vendor's reduce does it: what arrives lands on
+// other ranks than the holder, so that each contributes one array at most, and who has nothing
+// contributes the operator's identity. Not a byte more crosses.
 #pragma once
 
 #include <map>

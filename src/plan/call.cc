@@ -24,12 +24,6 @@ Status refuse_reduction(const Signature& call, const topology::Topology& topolog
                    rank, type.c_str(), op.c_str(), library_of(info).c_str(),
                    info.architecture.empty() ? "" : (" on " + info.architecture).c_str());
     }
-    if (topology.reduces_by_device(rank) && !info.device_reduces.has(call.type, call.op)) {
-      return error(Code::Unsupported,
-                   "rank %d cannot reduce %s by %s: its device, %s %s, has no kernel for this: use "
-                   "another type or operator, or host memory",
-                   rank, type.c_str(), op.c_str(), info.vendor.c_str(), info.model.c_str());
-    }
   }
   return {};
 }
@@ -73,7 +67,7 @@ Spec spec_of(const Signature& call) {
 }
 
 bool can_encode(const Signature& call, const topology::Topology& topology, bool inside) {
-  if (call.uneven || !has_encoding(call.type) || !topology.kernels_everywhere()) return false;
+  if (call.uneven || !has_encoding(call.type)) return false;
   const bool alone = topology.clusters().size() < 2;
   if (alone && !(inside && topology.clusters().front().exchanges)) return false;
   if (call.collective == Collective::AllGather) return true;

@@ -13,8 +13,7 @@ namespace hetccl::plan {
 [[nodiscard]] Spec spec_of(const Signature& call);
 
 /// Can what crosses between clusters be encoded, or in one cluster, if `inside`, what ranks give
-/// each other? The same on all ranks: gathers of floats, and their sums and averages, where every
-/// cluster adds by kernels.
+/// each other? The same on all ranks: gathers of floats, and their sums and averages.
 [[nodiscard]] bool can_encode(const Signature& call, const topology::Topology& topology,
                               bool inside);
 

@@ -131,25 +131,6 @@ TEST_CASE("what a library cannot reduce is refused where it joins ranks") {
   CHECK(refused(DataType::Int16, RedOp::Bor).ok());
 }
 
-TEST_CASE("what a device cannot reduce is refused where it reduces between clusters") {
-  auto infos = host_and_gpus();
-  infos[2].model = "H20";
-  infos[2].device_reduces =
-      ReductionSet::where([](DataType type, RedOp) { return type != DataType::Float64; });
-  const Status status = check_call(Collective::ReduceScatter, DataType::Float64, RedOp::Sum, infos);
-  CHECK(status.code() == Code::Unsupported);
-  CHECK(status.message() ==
-        "rank 2 cannot reduce float64 by sum: its device, cuda H20, has no kernel for this: use "
-        "another type or operator, or host memory");
-  CHECK(check_call(Collective::ReduceScatter, DataType::Float32, RedOp::Sum, infos).ok());
-  infos.erase(infos.begin());  // one cluster: the library alone reduces
-  for (size_t r = 0; r < infos.size(); ++r) infos[r].rank = static_cast<int>(r);
-  CHECK(check_call(Collective::AllReduce, DataType::Float64, RedOp::Sum, infos).ok());
-  infos.erase(infos.begin());  // nobody else
-  infos[0].rank = 0;
-  CHECK_FALSE(check_call(Collective::AllReduce, DataType::Float64, RedOp::PreMulSum, infos).ok());
-}
-
 TEST_CASE("a library that does not send gathers nothing at a root") {
   auto infos = host_and_gpus();
   infos[2].library_sends = false;

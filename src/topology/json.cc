@@ -46,7 +46,6 @@ Json encode(const RankInfo& info) {
           {"label", info.label},
           {"label_joins", info.label_joins},
           {"kernels", info.kernels},
-          {"device_reduces", encode(info.device_reduces)},
           {"library_reduces", encode(info.library_reduces)},
           {"library_sends", info.library_sends},
           {"library_exchanges", info.library_exchanges},
@@ -166,7 +165,6 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   for (const auto& [key, text] : texts) HETCCL_TRY(read(object, key, *text));
   HETCCL_TRY(read(object, "label_joins", info.label_joins));
   HETCCL_TRY(read(object, "kernels", info.kernels));
-  HETCCL_TRY(read(object, "device_reduces", info.device_reduces));
   if (const auto known = traits.libraries.find(info.vendor); known != traits.libraries.end()) {
     info.reach = known->second.reach;
     info.library_reduces = known->second.reduces(info.architecture);

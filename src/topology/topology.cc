@@ -187,7 +187,6 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTrait
 
 void Topology::find_capabilities() {
   for (const RankInfo& info : infos_) {
-    if (reduces_by_device(info.rank)) reductions_ &= info.device_reduces;
     if (!reduces_by_library(info.rank)) continue;
     reductions_ &= info.library_reduces;
     libraries_send_ = libraries_send_ && info.library_sends;
@@ -257,10 +256,6 @@ int Topology::devices_beside_hosts() const {
 
 bool Topology::reduces_by_library(int rank) const {
   return clusters_[static_cast<size_t>(cluster_of(rank))].ranks.size() > 1;
-}
-
-bool Topology::reduces_by_device(int rank) const {
-  return clusters_.size() > 1 || !reduces_by_library(rank);
 }
 
 bool Topology::same_host(int rank_a, int rank_b) const {

@@ -64,8 +64,6 @@ struct RankInfo {
   std::string label;         ///< HETCCL_CLUSTER
   bool label_joins = false;  ///< HETCCL_CLUSTER_JOIN: all ranks of the label form one cluster
   bool kernels = true;       ///< the device can reduce by itself, outside the vendor's library
-  /// What the rank reduces outside that library: by kernels, else by the host.
-  ReductionSet device_reduces = ReductionSet::all();
   ReductionSet library_reduces = ReductionSet::all();  ///< with the other ranks of its cluster
   bool library_sends = true;          ///< from one rank of its cluster to one other
   bool library_exchanges = true;      ///< messages between all ranks of its cluster in one call
@@ -157,9 +155,7 @@ class Topology {
   [[nodiscard]] int devices_beside_hosts() const;
   /// Whether `rank` reduces by its vendor's library: its cluster has several ranks.
   [[nodiscard]] bool reduces_by_library(int rank) const;
-  /// Whether `rank` may reduce by its device: there are several clusters, or it is alone.
-  [[nodiscard]] bool reduces_by_device(int rank) const;
-  /// What every rank can reduce, by its library, its device, or both where it uses both.
+  /// What every rank that reduces by its library can reduce. Devices reduce all, or hosts for them.
   [[nodiscard]] const ReductionSet& reductions() const { return reductions_; }
   /// Whether every library that joins ranks sends from one rank to one other.
   [[nodiscard]] bool libraries_send() const { return libraries_send_; }

@@ -3,7 +3,6 @@
 
 #include "comm/ranks.h"
 #include "device/host/host_device.h"
-#include "fake/fake_device.h"
 #include "fake/vendor_library.h"
 
 namespace hetccl::comm {
@@ -29,14 +28,21 @@ Adaptors adaptors_without(DataType type) {
   return adaptors;
 }
 
-// Ranks 0 and 1 reduce in their cluster, rank 2 is alone in its own. The adaptors of `lacking`
-// are `without`, and all ranks refuse int16 because of it, in the words `why`.
-void check_refusals(int lacking, Adaptors without, const std::string& why) {
+}  // namespace
+
+TEST_CASE("a type that one rank's library lacks is refused on all ranks, and others work") {
+  // Ranks 0 and 1 reduce in their cluster, rank 2 is alone in its own.
+  const std::string why =
+      "rank 1 cannot reduce int16 by bxor: its cluster reduces by host 1, which "
+      "lacks this on " +
+      device::make_host_device()->architecture() +
+      ": use another type or operator, or host memory, or give each rank its own "
+      "HETCCL_CLUSTER";
   std::vector<std::unique_ptr<Runtime>> runtimes;
   for (int rank = 0; rank < 3; ++rank) {
     Config config;
     config.cluster = rank < 2 ? "A" : "B";
-    Adaptors adaptors = rank == lacking ? std::move(without) : all_adaptors();
+    Adaptors adaptors = rank == 1 ? adaptors_without(DataType::Int16) : all_adaptors();
     runtimes.push_back(std::move(Runtime::create(config, std::move(adaptors))).value());
   }
   const auto id = runtimes[0]->service().unique_id().value();
@@ -66,46 +72,4 @@ void check_refusals(int lacking, Adaptors without, const std::string& why) {
   });
 }
 
-TEST_CASE("a type that one rank's device lacks is refused on all ranks, and others work") {
-  auto device = std::move(fake::FakeDevice::create({.lacks = DataType::Int16})).value();
-  check_refusals(2, adaptors_with(std::move(device)),
-                 "rank 2 cannot reduce int16 by bxor: its device, fake asynchronous fake device, "
-                 "has no kernel for this: use another type or operator, or host memory");
-}
-
-TEST_CASE("a type that one rank's library lacks is refused on all ranks, and others work") {
-  const auto host = device::make_host_device();
-  check_refusals(1, adaptors_without(DataType::Int16),
-                 "rank 1 cannot reduce int16 by bxor: its cluster reduces by host 1, which lacks "
-                 "this on " +
-                     host->architecture() +
-                     ": use another type or operator, or host memory, or give each rank its own "
-                     "HETCCL_CLUSTER");
-}
-
-TEST_CASE("an encoding that one rank's device lacks is refused on all ranks") {
-  Config config;
-  config.init_timeout_ms = 20'000;
-  config.wire = "int8";
-  std::vector<std::unique_ptr<Runtime>> runtimes;
-  for (const bool encodes : {true, false}) {
-    auto device = std::move(fake::FakeDevice::create({.encodes = encodes})).value();
-    runtimes.push_back(
-        std::move(Runtime::create(config, adaptors_with(std::move(device)))).value());
-  }
-  const auto id = runtimes[0]->service().unique_id().value();
-  on_all_ranks(2, [&](int rank) {
-    CommunicatorOptions options;
-    options.rank = rank;
-    options.n_ranks = 2;
-    const Status status =
-        Communicator::create(*runtimes[static_cast<size_t>(rank)], id, options).status();
-    CHECK(status.code() == Code::Unsupported);
-    CHECK_MESSAGE(status.message().find("rank 1: this rank's device has kernels, but none that "
-                                        "encode: unset HETCCL_WIRE") != std::string::npos,
-                  status.message());
-  });
-}
-
-}  // namespace
 }  // namespace hetccl::comm

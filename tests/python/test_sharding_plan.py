@@ -496,6 +496,7 @@ def test_a_file_is_read_and_one_host_needs_no_network(tmp_path):
         (["7B", "--layout", "A4", "--type", "int8"], "'int8' is not one of"),
         (["7B", "--layout", "A4", "--optimizer", "lion"], "'lion' is not one of"),
         (["7B", "--layout", "A4", "--memory", "much"], "is no size"),
+        (["7B", "--layout", "A4", "--memory", "40"], "40 bytes: give a unit, such as 40G"),
         (["7B", "--layout", "A4", "--micro-batches", "0"], "greater than or equal"),
         (["7B", "--layout", "A4", "--bandwidth", "host=5"], "write LEVEL=RATE"),
         (["7B", "--layout", "A4", "--bandwidth", "50GB/s"], "write LEVEL=RATE"),

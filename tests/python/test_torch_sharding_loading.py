@@ -138,6 +138,28 @@ def whole_states(rank, size):
     assert torch.equal(after_steps(rank, size, sharded), wanted)
 
 
+def with_maxima(model):
+    optimizer = adamw(model)
+    for group in optimizer.param_groups:
+        group["amsgrad"] = True
+    return optimizer
+
+
+def other_options(rank, size):
+    """A plain state may have entries that this optimizer has not made: it goes on as its own."""
+    plain = Network()
+    optimizer = with_maxima(plain)
+    loss_of(plain, batches()[0]).backward()
+    optimizer.step()
+    state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict()}
+    same = fresh(with_maxima)
+    same.load_state_dict(state)
+    other = fresh()
+    train_on(rank, size, other, range(1))
+    other.load_state_dict(state)
+    assert torch.equal(after_steps(rank, size, other), after_steps(rank, size, same))
+
+
 def encoded(rank, size, path):
     """A training with all encodings and a secondary partition, saved, and read without them."""
     options = {"secondary": 2, "weight_wire": "int8", "gradient_wire": "int4"}
@@ -208,6 +230,6 @@ def test_loading(tmp_path, case):
     run(4, case, str(tmp_path / "checkpoint"), folder=tmp_path, labels="aabb")
 
 
-@pytest.mark.parametrize("case", [whole_states, failed_pass])
+@pytest.mark.parametrize("case", [whole_states, other_options, failed_pass])
 def test_loading_of_states(tmp_path, case):
     run(4, case, folder=tmp_path, labels="aabb")

@@ -28,6 +28,15 @@ from hetccl.topology.options import (
 if TYPE_CHECKING:
     from torch import nn
 
+
+def parse_memory(text: str) -> int:
+    """Bytes of a device: so few that a unit must be missing are an error."""
+    size = parse_size(text)
+    if size < 1 << 20:
+        raise typer.BadParameter(f"{text!r} is {size} bytes: give a unit, such as {text}G")
+    return size
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -39,7 +48,7 @@ MemoryOption = Annotated[
     int | None,
     typer.Option(
         "--memory",
-        parser=parse_size,
+        parser=parse_memory,
         metavar="SIZE",
         help="Of a rank, for model state: 40G. Else that of the device, where its kind is known.",
     ),

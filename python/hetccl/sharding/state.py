@@ -166,11 +166,12 @@ class TrainingState:
                 continue
             own = self._optimizer.state[parameter] = {}
             for key, value in values.items():
-                own[key] = had.get(key, value)
-                if isinstance(value, torch.Tensor) and isinstance(own[key], torch.Tensor):
-                    _fill(own[key], value, piece)
+                target = had.get(key)
+                if isinstance(value, torch.Tensor) and isinstance(target, torch.Tensor):
+                    _fill(target, value, piece)
+                    own[key] = target
                 else:
-                    own[key] = value
+                    own[key] = _share(piece, parameter, value)
 
     def make_optimizer_state(self) -> None:
         """Has the optimizer make what it lacks of its state, to be overwritten, by a step with
@@ -220,6 +221,14 @@ def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
     target.copy_(value)
 
 
+def _share(piece: Piece, part: nn.Parameter, value: Any) -> Any:
+    """What `part` has of the whole parameter's value in the optimizer's state."""
+    if not isinstance(value, torch.Tensor) or value.shape != piece.parameter.shape:
+        return value
+    share = value.reshape(-1)[piece.first : piece.first + part.numel()]
+    return share.to(part.device, copy=True)
+
+
 def _copy(target: Any, value: Any) -> None:
     """Of what is not trained. What was loaded in place may share the target's memory."""
     if not isinstance(target, torch.Tensor):
@@ -238,10 +247,5 @@ def split_state(
     if whole not in optimizer.state:
         return
     optimizer.state[part] = {
-        key: (
-            value.reshape(-1)[piece.first : piece.first + part.numel()].clone()
-            if isinstance(value, torch.Tensor) and value.shape == piece.parameter.shape
-            else value
-        )
-        for key, value in optimizer.state[whole].items()
+        key: _share(piece, part, value) for key, value in optimizer.state[whole].items()
     }

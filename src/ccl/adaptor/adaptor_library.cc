@@ -26,8 +26,7 @@ struct Call {
   hetcclLibraryCall kind{};
   DataType type{};
   RedOp op{};
-  std::vector<hetcclLibraryPiece> pieces;
-  std::vector<hetcclLibraryMessage> messages;
+  Lists lists{};
   uint64_t number = 0;  // in the order of the calls
   bool started = false;
   void* request = nullptr;
@@ -46,7 +45,12 @@ class Member {
   [[nodiscard]] int n_ranks() const { return n_ranks_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] bool reduces(DataType type, RedOp op) const;
-  uint64_t issue() { return issued_++; }
+  // The next call, with the memory of one that is done.
+  std::unique_ptr<Call> issue();
+  void give_back(std::unique_ptr<Call> call) {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(std::move(call));
+  }
   [[nodiscard]] Status error() const {
     const std::lock_guard lock(mutex_);
     return error_;
@@ -90,22 +94,32 @@ class Member {
   std::optional<TimePoint> ends_at_;  // after a failure
   uint64_t next_ = 0;                 // to start
   const int n_ranks_, rank_;
-  std::atomic<uint64_t> issued_{0};
   std::atomic<bool> failed_{false}, aborted_{false};
-  mutable std::mutex mutex_;  // guards the error
+  mutable std::mutex mutex_;  // guards what follows
   Status error_;
+  uint64_t issued_ = 0;
+  std::vector<std::unique_ptr<Call>> spare_;
 };
 
+std::unique_ptr<Call> Member::issue() {
+  const std::lock_guard lock(mutex_);
+  if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
+  std::unique_ptr<Call> call = std::move(spare_.back());
+  spare_.pop_back();
+  call->number = issued_++;
+  call->started = false;
+  return call;
+}
+
 Status Member::start(Call& call, const TaskQueue& queue) {
-  for (hetcclLibraryPiece& piece : call.pieces) {
+  for (hetcclLibraryPiece& piece : call.lists.pieces) {
     piece.send = queue.host_address(piece.send);
     piece.recv = queue.host_address(piece.recv);
   }
-  for (hetcclLibraryMessage& message : call.messages)
+  for (hetcclLibraryMessage& message : call.lists.messages)
     message.data = queue.host_address(message.data);
-  const hetcclLibraryWork work =
-      work_of(call.kind, call.type, call.op == RedOp::Avg ? RedOp::Sum : call.op, call.pieces,
-              call.messages, nullptr);
+  const hetcclLibraryWork work = work_of(
+      call.kind, call.type, call.op == RedOp::Avg ? RedOp::Sum : call.op, call.lists, nullptr);
   HETCCL_TRY(ask(*adaptor_, "a call cannot start",
                  [&] { return adaptor_->calls.start(communicator_, &work, &call.request); }));
   call.started = true;
@@ -152,7 +166,7 @@ TaskState Member::end_soon() {
 }
 
 void Member::divide(const Call& call, const TaskQueue& queue) const {
-  for (const hetcclLibraryPiece& piece : call.pieces) {
+  for (const hetcclLibraryPiece& piece : call.lists.pieces) {
     if (call.kind == hetcclLibraryReduce && piece.root != rank_) continue;
     const void* sum = piece.recv;
     queue.reduce(piece.recv, &sum, 1, piece.count, call.type, RedOp::Avg,
@@ -174,6 +188,24 @@ bool Member::reduces(DataType type, RedOp op) const {
   return reduces_by(adaptor_->calls, type, op);
 }
 
+// A call on a stream. However it ends, the communicator gets its memory back.
+class Task {
+ public:
+  Task(std::shared_ptr<Member> member, std::unique_ptr<Call> call, const TaskQueue* queue)
+      : member_(std::move(member)), call_(std::move(call)), queue_(queue) {}
+  ~Task() {
+    if (call_ != nullptr) member_->give_back(std::move(call_));
+  }
+  Task(Task&&) noexcept = default;
+  Task& operator=(Task&&) = delete;
+  TaskState operator()() { return member_->poll(*call_, *queue_); }
+
+ private:
+  std::shared_ptr<Member> member_;
+  std::unique_ptr<Call> call_;  // null: moved away
+  const TaskQueue* queue_;
+};
+
 class AdaptorCommunicator : public Communicator {
  public:
   AdaptorCommunicator(std::shared_ptr<Member> member, uint32_t capabilities)
@@ -194,14 +226,14 @@ class AdaptorCommunicator : public Communicator {
   }
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
     HETCCL_TRY(check_broadcast(shards, member_->n_ranks(), capabilities_));
-    return enqueue({hetcclLibraryBroadcast, type, {}, pieces_of(shards), {}}, stream);
+    return enqueue(hetcclLibraryBroadcast, type, {}, shards, {}, stream);
   }
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
     HETCCL_TRY(check_exchange(transfers, member_->n_ranks(), member_->rank(), capabilities_));
-    return enqueue({hetcclLibraryExchange, type, {}, {}, messages_of(transfers)}, stream);
+    return enqueue(hetcclLibraryExchange, type, {}, {}, transfers, stream);
   }
   Status barrier(void* stream) override {
-    return enqueue({hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}}, stream);
+    return enqueue(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream);
   }
   [[nodiscard]] Status async_error() const override { return member_->error(); }
   void abort() override { member_->abort(); }
@@ -214,18 +246,21 @@ class AdaptorCommunicator : public Communicator {
       return error(Code::Unsupported, "the adaptor does not reduce %s by %s",
                    std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
     }
-    return enqueue({kind, type, how.op, pieces_of(shards), {}}, stream);
+    return enqueue(kind, type, how.op, shards, {}, stream);
   }
-  Status enqueue(Call call, void* stream) {
+  Status enqueue(hetcclLibraryCall kind, DataType type, RedOp op, std::span<const Shard> shards,
+                 std::span<const Transfer> transfers, void* stream) {
     HETCCL_TRY(member_->error());
     if (stream == nullptr)
       return error(Code::InvalidArgument,
                    "a collective of hosts needs a stream of the host device");
     auto* queue = static_cast<TaskQueue*>(stream);
-    auto kept = std::make_unique<Call>(std::move(call));
-    kept->number = member_->issue();
-    queue->push(
-        [member = member_, kept = std::move(kept), queue] { return member->poll(*kept, *queue); });
+    auto call = member_->issue();
+    call->kind = kind;
+    call->type = type;
+    call->op = op;
+    call->lists.set(shards, transfers);
+    queue->push(Task(member_, std::move(call), queue));
     return {};
   }
 

@@ -57,15 +57,14 @@ class DeviceCommunicator : public Communicator {
   }
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
     HETCCL_TRY(check_broadcast(shards, n_ranks_, calls().capabilities));
-    return start(work_of(hetcclLibraryBroadcast, type, {}, pieces_of(shards), {}, stream));
+    return start(hetcclLibraryBroadcast, type, {}, shards, {}, stream);
   }
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
     HETCCL_TRY(check_exchange(transfers, n_ranks_, rank_, calls().capabilities));
-    const auto messages = messages_of(transfers);
-    return start(work_of(hetcclLibraryExchange, type, {}, {}, messages, stream));
+    return start(hetcclLibraryExchange, type, {}, {}, transfers, stream);
   }
   Status barrier(void* stream) override {
-    return start(work_of(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream));
+    return start(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream);
   }
   // Not while another call runs, which the adaptor may rely on; what is missed shows next time.
   [[nodiscard]] Status async_error() const override {
@@ -91,11 +90,13 @@ class DeviceCommunicator : public Communicator {
       return error(Code::Unsupported, "the adaptor does not reduce %s by %s",
                    std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
     }
-    const auto pieces = pieces_of(shards);
-    return start(work_of(kind, type, how.op, pieces, {}, stream));
+    return start(kind, type, how.op, shards, {}, stream);
   }
-  Status start(const hetcclLibraryWork& work) {
+  Status start(hetcclLibraryCall kind, DataType type, RedOp op, std::span<const Shard> shards,
+               std::span<const Transfer> transfers, void* stream) {
     const std::lock_guard lock(mutex_);
+    lists_.set(shards, transfers);
+    const hetcclLibraryWork work = work_of(kind, type, op, lists_, stream);
     void* request = nullptr;
     return ask(handle_->part(), "a call cannot start",
                [&] { return calls().start(handle_->native(), &work, &request); });
@@ -104,6 +105,7 @@ class DeviceCommunicator : public Communicator {
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;
   mutable std::mutex mutex_;  // calls of a communicator come one at a time
+  Lists lists_;               // of the call that starts
 };
 
 class DeviceLibrary : public FoundLibrary {

@@ -9,35 +9,33 @@
 
 namespace hetccl::ccl {
 
-inline std::vector<hetcclLibraryPiece> pieces_of(std::span<const Shard> shards) {
+/// What a call moves. One that is filled again takes memory only for lists longer than before.
+struct Lists {
   std::vector<hetcclLibraryPiece> pieces;
-  pieces.reserve(shards.size());
-  for (const Shard& shard : shards)
-    pieces.push_back({shard.root, shard.receiver, shard.send, shard.recv, shard.count});
-  return pieces;
-}
-
-inline std::vector<hetcclLibraryMessage> messages_of(std::span<const Transfer> transfers) {
   std::vector<hetcclLibraryMessage> messages;
-  messages.reserve(transfers.size());
-  for (const Transfer& one : transfers)
-    messages.push_back({one.peer, one.send ? 1 : 0, one.data, one.count});
-  return messages;
-}
 
-/// `pieces` and `messages` must outlive it.
+  void set(std::span<const Shard> shards, std::span<const Transfer> transfers) {
+    pieces.clear();
+    for (const Shard& shard : shards)
+      pieces.push_back({shard.root, shard.receiver, shard.send, shard.recv, shard.count});
+    messages.clear();
+    for (const Transfer& one : transfers)
+      messages.push_back({one.peer, one.send ? 1 : 0, one.data, one.count});
+  }
+};
+
+/// `lists` must outlive it.
 inline hetcclLibraryWork work_of(hetcclLibraryCall call, DataType type, RedOp op,
-                                 std::span<const hetcclLibraryPiece> pieces,
-                                 std::span<const hetcclLibraryMessage> messages, void* stream) {
+                                 const Lists& lists, void* stream) {
   hetcclLibraryWork work{};
   work.size = sizeof work;
   work.call = call;
   work.type = static_cast<hetcclDataType_t>(type);
   work.op = static_cast<hetcclRedOp_t>(op);
-  work.pieces = pieces.data();
-  work.n_pieces = pieces.size();
-  work.messages = messages.data();
-  work.n_messages = messages.size();
+  work.pieces = lists.pieces.data();
+  work.n_pieces = lists.pieces.size();
+  work.messages = lists.messages.data();
+  work.n_messages = lists.messages.size();
   work.stream = stream;
   return work;
 }

@@ -26,8 +26,8 @@ net::Mac AdaptorChannel::proof_of(int side, const net::Secret& secret) const {
   return name_.derive(side == 0 ? "proof of side 0" : "proof of side 1", secret, nonces);
 }
 
-Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline,
-                             const WaitLimit& limit) {
+Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline, const WaitLimit& limit,
+                             const std::function<void()>& meanwhile) {
   const auto side = static_cast<size_t>(name_.side());
   auto& mine = proof_.nonces[side];
   auto& theirs = proof_.nonces[1 - side];
@@ -37,14 +37,14 @@ Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline,
     HETCCL_TRY(receive(theirs.data(), theirs.size()));
     HETCCL_TRY(send(mine.data(), mine.size()));
   }
-  HETCCL_TRY(await(1, deadline, limit));
+  HETCCL_TRY(await(1, deadline, limit, meanwhile));
   proof_.mine = proof_of(name_.side(), secret);
   {
     const std::lock_guard lock(core_->mutex);
     HETCCL_TRY(receive(proof_.theirs.data(), proof_.theirs.size()));
     HETCCL_TRY(send(proof_.mine.data(), proof_.mine.size()));
   }
-  HETCCL_TRY(await(2, deadline, limit));
+  HETCCL_TRY(await(2, deadline, limit, meanwhile));
   if (!net::same(proof_.theirs, proof_of(1 - name_.side(), secret)))
     return error(Code::RemoteError, "the other end does not know this job's secret");
   const std::lock_guard lock(core_->mutex);
@@ -54,7 +54,8 @@ Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline,
 }
 
 // Until so many receives are complete.
-Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLimit& limit) {
+Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLimit& limit,
+                             const std::function<void()>& meanwhile) {
   constexpr std::chrono::microseconds kFirstRest{20}, kLongestRest{1000};
   for (auto rest = kFirstRest;; rest = std::min(rest * 2, kLongestRest)) {
     {
@@ -68,6 +69,7 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
     if (steady_clock().now() >= deadline)
       return error(Code::Timeout, "it has not proven that it knows this job's secret");
     std::this_thread::sleep_for(rest);
+    meanwhile();
   }
 }
 

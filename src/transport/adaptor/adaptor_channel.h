@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -36,8 +37,10 @@ class AdaptorChannel final : public Channel {
   AdaptorChannel& operator=(const AdaptorChannel&) = delete;
 
   /// Proves to the other end that this one knows `secret`, and waits for its proof. Only then can
-  /// anything be posted. RemoteError where the other end does not know it, or has gone.
-  Status prove(const net::Secret& secret, TimePoint deadline, const WaitLimit& limit);
+  /// anything be posted; `meanwhile` is called now and then. RemoteError where the other end does
+  /// not know it, or has gone.
+  Status prove(const net::Secret& secret, TimePoint deadline, const WaitLimit& limit,
+               const std::function<void()>& meanwhile);
 
   void post_send(const Transfer& transfer) override;
   void post_recv(const Transfer& transfer) override;
@@ -65,7 +68,8 @@ class AdaptorChannel final : public Channel {
   Status send(const void* data, size_t bytes);
   Status receive(void* data, size_t bytes);
   Status count();
-  Status await(uint64_t receives, TimePoint deadline, const WaitLimit& limit);
+  Status await(uint64_t receives, TimePoint deadline, const WaitLimit& limit,
+               const std::function<void()>& meanwhile);
   [[nodiscard]] net::Mac proof_of(int side, const net::Secret& secret) const;
   Status expect_header();
   Result<bool> take_header();

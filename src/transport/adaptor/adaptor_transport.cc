@@ -6,8 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 
+#include "net/reminder.h"
 #include "net/socket.h"
 #include "transport/adaptor/adaptor_channel.h"
 
@@ -103,9 +105,16 @@ class AdaptorTransport final : public Transport {
   }
 
  private:
-  Result<std::unique_ptr<Channel>> attempt(const PeerId& id, const Address& address,
-                                           const net::Secret& secret, TimePoint deadline,
-                                           const WaitLimit& limit);
+  // What a connect is asked for.
+  struct Wish {
+    const PeerId& id;
+    const Address& address;
+    const net::Secret& secret;
+    const WaitLimit& limit;
+    const TimePoint deadline;
+    const std::function<void()> remind;
+  };
+  Result<std::unique_ptr<Channel>> attempt(const Wish& wish);
 
   const std::string name_;
   const std::shared_ptr<Core> core_;
@@ -114,23 +123,21 @@ class AdaptorTransport final : public Transport {
   const Log log_;
 };
 
-Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const PeerId& id, const Address& address,
-                                                           const net::Secret& secret,
-                                                           TimePoint deadline,
-                                                           const WaitLimit& limit) {
+Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const Wish& wish) {
   const auto attempt = std::make_shared<Attempt>(
-      core_, visits_, adaptors::Name{name_, id.communicator, id.self, id.peer}, address);
-  const net::Mac channel_id = attempt->name.derive("id", secret);
-  const net::Mac key = attempt->name.derive("key", secret);
+      core_, visits_, adaptors::Name{name_, wish.id.communicator, wish.id.self, wish.id.peer},
+      wish.address);
+  const net::Mac channel_id = attempt->name.derive("id", wish.secret);
+  const net::Mac key = attempt->name.derive("key", wish.secret);
   std::memcpy(attempt->peer.id, channel_id.data(), sizeof attempt->peer.id);
   std::memcpy(attempt->peer.key, key.data(), sizeof attempt->peer.key);
-  WaitLimit left = limit;
-  left.timeout_ms = std::chrono::ceil<milliseconds>(deadline - steady_clock().now()).count();
+  WaitLimit left = wish.limit;
+  left.timeout_ms = std::chrono::ceil<milliseconds>(wish.deadline - steady_clock().now()).count();
   auto made = adaptor::run_within<std::unique_ptr<AdaptorChannel>>(
-      left, "connect", [attempt] { return attempt->run(); });
+      left, "connect", [attempt] { return attempt->run(); }, wish.remind);
   attempt->given_up = true;
   if (!made.ok()) return made.status();
-  HETCCL_TRY(made.value()->prove(secret, deadline, limit));
+  HETCCL_TRY(made.value()->prove(wish.secret, wish.deadline, wish.limit, wish.remind));
   return std::unique_ptr<Channel>(std::move(made).value());
 }
 
@@ -144,9 +151,16 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect(const PeerId& id, con
       address.front() != kMagic)
     return error(Code::InvalidArgument, "%s: %zu bytes that are not an address of an adaptor",
                  what.c_str(), address.size());
+  net::Reminder reminder;
+  const auto remind = [&] {
+    if (!limit.patient && reminder.is_due())
+      log_.warn("waiting for rank %d to connect over %s for %lld s", id.peer, name_.c_str(),
+                static_cast<long long>(reminder.seconds()));
+  };
   const TimePoint deadline = steady_clock().now() + milliseconds(limit.timeout_ms);
+  const Wish wish{id, address, secret, limit, deadline, remind};
   while (true) {
-    auto made = attempt(id, address, secret, deadline, limit);
+    auto made = attempt(wish);
     if (made.ok()) {
       log_.info("rank %d and rank %d are connected over %s", id.self, id.peer, name_.c_str());
       return made;

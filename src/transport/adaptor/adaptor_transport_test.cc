@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "fake/captured_stderr.h"
 #include "fake/transport_adaptor.h"
 
 namespace hetccl::transport {
@@ -37,11 +38,11 @@ struct With {
   With& operator=(const With&) = delete;
 };
 
-Result<std::unique_ptr<Transport>> make() {
+Result<std::unique_ptr<Transport>> make(LogLevel level = LogLevel::Error) {
   Config config;
   config.socket_ifname = "=lo";
   return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "it.so", {}).value(),
-                                config, Log{LogLevel::Error, -1});
+                                config, Log{level, -1});
 }
 
 struct Pair {
@@ -125,6 +126,17 @@ TEST_CASE("a connect that throws, makes nothing or hangs ends all the same") {
   CHECK(has(late, "connecting to rank 1 over fake-1, within 100 ms"));
   CHECK(steady_clock().now() - begin < milliseconds(500));
   CHECK(pair.connect().ok());
+}
+
+TEST_CASE("who waits long says for whom") {
+  const std::string log = fake::stderr_of([&] {
+    auto transport = make(LogLevel::Warn).value();
+    const auto made = transport->connect({7, 0, 3}, transport->listen().value(), secret(), 10'500);
+    CHECK(made.status().code() == Code::Timeout);
+  });
+  CHECK_MESSAGE(
+      log.find("warn: waiting for rank 3 to connect over fake-1 for 10 s") != std::string::npos,
+      log);
 }
 
 TEST_CASE("a cancelled connect ends at once, and the adaptor's soon") {
