@@ -144,3 +144,20 @@ TEST_CASE("one queue" * doctest::skip()) {
   CHECK(queue != reinterpret_cast<std::uintptr_t>(stream));
   CHECK(test::nccl().last() == "ncclBroadcast 1 0 0 85 " + std::to_string(queue));
 }
+
+TEST_CASE("non-coherent" * doctest::skip()) {
+  void* memory = nullptr;
+  REQUIRE(hipHostMalloc(&memory, 64, hipHostMallocDefault) == hipSuccess);
+  const void* host = forward_host_copy(memory);
+  CHECK(host != memory);
+  const std::string copy = std::to_string(reinterpret_cast<std::uintptr_t>(host));
+  CHECK(ncclSend(memory, 1, ncclInt8, 0, comm(), nullptr) == ncclSuccess);
+  CHECK(test::nccl().last() == "ncclSend " + copy + " 1 0 0 85 0");
+  CHECK(ncclRecv(memory, 1, ncclInt8, 0, comm(), nullptr) == ncclSuccess);
+  CHECK(test::nccl().last() == "ncclRecv " + copy + " 1 0 0 85 0");
+  CHECK(ncclAllToAll(memory, memory, 1, ncclInt8, comm(), nullptr) == ncclSuccess);
+  const std::string log = test::nccl().take();
+  CHECK(log.find("ncclSend " + copy) != std::string::npos);
+  CHECK(log.find("ncclRecv " + copy) != std::string::npos);
+  CHECK(hipHostFree(memory) == hipSuccess);
+}

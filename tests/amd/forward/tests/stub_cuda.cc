@@ -1,14 +1,20 @@
 // A recording stub of libcuda.so.1 for the tests. It computes nothing; it records each call.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "cuda/driver.h"
 #include "recorder.h"
 
+using forward::cuda::AccessDescriptor;
 using forward::cuda::Address;
+using forward::cuda::AllocationProperties;
 using forward::cuda::Handle;
 using forward::cuda::HostFunction;
 using forward::cuda::HostNode;
 using forward::cuda::IpcHandle;
+using forward::cuda::MemoryHandle;
 using forward::cuda::Uuid;
 
 namespace {
@@ -51,6 +57,22 @@ int answer_pointer(void* data, int attribute, int result) {
   if (attribute == 3) *static_cast<Address*>(data) = 0x9000;
   if (attribute == 4) *static_cast<void**>(data) = reinterpret_cast<void*>(0x8000);
   return result;
+}
+
+// The kernel of mode non-coherent, whose launches are logged as "merge", the offset that it reads
+// from, and the stream.
+Handle merge_kernel() {
+  return reinterpret_cast<void*>(0xaa);
+}
+
+// The kernel refuses to read memory that this process cannot read.
+bool readable(Address at) {
+  int ends[2];
+  if (pipe(ends) != 0) return true;
+  const bool read = write(ends[1], reinterpret_cast<void*>(at), 1) == 1;
+  (void)close(ends[0]);
+  (void)close(ends[1]);
+  return read;
 }
 
 }  // namespace
@@ -262,6 +284,54 @@ STUB_EXPORT int cuIpcOpenEventHandle(Handle* event, [[maybe_unused]] IpcHandle h
   return result;
 }
 
+STUB_EXPORT int cuMemGetAllocationGranularity(std::size_t* bytes,
+                                              const AllocationProperties* properties, int option) {
+  *bytes = std::size_t{2} << 20;
+  return stub::record("cuMemGetAllocationGranularity", properties->location.device, option);
+}
+
+STUB_EXPORT int cuMemAddressReserve(Address* pointer, std::size_t bytes, std::size_t alignment,
+                                    Address wanted, unsigned long long flags) {
+  const int result = stub::record("cuMemAddressReserve", bytes, alignment, wanted, flags);
+  const int access = answer("reservation in use") != 0 ? PROT_READ : PROT_NONE;
+  if (result == 0) {
+    *pointer = address_of(mmap(nullptr, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+  return result;
+}
+
+// The last number tells whether the host can read the memory, which it must not.
+STUB_EXPORT int cuMemAddressFree(Address pointer, std::size_t bytes) {
+  const int result = stub::record("cuMemAddressFree", pointer, bytes, readable(pointer));
+  (void)munmap(reinterpret_cast<void*>(pointer), bytes);
+  return result;
+}
+
+STUB_EXPORT int cuMemCreate(MemoryHandle* handle, std::size_t bytes,
+                            const AllocationProperties* properties, unsigned long long flags) {
+  *handle = 0x50;
+  return stub::record("cuMemCreate", bytes, properties->type, properties->location.type,
+                      properties->location.device, flags);
+}
+
+STUB_EXPORT int cuMemRelease(MemoryHandle handle) {
+  return stub::record("cuMemRelease", handle);
+}
+
+STUB_EXPORT int cuMemMap(Address pointer, std::size_t bytes, std::size_t offset,
+                         MemoryHandle handle, unsigned long long flags) {
+  return stub::record("cuMemMap", pointer, bytes, offset, handle, flags);
+}
+
+STUB_EXPORT int cuMemUnmap(Address pointer, std::size_t bytes) {
+  return stub::record("cuMemUnmap", pointer, bytes);
+}
+
+STUB_EXPORT int cuMemSetAccess(Address pointer, std::size_t bytes, const AccessDescriptor* access,
+                               std::size_t count) {
+  return stub::record("cuMemSetAccess", pointer, bytes, access[0].flags, count);
+}
+
 STUB_EXPORT int cuMemcpy(Address to, Address from, std::size_t bytes) {
   const int result = stub::record("cuMemcpy", to, from, bytes);
   return result;
@@ -409,6 +479,9 @@ STUB_EXPORT int cuLaunchKernel(Handle function, unsigned grid_x, unsigned grid_y
                                unsigned block_x, unsigned block_y, unsigned block_z,
                                unsigned shared_bytes, Handle stream, void** parameters,
                                void** extra) {
+  if (function == merge_kernel()) {
+    return stub::record("merge", *static_cast<std::uint32_t*>(parameters[1]), stream);
+  }
   const int result =
       stub::record("cuLaunchKernel", function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                    shared_bytes, stream, parameters, extra == nullptr ? nullptr : extra[0],
@@ -427,10 +500,10 @@ STUB_EXPORT int cuModuleUnload(Handle module) {
   return result;
 }
 
-STUB_EXPORT int cuModuleGetFunction(Handle* function, Handle module,
-                                    [[maybe_unused]] const char* name) {
+STUB_EXPORT int cuModuleGetFunction(Handle* function, Handle module, const char* name) {
   const int result = stub::record("cuModuleGetFunction", module);
-  *function = reinterpret_cast<void*>(0xf0);
+  const bool merge = std::strcmp(name, "merge") == 0;
+  *function = merge ? merge_kernel() : reinterpret_cast<void*>(0xf0);
   return result;
 }
 

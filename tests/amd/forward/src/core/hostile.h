@@ -11,6 +11,7 @@ enum class Hostile {
   kFnuz,
   kNoSplitRegister,
   kOneQueue,
+  kNonCoherent,
 };
 
 /// Returns whether FORWARD_HOSTILE names `mode`. The environment is read once, at load. A word that

@@ -74,6 +74,17 @@ void resolve_memory(Driver& driver, Resolver& resolve) {
   resolve(driver.memset_d8_async, "cuMemsetD8Async");
 }
 
+void resolve_virtual_memory(Driver& driver, Resolver& resolve) {
+  resolve(driver.mem_get_granularity, "cuMemGetAllocationGranularity");
+  resolve(driver.mem_address_reserve, "cuMemAddressReserve");
+  resolve(driver.mem_address_free, "cuMemAddressFree");
+  resolve(driver.mem_create, "cuMemCreate");
+  resolve(driver.mem_release, "cuMemRelease");
+  resolve(driver.mem_map, "cuMemMap");
+  resolve(driver.mem_unmap, "cuMemUnmap");
+  resolve(driver.mem_set_access, "cuMemSetAccess");
+}
+
 void resolve_streams(Driver& driver, Resolver& resolve) {
   resolve(driver.stream_create, "cuStreamCreateWithPriority");
   resolve(driver.stream_destroy, "cuStreamDestroy_v2");
@@ -119,6 +130,7 @@ const Driver* load() {
   Resolver resolve(library);
   resolve_devices(driver, resolve);
   resolve_memory(driver, resolve);
+  resolve_virtual_memory(driver, resolve);
   resolve_streams(driver, resolve);
   resolve_execution(driver, resolve);
   return resolve.complete() ? &driver : nullptr;

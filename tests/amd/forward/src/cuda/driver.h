@@ -19,6 +19,26 @@ struct Uuid {
   char bytes[16];
 };
 
+using MemoryHandle = unsigned long long;  // CUmemGenericAllocationHandle
+
+struct MemoryLocation {  // CUmemLocation
+  int type;
+  int device;
+};
+
+struct AllocationProperties {  // CUmemAllocationProp
+  int type;
+  int handle_types;
+  MemoryLocation location;
+  void* windows_metadata;
+  unsigned char flags[8];
+};
+
+struct AccessDescriptor {  // CUmemAccessDesc
+  MemoryLocation location;
+  int flags;
+};
+
 struct HostNode {  // CUDA_HOST_NODE_PARAMS
   HostFunction function;
   void* data;
@@ -62,6 +82,19 @@ struct Driver {
   int (*ipc_close_mem)(Address pointer);
   int (*ipc_get_event)(IpcHandle* handle, Handle event);
   int (*ipc_open_event)(Handle* event, IpcHandle handle);
+  int (*mem_get_granularity)(std::size_t* bytes, const AllocationProperties* properties,
+                             int option);
+  int (*mem_address_reserve)(Address* pointer, std::size_t bytes, std::size_t alignment,
+                             Address wanted, unsigned long long flags);
+  int (*mem_address_free)(Address pointer, std::size_t bytes);
+  int (*mem_create)(MemoryHandle* handle, std::size_t bytes, const AllocationProperties* properties,
+                    unsigned long long flags);
+  int (*mem_release)(MemoryHandle handle);
+  int (*mem_map)(Address pointer, std::size_t bytes, std::size_t offset, MemoryHandle handle,
+                 unsigned long long flags);
+  int (*mem_unmap)(Address pointer, std::size_t bytes);
+  int (*mem_set_access)(Address pointer, std::size_t bytes, const AccessDescriptor* access,
+                        std::size_t count);
   int (*memcpy)(Address to, Address from, std::size_t bytes);
   int (*memcpy_async)(Address to, Address from, std::size_t bytes, Handle stream);
   int (*memset_d8)(Address to, unsigned char value, std::size_t bytes);

@@ -19,6 +19,10 @@ enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRe
 enum CaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2 };
 enum MemoryType : int { kMemoryHost = 1, kMemoryDevice = 2, kMemoryArray = 3, kMemoryUnified = 4 };
 enum AttachFlag : unsigned { kAttachGlobal = 1, kAttachHost = 2 };
+enum AllocationType : int { kAllocationPinned = 1 };
+enum LocationType : int { kLocationDevice = 1 };
+enum AccessFlag : int { kAccessReadWrite = 3 };
+enum Granularity : int { kGranularityMinimum = 0 };
 enum IpcFlag : unsigned { kIpcLazyPeerAccess = 1 };
 enum Limit : int { kLimitStack = 0, kLimitPrintf = 1, kLimitHeap = 2 };
 

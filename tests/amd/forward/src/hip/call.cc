@@ -9,6 +9,7 @@
 #include "core/hostile.h"
 #include "hip/exports.h"
 #include "hip/host_function.h"
+#include "hip/noncoherent.h"
 
 namespace forward {
 namespace {
@@ -68,6 +69,10 @@ hipError_t hipExtGetLastError() {
 
 void* forward_cuda_stream(hipStream_t stream) {
   return forward::queue_of(stream);
+}
+
+void* forward_host_copy(const void* pointer) {
+  return reinterpret_cast<void*>(forward::host_copy(pointer));
 }
 
 int forward_before_enqueue(const char* function) {

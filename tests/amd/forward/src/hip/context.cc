@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "hip/errors.h"
+#include "hip/noncoherent.h"
 
 namespace forward {
 namespace {
@@ -67,6 +68,7 @@ hipError_t reset_device(const cuda::Driver& driver) {
   const std::lock_guard<std::mutex> lock(state.mutex);
   // The old handle must not stay current: the driver may give the new context the same handle.
   (void)driver.ctx_set_current(nullptr);
+  forget_noncoherent();
   const auto slot = state.by_device.find(thread_device);
   if (slot != state.by_device.end()) {
     (void)driver.primary_release(thread_device);

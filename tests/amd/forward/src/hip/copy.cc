@@ -1,6 +1,7 @@
-// Copies and fills.
+// Copies and fills. In mode non-coherent, they access the host's copy.
 #include "cuda/numbers.h"
 #include "hip/call.h"
+#include "hip/noncoherent.h"
 
 using namespace forward;
 
@@ -31,7 +32,7 @@ hipError_t hipMemcpy(void* dst, const void* src, size_t sizeBytes, hipMemcpyKind
   return enqueue(__func__, nullptr, [&](const cuda::Driver& driver, cuda::Handle) {
     const hipError_t error = check("hipMemcpy", kind);
     if (error != hipSuccess || sizeBytes == 0) return error;
-    return from_cuda(driver.memcpy(cuda::address(dst), cuda::address(src), sizeBytes));
+    return from_cuda(driver.memcpy(host_copy(dst), host_copy(src), sizeBytes));
   });
 }
 
@@ -40,7 +41,7 @@ hipError_t hipMemcpyAsync(void* dst, const void* src, size_t sizeBytes, hipMemcp
   return enqueue(__func__, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     const hipError_t error = check("hipMemcpyAsync", kind);
     if (error != hipSuccess || sizeBytes == 0) return error;
-    return from_cuda(driver.memcpy_async(cuda::address(dst), cuda::address(src), sizeBytes, queue));
+    return from_cuda(driver.memcpy_async(host_copy(dst), host_copy(src), sizeBytes, queue));
   });
 }
 
@@ -48,14 +49,14 @@ hipError_t hipMemset(void* dst, int value, size_t sizeBytes) {
   return enqueue(__func__, nullptr, [&](const cuda::Driver& driver, cuda::Handle) {
     if (sizeBytes == 0) return hipSuccess;
     return from_cuda(
-        driver.memset_d8(cuda::address(dst), static_cast<unsigned char>(value), sizeBytes));
+        driver.memset_d8(host_copy(dst), static_cast<unsigned char>(value), sizeBytes));
   });
 }
 
 hipError_t hipMemsetAsync(void* dst, int value, size_t sizeBytes, hipStream_t stream) {
   return enqueue(__func__, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     if (sizeBytes == 0) return hipSuccess;
-    return from_cuda(driver.memset_d8_async(cuda::address(dst), static_cast<unsigned char>(value),
+    return from_cuda(driver.memset_d8_async(host_copy(dst), static_cast<unsigned char>(value),
                                             sizeBytes, queue));
   });
 }

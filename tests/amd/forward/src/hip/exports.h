@@ -8,6 +8,10 @@
 /// Returns the CUDA stream behind a HIP stream.
 FORWARD_EXPORT void* forward_cuda_stream(hipStream_t stream);
 
+/// Returns the address by which the GPU accesses the host's copy of non-coherent memory; `pointer`
+/// itself for any other memory. NCCL's kernels are not between merges, so they use this copy.
+FORWARD_EXPORT void* forward_host_copy(const void* pointer);
+
 /// Makes the thread's device current and applies mode slow-enqueue. Returns a hipError_t.
 FORWARD_EXPORT int forward_before_enqueue(const char* function);
 

@@ -6,6 +6,7 @@
 
 #include "cuda/numbers.h"
 #include "hip/call.h"
+#include "hip/noncoherent.h"
 
 using namespace forward;
 
@@ -61,6 +62,11 @@ hipError_t check(const char* function, unsigned flags) {
 }
 
 // HIP maps pinned memory into every GPU, whatever the flags say.
+hipError_t allocate_coherent(const cuda::Driver& driver, void** ptr, size_t size, unsigned flags) {
+  const unsigned cuda_flags = (flags & kSharedFlags) | cuda::kHostPortable | cuda::kHostDeviceMap;
+  return from_cuda(driver.mem_host_alloc(ptr, size, cuda_flags));
+}
+
 hipError_t allocate(const char* function, void** ptr, size_t size, unsigned flags) {
   return in_context(function, [&](const cuda::Driver& driver) {
     const hipError_t error = check(function, flags);
@@ -68,17 +74,25 @@ hipError_t allocate(const char* function, void** ptr, size_t size, unsigned flag
     if (ptr == nullptr) return hipErrorInvalidValue;
     *ptr = nullptr;
     if (size == 0) return hipSuccess;
-    const unsigned cuda_flags = (flags & kSharedFlags) | cuda::kHostPortable | cuda::kHostDeviceMap;
-    const int code = driver.mem_host_alloc(ptr, size, cuda_flags);
-    if (code == 0) note(*ptr, flags);
-    return from_cuda(code);
+    const hipError_t allocated = is_noncoherent(flags)
+                                     ? allocate_noncoherent(driver, ptr, size)
+                                     : allocate_coherent(driver, ptr, size, flags);
+    if (allocated == hipSuccess) note(*ptr, flags);
+    return allocated;
   });
+}
+
+// The driver knows non-coherent memory as registered host memory by its alias only.
+void* alias_of(void* pointer) {
+  return reinterpret_cast<void*>(host_copy(pointer));
 }
 
 hipError_t release(const char* function, void* ptr) {
   return in_context(function, [&](const cuda::Driver& driver) {
+    hipError_t error = hipSuccess;
     if (ptr == nullptr) return hipSuccess;
     forget(ptr);
+    if (free_noncoherent(driver, ptr, &error)) return error;
     return from_cuda(driver.mem_free_host(ptr));
   });
 }
@@ -127,7 +141,7 @@ hipError_t hipHostRegister(void* hostPtr, size_t sizeBytes, unsigned int flags) 
     if (flags == hipHostRegisterIoMemory) return hipErrorNotSupported;
     if ((flags & ~kRegisterFlags) != 0) return reject("hipHostRegister", "flags", flags);
     const unsigned cuda_flags = cuda::kRegisterPortable | cuda::kRegisterDeviceMap;
-    return from_cuda(driver.mem_host_register(hostPtr, sizeBytes, cuda_flags));
+    return from_cuda(driver.mem_host_register(alias_of(hostPtr), sizeBytes, cuda_flags));
   });
 }
 
@@ -142,8 +156,8 @@ hipError_t hipHostGetDevicePointer(void** devPtr, void* hstPtr, unsigned int fla
     if (flags != 0) return reject("hipHostGetDevicePointer", "flags", flags);
     if (devPtr == nullptr) return hipErrorInvalidValue;
     cuda::Address device = 0;
-    const int code = driver.mem_host_get_device_pointer(&device, hstPtr, 0);
-    *devPtr = reinterpret_cast<void*>(device);
+    const int code = driver.mem_host_get_device_pointer(&device, alias_of(hstPtr), 0);
+    *devPtr = reinterpret_cast<void*>(device - alias_distance(hstPtr));
     return from_cuda(code);
   });
 }

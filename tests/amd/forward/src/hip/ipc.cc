@@ -3,6 +3,7 @@
 
 #include "cuda/numbers.h"
 #include "hip/call.h"
+#include "hip/noncoherent.h"
 
 using namespace forward;
 
@@ -25,7 +26,7 @@ hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* devPtr) {
   return in_context(__func__, [&](const cuda::Driver& driver) {
     if (handle == nullptr) return hipErrorInvalidValue;
     return from_cuda(
-        driver.ipc_get_mem(reinterpret_cast<cuda::IpcHandle*>(handle), cuda::address(devPtr)));
+        driver.ipc_get_mem(reinterpret_cast<cuda::IpcHandle*>(handle), host_copy(devPtr)));
   });
 }
 

@@ -5,6 +5,7 @@
 #include "cuda/numbers.h"
 #include "hip/call.h"
 #include "hip/functions.h"
+#include "hip/noncoherent.h"
 
 namespace forward {
 namespace {
@@ -35,9 +36,11 @@ hipError_t translate(void* const* hip, Extra* cuda) {
 hipError_t launch(const cuda::Driver& driver, const void* function, dim3 grid, dim3 block,
                   std::size_t shared_bytes, cuda::Handle queue, void** parameters) {
   if (!known_function(function)) return hipErrorInvalidDeviceFunction;
-  return from_cuda(driver.launch_kernel(
-      const_cast<void*>(function), grid.x, grid.y, grid.z, block.x, block.y, block.z,
-      static_cast<unsigned>(shared_bytes), queue, parameters, nullptr));
+  return between_merges(driver, queue, [&] {
+    return from_cuda(driver.launch_kernel(
+        const_cast<void*>(function), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+        static_cast<unsigned>(shared_bytes), queue, parameters, nullptr));
+  });
 }
 
 hipError_t record(const cuda::Driver& driver, hipEvent_t event, cuda::Handle queue) {
@@ -62,9 +65,11 @@ hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned int gridDimX, unsigne
       const hipError_t error = translate(extra, &translated);
       if (error != hipSuccess) return error;
     }
-    return from_cuda(driver.launch_kernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
-                                          blockDimZ, sharedMemBytes, queue, kernelParams,
-                                          extra == nullptr ? nullptr : translated.data()));
+    void** list = extra == nullptr ? nullptr : translated.data();
+    return between_merges(driver, queue, [&] {
+      return from_cuda(driver.launch_kernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
+                                            blockDimZ, sharedMemBytes, queue, kernelParams, list));
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 // Device and managed memory.
 #include "cuda/numbers.h"
 #include "hip/call.h"
+#include "hip/noncoherent.h"
 #include "hip/signal_memory.h"
 
 using namespace forward;
@@ -64,8 +65,9 @@ hipError_t hipMemGetAddressRange(hipDeviceptr_t* pbase, size_t* psize, hipDevice
   return in_context(__func__, [&](const cuda::Driver& driver) {
     cuda::Address base = 0;
     size_t size = 0;
-    const int code = driver.mem_get_address_range(&base, &size, cuda::address(dptr));
+    const int code = driver.mem_get_address_range(&base, &size, host_copy(dptr));
     if (code != 0) return from_cuda(code);
+    base -= alias_distance(dptr);
     if (pbase != nullptr) *pbase = reinterpret_cast<hipDeviceptr_t>(base);
     if (psize != nullptr) *psize = size;
     return hipSuccess;

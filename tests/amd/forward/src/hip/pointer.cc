@@ -4,6 +4,7 @@
 #include "cuda/numbers.h"
 #include "hip/call.h"
 #include "hip/host_memory.h"
+#include "hip/noncoherent.h"
 
 namespace forward {
 namespace {
@@ -34,31 +35,41 @@ hipMemoryType memory_type(int cuda_type, bool managed) {
   }
 }
 
+// The driver describes non-coherent memory by its alias; the answers are the program's addresses.
 hipError_t describe(const cuda::Driver& driver, hipPointerAttribute_t* attributes,
-                    cuda::Address pointer) {
+                    const void* asked) {
+  const cuda::Address distance = alias_distance(asked);
+  const cuda::Address pointer = cuda::address(asked) + distance;
   unsigned type = 0;
   const int code = driver.pointer_get_attribute(&type, cuda::kPointerMemoryType, pointer);
   if (code != 0 || type == 0) return hipErrorInvalidValue;  // As AMD's header says.
   unsigned managed = 0;
-  cuda::Address device = 0;
-  void* host = nullptr;
+  cuda::Address device = distance;
+  cuda::Address host_address = distance;
   int ordinal = 0;
   (void)driver.pointer_get_attribute(&managed, cuda::kPointerIsManaged, pointer);
   (void)driver.pointer_get_attribute(&device, cuda::kPointerDevicePointer, pointer);
-  (void)driver.pointer_get_attribute(&host, cuda::kPointerHostPointer, pointer);
+  (void)driver.pointer_get_attribute(&host_address, cuda::kPointerHostPointer, pointer);
   (void)driver.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, pointer);
+  void* host = reinterpret_cast<void*>(host_address - distance);
   *attributes = {};
   attributes->type = memory_type(static_cast<int>(type), (managed & 0xff) != 0);
   attributes->device = ordinal;
-  attributes->devicePointer = reinterpret_cast<void*>(device);
+  attributes->devicePointer = reinterpret_cast<void*>(device - distance);
   attributes->hostPointer = host;
   attributes->isManaged = (managed & 0xff) != 0 ? 1 : 0;
   (void)host_allocation_flags(host, &attributes->allocationFlags);
   return hipSuccess;
 }
 
+bool is_address(hipPointer_attribute attribute) {
+  return attribute == HIP_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+         attribute == HIP_POINTER_ATTRIBUTE_HOST_POINTER ||
+         attribute == HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+}
+
 // The driver answers with its own memory type, so the answer needs the map as well.
-hipError_t read_type(const cuda::Driver& driver, void* data, cuda::Address pointer) {
+hipError_t read_type(const cuda::Driver& driver, void* data, const void* pointer) {
   hipPointerAttribute_t attributes;
   const hipError_t error = describe(driver, &attributes, pointer);
   if (error == hipSuccess) *static_cast<std::uint32_t*>(data) = attributes.type;
@@ -73,7 +84,7 @@ using namespace forward;
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr) {
   return in_context(__func__, [&](const cuda::Driver& driver) {
     if (attributes == nullptr || ptr == nullptr) return hipErrorInvalidValue;
-    return describe(driver, attributes, cuda::address(ptr));
+    return describe(driver, attributes, ptr);
   });
 }
 
@@ -85,8 +96,12 @@ hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hi
     }
     if (data == nullptr || ptr == nullptr) return hipErrorInvalidValue;
     if (attribute == HIP_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-      return read_type(driver, data, cuda::address(ptr));
+      return read_type(driver, data, ptr);
     }
-    return from_cuda(driver.pointer_get_attribute(data, attribute, cuda::address(ptr)));
+    const int code = driver.pointer_get_attribute(data, attribute, host_copy(ptr));
+    if (code == 0 && is_address(attribute)) {
+      *static_cast<cuda::Address*>(data) -= alias_distance(ptr);
+    }
+    return from_cuda(code);
   });
 }

@@ -4,6 +4,7 @@
 #include "core/hostile.h"
 #include "cuda/numbers.h"
 #include "hip/call.h"
+#include "hip/noncoherent.h"
 #include "hip/signal_memory.h"
 
 using namespace forward;
@@ -54,7 +55,7 @@ hipError_t hipStreamWaitValue32(hipStream_t stream, void* ptr, uint32_t value, u
     hipError_t error = check_wait(kName, ptr, flags);
     if (error == hipSuccess) error = apply_mask(kName, &value, flags, mask);
     if (error != hipSuccess) return error;
-    return from_cuda(driver.stream_wait_value32(queue, cuda::address(ptr), value, flags));
+    return from_cuda(driver.stream_wait_value32(queue, host_copy(ptr), value, flags));
   });
 }
 
@@ -65,7 +66,7 @@ hipError_t hipStreamWaitValue64(hipStream_t stream, void* ptr, uint64_t value, u
     hipError_t error = check_wait(kName, ptr, flags);
     if (error == hipSuccess) error = apply_mask(kName, &value, flags, mask);
     if (error != hipSuccess) return error;
-    return from_cuda(driver.stream_wait_value64(queue, cuda::address(ptr), value, flags));
+    return from_cuda(driver.stream_wait_value64(queue, host_copy(ptr), value, flags));
   });
 }
 
@@ -74,7 +75,7 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void* ptr, uint32_t value,
   return enqueue(__func__, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     const hipError_t error = check_write("hipStreamWriteValue32", ptr, flags);
     if (error != hipSuccess) return error;
-    return from_cuda(driver.stream_write_value32(queue, cuda::address(ptr), value, 0));
+    return from_cuda(driver.stream_write_value32(queue, host_copy(ptr), value, 0));
   });
 }
 
@@ -83,6 +84,6 @@ hipError_t hipStreamWriteValue64(hipStream_t stream, void* ptr, uint64_t value,
   return enqueue(__func__, stream, [&](const cuda::Driver& driver, cuda::Handle queue) {
     const hipError_t error = check_write("hipStreamWriteValue64", ptr, flags);
     if (error != hipSuccess) return error;
-    return from_cuda(driver.stream_write_value64(queue, cuda::address(ptr), value, 0));
+    return from_cuda(driver.stream_write_value64(queue, host_copy(ptr), value, 0));
   });
 }

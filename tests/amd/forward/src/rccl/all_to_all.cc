@@ -66,8 +66,9 @@ ncclResult_t ncclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclAllToAll", datatype);
     if (result != ncclSuccess) return result;
-    const Exchange all{static_cast<const char*>(sendbuff), static_cast<char*>(recvbuff), datatype,
-                       comm, forward_cuda_stream(stream)};
+    const Exchange all{static_cast<const char*>(forward_host_copy(sendbuff)),
+                       static_cast<char*>(forward_host_copy(recvbuff)), datatype, comm,
+                       forward_cuda_stream(stream)};
     return exchange(nccl, all,
                     [&](size_t peer) { return Part{count, peer * count, count, peer * count}; });
   });
@@ -79,8 +80,9 @@ ncclResult_t ncclAllToAllv(const void* sendbuff, const size_t sendcounts[], cons
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclAllToAllv", datatype);
     if (result != ncclSuccess) return result;
-    const Exchange all{static_cast<const char*>(sendbuff), static_cast<char*>(recvbuff), datatype,
-                       comm, forward_cuda_stream(stream)};
+    const Exchange all{static_cast<const char*>(forward_host_copy(sendbuff)),
+                       static_cast<char*>(forward_host_copy(recvbuff)), datatype, comm,
+                       forward_cuda_stream(stream)};
     return exchange(nccl, all, [&](size_t peer) {
       return Part{sendcounts[peer], sdispls[peer], recvcounts[peer], rdispls[peer]};
     });

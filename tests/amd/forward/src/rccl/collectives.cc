@@ -9,8 +9,8 @@ ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_reduction("ncclAllReduce", datatype, op);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.all_reduce(sendbuff, recvbuff, count, datatype, op, comm,
-                                     forward_cuda_stream(stream)));
+    return from_nccl(nccl.all_reduce(forward_host_copy(sendbuff), forward_host_copy(recvbuff),
+                                     count, datatype, op, comm, forward_cuda_stream(stream)));
   });
 }
 
@@ -19,8 +19,8 @@ ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, nccl
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_reduction("ncclReduce", datatype, op);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.reduce(sendbuff, recvbuff, count, datatype, op, root, comm,
-                                 forward_cuda_stream(stream)));
+    return from_nccl(nccl.reduce(forward_host_copy(sendbuff), forward_host_copy(recvbuff), count,
+                                 datatype, op, root, comm, forward_cuda_stream(stream)));
   });
 }
 
@@ -30,7 +30,8 @@ ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recv
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_reduction("ncclReduceScatter", datatype, op);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm,
+    return from_nccl(nccl.reduce_scatter(forward_host_copy(sendbuff), forward_host_copy(recvbuff),
+                                         recvcount, datatype, op, comm,
                                          forward_cuda_stream(stream)));
   });
 }
@@ -40,8 +41,8 @@ ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclBroadcast", datatype);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.broadcast(sendbuff, recvbuff, count, datatype, root, comm,
-                                    forward_cuda_stream(stream)));
+    return from_nccl(nccl.broadcast(forward_host_copy(sendbuff), forward_host_copy(recvbuff), count,
+                                    datatype, root, comm, forward_cuda_stream(stream)));
   });
 }
 
@@ -55,8 +56,8 @@ ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcoun
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclAllGather", datatype);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.all_gather(sendbuff, recvbuff, sendcount, datatype, comm,
-                                     forward_cuda_stream(stream)));
+    return from_nccl(nccl.all_gather(forward_host_copy(sendbuff), forward_host_copy(recvbuff),
+                                     sendcount, datatype, comm, forward_cuda_stream(stream)));
   });
 }
 
@@ -65,7 +66,8 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclSend", datatype);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.send(sendbuff, count, datatype, peer, comm, forward_cuda_stream(stream)));
+    return from_nccl(nccl.send(forward_host_copy(sendbuff), count, datatype, peer, comm,
+                               forward_cuda_stream(stream)));
   });
 }
 
@@ -74,6 +76,7 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
   return enqueue_nccl(__func__, [&](const nccl::Library& nccl) {
     const ncclResult_t result = check_type("ncclRecv", datatype);
     if (result != ncclSuccess) return result;
-    return from_nccl(nccl.recv(recvbuff, count, datatype, peer, comm, forward_cuda_stream(stream)));
+    return from_nccl(nccl.recv(forward_host_copy(recvbuff), count, datatype, peer, comm,
+                               forward_cuda_stream(stream)));
   });
 }

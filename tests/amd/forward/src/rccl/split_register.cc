@@ -49,7 +49,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
   return with_nccl(__func__, [&](const nccl::Library& nccl) {
-    return from_nccl(nccl.comm_register(comm, buff, size, handle));
+    return from_nccl(nccl.comm_register(comm, forward_host_copy(buff), size, handle));
   });
 }
 
