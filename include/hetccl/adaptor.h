@@ -24,6 +24,9 @@
 extern "C" {
 #endif
 
+/* Names of hetccl's own, which no part of an adaptor has: "host", "cuda", "hip", "nccl", "rccl",
+ * "none", "shm", "tcp". */
+
 #define HETCCL_ADAPTOR_ABI 1
 #define HETCCL_ADAPTOR_ID_BYTES 128
 #define HETCCL_OWN_SCORE 100
@@ -82,6 +85,9 @@ typedef struct {
   const hetcclLibraryMessage* messages;
   size_t n_messages;
   void* stream; /**< of libraries of a device: what the call runs on, in order */
+  /** Of `type`, which a later hetccl may have more of than the adaptor knows: to move data this is
+   * enough. */
+  size_t element_bytes;
 } hetcclLibraryWork;
 
 /** A library of collectives of hosts' memory, or of a device's. After an error of `start` or `test`
@@ -91,7 +97,7 @@ typedef struct {
  * communicators, `init` and `error_text` at the same time. */
 typedef struct {
   size_t size;      /**< of this struct */
-  const char* name; /**< 1 to 31 of a-z, 0-9 and _; "host", "nccl", "rccl" are taken */
+  const char* name; /**< 1 to 31 of a-z, 0-9 and _; none of hetccl's own */
   /** 1 to 63 characters: what the ranks of a cluster must have in common. */
   const char* version;
   uint32_t capabilities; /**< HETCCL_LIBRARY_* */
@@ -151,14 +157,15 @@ typedef struct {
 
 typedef struct {
   char model[128]; /**< for people */
-  char
-      architecture[64]; /**< ranks share a cluster if theirs are equal, or the library joins them */
-  char bus_id[32];      /**< PCI address, as "0000:3b:00.0"; empty if it is not plugged in */
+  /** Ranks share a cluster if theirs are equal up to the first colon, or the library joins them. */
+  char architecture[64];
+  char bus_id[32]; /**< PCI address, as "0000:3b:00.0"; empty if it is not plugged in */
 } hetcclDeviceDescription;
 
 /** result[i] = (sources[0][i] op sources[1][i] op ...) / divisor, in that order. Floats of 8 and 16
  * bits are added up as float32 and rounded once, to nearest even. `divisor` is 1 but for hetcclAvg;
- * integers then truncate toward zero. `result` may be one of the sources. */
+ * integers then truncate toward zero. Where maxima and minima meet a NaN, they are NaN. `result`
+ * may be one of the sources. */
 typedef struct {
   size_t size; /**< of this struct */
   void* result;
@@ -172,7 +179,7 @@ typedef struct {
 
 typedef struct {
   size_t size;      /**< of this struct */
-  const char* name; /**< 1 to 31 of a-z, 0-9 and _; "host", "cuda", "hip" are taken */
+  const char* name; /**< 1 to 31 of a-z, 0-9 and _; none of hetccl's own */
   /** 1 to 63 characters, for people: the runtime's. */
   const char* version;
   uint32_t capabilities;               /**< 0 */
@@ -266,7 +273,7 @@ typedef struct {
  * calls of one transport and its channels come one at a time, from any thread. */
 typedef struct {
   size_t size;           /**< of this struct */
-  const char* name;      /**< 1 to 31 of a-z, 0-9 and _; "tcp", "shm" are taken */
+  const char* name;      /**< 1 to 31 of a-z, 0-9 and _; none of hetccl's own */
   const char* version;   /**< 1 to 31 of a-z, 0-9, _ and .: of what travels between the ends */
   uint32_t capabilities; /**< HETCCL_TRANSPORT_* */
   /** What a number means; NULL if that is not known. The text stays until the thread's next call.

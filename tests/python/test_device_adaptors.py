@@ -114,8 +114,8 @@ def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) 
     found = json.loads(report.read_text())
     result = found["result"]
     assert result["ok"] and result["passed"] > 100, done.stdout
-    # Hosts reduce every type; the example's own reductions are of few.
-    assert (result["absent"] == 0) == (options == HOSTS_REDUCE)
+    # The example's own reductions are of few types: hosts reduce the others.
+    assert result["absent"] == 0
     assert {one["library"] for one in found["ranks"] if one["vendor"] == "threads"} == {"none"}
 
 

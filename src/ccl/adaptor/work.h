@@ -37,6 +37,7 @@ inline hetcclLibraryWork work_of(hetcclLibraryCall call, DataType type, RedOp op
   work.messages = lists.messages.data();
   work.n_messages = lists.messages.size();
   work.stream = stream;
+  work.element_bytes = size_of(type);
   return work;
 }
 
