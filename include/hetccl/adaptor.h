@@ -3,8 +3,8 @@
  * needs this header and hetccl.h alone, and links nothing of hetccl.
  *
  * hetccl loads the adaptors of HETCCL_ADAPTORS (paths, with colons between them) and calls each
- * one's entry, `hetcclAdaptor`. An adaptor that is refused is named, with the reason, in `hetccl
- * info` and in the error of each communicator that it could have served. docs/adaptors.md is the
+ * one's entry, `hetcclAdaptor`. An adaptor that is refused is named, with the reason, in a warning,
+ * in `hetccl info`, and in the error of each communicator of hosts. docs/adaptors.md is the
  * guide; the programs adaptors/conformance.cc, device_conformance.cc and transport_conformance.cc
  * test an adaptor.
  *
@@ -113,7 +113,7 @@ typedef struct {
    * maxima and minima meet a NaN, they are NaN. All ranks get the same bits. Data of every type can
    * be broadcast and exchanged, whatever this says. */
   int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
-  /** On the first rank of a cluster: what its ranks meet by. */
+  /** On the first rank of a cluster: what its ranks meet by. As `score`, on a thread of its own. */
   int (*make_id)(int n_ranks, void* id);
   /** Collective: waits for the other ranks, `timeout_ms` at most, on a thread of its own. hetccl
    * gives it up then, or when the communicator fails. It makes a communicator other than NULL.
@@ -283,7 +283,8 @@ typedef struct {
    * ends choose by it: it depends on nothing else. */
   int (*score)(int same_host);
   /** Makes the process's transport. Others reach it at `address`, of which it writes `bytes`: 1 to
-   * HETCCL_TRANSPORT_ADDRESS_BYTES. After an error hetccl uses tcp and shm alone, and says why. */
+   * HETCCL_TRANSPORT_ADDRESS_BYTES. After an error, or when HETCCL_INIT_TIMEOUT_MS is over, hetccl
+   * uses tcp and shm alone, and says why. */
   int (*open)(const hetcclTransportSettings* settings, void** transport, void* address,
               size_t* bytes);
   /** Makes this end of a channel other than NULL. Both ends call it. It waits until the other does,

@@ -14,7 +14,8 @@
 namespace hetccl::adaptor {
 namespace {
 
-constexpr const char* kNoSize = "a table's size is 0: set it to the struct's sizeof";
+constexpr const char* kNoSize =
+    "a table's size is none that its struct can have: set it to the sizeof";
 constexpr size_t kLongestName = 31, kLongestVersion = 63, kLongestWireVersion = 31;
 constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_JOINS_ARCHITECTURES |
                                    HETCCL_LIBRARY_EXCHANGES | HETCCL_LIBRARY_SENDS;
@@ -27,6 +28,12 @@ Table as_compiled(const Table* table) {
   Table whole{};
   std::memcpy(&whole, table, std::min(table->size, sizeof whole));
   return whole;
+}
+
+// No struct ends within a slot.
+template <typename Table>
+bool has_size(const Table& table) {
+  return table.size > 0 && table.size % alignof(Table) == 0;
 }
 
 bool is_name(const char* text) {
@@ -157,7 +164,7 @@ template <typename Calls>
 Status take_part(const Calls* given, std::string (*check)(const Calls&, const Names&),
                  const Names& taken, const std::string& path, std::optional<Part<Calls>>& part) {
   if (given == nullptr) return {};
-  if (given->size == 0) return refuse(path, kNoSize);
+  if (!has_size(*given)) return refuse(path, kNoSize);
   Part<Calls> made{as_compiled(given), "", ""};
   if (const std::string wrong = check(made.calls, taken); !wrong.empty())
     return refuse(path, wrong);
@@ -174,7 +181,7 @@ Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
   if (given == nullptr) {
     return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
-  if (given->size == 0) return refuse(path, kNoSize);
+  if (!has_size(*given)) return refuse(path, kNoSize);
   const hetcclAdaptorTable table = as_compiled(given);
   if (table.abi != HETCCL_ADAPTOR_ABI) {
     return refuse(path,
@@ -199,7 +206,11 @@ Result<std::shared_ptr<const Adaptor>> load(const std::string& path, const Names
   const DynLib& library = keep(std::move(opened).value());
   const auto entry = reinterpret_cast<hetcclAdaptorEntry>(library.symbol(HETCCL_ADAPTOR_ENTRY));
   if (entry == nullptr) return refuse(path, "it exports no " HETCCL_ADAPTOR_ENTRY);
-  return check(entry(HETCCL_ADAPTOR_ABI), path, taken);
+  try {
+    return check(entry(HETCCL_ADAPTOR_ABI), path, taken);
+  } catch (...) {
+    return refuse(path, "an exception has left its entry");
+  }
 }
 
 std::vector<Found> find(const std::string& paths, const Names& taken) {

@@ -33,11 +33,13 @@ TEST_CASE("what is refused, with the reason") {
   CHECK(has(refusal([](auto&, auto& library) { library.version = ""; }), "its version"));
   CHECK(has(refusal([](auto&, auto& library) { library.test = nullptr; }), "lacks test"));
   CHECK(has(refusal([](auto&, auto& library) { library.capabilities = 1U << 20; }), "0x100000"));
-  CHECK(has(refusal([](auto&, auto& library) { library.size = 0; }), "size is 0"));
+  CHECK(has(refusal([](auto&, auto& library) { library.size = 0; }), "size is none"));
+  CHECK(has(refusal([](auto&, auto& library) { library.size -= 4; }), "size is none"));
   CHECK(has(refusal([](auto&, auto& library) { library.device = "toy"; }), "lacks abort"));
   CHECK(has(refusal([](auto&, auto& library) { library.device = "Toy"; }), "library's device"));
   CHECK(has(refusal([](auto&, auto& library) { library.device = "host"; }), "of hetccl's own"));
-  CHECK(has(refusal([](auto& table, auto&) { table.size = 0; }), "size is 0"));
+  CHECK(has(refusal([](auto& table, auto&) { table.size = 0; }), "size is none"));
+  CHECK(has(refusal([](auto& table, auto&) { table.size = 20; }), "size is none"));
   // Compiled with a header whose struct ended earlier.
   CHECK(has(
       refusal([](auto&, auto& library) { library.size = offsetof(hetcclLibraryAdaptor, destroy); }),

@@ -151,8 +151,8 @@ class Library {
   [[nodiscard]] virtual Reach reach() const = 0;
   /// Whether a broadcast's shard may name its receiver.
   [[nodiscard]] virtual bool sends() const { return true; }
-  /// On the first rank of a cluster of `n_ranks`.
-  virtual Result<UniqueId> unique_id(int n_ranks) = 0;
+  /// On the first rank of a cluster of `n_ranks`, within `limit`.
+  virtual Result<UniqueId> unique_id(int n_ranks, const WaitLimit& limit) = 0;
   /// `id`, made here, will not be used: frees what its cluster would have met in.
   virtual void forget(const UniqueId& id) { static_cast<void>(id); }
   /// Collective over the cluster; blocks within `limit` for the other ranks. `waker` (may be

@@ -1,6 +1,7 @@
 #include "comm/adaptors.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ccl/adaptor/device_library.h"
 #include "ccl/host/host_library.h"
@@ -136,8 +137,9 @@ TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
   return {
       .name = transport::name_of_transport(*adaptor),
       .score =
-          [adaptor](const transport::ChannelEnd& local, const transport::ChannelEnd& peer) {
-            return transport::score_adaptor(*adaptor, local, peer);
+          [adaptor, named_twice](const transport::ChannelEnd& local,
+                                 const transport::ChannelEnd& peer) {
+            return named_twice ? 0 : transport::score_adaptor(*adaptor, local, peer);
           },
       .left_out = [adaptor, named_twice](const Config& config) -> std::string {
         if (named_twice) return "another adaptor's has the same name and version";
@@ -172,6 +174,26 @@ Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& foun
       adaptors.gpus.push_back(row_of(one.adaptor.value(), library_of(name)));
   }
   return adaptors;
+}
+
+std::vector<Unused> unused_devices(const std::vector<adaptor::Found>& found) {
+  std::set<std::string> devices, served;
+  std::vector<Unused> unused;
+  for (const auto& [path, adaptor] : found) {
+    if (!adaptor.ok() || !adaptor.value()->device) continue;
+    const std::string& name = adaptor.value()->device->name;
+    if (!devices.insert(name).second)
+      unused.push_back({path, name, "an adaptor before it has a device of this name"});
+  }
+  for (const auto& [path, adaptor] : found) {
+    if (!adaptor.ok() || !adaptor.value()->library || adaptor.value()->serves_hosts()) continue;
+    const std::string device = adaptor.value()->library->calls.device;
+    if (!devices.contains(device))
+      unused.push_back({path, device, "its library is for this device, which no adaptor has"});
+    else if (!served.insert(device).second)
+      unused.push_back({path, device, "an adaptor before it has a library for this device"});
+  }
+  return unused;
 }
 
 Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found) {

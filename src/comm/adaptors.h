@@ -73,6 +73,13 @@ Adaptors all_adaptors();
 /// Those and the devices of `found`, each with the library that names it, or with none.
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
+/// A part of an adaptor that serves nobody, and why.
+struct Unused {
+  std::string path, device, reason;
+};
+/// Devices of `found` whose name another has, and libraries of devices that they do not have.
+std::vector<Unused> unused_devices(const std::vector<adaptor::Found>& found);
+
 /// Those and the transports of `found`, by name, so that all ranks choose alike of equal scores.
 Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 

@@ -141,6 +141,50 @@ TEST_CASE("an adaptor's device has the library that names it, whichever adaptor 
   CHECK(traits_of(adaptors).libraries.at("toy").reach.hosts);
 }
 
+TEST_CASE("what serves nobody is told, with the reason") {
+  const hetcclDeviceAdaptor toy = fake::device_of_stubs("toy");
+  hetcclLibraryAdaptor library = *fake::host_adaptor().library, other = library;
+  library.device = "toy";
+  other.device = "absent";
+  library.abort = other.abort = [](void*) {};
+  hetcclAdaptorTable first = fake::table_of(&library), second = fake::table_of(&other);
+  first.device = second.device = &toy;
+  std::vector<adaptor::Found> found;
+  const std::pair<const char*, const hetcclAdaptorTable*> files[] = {
+      {"a.so", &first}, {"b.so", &second}, {"c.so", &first}};
+  for (const auto& [path, table] : files) found.push_back({path, adaptor::check(table, path, {})});
+  std::string told;
+  for (const Unused& one : unused_devices(found))
+    told += one.path + ", " + one.device + ": " + one.reason + "\n";
+  CHECK(told ==
+        "b.so, toy: an adaptor before it has a device of this name\n"
+        "c.so, toy: an adaptor before it has a device of this name\n"
+        "b.so, absent: its library is for this device, which no adaptor has\n"
+        "c.so, toy: an adaptor before it has a library for this device\n");
+}
+
+TEST_CASE("a device that makes no memory, or has too many of itself, is an error") {
+  hetcclDeviceAdaptor toy = fake::device_of_stubs("toy");
+  static int devices = 1;
+  toy.count = [](int* count) { return *count = devices, 0; };
+  toy.allocate = [](void**, size_t) { return 0; };
+  hetcclAdaptorTable table = fake::table_of(nullptr);
+  table.device = &toy;
+  const auto load = [&] {
+    const std::vector<adaptor::Found> found = {{"it.so", adaptor::check(&table, "it.so", {})}};
+    return with_devices(all_adaptors(), found).gpus.back().load_runtime({});
+  };
+  const auto runtime = load();
+  REQUIRE(runtime.ok());
+  void* memory = nullptr;
+  const int code = runtime.value()->allocate(&memory, 8);
+  CHECK(code != 0);
+  CHECK(std::string(runtime.value()->error_text(code)).find("has made none") != std::string::npos);
+  devices = 1'000'000;
+  CHECK(load().status().message() ==
+        "the adaptor it.so finds 1000000 devices: at most 1024 can be");
+}
+
 TEST_CASE("GPUs go without their vendor's library where that is said") {
   Config config;
   config.nccl_library = config.rccl_library = "none";

@@ -48,14 +48,15 @@ std::vector<adaptor::Found> of_hosts(std::vector<adaptor::Found> found) {
 
 }  // namespace
 
-HostLibraries::HostLibraries(const HostRow& row, const Config& config, const Log& log,
+HostLibraries::HostLibraries(const HostRow& row, const Log& log,
                              const std::vector<adaptor::Found>& found)
-    : row_(row), config_(config), log_(log), found_(of_hosts(found)) {}
+    : row_(row), log_(log), found_(of_hosts(found)) {}
 
-Result<ccl::Library*> HostLibraries::library(const std::shared_ptr<Crew>& crew) {
+Result<ccl::Library*> HostLibraries::library(const std::shared_ptr<Crew>& crew,
+                                             const WaitLimit& limit) {
   const std::lock_guard lock(mutex_);
   if (library_ == nullptr && refused_.ok()) {
-    const auto best = choose_library(found_, why_not_, config_.init_timeout_ms);
+    const auto best = choose_library(found_, why_not_, limit);
     refused_ = best.status();
     if (best.ok()) {
       library_ = best.value() != nullptr ? ccl::make_adaptor_library(best.value())

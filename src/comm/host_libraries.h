@@ -27,18 +27,17 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
 class HostLibraries {
  public:
   /// Of `found`, those without a library of hosts are no business of this.
-  HostLibraries(const HostRow& row, const Config& config, const Log& log,
-                const std::vector<adaptor::Found>& found);
+  HostLibraries(const HostRow& row, const Log& log, const std::vector<adaptor::Found>& found);
 
   /// The one that serves this process: chosen by the first call, since an adaptor may have to wait
-  /// there for its other ranks. `crew` helps hetccl's own. An error where an adaptor is refused.
-  Result<ccl::Library*> library(const std::shared_ptr<Crew>& crew);
+  /// there for its other ranks, within `limit`. `crew` helps hetccl's own. An error where an
+  /// adaptor is refused.
+  Result<ccl::Library*> library(const std::shared_ptr<Crew>& crew, const WaitLimit& limit);
   /// Each of them, and why it does not serve, as `hetccl info` shows it.
   [[nodiscard]] std::vector<Json> describe(const std::shared_ptr<Crew>& crew);
 
  private:
   const HostRow& row_;
-  const Config& config_;
   const Log& log_;
   const std::vector<adaptor::Found> found_;
   std::mutex mutex_;  // guards what follows

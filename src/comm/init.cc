@@ -170,7 +170,7 @@ Status Communicator::exchange_cards() {
   mine.version = HETCCL_VERSION_CODE;
   mine.agreed = config_.agreed();
   mine.cores = list_of_cores();
-  HETCCL_ASSIGN(const auto* library, runtime_.library(*device_));
+  HETCCL_ASSIGN(const auto* library, runtime_.library(*device_, init_limit()));
   HETCCL_ASSIGN(mine.info,
                 probe(rank(), *device_, *library, config_, options_.host_id, options_.cluster));
   mine.info.shared_memory = runtime_.shares_memory();
@@ -203,14 +203,14 @@ void Communicator::share_cores() {
 }
 
 Status Communicator::open_cluster() {
-  HETCCL_ASSIGN(auto* library, runtime_.library(*device_));
+  HETCCL_ASSIGN(auto* library, runtime_.library(*device_, init_limit()));
   const auto& cluster = topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))];
   const int local = topology().local_rank(rank());
   const int n_local = static_cast<int>(cluster.ranks.size());
   ccl::UniqueId id;
   std::vector<uint8_t> mine;
   if (local == 0) {
-    HETCCL_ASSIGN(id, library->unique_id(n_local));
+    HETCCL_ASSIGN(id, library->unique_id(n_local, init_limit()));
     mine.assign(std::begin(id.bytes), std::end(id.bytes));
   }
   const auto ids = session_->all_gather(mine, init_left_ms());
@@ -286,7 +286,7 @@ Status Communicator::open_messages() {
   options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
   HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));
-  HETCCL_ASSIGN(auto* library, runtime_.library(*device_));
+  HETCCL_ASSIGN(auto* library, runtime_.library(*device_, init_limit()));
   HETCCL_ASSIGN(auto pairs, Pairs::create({runtime_, *session_, *device_, *library, *channels_,
                                            verdict_, log_, *messages_}));
   runtime_.engine().exclusively([&] { pairs_ = std::move(pairs); });

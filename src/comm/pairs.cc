@@ -197,7 +197,7 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer, Talk& talk) {
   Id mine;
   Status made;
   if (lower) {
-    auto id = environment_.library.unique_id(2);
+    auto id = environment_.library.unique_id(2, Channels::patient_limit(*cancel_));
     made = id.status();
     if (made.ok()) mine = {1, id.value()};
   }

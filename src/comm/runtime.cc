@@ -43,7 +43,17 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Config config, Adaptors adaptor
   return runtime;
 }
 
+// Each communicator of hosts fails because of a refused adaptor; devices do without.
+void Runtime::warn_of_adaptors() const {
+  for (const adaptor::Found& one : found_)
+    if (!one.adaptor.ok()) log_.warn("%s", one.adaptor.status().message().c_str());
+  for (const Unused& one : unused_devices(found_))
+    log_.warn("the adaptor %s does not serve \"%s\": %s", one.path.c_str(), one.device.c_str(),
+              one.reason.c_str());
+}
+
 Status Runtime::open() {
+  warn_of_adaptors();
   crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
@@ -113,8 +123,8 @@ std::string Runtime::resolve_device(std::string_view name) {
   return std::string(name);
 }
 
-Result<ccl::Library*> Runtime::library(const device::Device& device) {
-  if (&device == device_.get()) return host_libraries_.library(crew_);
+Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitLimit& limit) {
+  if (&device == device_.get()) return host_libraries_.library(crew_, limit);
   for (Gpus& gpus : gpus_) {
     if (gpus.vendor() == device.vendor()) return gpus.library(device);
   }
@@ -178,6 +188,10 @@ std::string Runtime::describe() {
                                     {"vendor", device_->vendor()}}};
   for (Gpus& gpus : gpus_) {
     for (Json& gpu : gpus.describe_devices()) devices.push_back(std::move(gpu));
+  }
+  for (const Unused& one : unused_devices(found_)) {
+    devices.push_back(
+        {{"available", false}, {"reason", one.path + ": " + one.reason}, {"vendor", one.device}});
   }
   std::vector<Json> transports;
   for (const auto& transport : transports_) {

@@ -49,8 +49,9 @@ class Runtime {
   Result<device::Device*> device(std::string_view name);
   /// What `name` means on the calling thread: "cuda" its current device.
   std::string resolve_device(std::string_view name);
-  /// The library for clusters of `device`; Unsupported where it is missing.
-  Result<ccl::Library*> library(const device::Device& device);
+  /// The library for clusters of `device`; Unsupported where it is missing. An adaptor may wait for
+  /// others of its ranks when it is first asked, within `limit`.
+  Result<ccl::Library*> library(const device::Device& device, const WaitLimit& limit);
   /// The best transport between two ranks for which the peer has an address; null where none can.
   /// Both ends choose the same one.
   [[nodiscard]] transport::Transport* transport(
@@ -91,6 +92,7 @@ class Runtime {
  private:
   Runtime(Config config, Adaptors adaptors);
   Status open();
+  void warn_of_adaptors() const;
   Status open_transports();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
@@ -100,7 +102,7 @@ class Runtime {
   Log log_;
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
-  HostLibraries host_libraries_{adaptors_.host, config_, log_, found_};
+  HostLibraries host_libraries_{adaptors_.host, log_, found_};
   std::list<Gpus> gpus_;  // by vendor
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;

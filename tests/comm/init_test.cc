@@ -30,14 +30,15 @@ class Imposter {
     card.agreed = runtime.config().agreed();
     auto* device = runtime.device("").value();
     card.info =
-        probe(1, *device, *runtime.library(*device).value(), runtime.config(), "", label).value();
+        probe(1, *device, *runtime.library(*device, 5000).value(), runtime.config(), "", label)
+            .value();
     for (const auto& listening : runtime.listening()) {
       card.addresses[listening.transport->name()] = listening.address;
     }
     CHECK(session_->all_gather(encode(card), 20'000).ok());
     std::vector<uint8_t> cluster_id;
     if (label != "A") {
-      const auto made = runtime.library(*device).value()->unique_id(1).value();
+      const auto made = runtime.library(*device, 5000).value()->unique_id(1, 5000).value();
       cluster_id.assign(std::begin(made.bytes), std::end(made.bytes));
     }
     CHECK(session_->all_gather(cluster_id, 20'000).ok());

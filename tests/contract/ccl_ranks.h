@@ -116,7 +116,7 @@ inline void run_ranks(int n, bool asynchronous, const std::function<void(Rank&)>
   CAPTURE(n);
   CAPTURE(asynchronous);
   auto library = ccl::make_host_library(asynchronous ? nullptr : std::make_shared<Crew>(2));
-  auto id = library->unique_id(n);
+  auto id = library->unique_id(n, 5000);
   REQUIRE(id.ok());
   std::vector<std::string> failures(static_cast<size_t>(n));
   std::vector<std::thread> threads;

@@ -322,7 +322,7 @@ TEST_CASE("abort by one rank ends everybody's operations") {
 
 TEST_CASE("init names the ranks that do not come, and refuses what is wrong") {
   auto library = make_host_library();
-  auto id = library->unique_id(4);
+  auto id = library->unique_id(4, 5000);
   REQUIRE(id.ok());
   Status first, second;
   std::thread other([&] { second = library->init(*id, 4, 2, nullptr, 5000).status(); });
@@ -333,9 +333,9 @@ TEST_CASE("init names the ranks that do not come, and refuses what is wrong") {
   CHECK(second.code() == Code::Timeout);
   CHECK(second.message().find("1, 3") != std::string::npos);
 
-  CHECK(library->unique_id(0).status().code() == Code::InvalidArgument);
+  CHECK(library->unique_id(0, 5000).status().code() == Code::InvalidArgument);
   CHECK(library->init(UniqueId{}, 2, 0, nullptr, 10).status().code() == Code::InvalidArgument);
-  auto two = library->unique_id(2);
+  auto two = library->unique_id(2, 5000);
   REQUIRE(two.ok());
   CHECK(library->init(*two, 3, 0, nullptr, 10).status().code() == Code::InvalidArgument);
   CHECK(library->init(*two, 2, 2, nullptr, 10).status().code() == Code::InvalidArgument);
@@ -346,7 +346,7 @@ TEST_CASE("init names the ranks that do not come, and refuses what is wrong") {
 
 TEST_CASE("an id that was forgotten is worth nothing") {
   auto library = make_host_library();
-  auto id = library->unique_id(1);
+  auto id = library->unique_id(1, 5000);
   REQUIRE(id.ok());
   library->forget(*id);
   CHECK_FALSE(library->init(*id, 1, 0, nullptr, kTimeoutMs).ok());
@@ -374,7 +374,7 @@ TEST_CASE("bad arguments are refused at the call") {
 
 TEST_CASE("a sleeping rank is woken by the peer that advances it") {
   auto library = make_host_library();
-  auto id = library->unique_id(2);
+  auto id = library->unique_id(2, 5000);
   REQUIRE(id.ok());
   std::string failures[2];
   constexpr int kRounds = 50;
@@ -422,7 +422,7 @@ TEST_CASE("a sleeping rank is woken by the peer that advances it") {
 
 TEST_CASE("processes share a cluster, and one that dies is ended by abort") {
   auto library = make_host_library();
-  auto id = library->unique_id(2);
+  auto id = library->unique_id(2, 5000);
   REQUIRE(id.ok());
   const pid_t child = fork();
   if (child == 0) {

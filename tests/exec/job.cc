@@ -233,7 +233,7 @@ Job::Job(JobOptions options)
   auto library = ccl::make_host_library();
   std::vector<ccl::UniqueId> ids;
   for (const auto& cluster : topology_.clusters()) {
-    auto id = library->unique_id(static_cast<int>(cluster.ranks.size()));
+    auto id = library->unique_id(static_cast<int>(cluster.ranks.size()), 5000);
     if (!id.ok()) opened_ = id.status();
     ids.push_back(id.ok() ? id.value() : ccl::UniqueId{});
   }

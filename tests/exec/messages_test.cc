@@ -219,7 +219,8 @@ struct Ranks {
     std::map<std::pair<int, int>, std::array<ccl::UniqueId, 2>> ids;
     for (int high = 0; high < n(); ++high) {
       for (int low = 0; low < high; ++low) {
-        ids[{low, high}] = {library->unique_id(2).value(), library->unique_id(2).value()};
+        ids[{low, high}] = {library->unique_id(2, 5000).value(),
+                            library->unique_id(2, 5000).value()};
       }
     }
     exec::on_all_ranks(n(), [&](int rank) {

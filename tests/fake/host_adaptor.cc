@@ -76,7 +76,7 @@ const char* error_text(int code) {
 }
 
 int make_id(int n_ranks, void* id) {
-  const auto made = library().unique_id(n_ranks);
+  const auto made = library().unique_id(n_ranks, 5000);
   if (!made.ok()) return 1;
   std::memcpy(id, made.value().bytes, sizeof made.value().bytes);
   return 0;

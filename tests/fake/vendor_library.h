@@ -26,7 +26,9 @@ class VendorLibrary : public ccl::Library {
   [[nodiscard]] bool supports_exchange() const override { return real_->supports_exchange(); }
   [[nodiscard]] bool makes_pairs() const override { return true; }
   [[nodiscard]] ccl::Reach reach() const override { return reach_; }
-  Result<ccl::UniqueId> unique_id(int n_ranks) override { return real_->unique_id(n_ranks); }
+  Result<ccl::UniqueId> unique_id(int n_ranks, const WaitLimit& limit) override {
+    return real_->unique_id(n_ranks, limit);
+  }
   void forget(const ccl::UniqueId& id) override { real_->forget(id); }
   Result<std::unique_ptr<ccl::Communicator>> init(const ccl::UniqueId& id, int n_ranks, int rank,
                                                   Waker* waker, const WaitLimit& limit) override {

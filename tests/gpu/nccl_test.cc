@@ -73,7 +73,7 @@ bool run_ranks(int n_ranks, const std::function<void(Rank&)>& body) {
     return false;
   }
   REQUIRE_MESSAGE(library.ok(), library.status().message());
-  auto id = library.value()->unique_id(n);
+  auto id = library.value()->unique_id(n, 5000);
   REQUIRE_MESSAGE(id.ok(), id.status().message());
   std::vector<std::string> failures(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -307,7 +307,7 @@ TEST_CASE("init does not wait for a missing rank beyond its deadline") {
   auto* gpus = new comm::Gpus(row, config, log);
   auto* device = gpus->device(vendors().front() + ":0").value();
   auto* library = gpus->library(*device).value();
-  const auto id = library->unique_id(2).value();
+  const auto id = library->unique_id(2, 5000).value();
   const TimePoint start = steady_clock().now();
   CHECK(library->init(id, 2, 0, nullptr, 500).status().code() == Code::Timeout);
   CHECK(steady_clock().now() - start < std::chrono::seconds(5));

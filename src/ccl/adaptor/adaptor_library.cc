@@ -179,9 +179,7 @@ bool reduces_by(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
     return false;
   // A sum of shorter elements has lost what its average needs.
   if (op == RedOp::Avg && size_of(type) < 4) return false;
-  const RedOp asked = op == RedOp::Avg ? RedOp::Sum : op;
-  return library.reduces(static_cast<hetcclDataType_t>(type), static_cast<hetcclRedOp_t>(asked)) ==
-         1;
+  return has_reduction(library, type, op == RedOp::Avg ? RedOp::Sum : op);
 }
 
 bool Member::reduces(DataType type, RedOp op) const {

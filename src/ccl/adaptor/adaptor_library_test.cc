@@ -37,7 +37,7 @@ struct Rank {
 
 void on_ranks(const std::function<void(const Rank&)>& body) {
   const auto library = make_adaptor_library(adaptor::check(&fake::host_adaptor(), "", {}).value());
-  const UniqueId id = library->unique_id(kRanks).value();
+  const UniqueId id = library->unique_id(kRanks, 5000).value();
   std::vector<std::thread> threads;
   for (int r = 0; r < kRanks; ++r) {
     threads.emplace_back([&, r] {
@@ -201,9 +201,13 @@ TEST_CASE("an exception that leaves the adaptor is an error") {
   const auto library = library_of_one(
       [](hetcclLibraryAdaptor& table) { table.test = [](void*, void*, int*) -> int { throw 1; }; });
   CHECK(has(run_alone(*library, value).message(), "an exception has left the adaptor"));
+  const auto wild = library_of_one([](hetcclLibraryAdaptor& table) {
+    table.reduces = [](hetcclDataType_t, hetcclRedOp_t) -> int { throw 1; };
+  });
+  CHECK_FALSE(wild->supports(DataType::Int32, RedOp::Sum));
 }
 
-TEST_CASE("an init, and a score, that do not end are given up at their deadline") {
+TEST_CASE("an init, an id and a score that do not end are given up at their deadline") {
   int value = 0;
   const auto library = library_of_one([](hetcclLibraryAdaptor& table) {
     table.init = [](const void*, int, int, int64_t, void**) {
@@ -211,6 +215,13 @@ TEST_CASE("an init, and a score, that do not end are given up at their deadline"
       return 1;
     };
   });
+  const auto pensive = library_of_one([](hetcclLibraryAdaptor& table) {
+    table.make_id = [](int, void*) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return 1;
+    };
+  });
+  CHECK(has(pensive->unique_id(1, 50).status().message(), "make_id has not ended within 50 ms"));
   const TimePoint start = steady_clock().now();
   CHECK(run_alone(*library, value).code() == Code::Timeout);
   CHECK(steady_clock().now() - start < std::chrono::milliseconds(500));

@@ -36,8 +36,7 @@ class Handle {
 
 bool reduces_by(const Part& part, DataType type, RedOp op) {
   return is_valid(type) && is_valid(op) && applies(op, type) && op != RedOp::PreMulSum &&
-         part.calls.reduces(static_cast<hetcclDataType_t>(type), static_cast<hetcclRedOp_t>(op)) ==
-             1;
+         has_reduction(part.calls, type, op);
 }
 
 class DeviceCommunicator : public Communicator {

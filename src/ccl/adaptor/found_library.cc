@@ -6,11 +6,14 @@ namespace hetccl::ccl {
 
 static_assert(sizeof(UniqueId) == HETCCL_ADAPTOR_ID_BYTES);
 
-Result<UniqueId> FoundLibrary::unique_id(int n_ranks) {
-  UniqueId id;
-  HETCCL_TRY(adaptor::ask(*part_, "making an id",
-                          [&] { return part_->calls.make_id(n_ranks, id.bytes); }));
-  return id;
+Result<UniqueId> FoundLibrary::unique_id(int n_ranks, const WaitLimit& limit) {
+  const auto make = [part = part_, n_ranks]() -> Result<UniqueId> {
+    UniqueId id;
+    HETCCL_TRY(adaptor::ask(*part, "making an id",
+                            [&] { return part->calls.make_id(n_ranks, id.bytes); }));
+    return id;
+  };
+  return adaptor::run_within<UniqueId>(limit, "make_id", make);
 }
 
 Result<void*> FoundLibrary::init_by(const Part& part, const UniqueId& id, int n_ranks, int rank,

@@ -23,7 +23,7 @@ class FoundLibrary : public Library {
   [[nodiscard]] Reach reach() const override {
     return {can(HETCCL_LIBRARY_JOINS_HOSTS), can(HETCCL_LIBRARY_JOINS_ARCHITECTURES)};
   }
-  Result<UniqueId> unique_id(int n_ranks) override;
+  Result<UniqueId> unique_id(int n_ranks, const WaitLimit& limit) override;
 
  protected:
   /// The adaptor's communicator; may wait for other ranks.

@@ -2,6 +2,15 @@
 
 namespace hetccl::ccl {
 
+bool has_reduction(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
+  try {
+    return library.reduces(static_cast<hetcclDataType_t>(type), static_cast<hetcclRedOp_t>(op)) ==
+           1;
+  } catch (...) {
+    return false;
+  }
+}
+
 Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capabilities) {
   HETCCL_TRY(check_ranks(shards, n_ranks));
   for (const Shard& shard : shards) {

@@ -41,6 +41,9 @@ inline hetcclLibraryWork work_of(hetcclLibraryCall call, DataType type, RedOp op
   return work;
 }
 
+/// What the library says; no, if it throws.
+bool has_reduction(const hetcclLibraryAdaptor& library, DataType type, RedOp op);
+
 /// InvalidArgument or Unsupported where the adaptor cannot: `capabilities` are its own.
 Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capabilities);
 Status check_exchange(std::span<const Transfer> transfers, int n_ranks, int rank,

@@ -142,7 +142,7 @@ class HostLibrary : public Library {
   // ranks of one host have a channel of the transports for messages that others know nothing of.
   [[nodiscard]] bool supports_exchange() const override { return true; }
 
-  Result<UniqueId> unique_id(int n_ranks) override {
+  Result<UniqueId> unique_id(int n_ranks, const WaitLimit&) override {
     HETCCL_TRY(check_rank_count(n_ranks));
     const Geometry geometry{n_ranks, crew_ != nullptr ? crew_->threads() : 1};
     HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(geometry.total_bytes()));

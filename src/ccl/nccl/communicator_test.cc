@@ -28,7 +28,8 @@ struct Rig {
     nccl.base = memory.data();
     nccl.version_code = version_code;
     library = make_nccl_library(nccl.api(), workspace, kNcclReach);
-    auto made = library->init(library->unique_id(n_ranks).value(), n_ranks, rank, nullptr, 5000);
+    auto made =
+        library->init(library->unique_id(n_ranks, 5000).value(), n_ranks, rank, nullptr, 5000);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     comm = std::move(made).value();
     nccl.take();

@@ -124,7 +124,7 @@ class NcclLibrary : public Library {
   [[nodiscard]] bool makes_pairs() const override { return static_cast<bool>(api_->init_with); }
   [[nodiscard]] Reach reach() const override { return reach_; }
 
-  Result<UniqueId> unique_id(int /*n_ranks*/) override {
+  Result<UniqueId> unique_id(int /*n_ranks*/, const WaitLimit& /*limit*/) override {
     UniqueId id;
     HETCCL_TRY(explain(*api_, api_->unique_id(&id), "ncclGetUniqueId", nullptr));
     return id;

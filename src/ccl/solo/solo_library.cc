@@ -65,7 +65,7 @@ class SoloLibrary : public Library {
   }
   [[nodiscard]] bool supports_exchange() const override { return true; }
   [[nodiscard]] Reach reach() const override { return {.hosts = false}; }
-  Result<UniqueId> unique_id(int) override { return UniqueId{}; }
+  Result<UniqueId> unique_id(int, const WaitLimit&) override { return UniqueId{}; }
   Result<std::unique_ptr<Communicator>> init(const UniqueId&, int n_ranks, int, Waker*,
                                              const WaitLimit&) override {
     if (n_ranks != 1)

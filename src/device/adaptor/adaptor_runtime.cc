@@ -14,7 +14,8 @@ namespace {
 using gpu::Api;
 using Part = adaptor::Part<hetcclDeviceAdaptor>;
 
-constexpr int kThrew = INT_MIN;
+constexpr int kThrew = INT_MIN, kNoMemory = INT_MIN + 1;
+constexpr int kMostDevices = 1024;
 
 // What a call returns, which may break its promise to throw nothing.
 template <typename... Types>
@@ -25,6 +26,15 @@ auto guarded(int (*call)(Types...)) {
     } catch (...) {
       return kThrew;
     }
+  };
+}
+
+// The same of what makes memory, which may not have.
+auto allocating(int (*call)(void**, size_t)) {
+  return [call = guarded(call)](void** memory, size_t bytes) {
+    *memory = nullptr;
+    const int code = call(memory, bytes);
+    return code == 0 && *memory == nullptr ? kNoMemory : code;
   };
 }
 
@@ -126,13 +136,14 @@ Api make_api(const std::shared_ptr<const adaptor::Adaptor>& adaptor) {
   api.path = adaptor->path;
   api.error_text = [adaptor](int code) {
     if (code == kThrew) return "an exception has left the adaptor";
+    if (code == kNoMemory) return "it has made none, and says that it has";
     return adaptor->device->calls.error_text(code);
   };
   describe_by(api, calls);
   be_current_by(api, calls);
-  api.allocate = guarded(calls.allocate);
+  api.allocate = allocating(calls.allocate);
   api.free = guarded(calls.free);
-  api.allocate_pinned = guarded(calls.allocate_pinned);
+  api.allocate_pinned = allocating(calls.allocate_pinned);
   api.free_pinned = guarded(calls.free_pinned);
   api.pin = guarded(calls.pin);
   api.unpin = guarded(calls.unpin);
@@ -174,6 +185,9 @@ Result<std::shared_ptr<const gpu::Api>> load_adaptor_runtime(
              }).with(adaptor->path));
   if (devices < 1)
     return error(Code::Unsupported, "the adaptor %s finds no device", adaptor->path.c_str());
+  if (devices > kMostDevices)
+    return error(Code::Unsupported, "the adaptor %s finds %d devices: at most %d can be",
+                 adaptor->path.c_str(), devices, kMostDevices);
   return std::make_shared<const Api>(make_api(adaptor));
 }
 

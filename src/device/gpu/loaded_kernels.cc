@@ -7,8 +7,9 @@ namespace hetccl::device::gpu {
 Status check(const Api& api, int code, const char* what) {
   if (code == 0) [[likely]]
     return {};
-  return error(Code::SystemError, "%s: %s: %s (%d)", api.vendor.c_str(), what, api.error_text(code),
-               code);
+  const char* text = api.error_text(code);
+  return error(Code::SystemError, "%s: %s: %s (%d)", api.vendor.c_str(), what,
+               text == nullptr ? "unknown error" : text, code);
 }
 
 LoadedKernels::~LoadedKernels() {
