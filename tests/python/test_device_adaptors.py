@@ -12,6 +12,7 @@ import pytest
 from compiled import ADAPTORS, compile_to
 
 import hetccl
+from hetccl.selftest.adaptor import AdaptorCallError, AdaptorRuntime
 
 LIBRARIES = ("-ldl", "-lpthread")
 EXAMPLE = ADAPTORS / "threads/threads_adaptor.c"
@@ -139,3 +140,39 @@ def test_a_device_that_cannot_serve_is_refused_with_the_reason(tmp_path: Path) -
         )  # fmt: skip
         assert reason in done.stderr, done.stderr
     assert hetccl.version()
+
+
+BROKEN = """
+#include <hetccl/adaptor.h>
+#ifdef DEVICE
+static int use(int device) { return device == 0 ? 5 : 6; }
+static const char* error_text(int code) { return code == 5 ? "no \\xff device" : 0; }
+static const hetcclDeviceAdaptor device = {
+  .size = sizeof device, .name = "toy", .use = use, .error_text = error_text};
+static const hetcclAdaptorTable table = {
+  .size = sizeof table, .abi = HETCCL_ADAPTOR_ABI, .device = &device};
+#else
+static const hetcclLibraryAdaptor library = {.size = sizeof library, .name = "toy"};
+static const hetcclAdaptorTable table = {
+  .size = sizeof table, .abi = HETCCL_ADAPTOR_ABI, .library = &library};
+#endif
+const hetcclAdaptorTable* hetcclAdaptor(uint32_t abi) {
+  return abi == HETCCL_ADAPTOR_ABI ? &table : 0;
+}
+"""
+
+
+def test_the_selftest_finds_a_device_among_files_of_its_name_and_its_errors_text(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "broken.c"
+    source.write_text(BROKEN)
+    include = f"-I{EXAMPLE.parents[2] / 'include'}"
+    library = str(compile_adaptor(tmp_path / "library.so", source, include))
+    device = str(compile_adaptor(tmp_path / "device.so", source, include, "-DDEVICE"))
+    with pytest.raises(AdaptorCallError, match="use returned 5: no \ufffd device"):
+        AdaptorRuntime([library, device], "toy", 0)
+    with pytest.raises(AdaptorCallError, match=r"use returned 6$"):
+        AdaptorRuntime([device, library], "toy", 1)
+    with pytest.raises(AdaptorCallError, match="no adaptor has a device toy"):
+        AdaptorRuntime([library], "toy", 0)

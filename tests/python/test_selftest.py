@@ -1,5 +1,6 @@
 """`hetccl selftest`: what it runs, what it catches, and what its report says and does not say."""
 
+import contextlib
 import ctypes
 import getpass
 import json
@@ -16,8 +17,9 @@ from hetccl._elements import pack
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
-from hetccl.selftest import command, private, report
-from hetccl.selftest.memory import GpuMemory
+from hetccl.selftest import command, emulator, evidence, private, rank, report
+from hetccl.selftest.adaptor import AdaptorCallError
+from hetccl.selftest.memory import GpuMemory, RuntimeCallError
 from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import operators, trials
 from hetccl.selftest.values import Values
@@ -240,22 +242,104 @@ def test_what_is_private_is_taken_out():
     }
 
 
+def shown(ranks, layouts, passed=3, absent=1, **facts):
+    """The evidence of a report. `ranks` have a vendor and what differs from a real GPU's."""
+    usual = {"model": "a GPU", "kernels": True, "emulator": ""}
+    named = {
+        name: {"clusters": [{"vendor": vendor, "ranks": found} for vendor, found in clusters]}
+        for name, clusters in layouts.items()
+    }
+    cases = [
+        {"layout": name, "ok": ok, "detail": ""}
+        for name in named
+        for ok in [True] * passed + [None] * absent
+    ]
+    own = {"host": "host", "cuda": "nccl", "hip": "rccl"}
+    return evidence.of({
+        "ranks": [{**usual, "library": own.get(one["vendor"], "none"), **one} for one in ranks],
+        "layouts": named, "cases": cases, "quick": False, "emulator": "", "result": {"ok": True},
+        "transports": ["tcp", "shm"], **facts,
+    })  # fmt: skip
+
+
+HOST, HIP, THREADS = {"vendor": "host"}, {"vendor": "hip"}, {"vendor": "threads"}
+ALONE = {"split": [("host", [0]), ("hip", [1])]}
+TOGETHER = {"found": [("hip", [0, 1])]}
+
+
 def test_what_a_report_counts_as():
-    forwarded = "HIP forwarded to NVIDIA by a test library, not AMD hardware"
-
-    def levels(complete, clusters, *devices):
-        ranks = [{"vendor": vendor, "model": model, "kernels": True} for vendor, model in devices]
-        named = [{"vendor": vendor, "ranks": ranks} for vendor, ranks in clusters]
-        return report.evidence(ranks, named, complete)["levels"]
-
-    alone = [("host", [0]), ("hip", [1])]
     every = {"device": 6, "kernels": 6, "transports": 6}
-    assert levels(True, alone, ("host", "CPU"), ("hip", "AMD")) == {"host": every, "hip": every}
-    assert levels(True, [("hip", [0, 1])], ("hip", "AMD"))["hip"] == {
-        "device": 6, "kernels": 6, "ccl": 6,
-    }  # fmt: skip
-    assert levels(True, alone, ("hip", forwarded))["hip"]["device"] == 4
-    assert levels(False, alone, ("hip", "AMD")) == {}
+    assert shown([HOST, HIP], ALONE)["levels"] == {"host": every, "hip": every}
+    assert shown([HIP, HIP], TOGETHER)["levels"] == {"hip": {"ccl": 6, "device": 6, "kernels": 6}}
+    assert shown([HOST, HIP], ALONE, quick=True)["levels"] == {}
+    assert shown([HOST, HIP], ALONE, result={"ok": False})["levels"] == {}
+    untried = [{"layout": "split", "ok": True}, {"ok": None, "detail": evidence.NOT_RUN}]
+    assert shown([HOST, HIP], ALONE, cases=untried)["levels"] == {}
+
+
+def test_a_part_of_which_most_cases_are_absent_has_no_evidence():
+    assert shown([HIP, HIP], TOGETHER, passed=2, absent=2)["levels"]
+    few = shown([HIP, HIP], TOGETHER, passed=2, absent=3)
+    assert few["levels"] == {} and "too few cases passed" in few["text"]
+    cases = [{"layout": "found", "ok": None}] * 3 + [{"layout": "split", "ok": True}] * 5
+    both = {**TOGETHER, "split": [("hip", [0]), ("hip", [1])]}
+    assert shown([HIP, HIP], both, cases=cases)["levels"] == {
+        "hip": {"device": 6, "kernels": 6, "transports": 6}  # its library did nothing
+    }
+
+
+def test_what_is_emulated_or_forwarded_is_no_hardware():
+    model = {"model": "HIP forwarded to NVIDIA by a test library, not AMD hardware"}
+    found = shown([HOST, {**HIP, **model}], ALONE)
+    assert found["levels"]["hip"]["device"] == 4 and found["forwarded"]
+    loaded = shown([HOST, {**HIP, "emulator": "librocjitsu"}], ALONE)
+    told = shown([HOST, HIP], ALONE, emulator="rj gfx942.json")
+    for found, name in [(loaded, "librocjitsu"), (told, "rj gfx942.json")]:
+        assert found["levels"] == {"hip": {"device": 5, "kernels": 5, "transports": 5}}
+        assert found["emulator"] == name
+        assert f"ran under an emulator, {name}" in found["text"]
+
+
+def test_adaptors_give_evidence_of_themselves():
+    layouts = {"split": [("hip", [0]), ("threads", [1])]}
+    found = shown([HIP, THREADS], layouts)
+    assert set(found["levels"]) == {"hip"}
+    assert found["adaptors"] == {"threads": ["device", "kernels", "transports"]}
+    assert "threads (device, kernels, transports): of an adaptor" in found["text"]
+    mpi = {**HOST, "library": "mpi"}
+    found = shown([mpi, mpi], {"found": [("host", [0, 1])]})
+    assert found["levels"] == {"host": {"device": 6, "kernels": 6}}
+    assert found["adaptors"] == {"mpi": ["ccl"]}
+    found = shown([HOST, HIP], ALONE, transports=["shm", "tcp", "ucx-1.13"])
+    assert "transports" not in found["levels"]["hip"]
+
+
+def test_an_emulators_library_is_recognised_among_those_that_are_mapped(tmp_path):
+    maps = tmp_path / "maps"
+    line = "7f00-7f01 r-xp 00000000 fe:00 12 {}\n"
+    maps.write_text(line.format("/lib/libc.so.6") + line.format("/my rj/librocjitsu.so.1"))
+    assert emulator.find(maps) == "librocjitsu"
+    maps.write_text(line.format("/librocjitsu/libc.so.6") + line.format("[heap]"))
+    assert emulator.find(maps) == ""
+    assert emulator.find(tmp_path / "none") == ""
+    assert emulator.find() == ""
+
+
+@pytest.mark.parametrize("error", [AdaptorCallError("use: no \ufffd"), RuntimeCallError("hipInit")])
+def test_a_rank_tells_which_call_failed(error, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(rank, "join", lambda *_: contextlib.nullcontext(SimpleNamespace()))
+    monkeypatch.setattr(rank, "memory_of", fail)
+    assert rank.run(Job(["threads:0"], {"found": [""]}), 0, tmp_path) == 1
+    assert report.read_notes(tmp_path / "rank-0.jsonl").failed == str(error)
+
+
+def test_libraries_of_one_name_keep_their_paths():
+    found = [{"name": "a", "path": "x"}, {"name": "a", "path": "y"}, {"name": "a", "path": "x"}]
+    paths = command.library_paths({"libraries": [*found, {"name": "host"}]})
+    assert paths == {"a": ["x", "y"]}
 
 
 def test_notes_that_end_anywhere_are_read(tmp_path):

@@ -82,12 +82,33 @@ def test_evidence_that_cannot_be_looked_up_is_refused(vendors, tree, fields, say
     assert any(says in one for one in found), found
 
 
-@pytest.mark.parametrize(("level", "fine"), [(6, True), (4, False)])
-def test_a_report_of_a_selftest_must_show_the_level(vendors, tree, level, fine):
-    shown = {"levels": {"hip": {"device": 6, "ccl": level}}}
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, ""),
+        ({"levels": {"hip": {"ccl": 4}}}, "shows level 4"),
+        ({"emulator": "librocjitsu"}, "ran under an emulator, librocjitsu"),
+        ({"forwarded": True}, "forwarded to another vendor's GPU"),
+        ({"adaptors": {"threads": ["device"]}}, "is of an adaptor, threads"),
+        ({"emulator": None}, "an old self test's"),
+    ],
+)
+def test_a_report_of_a_selftest_must_show_the_level(vendors, tree, facts, says):
+    shown = {"levels": {"hip": {"ccl": 6}}, "emulator": "", "forwarded": False, "adaptors": {}}
+    shown = {key: value for key, value in {**shown, **facts}.items() if value is not None}
     (tree / "docs/report.json").write_text(json.dumps({"evidence": shown}))
     found = change(tree, vendors, ("hip", "ccl"), level=6, report="docs/report.json")
-    assert any("shows level 4" in one for one in found) != fine
+    mine = [one for one in found if "report.json" in one]
+    assert len(mine) == bool(says)
+    assert says in "".join(mine)
+
+
+def test_a_report_tells_of_the_rows_day(vendors, tree):
+    found = change(tree, vendors, ("cuda", "ccl"), date="2026-11-22", report="docs/gpus.md#amd")
+    assert "cuda ccl: docs/gpus.md#amd tells nothing of 2026-11-22" in found
+    text = "# A\n## B c\none\n### D\ntwo\n## E\nthree\n"
+    assert vendors.section(text, "b-c") == "## B c\none\n### D\ntwo\n"
+    assert vendors.section(text, "nowhere") is None
 
 
 @pytest.mark.parametrize(
@@ -99,6 +120,17 @@ def test_a_report_of_a_selftest_must_show_the_level(vendors, tree, level, fine):
         ("Nothing has run on a GPU of AMD's yet.", True),
         ("It has never been tested on AMD GPUs.", True),
         ("Measured on AMD EPYC.", True),
+        ("It has been tested on MI300X.", False),
+        ("AMD GPUs are supported.", False),
+        ("It runs on NVIDIA and AMD GPUs.", False),
+        ("It has run on gfx942.", False),
+        ("Training on MI300X and H100 works.", False),
+        ("It was validated on AMD hardware, not elsewhere.", False),
+        ("No code is needed: hetccl runs on AMD GPUs.", False),
+        ("hetccl supports ROCm 6.", False),
+        ("The kernels ran on AMD's emulator.", True),
+        ("HIP's calls, forwarded, have been tested on gfx942.", True),
+        ("`tests/amd/run` needs AMD's headers, `tests/cudart/run` CUDA's.", True),
     ],
 )
 def test_no_page_claims_what_only_amds_hardware_shows(vendors, tree, sentence, fine):

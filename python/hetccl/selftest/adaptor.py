@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Sequence
 from typing import Any
 
 _ABI = 1
@@ -60,13 +61,28 @@ class AdaptorCallError(RuntimeError):
     """A call of the adaptor has failed."""
 
 
-class AdaptorRuntime:
-    """Memory of one device of the adaptor at `path`, on the calling thread."""
-
-    def __init__(self, path: str, index: int) -> None:
+def _find_device(paths: Sequence[str], name: str) -> Any:
+    """The table of a device. A library of the same name may be in a file of its own."""
+    for path in paths:
         entry = ctypes.CDLL(path).hetcclAdaptor
         entry.restype, entry.argtypes = ctypes.POINTER(_Table), [ctypes.c_uint32]
-        self._device: Any = entry(_ABI).contents.device.contents
+        table = entry(_ABI)
+        if not table or not table.contents.device:  # of no device, or of another ABI
+            continue
+        device = table.contents.device.contents
+        if (device.name or b"").decode(errors="replace") == name:
+            return device
+    raise AdaptorCallError(
+        f"no adaptor has a device {name}; looked in {', '.join(paths) or 'none'}"
+    )
+
+
+class AdaptorRuntime:
+    """Memory of one device of the adaptor that has it, one of those at `paths`, on the calling
+    thread."""
+
+    def __init__(self, paths: Sequence[str], name: str, index: int) -> None:
+        self._device: Any = _find_device(paths, name)
         self._call("use", ctypes.c_int(index))
         self._flag = ctypes.c_uint32.from_address(self._make("allocate_pinned", 64))
         self._flag.value = 0
@@ -78,8 +94,14 @@ class AdaptorRuntime:
             *arguments
         )
         if code != 0:
-            text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)(self._device.error_text)(code)
-            raise AdaptorCallError(f"{name} returned {code}: {(text or b'').decode()}")
+            raise AdaptorCallError(f"{name} returned {code}{self._explain(code)}")
+
+    def _explain(self, code: int) -> str:
+        """What the adaptor says of an error; empty where it says nothing."""
+        if not self._device.error_text:
+            return ""
+        text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)(self._device.error_text)(code)
+        return f": {text.decode(errors='replace')}" if text else ""
 
     def _make(self, name: str, size: int) -> int:
         address = _VOID()

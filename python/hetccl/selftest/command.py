@@ -34,6 +34,14 @@ Devices = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cases, in seconds. No evidence.")]
+Emulator = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="What emulates this machine's devices. The report says it, and is no evidence of "
+        "hardware.",
+    ),
+]
 Deadline = Annotated[
     float, typer.Option("--deadline", min=1, help="Seconds after which ranks are killed.")
 ]
@@ -70,6 +78,16 @@ def choose_layouts(devices: list[str]) -> dict[str, list[str]]:
     return {"found": found, "split": [f"r{r}" for r in range(len(devices))]}
 
 
+def library_paths(found: dict[str, Any]) -> dict[str, list[str]]:
+    """By name: an adaptor's device and a library may have one name, and files of their own."""
+    paths: dict[str, list[str]] = {}
+    for one in found["libraries"]:
+        known = paths.setdefault(one["name"], [])
+        if "path" in one and one["path"] not in known:
+            known.append(one["path"])
+    return {name: known for name, known in paths.items() if known}
+
+
 def describe_machine(found: dict[str, Any]) -> dict[str, Any]:
     """Versions of all that was found; of the machine only what bears on the results."""
     keys = ("name", "available", "version", "path", "reason")
@@ -87,6 +105,7 @@ def describe_machine(found: dict[str, Any]) -> dict[str, Any]:
         "hetccl": {"version": found["version"], "commit": origin.commit()},
         "host": {**machine.facts(), "kernel": platform.release(), "machine": platform.machine()},
         "libraries": libraries,
+        "transports": [one["name"] for one in found.get("transports", []) if one["available"]],
         "settings": changed,
     }
 
@@ -108,6 +127,7 @@ def selftest(
     devices: Devices = None,
     quick: Quick = False,
     deadline: Deadline = 600,
+    emulator: Emulator = "",
 ) -> None:
     """Test every collective on this machine's devices; write a report that you can send us.
 
@@ -122,8 +142,8 @@ def selftest(
     chosen = devices.split(",") if devices else choose_devices(found)
     if len(chosen) < 2:
         raise typer.BadParameter("--devices: name two or more, as in host,host")
-    paths = {one["name"]: one["path"] for one in found["libraries"] if "path" in one}
-    document = run(Job(chosen, choose_layouts(chosen), quick, paths), found, deadline)
+    job = Job(chosen, choose_layouts(chosen), quick, library_paths(found), emulator)
+    document = run(job, found, deadline)
     report.show(document)
     if report_file is not None:
         files.write_text(report_file, report.dump(document))

@@ -6,7 +6,7 @@ No framework is needed: a stranger's machine may have no torch for its GPU.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -191,12 +191,12 @@ class GpuMemory:
 Memory = HostMemory | GpuMemory
 
 
-def memory_of(device: str, libraries: dict[str, str]) -> Memory:
-    """Of a device as hetccl names it. `libraries` has the path of each that was found."""
+def memory_of(device: str, libraries: Mapping[str, Sequence[str]]) -> Memory:
+    """Of a device as hetccl names it. `libraries` has the paths of those found, by name."""
     vendor, _, index = device.partition(":")
     if vendor == "host":
         return HostMemory()
     if vendor not in RUNTIMES:
-        return GpuMemory(AdaptorRuntime(libraries[vendor], int(index or 0)))
+        return GpuMemory(AdaptorRuntime(libraries.get(vendor, ()), vendor, int(index or 0)))
     kind, library = RUNTIMES[vendor]
-    return GpuMemory(kind(libraries[library], int(index or 0)))
+    return GpuMemory(kind(libraries[library][0], int(index or 0)))

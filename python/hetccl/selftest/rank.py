@@ -14,23 +14,30 @@ from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
 from hetccl.rendezvous import RendezvousError, exchange
+from hetccl.selftest import emulator
+from hetccl.selftest.adaptor import AdaptorCallError
 from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of
 from hetccl.selftest.trials import PRE_MUL_SUM, Trial, trials
 from hetccl.selftest.values import FACTOR, WHOLE_FACTOR, Values
 
 _TIMEOUT = 30.0  # seconds of a call, and of meeting
 _SPEED_SIZES = (4 << 10, 1 << 20, 64 << 20)
+_FAILURES = (
+    HetcclError, RendezvousError, RuntimeCallError, AdaptorCallError, OSError, ValueError,
+)  # fmt: skip
 _SPEED_OPERATIONS = ("all_reduce", "all_gather")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank knows of a self test. `layouts` has the ranks' labels by name."""
+    """What every rank knows of a self test. `layouts` has the ranks' labels by name, `libraries`
+    the paths of those that were found."""
 
     devices: list[str]
     layouts: dict[str, list[str]]
     quick: bool = False
-    libraries: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, list[str]] = field(default_factory=dict)
+    emulator: str = ""  # as the user says
 
 
 class Notes:
@@ -116,7 +123,10 @@ def describe(comm: Communicator) -> dict[str, Any]:
     return {
         "clusters": [{"vendor": c["vendor"], "ranks": c["ranks"]} for c in graph["clusters"]],
         "links": sorted({link["kind"] for link in graph["links"]}),
-        "rank": {key: graph["ranks"][comm.rank].get(key) for key in keys},
+        "rank": {
+            **{key: graph["ranks"][comm.rank].get(key) for key in keys},
+            "emulator": emulator.find(),  # by now the device's libraries are loaded
+        },
     }
 
 
@@ -163,7 +173,7 @@ def run(job: Job, rank: int, folder: Path) -> int:
                 if comm is not None:
                     with comm:
                         run_layout(comm, memory_of(device, job.libraries), job, layout, notes)
-        except (HetcclError, RendezvousError, RuntimeCallError, OSError, ValueError) as error:
+        except _FAILURES as error:
             notes.add(failed=str(error))
             return 1
         if made:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hetccl.bench.operations import CASES
-from hetccl.selftest import private
+from hetccl.selftest import evidence, private
 from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import Trial, trials
 
-SCHEMA = 1
+SCHEMA = 2
 _SAME_BITS = {"all_reduce", "all_gather", "broadcast"}  # every rank receives the same
 
 
@@ -58,7 +58,7 @@ def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
         if begun:
             lost = [rank for rank, note in enumerate(notes) if note is None or note not in known]
             return {"ok": False, "detail": f"not finished by ranks {', '.join(map(str, lost))}"}
-        return {"ok": None, "detail": "not run: its ranks had failed before"}
+        return {"ok": None, "detail": evidence.NOT_RUN}
     if absent is not None:
         if any(note["outcome"] != "absent" for note in known):
             return {"ok": False, "detail": f"refused by some ranks alone: {absent['detail']}"}
@@ -97,44 +97,6 @@ def speeds(job: Job, seen: list[Seen]) -> list[dict[str, Any]]:
     return found
 
 
-def parts_of(vendor: str, ranks: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> set[str]:
-    """What of a vendor has run: of docs/vendors.md's columns."""
-    own = [cluster for cluster in clusters if cluster["vendor"] == vendor]
-    parts = {"device"}
-    if all(rank.get("kernels") for rank in ranks if rank["vendor"] == vendor):
-        parts.add("kernels")
-    if any(len(cluster["ranks"]) > 1 for cluster in own):
-        parts.add("ccl")
-    if len(clusters) > len(own) or any(len(cluster["ranks"]) == 1 for cluster in own):
-        parts.add("transports")
-    return parts
-
-
-def evidence(
-    ranks: list[dict[str, Any]], clusters: list[dict[str, Any]], complete: bool
-) -> dict[str, Any]:
-    """What the report shows of each vendor's parts, by the levels of docs/vendors.md. `clusters`
-    are those of all layouts."""
-    if not complete:
-        return {
-            "levels": {},
-            "text": "none: a case failed, ranks did not finish, or it was --quick",
-        }
-    levels: dict[str, dict[str, int]] = {}
-    for rank in ranks:
-        # Calls of AMD's runtime may be forwarded to another vendor's GPU, whose name says so.
-        level = 4 if "forwarded" in (rank["model"] or "") else 6
-        found = levels.setdefault(rank["vendor"], {})
-        for part in parts_of(rank["vendor"], ranks, clusters):
-            found[part] = min(found.get(part, 6), level)
-    words = {6: "ran on this hardware", 4: "its calls were forwarded to another vendor's GPU"}
-    text = "; ".join(
-        f"{vendor} ({', '.join(sorted(found))}): {words[min(found.values())]}"
-        for vendor, found in levels.items()
-    )
-    return {"levels": levels, "text": f"{text}. Nothing is shown of what is not named here."}
-
-
 def layouts(seen: list[Seen]) -> dict[str, Any]:
     """Clusters and links of each layout that was reached."""
     keys = ("clusters", "links")
@@ -160,28 +122,23 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
     seen = [read_notes(folder / f"rank-{rank}.jsonl") for rank in range(len(job.devices))]
     tried = list(cases(job, seen))
     counted = Counter({True: "passed", False: "failed", None: "absent"}[one["ok"]] for one in tried)
-    who = ranks(job, seen, endings)
-    reached = layouts(seen)
     finished = all(one.finished for one in seen)
-    complete = finished and counted["passed"] and not counted["failed"] and not job.quick
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         **machine,
         "quick": job.quick,
-        "ranks": who,
-        "layouts": reached,
+        "emulator": job.emulator,
+        "ranks": ranks(job, seen, endings),
+        "layouts": layouts(seen),
         "result": {
             "ok": bool(finished and counted["passed"] and not counted["failed"]),
             **{key: counted[key] for key in ("passed", "failed", "absent")},
         },
-        "evidence": evidence(
-            [one for one in who if "vendor" in one],
-            [cluster for one in reached.values() for cluster in one["clusters"]],
-            bool(complete),
-        ),
+        "evidence": {},
         "speeds": speeds(job, seen),
         "cases": tried,
     }
+    document["evidence"] = evidence.of(document)
     cleaned: dict[str, Any] = private.remove_from(document)
     return cleaned
 

@@ -1,0 +1,17 @@
+"""Whether this machine's devices are emulated: what runs on them shows nothing of hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LIBRARIES = ("librocjitsu",)  # of emulators, which a program has preloaded
+
+
+def find(maps: Path = Path("/proc/self/maps")) -> str:
+    """The emulator's library among those that this process has mapped; empty where none is."""
+    try:
+        lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux: --emulator says it there
+        return ""
+    names = {Path(line.split(maxsplit=5)[5]).name for line in lines if line.count("/")}
+    return next((one for one in _LIBRARIES if any(name.startswith(one) for name in names)), "")
