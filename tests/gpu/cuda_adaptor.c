@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "hetccl/adaptor.h"
 
@@ -61,7 +62,8 @@ typedef struct {
 DRIVER(DECLARE)
 NCCL(DECLARE)
 
-enum { kMostDevices = 64, kNcclCode = 1000000, kMajor = 75, kMinor = 76 };
+enum { kMostDevices = 64, kNcclCode = 1000000, kMajor = 75, kMinor = 76, kPatience = 2 };
+enum { kNcclInvalidUsage = 5, kNcclInProgress = 7 };
 
 static void* contexts[kMostDevices];
 static int devices;
@@ -172,12 +174,17 @@ static int is_capturing(void* stream, int* capturing) {
   return cuStreamIsCapturing(stream, capturing);
 }
 
-/* A cluster's communicator. */
+/* A cluster's communicator. ncclCommAbort waits for NCCL's kernels, and frees `comm`: a thread of
+ * its own calls it, once no call is inside NCCL. A call may wait there for a kernel that only the
+ * abort ends: the thread leaves it kPatience seconds. */
 typedef struct {
   void* comm;
   void* byte; /* of barriers */
-  int rank;
+  int rank, device;
   int aborted;
+  pthread_mutex_t mutex; /* held by calls inside NCCL */
+  pthread_t ender;
+  int has_ender;
 } Member;
 
 static int nccl_reduces(hetcclDataType_t type, hetcclRedOp_t op) {
@@ -198,10 +205,14 @@ static int init(const void* id, int n_ranks, int rank, int64_t timeout_ms, void*
   Id whole;
   memcpy(&whole, id, sizeof whole);
   member->rank = rank;
-  int failed = cuMemAlloc(&member->byte, 1);
+  pthread_mutex_init(&member->mutex, NULL);
+  int failed = current(&member->device);
+  if (!failed) failed = cuMemAlloc(&member->byte, 1);
   if (!failed) failed = cuMemsetD8(member->byte, 0, 1);
   if (!failed) failed = nccl(ncclCommInitRank(&member->comm, n_ranks, whole, rank));
   if (failed) {
+    if (member->byte != NULL) cuMemFree(member->byte);
+    pthread_mutex_destroy(&member->mutex);
     free(member);
     return failed;
   }
@@ -249,38 +260,69 @@ static int start_message(const Member* member, const hetcclLibraryWork* work, si
              : ncclRecv(message->data, count, type, message->peer, member->comm, work->stream);
 }
 
-static int start(void* communicator, const hetcclLibraryWork* work, void** request) {
-  (void)request;
-  const Member* member = communicator;
+static int enqueue(const Member* member, const hetcclLibraryWork* work) {
   if (work->call == hetcclLibraryBarrier)
-    return nccl(ncclAllReduce(member->byte, member->byte, 1, 1, 0, member->comm, work->stream));
+    return ncclAllReduce(member->byte, member->byte, 1, 1, 0, member->comm, work->stream);
   int failed = ncclGroupStart();
   for (size_t i = 0; !failed && i < work->n_pieces; ++i) failed = start_piece(member, work, i);
   for (size_t i = 0; !failed && i < work->n_messages; ++i) failed = start_message(member, work, i);
   const int ended = ncclGroupEnd();
-  return nccl(failed ? failed : ended);
+  return failed ? failed : ended;
+}
+
+static int is_aborted(const Member* member) {
+  return __atomic_load_n(&member->aborted, __ATOMIC_ACQUIRE);
+}
+
+static int start(void* communicator, const hetcclLibraryWork* work, void** request) {
+  (void)request;
+  Member* member = communicator;
+  if (is_aborted(member))
+    return nccl(kNcclInvalidUsage); /* the abort may hold the mutex for long */
+  pthread_mutex_lock(&member->mutex);
+  const int failed = is_aborted(member) ? kNcclInvalidUsage : enqueue(member, work);
+  pthread_mutex_unlock(&member->mutex);
+  return nccl(failed);
 }
 
 static int test(void* communicator, void* request, int* done) {
   (void)request;
-  const Member* member = communicator;
+  Member* member = communicator;
   *done = 0;
   int code = 0;
-  if (member->aborted) return 0;
-  const int failed = ncclCommGetAsyncError(member->comm, &code);
-  return nccl(failed ? failed : code == 7 ? 0 : code); /* 7: in progress */
+  if (is_aborted(member) || pthread_mutex_trylock(&member->mutex) != 0) return 0;
+  const int failed = is_aborted(member) ? 0 : ncclCommGetAsyncError(member->comm, &code);
+  pthread_mutex_unlock(&member->mutex);
+  return nccl(failed ? failed : code == kNcclInProgress ? 0 : code);
+}
+
+static void* end(void* communicator) {
+  Member* member = communicator;
+  struct timespec limit;
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += kPatience;
+  const int is_free = pthread_mutex_timedlock(&member->mutex, &limit) == 0;
+  use(member->device);
+  ncclCommAbort(member->comm);
+  cuMemFree(member->byte);
+  if (is_free) pthread_mutex_unlock(&member->mutex);
+  return NULL;
 }
 
 static void abort_member(void* communicator) {
   Member* member = communicator;
-  if (!__atomic_exchange_n(&member->aborted, 1, __ATOMIC_ACQ_REL)) ncclCommAbort(member->comm);
+  if (__atomic_exchange_n(&member->aborted, 1, __ATOMIC_ACQ_REL)) return;
+  member->has_ender = pthread_create(&member->ender, NULL, end, member) == 0;
+  if (!member->has_ender) end(member);
 }
 
-/* No communicator is finalised: that would wait for the others. */
+/* Aborts, too: to finalize a communicator would wait for other ranks. hetccl calls it after `abort`
+ * has returned, and while no other call is under way. */
 static void destroy(void* communicator) {
   Member* member = communicator;
   abort_member(member);
-  cuMemFree(member->byte);
+  if (member->has_ender) pthread_join(member->ender, NULL);
+  pthread_mutex_destroy(&member->mutex);
   free(member);
 }
 

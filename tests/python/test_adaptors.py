@@ -61,6 +61,66 @@ def adaptor(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_to(target, "gcc", "-std=gnu11", "-shared", "-fPIC", source, *mpi.compiling())
 
 
+# What the conformance program must see in a library that breaks a rule, by files_library.cc.
+FAULTS = {
+    "broadcast": "a broadcast of pieces of int16 is right",
+    "exchange": "an exchange of int64 is right",
+    "two messages": "an exchange of uint8 is right",
+    "in place": "an exchange of int8 is right",
+    "order": "all ranks get the same bits of sums of float32",
+    "rooted": "reduce of int32 by prod is right",
+}
+
+
+def start_conformance(
+    command: list[str], ranks: int, folder: Path, **environment: str
+) -> list[subprocess.Popen[str]]:
+    """A process for each rank; they meet in the folder."""
+    return [
+        subprocess.Popen(
+            [*command, str(rank), str(ranks), str(folder)],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def first_end(processes: list[subprocess.Popen[str]]) -> tuple[int, str]:
+    """The status and the output of the process that ends first. The others are killed."""
+    end = time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            for process in processes:
+                if process.poll() is not None:
+                    return process.returncode, process.communicate()[0]
+            time.sleep(0.01)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    raise AssertionError("no rank ends")
+
+
+def test_conformance_finds_what_is_broken(conformance: Path, tmp_path: Path) -> None:
+    source = str(Path(__file__).parent / "files_library.cc")
+    target = tmp_path / "files_library.so"
+    library = compile_to(target, "g++", "-std=c++17", "-shared", "-fPIC", source)
+    command = [str(conformance), str(library)]
+    for fault, rule in FAULTS.items():
+        folder = tmp_path / fault
+        folder.mkdir()
+        ranks = start_conformance(command, 3, folder, FAULT=fault, FILES_FOLDER=str(folder))
+        status, output = first_end(ranks)
+        assert status == 1, (fault, output)
+        assert f"BROKEN: {rule}" in output, (fault, output)
+    status, output = first_end(start_conformance(command, 1, tmp_path, FAULT="device"))
+    assert status == 2
+    assert "hetccl selftest --devices threads:0,threads:1" in output
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -153,17 +213,8 @@ def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_the_adaptor_by_oneccl_conforms(
     ranks: int, oneccl: dict[str, str], conformance: Path, tmp_path: Path
 ) -> None:
-    program = [str(conformance), oneccl["HETCCL_ADAPTORS"]]
-    processes = [
-        subprocess.Popen(
-            [*program, str(rank), str(ranks), str(tmp_path)],
-            env={**os.environ, **oneccl},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    command = [str(conformance), oneccl["HETCCL_ADAPTORS"]]
+    processes = start_conformance(command, ranks, tmp_path, **oneccl)
     try:
         outputs = [process.communicate(timeout=120)[0] for process in processes]
     finally:

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,23 +25,44 @@ import hetccl
 
 STRICT = ("-Wall", "-Wextra", "-Werror")
 UCX_HEADER = Path("/usr/include/ucp/api/ucp.h")
+# What the conformance program must see where FAULT names it: a file, expressions of it with what
+# becomes of them, and the rule.
+FAULTS = {
+    "any id": (
+        "ucx_meeting.c",
+        {
+            "memcmp(guest->hello.id, peer->id, sizeof peer->id) != 0": "0",
+            "memcmp(theirs->id, peer->id, sizeof peer->id) == 0": "1",
+        },
+        "join the ends of one id",
+    ),
+    "short messages": (
+        "ucx_messages.c",
+        {"post->bytes = bytes": "post->bytes = bytes > 20 << 20 ? 20 << 20 : bytes"},
+        "arrive as they were sent",
+    ),
+}
 
 
-@pytest.fixture(scope="module")
-def ucx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The adaptor by UCX."""
+def compile_ucx(target: Path, folder: Path) -> Path:
+    """The adaptor of these sources, as the guide builds it."""
     if not UCX_HEADER.exists():
         if os.environ.get("CI"):
             pytest.fail("there is no UCX: tools/setup --mpi installs libucx-dev")
         pytest.skip("there is no UCX: apt-get install libucx-dev")
-    target = tmp_path_factory.mktemp("ucx") / "ucx_adaptor.so"
-    sources = map(str, sorted((ADAPTORS / "ucx").glob("*.c")))
+    sources = map(str, sorted(folder.glob("*.c")))
     return compile_to(
         target, "gcc", "-std=gnu11", *STRICT, "-shared", "-fPIC", *sources, "-lucp", "-lucs"
     )
 
 
-def test_it_conforms(ucx: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def ucx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The adaptor by UCX."""
+    return compile_ucx(tmp_path_factory.mktemp("ucx") / "ucx_adaptor.so", ADAPTORS / "ucx")
+
+
+def test_it_conforms_and_what_is_broken_does_not(ucx: Path, tmp_path: Path) -> None:
     source = str(ADAPTORS / "transport_conformance.cc")
     program = compile_to(
         tmp_path / "conformance", "g++", "-std=c++17", *STRICT, "-pthread", source, "-ldl"
@@ -48,6 +70,23 @@ def test_it_conforms(ucx: Path, tmp_path: Path) -> None:
     ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "conforms: scores 50 and 50" in ran.stdout
+    shutil.copytree(ADAPTORS / "ucx", tmp_path / "broken")
+    for fault, (name, changes, _) in FAULTS.items():
+        file = tmp_path / "broken" / name
+        text = "#include <stdlib.h>\n#include <string.h>\n" + file.read_text()
+        for good, bad in changes.items():
+            assert text.count(good) == 1
+            chosen = f'strcmp(getenv("FAULT"), "{fault}") == 0'
+            text = text.replace(good, f"({chosen} ? ({bad}) : ({good}))")
+        file.write_text(text)
+    broken = compile_ucx(tmp_path / "broken.so", tmp_path / "broken")
+    for fault, (_, _, rule) in FAULTS.items():
+        ran = subprocess.run(
+            [program, broken], env={**os.environ, "FAULT": fault},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 1, fault
+        assert rule in ran.stderr
 
 
 @pytest.fixture
