@@ -58,6 +58,8 @@ constexpr TypeRow kTypes[] = {{hetcclInt8, "int8", 1},
                               {hetcclFloat64, "float64", 8},
                               {hetcclFloat8e4m3, "float8_e4m3", 1},
                               {hetcclFloat8e5m2, "float8_e5m2", 1}};
+// As of a later hetccl.
+constexpr TypeRow kUnknown = {static_cast<hetcclDataType_t>(66), "a type it does not know", 16};
 struct OpRow {
   hetcclRedOp_t op;
   const char* name;
@@ -115,6 +117,12 @@ struct Job {
   void run(const hetcclLibraryWork& work) const { wait(start(work)); }
 };
 
+size_t size_of(hetcclDataType_t type) {
+  for (const TypeRow& row : kTypes)
+    if (row.type == type) return row.bytes;
+  return kUnknown.bytes;
+}
+
 hetcclLibraryWork work_of(hetcclLibraryCall call, hetcclDataType_t type,
                           const std::vector<hetcclLibraryPiece>& pieces,
                           hetcclRedOp_t op = hetcclSum) {
@@ -125,6 +133,7 @@ hetcclLibraryWork work_of(hetcclLibraryCall call, hetcclDataType_t type,
   work.op = op;
   work.pieces = pieces.data();
   work.n_pieces = pieces.size();
+  work.element_bytes = size_of(type);
   return work;
 }
 
@@ -265,6 +274,36 @@ void check_exchange(const Job& job, uint64_t seed) {
       need(in[static_cast<size_t>(peer)][i] == letter(peer, job.rank, i), "an exchange is right");
 }
 
+Bytes letters(int from, size_t bytes) {
+  Bytes made(bytes);
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(i * 7 + static_cast<size_t>(from));
+  return made;
+}
+
+// Elements of a type that only a later hetccl has: their size is all that is known of them.
+void check_unknown_type(const Job& job) {
+  constexpr size_t kCount = 1000;
+  const size_t bytes = kCount * kUnknown.bytes;
+  for (const OpRow& op : kOps)
+    need(job.library->reduces(kUnknown.type, op.op) != 1, "it reduces no type it does not know");
+  for (int root = 0; root < job.n; ++root) {
+    Bytes send = letters(job.rank, bytes), recv(bytes);
+    job.run(work_of(hetcclLibraryBroadcast, kUnknown.type,
+                    {{root, -1, send.data(), recv.data(), kCount}}));
+    need(recv == letters(root, bytes), "a broadcast moves a type it does not know");
+  }
+  if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) == 0) return;
+  const int next = (job.rank + 1) % job.n, last = (job.rank + job.n - 1) % job.n;
+  Bytes send = letters(job.rank, bytes), recv(bytes);
+  const std::vector<hetcclLibraryMessage> messages = {{next, 1, send.data(), kCount},
+                                                      {last, 0, recv.data(), kCount}};
+  hetcclLibraryWork work = work_of(hetcclLibraryExchange, kUnknown.type, {});
+  work.messages = messages.data();
+  work.n_messages = messages.size();
+  job.run(work);
+  need(recv == letters(last, bytes), "an exchange moves a type it does not know");
+}
+
 void check_order(const Job& job) {
   constexpr size_t kCalls = 40;
   std::vector<int32_t> values(kCalls);
@@ -372,6 +411,7 @@ void check_all(Job& job, const std::string& folder) {
     for (uint64_t seed = 1; seed <= 40; ++seed) check_pieces(job, seed % 2 == 0, seed);
     if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) != 0)
       for (uint64_t seed = 0; seed < 5; ++seed) check_exchange(job, seed);
+    check_unknown_type(job);
     check_order(job);
     for (const hetcclLibraryCall call : {hetcclLibraryBarrier, hetcclLibraryAllReduce,
                                          hetcclLibraryReduce, hetcclLibraryBroadcast})

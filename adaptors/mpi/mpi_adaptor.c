@@ -5,7 +5,9 @@
  * MPI_COMM_WORLD with tags from kTag on, which programs should leave alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <mpi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,14 +92,23 @@ static MPI_Datatype type_of(hetcclDataType_t type) {
     case hetcclFloat16:
     case hetcclBfloat16:
       return MPI_UINT16_T; /* moved, not reduced */
-    default:
+    case hetcclUint8:
+    case hetcclFloat8e4m3:
+    case hetcclFloat8e5m2:
       return MPI_UINT8_T;
+    default:
+      return MPI_DATATYPE_NULL;
   }
 }
 
-static size_t size_of(hetcclDataType_t type) {
+/* Of an element of `work`. Types that the adaptor does not know are moved as bytes. */
+static size_t size_of(const hetcclLibraryWork* work) {
+  const size_t end = offsetof(hetcclLibraryWork, element_bytes) + sizeof work->element_bytes;
+  const MPI_Datatype type = type_of(work->type);
   int size = 0;
-  MPI_Type_size(type_of(type), &size);
+  if (type == MPI_DATATYPE_NULL)
+    return work->size >= end && work->element_bytes > 0 ? work->element_bytes : 1;
+  MPI_Type_size(type, &size);
   return (size_t)size;
 }
 
@@ -140,6 +151,7 @@ static MPI_Op op_of(hetcclRedOp_t op, hetcclDataType_t type) {
 }
 
 static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
+  if (type_of(type) == MPI_DATATYPE_NULL) return 0;
   if (type == hetcclFloat16 || type == hetcclBfloat16 || type == hetcclFloat8e4m3 ||
       type == hetcclFloat8e5m2)
     return 0;
@@ -336,9 +348,8 @@ static void destroy(void* communicator) {
 
 /* --- calls */
 
-/* A part with memory for `n` elements, which holds those of `in` if there is one. */
-static Part* add_part(Request* request, hetcclDataType_t type, size_t n, const void* in,
-                      void* out) {
+/* A part with memory for these bytes, which holds those of `in` if there is one. */
+static Part* add_part(Request* request, size_t bytes, const void* in, void* out) {
   if (request->n_parts == request->room) {
     const int room = request->room == 0 ? 4 : 2 * request->room;
     Part* parts = realloc(request->parts, (size_t)room * sizeof *parts);
@@ -347,10 +358,10 @@ static Part* add_part(Request* request, hetcclDataType_t type, size_t n, const v
     request->room = room;
   }
   Part* part = &request->parts[request->n_parts];
-  *part = (Part){.request = MPI_REQUEST_NULL, .out = out, .bytes = n * size_of(type)};
-  part->memory = malloc(part->bytes);
+  *part = (Part){.request = MPI_REQUEST_NULL, .out = out, .bytes = bytes};
+  part->memory = malloc(bytes);
   if (part->memory == NULL) return NULL;
-  if (in != NULL) memcpy(part->memory, in, part->bytes);
+  if (in != NULL) memcpy(part->memory, in, bytes);
   ++request->n_parts;
   return part;
 }
@@ -361,6 +372,16 @@ static void free_request(Request* request) {
   free(request);
 }
 
+static int send_part(const Cluster* cluster, Part* part, int peer, int tag) {
+  return MPI_Isend(part->memory, (int)part->bytes, MPI_BYTE, peer, tag, cluster->comm,
+                   &part->request);
+}
+
+static int receive_part(const Cluster* cluster, Part* part, int peer, int tag) {
+  return MPI_Irecv(part->memory, (int)part->bytes, MPI_BYTE, peer, tag, cluster->comm,
+                   &part->request);
+}
+
 /* Begins `n` elements of one piece, that are at these places. */
 typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryPiece*,
                   const void* send, void* recv, int n, Request*);
@@ -368,7 +389,7 @@ typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryP
 static int begin_all_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
                             const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
                             Request* request) {
-  Part* part = add_part(request, work->type, (size_t)n, send, recv);
+  Part* part = add_part(request, (size_t)n * size_of(work), send, recv);
   (void)piece;
   if (part == NULL) return MPI_ERR_NO_MEM;
   return MPI_Iallreduce(MPI_IN_PLACE, part->memory, n, type_of(work->type),
@@ -379,7 +400,7 @@ static int begin_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
                         const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
                         Request* request) {
   const int is_root = piece->root == cluster->rank;
-  Part* part = add_part(request, work->type, (size_t)n, send, is_root ? recv : NULL);
+  Part* part = add_part(request, (size_t)n * size_of(work), send, is_root ? recv : NULL);
   if (part == NULL) return MPI_ERR_NO_MEM;
   return MPI_Ireduce(is_root ? MPI_IN_PLACE : part->memory, is_root ? part->memory : NULL, n,
                      type_of(work->type), op_of(work->op, work->type), piece->root, cluster->comm,
@@ -393,22 +414,21 @@ static int begin_broadcast(const Cluster* cluster, const hetcclLibraryWork* work
   const int receives = piece->receiver < 0 || piece->receiver == cluster->rank;
   if (!is_root && !receives) return MPI_SUCCESS;
   Part* part =
-      add_part(request, work->type, (size_t)n, is_root ? send : NULL, receives ? recv : NULL);
+      add_part(request, (size_t)n * size_of(work), is_root ? send : NULL, receives ? recv : NULL);
   if (part == NULL) return MPI_ERR_NO_MEM;
-  const MPI_Datatype type = type_of(work->type);
+  const int bytes = (int)part->bytes;
   if (piece->receiver < 0)
-    return MPI_Ibcast(part->memory, n, type, piece->root, cluster->comm, &part->request);
+    return MPI_Ibcast(part->memory, bytes, MPI_BYTE, piece->root, cluster->comm, &part->request);
   if (piece->receiver == piece->root) return MPI_SUCCESS;
-  if (is_root)
-    return MPI_Isend(part->memory, n, type, piece->receiver, 0, cluster->comm, &part->request);
-  return MPI_Irecv(part->memory, n, type, piece->root, 0, cluster->comm, &part->request);
+  return is_root ? send_part(cluster, part, piece->receiver, 0)
+                 : receive_part(cluster, part, piece->root, 0);
 }
 
-static const void* from(const void* base, size_t at, hetcclDataType_t type) {
-  return base == NULL ? NULL : (const char*)base + at * size_of(type);
+static const void* from(const void* base, size_t at, size_t size) {
+  return base == NULL ? NULL : (const char*)base + at * size;
 }
-static void* to(void* base, size_t at, hetcclDataType_t type) {
-  return base == NULL ? NULL : (char*)base + at * size_of(type);
+static void* to(void* base, size_t at, size_t size) {
+  return base == NULL ? NULL : (char*)base + at * size;
 }
 static int part_of(size_t count, size_t at) {
   return count - at < kMostAtOnce ? (int)(count - at) : kMostAtOnce;
@@ -416,11 +436,12 @@ static int part_of(size_t count, size_t at) {
 
 static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, Begin* begin,
                         Request* request) {
+  const size_t size = size_of(work);
   for (size_t p = 0; p < work->n_pieces; ++p) {
     const hetcclLibraryPiece* piece = &work->pieces[p];
     for (size_t at = 0; at < piece->count; at += kMostAtOnce) {
-      const int code = begin(cluster, work, piece, from(piece->send, at, work->type),
-                             to(piece->recv, at, work->type), part_of(piece->count, at), request);
+      const int code = begin(cluster, work, piece, from(piece->send, at, size),
+                             to(piece->recv, at, size), part_of(piece->count, at), request);
       if (code != MPI_SUCCESS) return code;
     }
   }
@@ -429,17 +450,15 @@ static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, B
 
 static int begin_message(const Cluster* cluster, const hetcclLibraryWork* work,
                          const hetcclLibraryMessage* message, Request* request) {
-  const MPI_Datatype type = type_of(work->type);
+  const size_t size = size_of(work);
   for (size_t at = 0; at < message->count; at += kMostAtOnce) {
-    const int n = part_of(message->count, at);
-    void* data = to(message->data, at, work->type);
-    Part* part = add_part(request, work->type, (size_t)n, message->sends ? data : NULL,
-                          message->sends ? NULL : data);
+    const size_t bytes = (size_t)part_of(message->count, at) * size;
+    void* data = to(message->data, at, size);
+    Part* part =
+        add_part(request, bytes, message->sends ? data : NULL, message->sends ? NULL : data);
     if (part == NULL) return MPI_ERR_NO_MEM;
-    const int code =
-        message->sends
-            ? MPI_Isend(part->memory, n, type, message->peer, 1, cluster->comm, &part->request)
-            : MPI_Irecv(part->memory, n, type, message->peer, 1, cluster->comm, &part->request);
+    const int code = message->sends ? send_part(cluster, part, message->peer, 1)
+                                    : receive_part(cluster, part, message->peer, 1);
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
@@ -454,7 +473,7 @@ static int begin_exchange(const Cluster* cluster, const hetcclLibraryWork* work,
 }
 
 static int begin_barrier(const Cluster* cluster, Request* request) {
-  Part* part = add_part(request, hetcclUint8, 1, NULL, NULL);
+  Part* part = add_part(request, 1, NULL, NULL);
   return part == NULL ? MPI_ERR_NO_MEM : MPI_Ibarrier(cluster->comm, &part->request);
 }
 
@@ -477,6 +496,7 @@ static int begin(const Cluster* cluster, const hetcclLibraryWork* work, Request*
 static int start(void* communicator, const hetcclLibraryWork* work, void** out) {
   Cluster* cluster = communicator;
   if (is_finalized()) return kFinalized;
+  if (size_of(work) > INT_MAX / kMostAtOnce) return MPI_ERR_TYPE;
   Request* request = calloc(1, sizeof *request);
   if (request == NULL) return MPI_ERR_NO_MEM;
   ++cluster->n_under_way;
