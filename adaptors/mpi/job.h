@@ -45,7 +45,7 @@ static uint64_t job_of_hydra(void) {
   for (int pid = getppid(); pid > 1; pid = parent_of(pid)) {
     const size_t length = read_process(pid, "cmdline", text, sizeof text);
     if (length == 0 || strstr(text, kProxy) == NULL) continue;
-    for (const char* at = text; at < text + length; at += strlen(at) + 1)
+    for (const char* at = text; at + sizeof kOption < text + length; at += strlen(at) + 1)
       if (strcmp(at, kOption) == 0) return hash_of(at + sizeof kOption, 0);
   }
   return 0;
