@@ -62,6 +62,9 @@ constexpr TypeRow kTypes[] = {{hetcclInt8, "int8", 1, 0, 0},
                               {hetcclFloat8e5m2, "float8_e5m2", 1, 2, 5}};
 constexpr const TypeRow &kUint8 = kTypes[1], &kInt32 = kTypes[4], &kFloat32 = kTypes[10],
                         &kFloat64 = kTypes[11];
+// As of a later hetccl.
+constexpr TypeRow kUnknown = {static_cast<hetcclDataType_t>(66), "a type it does not know", 16, 0,
+                              0};
 struct OpRow {
   hetcclRedOp_t op;
   const char* name;
@@ -311,6 +314,36 @@ void check_exchange(const Job& job, const TypeRow& type, uint64_t seed) {
   }
 }
 
+Bytes letters(int from, size_t bytes) {
+  Bytes made(bytes);
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(i * 7 + static_cast<size_t>(from));
+  return made;
+}
+
+// Elements of a type that only a later hetccl has: their size is all that is known of them.
+void check_unknown_type(const Job& job) {
+  constexpr size_t kCount = 1000;
+  const size_t bytes = kCount * kUnknown.bytes;
+  for (const OpRow& op : kOps)
+    need(job.library->reduces(kUnknown.type, op.op) != 1, "it reduces no type it does not know");
+  for (int root = 0; root < job.n; ++root) {
+    Bytes send = letters(job.rank, bytes), recv(bytes);
+    job.run(
+        work_of(hetcclLibraryBroadcast, kUnknown, {{root, -1, send.data(), recv.data(), kCount}}));
+    need(recv == letters(root, bytes), "a broadcast moves a type it does not know");
+  }
+  if ((job.library->capabilities & HETCCL_LIBRARY_EXCHANGES) == 0) return;
+  const int next = (job.rank + 1) % job.n, last = (job.rank + job.n - 1) % job.n;
+  Bytes send = letters(job.rank, bytes), recv(bytes);
+  const std::vector<hetcclLibraryMessage> messages = {{next, 1, send.data(), kCount},
+                                                      {last, 0, recv.data(), kCount}};
+  hetcclLibraryWork work = work_of(hetcclLibraryExchange, kUnknown, {});
+  work.messages = messages.data();
+  work.n_messages = messages.size();
+  job.run(work);
+  need(recv == letters(last, bytes), "an exchange moves a type it does not know");
+}
+
 void check_order(const Job& job) {
   constexpr size_t kCalls = 40;
   std::vector<int32_t> values(kCalls);
@@ -413,6 +446,7 @@ void check_communicator(const Job& job) {
     if (seed % 2 == 1 || job.sums()) check_pieces(job, seed % 2 == 0, seed);
   for (uint64_t seed = 0; exchanges && seed < std::size(kTypes); ++seed)
     check_exchange(job, kTypes[seed], seed);
+  check_unknown_type(job);
   check_same_bits(job);
   check_nan<float>(job, kFloat32);
   check_nan<double>(job, kFloat64);

@@ -5,13 +5,19 @@
  * MPI_COMM_WORLD with tags from kTag on, which programs should leave alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "hetccl/adaptor.h"
+#include "job.h"
+#include "types.h"
 
 enum {
   kTag = 28000,
@@ -20,15 +26,20 @@ enum {
   kMostAtOnce = 1 << 22,
   kTimeout = 1 << 30,
   kFinalized,
-  kForeign
+  kForeign,
+  kSameProcess,
+  kOtherJob,
+  kNoNonce
 };
 static const char kMagic[8] = "hcclmpi";
 
 /* What the ranks of a cluster meet by. */
 typedef struct {
   char magic[8];
-  int32_t leader; /* its rank in MPI_COMM_WORLD */
-  int32_t number; /* of the ids that it has made */
+  uint64_t process; /* a random number: which process made the id */
+  int32_t leader;   /* its rank in MPI_COMM_WORLD */
+  int32_t world;    /* the size of its MPI_COMM_WORLD */
+  int64_t number;   /* of the ids that it has made */
 } Id;
 
 typedef struct {
@@ -51,108 +62,56 @@ typedef struct {
   int n_parts, room;
 } Request;
 
-static MPI_Op max_float, max_double, min_float, min_double;
-static int live; /* communicators */
+/* Communicators, and threads that are in MPI to make one. An init that has failed counts for ever:
+ * its messages are still under way. */
+static int live;
+static int closing;      /* this adaptor's `finalize` has begun: nothing new begins */
+static int finalizing;   /* MPI_Finalize has begun */
+static pid_t owner;      /* the process whose `finalize` may call MPI_Finalize: no forked child */
+static uint64_t process; /* of the ids that this process makes */
 static char version[64];
 
 static const char* error_text(int code) {
   static _Thread_local char text[MPI_MAX_ERROR_STRING];
   int length = 0;
-  if (code == kTimeout) return "the other ranks did not come in time";
+  if (code == kTimeout)
+    return "the other ranks did not come in time; if they belong to different MPI jobs, give each "
+           "job a HETCCL_CLUSTER of its own";
   if (code == kFinalized) return "MPI_Finalize has been called";
   if (code == kForeign) return "this id is not the adaptor's, or a rank has another";
+  if (code == kSameProcess)
+    return "two ranks of a cluster are in one MPI process: start a process for each rank";
+  if (code == kOtherJob)
+    return "the ranks of a cluster belong to different MPI jobs: give each job a HETCCL_CLUSTER of "
+           "its own";
+  if (code == kNoNonce) return "the system gives no random bytes";
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "unknown MPI error";
   return text;
 }
 
-/* --- types and operators */
-
-static MPI_Datatype type_of(hetcclDataType_t type) {
-  switch (type) {
-    case hetcclInt8:
-      return MPI_INT8_T;
-    case hetcclInt16:
-      return MPI_INT16_T;
-    case hetcclUint16:
-      return MPI_UINT16_T;
-    case hetcclInt32:
-      return MPI_INT32_T;
-    case hetcclUint32:
-      return MPI_UINT32_T;
-    case hetcclInt64:
-      return MPI_INT64_T;
-    case hetcclUint64:
-      return MPI_UINT64_T;
-    case hetcclFloat32:
-      return MPI_FLOAT;
-    case hetcclFloat64:
-      return MPI_DOUBLE;
-    case hetcclFloat16:
-    case hetcclBfloat16:
-      return MPI_UINT16_T; /* moved, not reduced */
-    default:
-      return MPI_UINT8_T;
-  }
-}
-
-static size_t size_of(hetcclDataType_t type) {
-  int size = 0;
-  MPI_Type_size(type_of(type), &size);
-  return (size_t)size;
-}
-
-/* MPI's own maxima and minima of floats may lose a NaN. */
-#define EXTREME(name, Type, better)                                                     \
-  static void name(void* in, void* inout, int* n, MPI_Datatype* type) {                 \
-    const Type* a = in;                                                                 \
-    Type* b = inout;                                                                    \
-    (void)type;                                                                         \
-    for (int i = 0; i < *n; ++i) b[i] = a[i] better b[i] || a[i] != a[i] ? a[i] : b[i]; \
-  }
-EXTREME(take_max_float, float, >)
-EXTREME(take_max_double, double, >)
-EXTREME(take_min_float, float, <)
-EXTREME(take_min_double, double, <)
-
-static int is_float(hetcclDataType_t type) {
-  return type == hetcclFloat32 || type == hetcclFloat64;
-}
-
-static MPI_Op op_of(hetcclRedOp_t op, hetcclDataType_t type) {
-  switch (op) {
-    case hetcclSum:
-      return MPI_SUM;
-    case hetcclProd:
-      return MPI_PROD;
-    case hetcclMax:
-      return type == hetcclFloat32 ? max_float : type == hetcclFloat64 ? max_double : MPI_MAX;
-    case hetcclMin:
-      return type == hetcclFloat32 ? min_float : type == hetcclFloat64 ? min_double : MPI_MIN;
-    case hetcclBand:
-      return MPI_BAND;
-    case hetcclBor:
-      return MPI_BOR;
-    case hetcclBxor:
-      return MPI_BXOR;
-    default:
-      return MPI_OP_NULL;
-  }
-}
-
-static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
-  if (type == hetcclFloat16 || type == hetcclBfloat16 || type == hetcclFloat8e4m3 ||
-      type == hetcclFloat8e5m2)
-    return 0;
-  if (op == hetcclBand || op == hetcclBor || op == hetcclBxor) return !is_float(type);
-  return op == hetcclSum || op == hetcclProd || op == hetcclMax || op == hetcclMin;
-}
-
 /* --- the process */
 
+/* At exit. Where a communicator is left MPI_Finalize may wait for other ranks for ever, and a
+ * thread in MPI would abort the process. A forked child inherits this, but not MPI. */
 static void finalize(void) {
   int done = 0;
+  if (getpid() != owner) return;
+  __atomic_store_n(&closing, 1, __ATOMIC_SEQ_CST);
   MPI_Finalized(&done);
-  if (!done && __atomic_load_n(&live, __ATOMIC_RELAXED) == 0) MPI_Finalize();
+  if (!done && __atomic_load_n(&live, __ATOMIC_SEQ_CST) == 0) MPI_Finalize();
+}
+
+/* MPI_Finalize begins with this, whoever calls it: then this adaptor's threads leave MPI alone. */
+static int note_finalize(MPI_Comm comm, int key, void* value, void* extra) {
+  (void)comm, (void)key, (void)value, (void)extra;
+  __atomic_store_n(&finalizing, 1, __ATOMIC_SEQ_CST);
+  return MPI_SUCCESS;
+}
+
+static void watch_finalize(void) {
+  int key = MPI_KEYVAL_INVALID;
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, note_finalize, &key, NULL) == MPI_SUCCESS)
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
 }
 
 /* Open MPI's plugins look for its symbols among the process's own. */
@@ -163,40 +122,67 @@ static void show_symbols(void) {
 }
 
 static int is_finalized(void) {
-  int done = 0;
-  MPI_Finalized(&done);
+  int done = __atomic_load_n(&finalizing, __ATOMIC_SEQ_CST);
+  if (!done) MPI_Finalized(&done);
   return done;
 }
 
-static int score(void) {
+static void leave(void) {
+  __atomic_fetch_sub(&live, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Keeps `finalize` from MPI_Finalize until `leave`; 0: it is too late. */
+static int enter(void) {
+  __atomic_fetch_add(&live, 1, __ATOMIC_SEQ_CST);
+  if (!__atomic_load_n(&closing, __ATOMIC_SEQ_CST) && !is_finalized()) return 1;
+  leave();
+  return 0;
+}
+
+static int start_mpi(void) {
   int started = 0, level = 0, size = 0;
-  if (is_finalized()) return 0;
   MPI_Initialized(&started);
   if (!started) {
     show_symbols();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) return 0;
+    owner = getpid();
     atexit(finalize);
   }
   MPI_Query_thread(&level);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (level < MPI_THREAD_MULTIPLE || size < 2) return 0;
   if (!started) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Op_create(take_max_float, 1, &max_float);
-  MPI_Op_create(take_max_double, 1, &max_double);
-  MPI_Op_create(take_min_float, 1, &min_float);
-  MPI_Op_create(take_min_double, 1, &min_double);
+  watch_finalize();
+  make_operators();
   return 2 * HETCCL_OWN_SCORE;
+}
+
+static int score(void) {
+  if (!enter()) return 0;
+  const int best = start_mpi();
+  leave();
+  return best;
 }
 
 /* --- clusters */
 
 static int make_id(int n_ranks, void* out) {
-  static int made;
-  Id id = {.number = __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED)};
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static int64_t made;
+  Id id = {.number = 0};
+  int code = kFinalized;
   (void)n_ranks;
-  if (is_finalized()) return kFinalized;
+  if (!enter()) return code;
   memcpy(id.magic, kMagic, sizeof id.magic);
-  const int code = MPI_Comm_rank(MPI_COMM_WORLD, &id.leader);
+  pthread_mutex_lock(&mutex);
+  const int is_named =
+      made > 0 || getrandom(&process, sizeof process, 0) == (ssize_t)sizeof process;
+  id.process = process;
+  if (is_named) id.number = made++;
+  pthread_mutex_unlock(&mutex);
+  code = is_named ? MPI_Comm_rank(MPI_COMM_WORLD, &id.leader) : kNoNonce;
+  if (code == MPI_SUCCESS) code = MPI_Comm_size(MPI_COMM_WORLD, &id.world);
+  leave();
   memcpy(out, &id, sizeof id);
   return code;
 }
@@ -221,8 +207,10 @@ static int64_t now_ms(void) {
 /* What the request uses must live on where this times out: MPI may write it later. */
 static int wait_until(MPI_Request* request, int64_t end_ms) {
   int done = 0, code = MPI_SUCCESS;
+  if (is_finalized()) return kFinalized;
   while ((code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
     if (now_ms() > end_ms) return kTimeout;
+    if (is_finalized()) return kFinalized;
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
   }
   return code;
@@ -250,17 +238,28 @@ static int receive(Meeting* meeting, void* data, int n, int world, int tag, int6
   return code == MPI_SUCCESS ? wait_until(&meeting->request, end_ms) : code;
 }
 
+static int add_member(int* members, int n_ranks, const Hello* hello) {
+  if (hello->rank < 1 || hello->rank >= n_ranks) return kForeign;
+  for (int i = 0; i < n_ranks; ++i)
+    if (members[i] == hello->world) return kSameProcess;
+  if (members[hello->rank] >= 0) return kForeign;
+  members[hello->rank] = hello->world;
+  return MPI_SUCCESS;
+}
+
 /* The leader learns each member's rank in the world, and tells all of them. Only a leader receives
- * what is sent with its own tag, and members receive from their leader. */
+ * what is sent with its own tag, and members receive from their leader. A message with another id
+ * comes from an init that has been given up, or from another job's communicator. */
 static int lead(Meeting* meeting, const Id* id, int n_ranks, int64_t end_ms) {
   const int bytes = n_ranks * (int)sizeof *meeting->members;
-  for (int i = 1; i < n_ranks; ++i) {
+  for (int n_met = 1; n_met < n_ranks;) {
     Hello* hello = &meeting->hello;
-    const int code = receive(meeting, hello, sizeof *hello, MPI_ANY_SOURCE, tag_of(id), end_ms);
+    int code = receive(meeting, hello, sizeof *hello, MPI_ANY_SOURCE, tag_of(id), end_ms);
     if (code != MPI_SUCCESS) return code;
-    if (memcmp(&hello->id, id, sizeof *id) != 0 || hello->rank < 1 || hello->rank >= n_ranks)
-      return kForeign;
-    meeting->members[hello->rank] = hello->world;
+    if (memcmp(&hello->id, id, sizeof *id) != 0) continue;
+    code = add_member(meeting->members, n_ranks, hello);
+    if (code != MPI_SUCCESS) return code;
+    ++n_met;
   }
   for (int i = 1; i < n_ranks; ++i) {
     const int code =
@@ -270,32 +269,47 @@ static int lead(Meeting* meeting, const Id* id, int n_ranks, int64_t end_ms) {
   return MPI_SUCCESS;
 }
 
+/* Whether the id's leader can be another process of this one's job. The leader's rank in another
+ * job may be that of any process here. */
+static int check_leader(const Id* id, int my_world_rank) {
+  int world = 0;
+  const int code = MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (code != MPI_SUCCESS) return code;
+  if (id->process == __atomic_load_n(&process, __ATOMIC_RELAXED)) return kSameProcess;
+  return id->world != world || id->leader == my_world_rank ? kOtherJob : MPI_SUCCESS;
+}
+
 static int follow(Meeting* meeting, const Id* id, int n_ranks, int rank, int64_t end_ms) {
   const int bytes = n_ranks * (int)sizeof *meeting->members;
+  int code = check_leader(id, meeting->members[rank]);
+  if (code != MPI_SUCCESS) return code;
   meeting->hello = (Hello){.id = *id, .rank = rank, .world = meeting->members[rank]};
-  const int code =
-      send_to(meeting, &meeting->hello, sizeof meeting->hello, id->leader, tag_of(id), end_ms);
+  code = send_to(meeting, &meeting->hello, sizeof meeting->hello, id->leader, tag_of(id), end_ms);
   if (code != MPI_SUCCESS) return code;
   return receive(meeting, meeting->members, bytes, id->leader, tag_of(id), end_ms);
 }
 
 static int make_communicator(const int* members, int n_ranks, int tag, MPI_Comm* comm) {
-  MPI_Group world, group;
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_incl(world, n_ranks, members, &group);
-  const int code = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, comm);
-  MPI_Group_free(&group);
+  MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  int code = MPI_Comm_group(MPI_COMM_WORLD, &world);
+  if (code != MPI_SUCCESS) return code;
+  code = MPI_Group_incl(world, n_ranks, members, &group);
   MPI_Group_free(&world);
+  if (code != MPI_SUCCESS) return code;
+  code = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, comm);
+  MPI_Group_free(&group);
   return code;
 }
 
 static int join(const Id* id, int n_ranks, int rank, int64_t end_ms, MPI_Comm* comm) {
   Meeting* meeting = calloc(1, sizeof *meeting);
   if (meeting == NULL) return MPI_ERR_NO_MEM;
-  meeting->members = calloc((size_t)n_ranks, sizeof *meeting->members);
+  meeting->members = malloc((size_t)n_ranks * sizeof *meeting->members);
   if (meeting->members == NULL) return MPI_ERR_NO_MEM;
-  MPI_Comm_rank(MPI_COMM_WORLD, &meeting->members[rank]);
-  int code =
+  for (int i = 0; i < n_ranks; ++i) meeting->members[i] = -1;
+  int code = MPI_Comm_rank(MPI_COMM_WORLD, &meeting->members[rank]);
+  if (code != MPI_SUCCESS) return code;
+  code =
       rank == 0 ? lead(meeting, id, n_ranks, end_ms) : follow(meeting, id, n_ranks, rank, end_ms);
   if (code != MPI_SUCCESS) return code; /* the meeting stays: see wait_until */
   code = make_communicator(meeting->members, n_ranks, tag_of(id), comm);
@@ -304,22 +318,28 @@ static int join(const Id* id, int n_ranks, int rank, int64_t end_ms, MPI_Comm* c
   return code;
 }
 
+static int make_cluster(const Id* id, int n_ranks, int rank, int64_t timeout_ms, Cluster* cluster) {
+  cluster->rank = rank;
+  const int code = n_ranks == 1 ? MPI_Comm_dup(MPI_COMM_SELF, &cluster->comm)
+                                : join(id, n_ranks, rank, now_ms() + timeout_ms, &cluster->comm);
+  if (code != MPI_SUCCESS) return code;
+  return MPI_Comm_set_errhandler(cluster->comm, MPI_ERRORS_RETURN);
+}
+
+/* What fails stays entered: other ranks may be waiting in MPI, which MPI_Finalize would wait for.
+ */
 static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, void** out) {
   Id id;
   memcpy(&id, bytes, sizeof id);
-  if (is_finalized()) return kFinalized;
+  if (!enter()) return kFinalized;
   if (memcmp(id.magic, kMagic, sizeof kMagic) != 0) return kForeign;
   Cluster* cluster = calloc(1, sizeof *cluster);
   if (cluster == NULL) return MPI_ERR_NO_MEM;
-  cluster->rank = rank;
-  const int code = n_ranks == 1 ? MPI_Comm_dup(MPI_COMM_SELF, &cluster->comm)
-                                : join(&id, n_ranks, rank, now_ms() + timeout_ms, &cluster->comm);
+  const int code = make_cluster(&id, n_ranks, rank, timeout_ms, cluster);
   if (code != MPI_SUCCESS) {
     free(cluster);
     return code;
   }
-  MPI_Comm_set_errhandler(cluster->comm, MPI_ERRORS_RETURN);
-  __atomic_fetch_add(&live, 1, __ATOMIC_RELAXED);
   *out = cluster;
   return MPI_SUCCESS;
 }
@@ -330,15 +350,14 @@ static void destroy(void* communicator) {
   Cluster* cluster = communicator;
   if (cluster->n_under_way > 0 || is_finalized()) return;
   MPI_Comm_free(&cluster->comm);
-  __atomic_fetch_sub(&live, 1, __ATOMIC_RELAXED);
+  leave();
   free(cluster);
 }
 
 /* --- calls */
 
-/* A part with memory for `n` elements, which holds those of `in` if there is one. */
-static Part* add_part(Request* request, hetcclDataType_t type, size_t n, const void* in,
-                      void* out) {
+/* A part with memory for these bytes, which holds those of `in` if there is one. */
+static Part* add_part(Request* request, size_t bytes, const void* in, void* out) {
   if (request->n_parts == request->room) {
     const int room = request->room == 0 ? 4 : 2 * request->room;
     Part* parts = realloc(request->parts, (size_t)room * sizeof *parts);
@@ -347,10 +366,10 @@ static Part* add_part(Request* request, hetcclDataType_t type, size_t n, const v
     request->room = room;
   }
   Part* part = &request->parts[request->n_parts];
-  *part = (Part){.request = MPI_REQUEST_NULL, .out = out, .bytes = n * size_of(type)};
-  part->memory = malloc(part->bytes);
+  *part = (Part){.request = MPI_REQUEST_NULL, .out = out, .bytes = bytes};
+  part->memory = malloc(bytes);
   if (part->memory == NULL) return NULL;
-  if (in != NULL) memcpy(part->memory, in, part->bytes);
+  if (in != NULL) memcpy(part->memory, in, bytes);
   ++request->n_parts;
   return part;
 }
@@ -361,6 +380,16 @@ static void free_request(Request* request) {
   free(request);
 }
 
+static int send_part(const Cluster* cluster, Part* part, int peer, int tag) {
+  return MPI_Isend(part->memory, (int)part->bytes, MPI_BYTE, peer, tag, cluster->comm,
+                   &part->request);
+}
+
+static int receive_part(const Cluster* cluster, Part* part, int peer, int tag) {
+  return MPI_Irecv(part->memory, (int)part->bytes, MPI_BYTE, peer, tag, cluster->comm,
+                   &part->request);
+}
+
 /* Begins `n` elements of one piece, that are at these places. */
 typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryPiece*,
                   const void* send, void* recv, int n, Request*);
@@ -368,7 +397,7 @@ typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryP
 static int begin_all_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
                             const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
                             Request* request) {
-  Part* part = add_part(request, work->type, (size_t)n, send, recv);
+  Part* part = add_part(request, (size_t)n * size_of(work), send, recv);
   (void)piece;
   if (part == NULL) return MPI_ERR_NO_MEM;
   return MPI_Iallreduce(MPI_IN_PLACE, part->memory, n, type_of(work->type),
@@ -379,7 +408,7 @@ static int begin_reduce(const Cluster* cluster, const hetcclLibraryWork* work,
                         const hetcclLibraryPiece* piece, const void* send, void* recv, int n,
                         Request* request) {
   const int is_root = piece->root == cluster->rank;
-  Part* part = add_part(request, work->type, (size_t)n, send, is_root ? recv : NULL);
+  Part* part = add_part(request, (size_t)n * size_of(work), send, is_root ? recv : NULL);
   if (part == NULL) return MPI_ERR_NO_MEM;
   return MPI_Ireduce(is_root ? MPI_IN_PLACE : part->memory, is_root ? part->memory : NULL, n,
                      type_of(work->type), op_of(work->op, work->type), piece->root, cluster->comm,
@@ -393,22 +422,21 @@ static int begin_broadcast(const Cluster* cluster, const hetcclLibraryWork* work
   const int receives = piece->receiver < 0 || piece->receiver == cluster->rank;
   if (!is_root && !receives) return MPI_SUCCESS;
   Part* part =
-      add_part(request, work->type, (size_t)n, is_root ? send : NULL, receives ? recv : NULL);
+      add_part(request, (size_t)n * size_of(work), is_root ? send : NULL, receives ? recv : NULL);
   if (part == NULL) return MPI_ERR_NO_MEM;
-  const MPI_Datatype type = type_of(work->type);
+  const int bytes = (int)part->bytes;
   if (piece->receiver < 0)
-    return MPI_Ibcast(part->memory, n, type, piece->root, cluster->comm, &part->request);
+    return MPI_Ibcast(part->memory, bytes, MPI_BYTE, piece->root, cluster->comm, &part->request);
   if (piece->receiver == piece->root) return MPI_SUCCESS;
-  if (is_root)
-    return MPI_Isend(part->memory, n, type, piece->receiver, 0, cluster->comm, &part->request);
-  return MPI_Irecv(part->memory, n, type, piece->root, 0, cluster->comm, &part->request);
+  return is_root ? send_part(cluster, part, piece->receiver, 0)
+                 : receive_part(cluster, part, piece->root, 0);
 }
 
-static const void* from(const void* base, size_t at, hetcclDataType_t type) {
-  return base == NULL ? NULL : (const char*)base + at * size_of(type);
+static const void* from(const void* base, size_t at, size_t size) {
+  return base == NULL ? NULL : (const char*)base + at * size;
 }
-static void* to(void* base, size_t at, hetcclDataType_t type) {
-  return base == NULL ? NULL : (char*)base + at * size_of(type);
+static void* to(void* base, size_t at, size_t size) {
+  return base == NULL ? NULL : (char*)base + at * size;
 }
 static int part_of(size_t count, size_t at) {
   return count - at < kMostAtOnce ? (int)(count - at) : kMostAtOnce;
@@ -416,11 +444,12 @@ static int part_of(size_t count, size_t at) {
 
 static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, Begin* begin,
                         Request* request) {
+  const size_t size = size_of(work);
   for (size_t p = 0; p < work->n_pieces; ++p) {
     const hetcclLibraryPiece* piece = &work->pieces[p];
     for (size_t at = 0; at < piece->count; at += kMostAtOnce) {
-      const int code = begin(cluster, work, piece, from(piece->send, at, work->type),
-                             to(piece->recv, at, work->type), part_of(piece->count, at), request);
+      const int code = begin(cluster, work, piece, from(piece->send, at, size),
+                             to(piece->recv, at, size), part_of(piece->count, at), request);
       if (code != MPI_SUCCESS) return code;
     }
   }
@@ -429,17 +458,15 @@ static int begin_pieces(const Cluster* cluster, const hetcclLibraryWork* work, B
 
 static int begin_message(const Cluster* cluster, const hetcclLibraryWork* work,
                          const hetcclLibraryMessage* message, Request* request) {
-  const MPI_Datatype type = type_of(work->type);
+  const size_t size = size_of(work);
   for (size_t at = 0; at < message->count; at += kMostAtOnce) {
-    const int n = part_of(message->count, at);
-    void* data = to(message->data, at, work->type);
-    Part* part = add_part(request, work->type, (size_t)n, message->sends ? data : NULL,
-                          message->sends ? NULL : data);
+    const size_t bytes = (size_t)part_of(message->count, at) * size;
+    void* data = to(message->data, at, size);
+    Part* part =
+        add_part(request, bytes, message->sends ? data : NULL, message->sends ? NULL : data);
     if (part == NULL) return MPI_ERR_NO_MEM;
-    const int code =
-        message->sends
-            ? MPI_Isend(part->memory, n, type, message->peer, 1, cluster->comm, &part->request)
-            : MPI_Irecv(part->memory, n, type, message->peer, 1, cluster->comm, &part->request);
+    const int code = message->sends ? send_part(cluster, part, message->peer, 1)
+                                    : receive_part(cluster, part, message->peer, 1);
     if (code != MPI_SUCCESS) return code;
   }
   return MPI_SUCCESS;
@@ -454,7 +481,7 @@ static int begin_exchange(const Cluster* cluster, const hetcclLibraryWork* work,
 }
 
 static int begin_barrier(const Cluster* cluster, Request* request) {
-  Part* part = add_part(request, hetcclUint8, 1, NULL, NULL);
+  Part* part = add_part(request, 1, NULL, NULL);
   return part == NULL ? MPI_ERR_NO_MEM : MPI_Ibarrier(cluster->comm, &part->request);
 }
 
@@ -477,6 +504,7 @@ static int begin(const Cluster* cluster, const hetcclLibraryWork* work, Request*
 static int start(void* communicator, const hetcclLibraryWork* work, void** out) {
   Cluster* cluster = communicator;
   if (is_finalized()) return kFinalized;
+  if (size_of(work) > INT_MAX / kMostAtOnce) return MPI_ERR_TYPE;
   Request* request = calloc(1, sizeof *request);
   if (request == NULL) return MPI_ERR_NO_MEM;
   ++cluster->n_under_way;
@@ -504,6 +532,23 @@ static int test(void* communicator, void* request, int* done) {
   return MPI_SUCCESS;
 }
 
+/* --- the table */
+
+/* The MPI's version and, since two jobs have two MPI_COMM_WORLDs, the job. */
+static void set_version(void) {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  const uint64_t job = find_job();
+  MPI_Get_library_version(text, &length);
+  if (job != 0) text[strcspn(text, ",\n")] = 0;
+  for (char* at = text; *at != 0; ++at)
+    if (*at < 0x20 || *at > 0x7e) *at = ' ';
+  if (job == 0)
+    snprintf(version, sizeof version, "%.*s", (int)sizeof version - 1, text);
+  else
+    snprintf(version, sizeof version, "%.40s, job %016llx", text, (unsigned long long)job);
+}
+
 static hetcclLibraryAdaptor library = {
     .size = sizeof library,
     .name = "mpi",
@@ -522,12 +567,7 @@ static hetcclLibraryAdaptor library = {
 __attribute__((visibility("default"))) const hetcclAdaptorTable* hetcclAdaptor(uint32_t abi) {
   static hetcclAdaptorTable table = {
       .size = sizeof table, .abi = HETCCL_ADAPTOR_ABI, .library = &library};
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
   if (abi < HETCCL_ADAPTOR_ABI) return NULL;
-  MPI_Get_library_version(text, &length);
-  for (int i = 0; i < length; ++i)
-    if (text[i] < 0x20 || text[i] > 0x7e) text[i] = ' ';
-  snprintf(version, sizeof version, "%.*s", (int)sizeof version - 1, text);
+  set_version();
   return &table;
 }

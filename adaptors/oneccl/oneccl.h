@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,8 +118,10 @@ static void load_oneccl(void) {
   pthread_once(&once, load_once);
 }
 
-static size_t size_of(hetcclDataType_t type) {
-  switch (type) {
+/* Of an element of `work`. */
+static size_t size_of(const hetcclLibraryWork* work) {
+  const size_t end = offsetof(hetcclLibraryWork, element_bytes) + sizeof work->element_bytes;
+  switch (work->type) {
     case hetcclInt64:
     case hetcclUint64:
     case hetcclFloat64:
@@ -132,9 +135,13 @@ static size_t size_of(hetcclDataType_t type) {
     case hetcclFloat16:
     case hetcclBfloat16:
       return 2;
-    default:
+    case hetcclInt8:
+    case hetcclUint8:
+    case hetcclFloat8e4m3:
+    case hetcclFloat8e5m2:
       return 1;
   }
+  return work->size >= end && work->element_bytes > 0 ? work->element_bytes : 1;
 }
 
 /* -1: oneCCL does not reduce it. */

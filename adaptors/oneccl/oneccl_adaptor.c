@@ -485,7 +485,7 @@ static int fill_call(const Cluster* cluster, Call* call, const hetcclLibraryWork
   call->steps = calloc(work->n_pieces + 1, sizeof *call->steps);
   call->results = calloc(work->n_pieces + work->n_messages + 1, sizeof *call->results);
   if (call->steps == NULL || call->results == NULL) return kNoMemory;
-  call->size = size_of(work->type);
+  call->size = size_of(work);
   switch (work->call) {
     case hetcclLibraryAllReduce:
     case hetcclLibraryReduce:

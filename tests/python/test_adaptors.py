@@ -53,12 +53,17 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
     return found
 
 
+def compile_adaptor(mpi: Mpi, folder: Path) -> Path:
+    source = [str(ADAPTORS / "mpi/mpi_adaptor.c"), *mpi.compiling()]
+    warn = ("-Wall", "-Wextra", "-Werror")
+    shared = ("-shared", "-fPIC", "-pthread")
+    return compile_to(folder / "mpi_adaptor.so", "gcc", "-std=gnu11", *shared, *warn, *source)
+
+
 @pytest.fixture(scope="module")
 def adaptor(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The adaptor by this MPI."""
-    target = tmp_path_factory.mktemp("adaptor") / "mpi_adaptor.so"
-    source = str(ADAPTORS / "mpi/mpi_adaptor.c")
-    return compile_to(target, "gcc", "-std=gnu11", "-shared", "-fPIC", source, *mpi.compiling())
+    return compile_adaptor(mpi, tmp_path_factory.mktemp("adaptor"))
 
 
 # What the conformance program must see in a library that breaks a rule, by files_library.cc.
@@ -144,6 +149,60 @@ def test_the_adaptor_by_mpi_conforms(
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"conforms: {ranks} ranks" in ran.stdout
+
+
+def run_jobs(
+    mpi: Mpi, adaptor: Path, folder: Path, size: int, *jobs: list[str], launcher: str = ""
+) -> tuple[list[str], str]:
+    """What the ranks of MPI jobs with one communicator print, sorted, and their errors."""
+    program = [sys.executable, str(ROOT / "tests/python/mpi_program.py"), str(folder), str(size)]
+    processes = []
+    for job in jobs:
+        command = mpi.argv(len(job), [*program, *job])
+        if launcher:
+            command = [str(mpi.prefix / "bin" / launcher), "-n", str(len(job)), *program, *job]
+        # More ranks than cores, lest two jobs take the same ones.
+        environment = environment_of(mpi, 64, HETCCL_ADAPTORS=str(adaptor))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, env=environment, **pipes))
+    try:
+        outputs = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return sorted("".join(out for out, _ in outputs).splitlines()), "".join(e for _, e in outputs)
+
+
+def test_two_mpi_jobs_are_two_clusters(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
+    """Each has an MPI_COMM_WORLD of its own. Their forked children end, without MPI_Finalize."""
+    lines, errors = run_jobs(mpi, adaptor, tmp_path, 4, ["0", "1"], ["2", "3"])
+    seen = "sum 10 clusters [[0, 1], [2, 3]] library mpi"
+    assert lines == ["child: ends"] * 4 + [f"rank {rank}: {seen}" for rank in range(4)], errors
+
+
+def test_two_ranks_in_an_mpi_process_are_refused(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
+    """Their threads still wait for the leader in MPI when the process ends: nothing aborts."""
+    lines, errors = run_jobs(mpi, adaptor, tmp_path, 3, ["0", "1,2"])
+    assert len(lines) == 5, errors
+    for line in lines[2:]:
+        assert "two ranks of a cluster are in one MPI process" in line
+    assert "MPI_Test" not in errors
+    assert "signal" not in errors.replace("by signals sent by", "")
+
+
+def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
+    """mpiexec.gforker names its job nowhere."""
+    mpich = next(mpi for mpi in MPIS if mpi.name == "MPICH")
+    if reason := mpich.missing():
+        pytest.skip(f"{reason}: tools/setup --mpi installs it")
+    adaptor = compile_adaptor(mpich, tmp_path)
+    lines, errors = run_jobs(
+        mpich, adaptor, tmp_path, 4, ["0", "1"], ["2", "3"], launcher="mpiexec.gforker"
+    )
+    assert len(lines) == 8, errors
+    for line in lines[4:]:
+        assert "belong to different MPI jobs: give each job a HETCCL_CLUSTER of its own" in line
 
 
 def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
