@@ -465,11 +465,12 @@ typedef struct {
  * device. `path` is the library's; NULL takes the process's own copy, else the usual names
  * (HETCCL_HIP_LIBRARY first). A platform that was named needs no device.
  *
- * hetcclUnsupported where there is no such library; hetcclGetLastError(NULL) says what was tried.
- * hetcclInvalidUsage where the platform's library has been loaded from another path. */
+ * hetcclUnsupported where there is no such library, or only HIP before 6; hetcclGetLastError(NULL)
+ * says what was tried. hetcclInvalidUsage where the platform's table is of another library. */
 HETCCL_API hetcclResult_t hetcclRuntimeLoad(const char* platform, const char* path,
                                             const hetcclRuntime** table);
-/** The platforms whose runtime can be loaded and shows a device: bit 1 << platform of each. */
+/** The platforms whose runtime can be loaded and shows a device: bit 1 << platform of each. The
+ * runtimes stay loaded, and bind no later hetcclRuntimeLoad. */
 HETCCL_API hetcclResult_t hetcclRuntimeGetAvailable(unsigned int* platforms);
 /** Entry `index` of figure 10, from 0 to 65. */
 HETCCL_API hetcclResult_t hetcclRuntimeGetEntry(const hetcclRuntime* table, int index,

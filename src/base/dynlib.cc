@@ -40,6 +40,17 @@ std::vector<std::string> loaded_libraries(std::string_view name) {
   return search.found;
 }
 
+std::string library_of(const void* address) {
+  Dl_info info{};
+  void* map = nullptr;
+  const bool known = dladdr1(address, &info, &map, RTLD_DL_LINKMAP) != 0 && map != nullptr;
+  return known ? static_cast<const link_map*>(map)->l_name : "";
+}
+
+void* global_symbol(const char* name) {
+  return dlsym(RTLD_DEFAULT, name);
+}
+
 // Two passes: a copy in use under the second name is preferred to loading the first, because two
 // copies of one vendor library in a process do not share their state.
 Result<DynLib> DynLib::open(std::span<const std::string> names) {
@@ -66,16 +77,27 @@ Result<DynLib> DynLib::open(std::span<const std::string> names) {
 }
 
 DynLib::DynLib(DynLib&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)), path_(std::move(other.path_)) {}
+    : handle_(std::exchange(other.handle_, nullptr)),
+      path_(std::move(other.path_)),
+      stays_loaded_(other.stays_loaded_) {}
 
 DynLib& DynLib::operator=(DynLib&& other) noexcept {
   std::swap(handle_, other.handle_);
   std::swap(path_, other.path_);
+  std::swap(stays_loaded_, other.stays_loaded_);
   return *this;
 }
 
 DynLib::~DynLib() {
-  if (handle_) dlclose(handle_);
+  if (handle_ && !stays_loaded_) dlclose(handle_);
+}
+
+// The handle of a library is the same, whatever the name that it was opened by.
+bool DynLib::is_called(const std::string& name) const {
+  if (handle_ == nullptr || is_special(name)) return false;
+  void* const found = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (found != nullptr) dlclose(found);
+  return found == handle_;
 }
 
 void* DynLib::symbol(const char* name) const {

@@ -15,6 +15,13 @@ namespace hetccl {
 /// Paths of the libraries in this process whose file name begins with `name`.
 std::vector<std::string> loaded_libraries(std::string_view name);
 
+/// The path of the library that an address lies in; "" where it is in none.
+std::string library_of(const void* address);
+
+/// The symbol that every library's undefined reference of this name goes to before the library's
+/// own dependencies are searched: that of the program, its libraries, or one loaded globally.
+void* global_symbol(const char* name);
+
 class DynLib {
  public:
   /// Tries each name in turn: first as already loaded, then by loading it (RTLD_LOCAL). SystemError
@@ -26,6 +33,11 @@ class DynLib {
 
   /// The symbol's address, or null: a missing symbol is a missing capability, not an error.
   [[nodiscard]] void* symbol(const char* name) const;
+  /// Whether `name` stands for this library: its path, another path of the file, or its soname.
+  [[nodiscard]] bool is_called(const std::string& name) const;
+  /// The destructor unloads nothing from here on. Call it before the first function of a library
+  /// that may start threads of its own: these would run code that is no longer mapped.
+  void stay_loaded() { stays_loaded_ = true; }
   /// The path that was loaded.
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -33,6 +45,7 @@ class DynLib {
   DynLib(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
   void* handle_;
   std::string path_;
+  bool stays_loaded_ = false;
 };
 
 /// Fills a table of a library's functions, and remembers which it lacks.

@@ -58,6 +58,20 @@ TEST_CASE("a FIFO that a setting names is refused at once") {
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a library is known by its path and by its soname, and not by others' names") {
+  const std::vector<std::string> names = {"libc.so.6"};
+  const auto library = DynLib::open(names);
+  REQUIRE(library.ok());
+  CHECK(library.value().is_called("libc.so.6"));
+  CHECK(library.value().is_called(library.value().path()));
+  CHECK(library_of(library.value().symbol("strlen")) == library.value().path());
+  CHECK_FALSE(library.value().is_called("libm.so.6"));
+  CHECK_FALSE(library.value().is_called("/nonexistent/libc.so.6"));
+  CHECK(library_of(nullptr).empty());
+  CHECK(global_symbol("hetccl_no_such_symbol") == nullptr);
+  CHECK(global_symbol("abort") != nullptr);
+}
+
 TEST_CASE("a library can be moved") {
   const std::vector<std::string> names = {"libc.so.6"};
   auto first = DynLib::open(names);

@@ -63,7 +63,7 @@ GpuRow cuda() {
       .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
-      .load_library = [](const Config& config) -> Result<LoadedLibrary> {
+      .load_library = [](const Config& config, const std::string&) -> Result<LoadedLibrary> {
         if (config.nccl_library == topology::kNoLibrary) return no_library();
         return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
       }};
@@ -81,9 +81,10 @@ GpuRow hip() {
           [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_hiprtc(config.hiprtc_library); },
-      .load_library = [](const Config& config) -> Result<LoadedLibrary> {
+      .load_library = [](const Config& config,
+                         const std::string& runtime) -> Result<LoadedLibrary> {
         if (config.rccl_library == topology::kNoLibrary) return no_library();
-        return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library), ccl::kRcclReach);
+        return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library, runtime), ccl::kRcclReach);
       }};
 }
 
@@ -116,14 +117,16 @@ GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
   row.runtime = of->device->name;
   row.load_runtime = [of](const Config&) { return device::load_adaptor_runtime(of); };
   if (library == nullptr) {
-    row.load_library = [](const Config&) -> Result<LoadedLibrary> { return no_library(); };
+    row.load_library = [](const Config&, const std::string&) -> Result<LoadedLibrary> {
+      return no_library();
+    };
     return row;
   }
   const uint32_t can = library->library->calls.capabilities;
   row.library = library->library->name;
   row.reach = {(can & HETCCL_LIBRARY_JOINS_HOSTS) != 0,
                (can & HETCCL_LIBRARY_JOINS_ARCHITECTURES) != 0};
-  row.load_library = [library](const Config&) -> Result<LoadedLibrary> {
+  row.load_library = [library](const Config&, const std::string&) -> Result<LoadedLibrary> {
     return LoadedLibrary{library->library->version, library->path, [library](const auto& device) {
                            return ccl::make_adaptor_device_library(
                                library, [device] { device->make_current(); });

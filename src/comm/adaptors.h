@@ -46,7 +46,8 @@ struct GpuRow {
   ReductionSet (*reduces)(std::string_view architecture) = nullptr;
   Load<device::gpu::Api> load_runtime;
   Load<device::kernels::Compiler> load_compiler;  ///< empty: nothing compiles kernels
-  std::function<Result<LoadedLibrary>(const Config&)> load_library;
+  /// `runtime` is the path of the runtime in use; empty: there is none.
+  std::function<Result<LoadedLibrary>(const Config&, const std::string& runtime)> load_library;
 };
 
 struct TransportRow {

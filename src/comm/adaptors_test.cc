@@ -189,7 +189,7 @@ TEST_CASE("GPUs go without their vendor's library where that is said") {
   Config config;
   config.nccl_library = config.rccl_library = "none";
   for (const GpuRow& row : all_adaptors().gpus) {
-    const auto loaded = row.load_library(config);
+    const auto loaded = row.load_library(config, "");
     REQUIRE_MESSAGE(loaded.ok(), loaded.status().message());
     const auto library = loaded.value().make(nullptr);
     CHECK(library->name() == "none");

@@ -40,7 +40,9 @@ const Result<std::shared_ptr<const device::kernels::Compiler>>& Gpus::compiler()
 }
 
 const Result<LoadedLibrary>& Gpus::library() {
-  if (!library_) library_ = row_.load_library(config_);
+  if (!library_) {
+    library_ = row_.load_library(config_, runtime().ok() ? runtime().value()->path : std::string());
+  }
   return *library_;
 }
 

@@ -1,6 +1,6 @@
 #include "runtime/load.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -35,6 +35,8 @@ struct Process {
   std::mutex mutex;
   std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
   std::array<bool, 2> handed_out{};
+  /// Paths of what `open` has loaded. It stays loaded, and is no choice of the program's.
+  std::array<std::vector<std::string>, 2> loaded_here;
 };
 
 Process& process() {
@@ -42,14 +44,23 @@ Process& process() {
   return *instance;
 }
 
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code failure;
-  return a == b || std::filesystem::equivalent(a, b, failure);
+bool contains(const std::vector<std::string>& paths, const std::string& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-std::vector<std::string> names_of(const Platform& platform, const std::string& path) {
+/// The platform's libraries that the program has loaded. The caller holds the lock.
+std::vector<std::string> loaded_by_program(size_t index) {
+  const std::vector<std::string>& ours = process().loaded_here.at(index);
+  std::vector<std::string> paths = loaded_libraries(platforms().at(index).library);
+  std::erase_if(paths, [&](const std::string& path) { return contains(ours, path); });
+  return paths;
+}
+
+/// The caller holds the lock.
+std::vector<std::string> names_of(size_t index, const std::string& path) {
   if (!path.empty()) return {path};
-  std::vector<std::string> names = loaded_libraries(platform.library);
+  const Platform& platform = platforms().at(index);
+  std::vector<std::string> names = loaded_by_program(index);
   names.insert(names.end(), platform.usual_names.begin(), platform.usual_names.end());
   return names;
 }
@@ -61,17 +72,22 @@ Result<const hetcclRuntime*> open(size_t index, const Request& request, const Ow
   if (table != nullptr) {
     const std::string& path = table->library.path();
     const std::string wanted(request.path);
-    if (wanted.empty() || is_same_file(wanted, path)) return &table->entries;
+    if (wanted.empty() || table->library.is_called(wanted)) return &table->entries;
     return error(Code::InvalidUsage,
                  "this process uses the %s runtime %s already, and cannot use %s beside it",
                  platform.title.data(), path.c_str(), wanted.c_str());
   }
   const bool hip = platform.make == make_table<Hip>;
   const std::string_view path = request.path.empty() && hip ? request.hip_library : request.path;
-  auto library = DynLib::open(names_of(platform, std::string(path)));
+  const std::vector<std::string> before = loaded_libraries(platform.library);
+  auto library = DynLib::open(names_of(index, std::string(path)));
   if (!library.ok()) {
     return error(Code::Unsupported, "no %s runtime: %s", platform.title.data(),
                  library.status().message().c_str());
+  }
+  std::vector<std::string>& ours = process().loaded_here.at(index);
+  if (!contains(before, library->path()) && !contains(ours, library->path())) {
+    ours.push_back(library->path());
   }
   auto made = platform.make(std::move(*library), own);
   if (!made.ok()) return made.status().with(format("the %s runtime", platform.title.data()));
@@ -81,8 +97,7 @@ Result<const hetcclRuntime*> open(size_t index, const Request& request, const Ow
 
 Candidate candidate(size_t index, const Request& request, const OwnEntries& own) {
   const Platform& platform = platforms().at(index);
-  const bool loaded =
-      process().tables.at(index) != nullptr || !loaded_libraries(platform.library).empty();
+  const bool loaded = process().tables.at(index) != nullptr || !loaded_by_program(index).empty();
   return {platform.title, loaded, [=] { return open(index, request, own); }};
 }
 
@@ -118,7 +133,8 @@ Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
 
 namespace {
 
-/// Keeps `table` for good, and lets go of what was only looked at. The caller holds the lock.
+/// Keeps `table` for good, and drops tables that were only looked at. Their libraries stay loaded,
+/// since a runtime's own threads run on. The caller holds the lock.
 void keep_only(const hetcclRuntime* table) {
   for (size_t i = 0; i < process().tables.size(); ++i) {
     std::unique_ptr<Table>& one = process().tables.at(i);

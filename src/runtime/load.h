@@ -18,11 +18,12 @@ struct Request {
 };
 
 /// The table of the platform asked for. Thread-safe. Unsupported: no such library, with what was
-/// tried. InvalidArgument: no such platform, or a path without one. InvalidUsage: the platform's
-/// library has been loaded from another path.
+/// tried, or HIP before 6. InvalidArgument: no such platform, or a path without one. InvalidUsage:
+/// the platform's table is of another library.
 Result<const hetcclRuntime*> load(const Request& request, const OwnEntries& own);
 
-/// Bit 1 << platform of each whose library can be loaded and shows a device. Thread-safe.
+/// Bit 1 << platform of each whose library can be loaded and shows a device. Libraries that were
+/// called stay loaded. Thread-safe.
 unsigned available(std::string_view hip_library, const OwnEntries& own);
 
 /// What stands behind a table; null if it is none of `load`'s. Thread-safe.

@@ -1,11 +1,13 @@
 // Which library is loaded, what it lacks, and what errors say.
 #include "runtime/load.h"
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "fake/run_alone.h"
 #include "runtime/testing.h"
 
 namespace hetccl::runtime {
@@ -109,6 +111,64 @@ TEST_CASE("the platforms that show a device") {
   cuda.answers->devices = 0;
   CHECK(available({}, {}) == 1U << hetcclRuntimePlatformHip);
   CHECK(load({}, {}).value() == hip.table);
+}
+
+bool is_loaded(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr) dlclose(library);
+  return library != nullptr;
+}
+
+TEST_CASE("HIP before 6 is refused and stays loaded") {
+  const std::array hip_5 = {std::string(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.5")};
+  const Functions before = Hip::functions;
+  const Status status = make_table<Hip>(DynLib::open(hip_5).value(), {}).status();
+  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.message() == hip_5[0] +
+                                " is HIP 5.2; hetccl needs HIP 6 or newer: install ROCm 6 or "
+                                "newer, or name its libamdhip64 by HETCCL_HIP_LIBRARY");
+  CHECK(Hip::functions.entries == before.entries);
+  CHECK(is_loaded(hip_5[0]));
+}
+
+constexpr const char* kAlone[] = {"alone: a runtime with a thread", "alone: whose choice",
+                                  "alone: a soname"};
+
+TEST_CASE(kAlone[0] * doctest::skip()) {
+  const std::string hip_7 = HETCCL_FAKE_RUNTIMES "/libamdhip64.so.7";
+  for (int i = 0; i < 2; ++i) {
+    CHECK((available(hip_7, {}) & 1U << hetcclRuntimePlatformHip) != 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(is_loaded(hip_7));
+  }
+  CHECK(std::string(load_fake("hip").table->path)
+            .ends_with(".so.6"));  // what was looked at binds nobody
+}
+
+TEST_CASE(kAlone[1] * doctest::skip()) {
+  void* const hip = dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.6", RTLD_NOW);
+  REQUIRE(hip != nullptr);
+  CHECK(available({}, {}) == (1U << hetcclRuntimePlatformCuda | 1U << hetcclRuntimePlatformHip));
+  CHECK(is_loaded(HETCCL_FAKE_RUNTIMES "/libcudart.so.13"));
+  CHECK(load({}, {}).value()->platform == hetcclRuntimePlatformHip);
+}
+
+TEST_CASE(kAlone[2] * doctest::skip()) {
+  const auto first = load({"cuda", "libcudart.so.13", {}}, {});
+  REQUIRE_MESSAGE(first.ok(), first.status().message());
+  for (const char* name : {"libcudart.so.13", HETCCL_FAKE_RUNTIMES "/libcudart.so.13",
+                           HETCCL_FAKE_RUNTIMES "/../runtime/libcudart.so.13"}) {
+    const auto again = load({"cuda", name, {}}, {});
+    CHECK_MESSAGE(again.ok(), again.status().message());
+  }
+  CHECK(load({"cuda", "libamdhip64.so.6", {}}, {}).status().code() == Code::InvalidUsage);
+}
+
+TEST_CASE("in processes that have loaded no runtime: threads and choices and sonames") {
+  for (const char* test_case : kAlone) {
+    CAPTURE(test_case);
+    CHECK(fake::run_alone(test_case, HETCCL_FAKE_RUNTIMES) == 0);
+  }
 }
 
 TEST_CASE("docs/runtime.md lists every entry") {

@@ -1,5 +1,6 @@
 #include "runtime/table.h"
 
+#include "base/hip_version.h"
 #include "runtime/calls.h"
 
 namespace hetccl::runtime {
@@ -105,13 +106,14 @@ Functions find_functions(const DynLib& library, SymbolNames& symbols) {
   return functions;
 }
 
-/// major * 1000 + minor * 10; 0 where the library does not say.
+/// major * 1000 + minor * 10; 0 where the library does not say. Unsupported: HIP before 6.
 template <typename Vendor>
-int read_version(const Functions& functions) {
+Result<int> read_version(const DynLib& library, const Functions& functions) {
   int version = 0;
   auto* const read = reinterpret_cast<int (*)(int*)>(functions.version);
   if (read == nullptr || read(&version) != 0 || version <= 0) return 0;
   if constexpr (Vendor::kPlatform == hetcclRuntimePlatformCuda) return version;
+  HETCCL_TRY(check_hip_version(library.path(), version));
   return version / 10'000'000 * 1000 + version / 100'000 % 100 * 10;
 }
 
@@ -139,11 +141,13 @@ Result<std::unique_ptr<Table>> make_table(DynLib library, const OwnEntries& own)
     return error(Code::Unsupported, "%s is too old, or no such runtime: it lacks %s",
                  library.path().c_str(), symbols[needed]);
   }
+  library.stay_loaded();
+  HETCCL_ASSIGN(const int version, read_version<Vendor>(library, functions));
   auto made = std::make_unique<Table>(std::move(library), symbols);
   hetcclRuntime& table = made->entries;
   table.size = sizeof table;
   table.platform = Vendor::kPlatform;
-  table.version = read_version<Vendor>(functions);
+  table.version = version;
   if (table.version != 0) {
     made->version_text = format("%d.%d", table.version / 1000, table.version % 1000 / 10);
   }

@@ -31,7 +31,8 @@ struct Table {
   std::string version_text, missing;
 };
 
-/// The table of a library of this vendor, of which a process makes one. Unsupported: it is none.
+/// The table of a library of this vendor, of which a process makes one. Calls the library, which
+/// then stays loaded. Unsupported: it is none, or HIP before 6.
 template <typename Vendor>
 Result<std::unique_ptr<Table>> make_table(DynLib library, const OwnEntries& own);
 

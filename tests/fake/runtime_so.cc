@@ -1,8 +1,11 @@
 // A library with the symbols of CUDA's runtime 13, or of HIP's (FAKE_RUNTIME_HIP), that records its
-// last call.
+// last call and says that it is of version FAKE_RUNTIME_VERSION. With FAKE_RUNTIME_THREAD the first
+// count of devices starts a thread, which runs until the process ends.
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 
 #include "fake/runtime_calls.h"
 
@@ -84,6 +87,15 @@ extern "C" hetccl::fake::RuntimeAnswers* fake_answers() {
 
 extern "C" int NAME(GetDeviceCount)(int* count) {
   *count = answers.devices;
+#ifdef FAKE_RUNTIME_THREAD
+  static const bool started = [] {
+    std::thread([] {
+      for (;;) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }).detach();
+    return true;
+  }();
+  static_cast<void>(started);
+#endif
   return record(TEXT(GetDeviceCount), count);
 }
 extern "C" int NAME(DeviceGetAttribute)(int* value, int attribute, int device) {
@@ -166,7 +178,7 @@ extern "C" int hipExtLaunchKernel(Pointer kernel, Dim3 grid, Dim3 block, Pointer
                 flags);
 }
 extern "C" int hipRuntimeGetVersion(int* version) {
-  *version = 60'443'484;
+  *version = FAKE_RUNTIME_VERSION;
   return 0;
 }
 extern "C" int hipGetDevicePropertiesR0600(void* properties, int device) {
@@ -186,7 +198,7 @@ extern "C" int cudaStreamGetCaptureInfo(Pointer stream, Pointer status, Pointer 
   return record("cudaStreamGetCaptureInfo", stream, status, id, graph, dependencies, edges, count);
 }
 extern "C" int cudaRuntimeGetVersion(int* version) {
-  *version = 13'000;
+  *version = FAKE_RUNTIME_VERSION;
   return 0;
 }
 extern "C" int cudaGetDeviceProperties(void* properties, int device) {

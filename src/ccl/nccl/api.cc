@@ -3,6 +3,9 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
+constexpr const char* kHipLibrary = "libamdhip64.so";
+constexpr const char* kHipCall = "hipGetDeviceCount";  // any one that every HIP runtime has
+
 void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.error_text, "ncclGetErrorString");
   symbols.optional(api.last_error, "ncclGetLastError");
@@ -46,6 +49,7 @@ Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const st
     return error(Code::Unsupported, "%s lacks %s: it is no %s, or too old", api->path.c_str(),
                  symbols.missing().c_str(), name);
   }
+  library->stay_loaded();
   if (get_version(&api->version_code) != kSuccess) api->version_code = 0;
   api->libraries.push_back(std::move(*library));
   return api;
@@ -55,6 +59,29 @@ Status check_version(const Api& api, const char* name) {
   if (api.version_code >= kOldestVersion) return {};
   return error(Code::Unsupported, "%s is %s %s; hetccl needs %s or newer", api.path.c_str(), name,
                text_of(api.version_code).c_str(), text_of(kOldestVersion).c_str());
+}
+
+// Where RCCL's calls of HIP go; null: to no HIP runtime. The dynamic linker searches the global
+// scope before a library's own dependencies. A tool there that intercepts HIP is passed over.
+const void* find_runtime_of(const DynLib& rccl) {
+  for (const void* call : {global_symbol(kHipCall), rccl.symbol(kHipCall)}) {
+    const std::string path = library_of(call);
+    if (path.substr(path.rfind('/') + 1).starts_with(kHipLibrary)) return call;
+  }
+  return nullptr;
+}
+
+// Whether RCCL calls the HIP runtime at `hip`, whichever was loaded first, and by whom.
+Status check_runtime(const Api& api, const std::string& hip) {
+  if (hip.empty()) return {};
+  HETCCL_ASSIGN(const DynLib runtime, DynLib::open(std::vector<std::string>{hip}));
+  const void* const used = runtime.symbol(kHipCall);
+  const void* const called = find_runtime_of(api.libraries.back());
+  if (used == nullptr || called == nullptr || used == called) return {};
+  return error(Code::Unsupported,
+               "%s has loaded the HIP runtime %s beside the process's own %s: use the RCCL that "
+               "belongs to that, by HETCCL_RCCL_LIBRARY",
+               api.path.c_str(), library_of(called).c_str(), library_of(used).c_str());
 }
 
 }  // namespace
@@ -67,16 +94,9 @@ Result<std::shared_ptr<const Api>> load_nccl(const std::string& path) {
   return std::shared_ptr<const Api>(api);
 }
 
-Result<std::shared_ptr<const Api>> load_rccl(const std::string& path) {
-  const size_t before = loaded_libraries("libamdhip64.so").size();
+Result<std::shared_ptr<const Api>> load_rccl(const std::string& path, const std::string& hip) {
   HETCCL_ASSIGN(const auto api, load("RCCL", "no RCCL: ", path.empty() ? "librccl.so.1" : path));
-  const std::vector<std::string> runtimes = loaded_libraries("libamdhip64.so");
-  if (before > 0 && runtimes.size() > before) {
-    return error(Code::Unsupported,
-                 "%s has loaded the HIP runtime %s beside the process's own %s: use the RCCL that "
-                 "belongs to that, by HETCCL_RCCL_LIBRARY",
-                 api->path.c_str(), runtimes.back().c_str(), runtimes.front().c_str());
-  }
+  HETCCL_TRY(check_runtime(*api, hip));
   const bool unknown = api->version_code == 0;
   if (unknown) api->version_code = kOldestVersion;
   HETCCL_TRY(check_version(*api, "RCCL"));

@@ -83,9 +83,9 @@ inline bool has_operator(const Api& api, RedOp op) {
 /// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.
 /// Unsupported says what is missing, or that it is too old.
 Result<std::shared_ptr<const Api>> load_nccl(const std::string& path);
-/// RCCL, librccl.so.1, in the same way. One that tells no version is taken for the oldest; one that
-/// has loaded a second copy of the HIP runtime is Unsupported: it would not know this one's
-/// streams.
-Result<std::shared_ptr<const Api>> load_rccl(const std::string& path);
+/// RCCL, librccl.so.1, in the same way. One that tells no version is taken for the oldest. `hip` is
+/// the path of the HIP runtime whose streams it is to take; "": not known. An RCCL that calls
+/// another copy of HIP is Unsupported: it would not know these streams.
+Result<std::shared_ptr<const Api>> load_rccl(const std::string& path, const std::string& hip);
 
 }  // namespace hetccl::ccl::nccl

@@ -1,9 +1,11 @@
 // What is found in a library that calls itself NCCL.
 #include "ccl/nccl/api.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include "fake/fake_nccl.h"
+#include "fake/run_alone.h"
 
 namespace hetccl::ccl {
 namespace {
@@ -33,18 +35,60 @@ TEST_CASE("the oldest NCCL is enough, an older one is refused with both versions
 }
 
 TEST_CASE("RCCL has the same calls, and may tell no version") {
-  auto unknown = nccl::load_rccl(fake_library("unknown"));
+  auto unknown = nccl::load_rccl(fake_library("unknown"), "");
   REQUIRE_MESSAGE(unknown.ok(), unknown.status().message());
   CHECK((*unknown)->name == "rccl");
   CHECK((*unknown)->version == "unknown");
   CHECK((*unknown)->version_code == nccl::kOldestVersion);
-  CHECK((*nccl::load_rccl(fake_library("oldest")))->version == "2.18.0");
-  CHECK(nccl::load_rccl(fake_library("old")).status().message() ==
+  CHECK((*nccl::load_rccl(fake_library("oldest"), ""))->version == "2.18.0");
+  CHECK(nccl::load_rccl(fake_library("old"), "").status().message() ==
         fake_library("old") + " is RCCL 2.17.1; hetccl needs 2.18.0 or newer");
-  CHECK(nccl::load_rccl("libc.so.6").status().message().find("it is no RCCL, or too old") !=
+  CHECK(nccl::load_rccl("libc.so.6", "").status().message().find("it is no RCCL, or too old") !=
         std::string::npos);
   CHECK(load_nccl(fake_library("unknown")).status().message().find("is NCCL 0.0.0") !=
         std::string::npos);
+}
+
+// Of these two copies the fake RCCL is linked with the second.
+const std::string kHip = HETCCL_FAKE_NCCL_FOLDER "/hip_a/libamdhip64.so";
+const std::string kHipOfRccl = HETCCL_FAKE_NCCL_FOLDER "/hip_b/libamdhip64.so";
+
+std::string hip_that_rccl_calls() {
+  void* const rccl = dlopen(fake_library("rccl").c_str(), RTLD_NOW | RTLD_NOLOAD);
+  REQUIRE(rccl != nullptr);
+  return reinterpret_cast<const char* (*)()>(dlsym(rccl, "fake_rccl_hip"))();
+}
+
+TEST_CASE("alone: RCCL's HIP was loaded first" * doctest::skip()) {
+  REQUIRE(dlopen(fake_library("rccl").c_str(), RTLD_NOW) != nullptr);
+  REQUIRE(dlopen(kHip.c_str(), RTLD_NOW) != nullptr);
+  CHECK(hip_that_rccl_calls() == "b");
+  for (int i = 0; i < 2; ++i) {
+    const Status status = nccl::load_rccl(fake_library("rccl"), kHip).status();
+    CHECK(status.code() == Code::Unsupported);
+    CHECK(status.message() == fake_library("rccl") + " has loaded the HIP runtime " + kHipOfRccl +
+                                  " beside the process's own " + kHip +
+                                  ": use the RCCL that belongs to that, by HETCCL_RCCL_LIBRARY");
+  }
+  CHECK(nccl::load_rccl(fake_library("rccl"), kHipOfRccl).ok());
+  CHECK(nccl::load_rccl(fake_library("rccl"), "").ok());
+}
+
+TEST_CASE("alone: RCCL finds the HIP that the program has loaded globally" * doctest::skip()) {
+  REQUIRE(dlopen(kHipOfRccl.c_str(), RTLD_NOW) != nullptr);
+  REQUIRE(dlopen(kHip.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr);
+  const auto rccl = nccl::load_rccl(fake_library("rccl"), kHip);
+  CHECK_MESSAGE(rccl.ok(), rccl.status().message());
+  CHECK(hip_that_rccl_calls() == "a");
+  CHECK_FALSE(nccl::load_rccl(fake_library("rccl"), kHipOfRccl).ok());
+}
+
+TEST_CASE("RCCL has to call the HIP runtime that hetccl uses") {
+  for (const char* test_case : {"alone: RCCL's HIP was loaded first",
+                                "alone: RCCL finds the HIP that the program has loaded globally"}) {
+    CAPTURE(test_case);
+    CHECK(fake::run_alone(test_case, HETCCL_FAKE_NCCL_FOLDER) == 0);
+  }
 }
 
 TEST_CASE("RCCL joins one architecture, and is asked for no 8-bit floats") {

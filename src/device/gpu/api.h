@@ -78,7 +78,7 @@ struct Api {
 Result<std::shared_ptr<const Api>> load_cuda();
 
 /// HIP's runtime: the process's own copy first, or from `path`. Unsupported with the reason where
-/// there is none, or no GPU.
+/// there is none, HIP before 6, or no GPU.
 Result<std::shared_ptr<const Api>> load_hip(const std::string& path);
 
 /// Has calls that wait for the device harm no graph that any thread records, by the vendor's

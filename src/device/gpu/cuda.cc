@@ -173,6 +173,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
     return error(Code::Unsupported, "the CUDA driver %s: %s: %s", api->path.c_str(), what,
                  api->error_text(code));
   };
+  library->stay_loaded();
   if (const int code = driver.init(0); code != 0) return failed("cuInit", code);
   int version = 0, devices = 0;
   if (const int code = driver.version(&version); code != 0) return failed("its version", code);

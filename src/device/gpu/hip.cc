@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/hip_version.h"
 #include "device/gpu/api.h"
 
 namespace hetccl::device::gpu {
@@ -175,6 +176,11 @@ Result<std::shared_ptr<const Api>> load_hip(const std::string& path) {
   Runtime runtime;
   Symbols symbols(*library);
   find_all(symbols, runtime, *api);
+  library->stay_loaded();
+  int version = 0, devices = 0;
+  if (runtime.version && runtime.version(&version) == 0) {
+    HETCCL_TRY(check_hip_version(library->path(), version).with("the HIP runtime"));
+  }
   if (!symbols.missing().empty()) {
     return error(Code::Unsupported, "the HIP runtime %s is too old, or none: it lacks %s",
                  library->path().c_str(), symbols.missing().c_str());
@@ -190,14 +196,13 @@ Result<std::shared_ptr<const Api>> load_hip(const std::string& path) {
     return error(Code::Unsupported, "the HIP runtime %s: %s: %s", api->path.c_str(), what,
                  api->error_text(code));
   };
-  int version = 0, devices = 0;
   if (const int code = runtime.init(0); code != 0) return failed("hipInit", code);
   if (const int code = runtime.version(&version); code != 0) return failed("its version", code);
   if (const int code = api->device_count(&devices); code != 0) return failed("its devices", code);
   if (devices == 0) {
     return error(Code::Unsupported, "the HIP runtime %s shows no GPU", api->path.c_str());
   }
-  api->version = format("%d.%d", version / 10'000'000, version / 100'000 % 100);
+  api->version = hip_version_text(version);
   api->libraries.push_back(std::move(*library));
   return std::shared_ptr<const Api>(std::move(api));
 }
