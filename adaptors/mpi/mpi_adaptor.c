@@ -546,7 +546,7 @@ static void set_version(void) {
   if (job == 0)
     snprintf(version, sizeof version, "%.*s", (int)sizeof version - 1, text);
   else
-    snprintf(version, sizeof version, "%.40s, job %016llx", text, (unsigned long long)job);
+    snprintf(version, sizeof version, "%.40s; job %016llx", text, (unsigned long long)job);
 }
 
 static hetcclLibraryAdaptor library = {

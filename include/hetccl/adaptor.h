@@ -98,7 +98,8 @@ typedef struct {
 typedef struct {
   size_t size;      /**< of this struct */
   const char* name; /**< 1 to 31 of a-z, 0-9 and _; none of hetccl's own */
-  /** 1 to 63 characters: what the ranks of a cluster must have in common. */
+  /** 1 to 63 characters: what the ranks of a cluster must have in common. What follows a semicolon
+   * names the job: what is tuned holds for the next job, too. */
   const char* version;
   uint32_t capabilities; /**< HETCCL_LIBRARY_* */
   /** What a number means; NULL if that is not known. The text stays until the thread's next call.

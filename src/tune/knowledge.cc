@@ -15,11 +15,17 @@ uint64_t fnv1a(std::string_view text) {
   return hash;
 }
 
+// Without the job that an adaptor's version may name behind a semicolon.
+std::string lasting(const std::string& library_version) {
+  return library_version.substr(0, library_version.find(';'));
+}
+
 std::string text_of(const topology::RankInfo& info, int cluster, int host) {
   return format("rank %d.%d %s/%s/%s/%s kernels=%d access=%d shm=%d window=%d;", cluster, host,
                 info.vendor.c_str(), info.model.c_str(), info.architecture.c_str(),
-                info.library_version.c_str(), info.kernels ? 1 : 0, info.host_access ? 1 : 0,
-                info.shared_memory ? 1 : 0, info.window_bytes > 0 ? 1 : 0);
+                lasting(info.library_version).c_str(), info.kernels ? 1 : 0,
+                info.host_access ? 1 : 0, info.shared_memory ? 1 : 0,
+                info.window_bytes > 0 ? 1 : 0);
 }
 
 std::optional<double> us_of(const Json& json) {

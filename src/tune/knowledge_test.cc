@@ -37,6 +37,12 @@ TEST_CASE("knowledge: the same layout on other machines of the kind is the same 
   auto others = infos;
   others[0].model = "another";
   CHECK(place(infos).digest != place(others).digest);
+  auto job = infos, next_job = infos, next_version = infos;
+  for (auto& info : job) info.library_version = "4.1; job 1";
+  for (auto& info : next_job) info.library_version = "4.1; job 2";
+  for (auto& info : next_version) info.library_version = "4.2; job 1";
+  CHECK(place(job).digest == place(next_job).digest);
+  CHECK(place(job).digest != place(next_version).digest);
 }
 
 TEST_CASE("knowledge: entries survive the file, newer replace older ones, places stay apart") {
