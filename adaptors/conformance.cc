@@ -37,7 +37,7 @@ constexpr size_t kCounts[] = {0, 1, 7, 1000, 100'003};
   std::_Exit(status);
 }
 void need(bool good, const std::string& rule) {
-  if (!good) fail(1, "BROKEN: " + rule);
+  if (!good) fail(1, "broken rule: " + rule);
 }
 
 struct TypeRow {

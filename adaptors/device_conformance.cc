@@ -35,7 +35,7 @@ constexpr auto kAtOnce = std::chrono::seconds(2);  // an enqueueing call that ta
   std::_Exit(status);
 }
 void need(bool good, const std::string& rule) {
-  if (!good) fail(1, "BROKEN: " + rule);
+  if (!good) fail(1, "broken rule: " + rule);
 }
 
 const hetcclDeviceAdaptor* device = nullptr;
@@ -59,8 +59,8 @@ void watch() {
     for (const Watched& one : watched) {
       const char* call = one.call;
       if (call == nullptr || Clock::now() - one.since.load() < deadline) continue;
-      fail(1, std::string("BROKEN: ") + call + " has not returned within " +
-                  std::to_string(deadline.count()) + " s");
+      fail(1, std::string("broken rule: enqueueing calls return at once: ") + call +
+                  " takes more than " + std::to_string(deadline.count()) + " s");
     }
   }
 }

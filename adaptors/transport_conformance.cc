@@ -38,7 +38,7 @@ constexpr size_t kSizes[] = {1, 2, 7, 96, 1000, 4096, 8191, 65'536, 300'001, 1 <
   std::_Exit(status);
 }
 void need(bool good, const std::string& rule) {
-  if (!good) fail(1, "BROKEN: " + rule);
+  if (!good) fail(1, "broken rule: " + rule);
 }
 
 const hetcclTransportAdaptor* calls = nullptr;

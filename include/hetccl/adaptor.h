@@ -54,7 +54,8 @@ typedef enum {
 } hetcclLibraryCall;
 
 /** A piece of a reduction or broadcast; all ranks list the same pieces. `send` and `recv` are
- * equal, or do not overlap. Pieces of no elements may come, with any pointers. */
+ * equal, or do not overlap. A piece may have no elements; its pointers mean nothing
+ * then. */
 typedef struct {
   int root;         /**< rank in the cluster */
   int receiver;     /**< broadcasts: the only rank that receives, or -1: every rank, the root too */
@@ -132,11 +133,15 @@ typedef struct {
    * waits for no other rank. */
   void (*destroy)(void* communicator);
   /** The device whose memory its calls move, by the name that a device adaptor gives it; NULL: the
-   * host. What changes for a device's library: the thread of `init` has the rank's device as its
-   * current one, and that of other calls any device; `score` is not asked; `reduces` and `start`
-   * may be asked for hetcclAvg; `start` enqueues the call on `stream` and returns, with no request;
-   * `test` gets no request, and returns an error once an enqueued call has failed; and it has
-   * `abort`. */
+   * host. What changes for a device's library:
+   * - `score` may be NULL; `abort` may not.
+   * - The thread of `init` has the rank's device as its current one, that of other calls any: keep
+   *   the device in the communicator. A NULL `stream` is that device's default stream.
+   * - `reduces` and `start` may be asked for hetcclAvg.
+   * - `start` enqueues the call on `stream` and returns. It makes no request. Streams may differ
+   *   from call to call; the calls of a communicator run in the order in which they start.
+   * - `test` gets no request. It returns an error once an enqueued call has failed.
+   * - `destroy` comes once all that was enqueued is complete, or after `abort`. */
   const char* device;
   /** Ends all that is enqueued in bounded time, and what is enqueued later, without waiting. From
    * any thread at any time. hetccl calls `destroy` after it. */
@@ -147,8 +152,7 @@ typedef struct {
  *
  * A device adaptor is a vendor's runtime: memory, streams, events. A rank asks for its device as
  * "<name>" or "<name>:<index>". Data crosses between its ranks' clusters and others through pinned
- * memory, which streams copy to and from. What has no `reduce` leaves that to its library or to
- * hosts.
+ * memory, which streams copy to and from. Hosts reduce for a device without `reduce`.
  *
  * Every call but `error_text`, `count` and `describe` is about the calling thread's current device,
  * which `use` sets. Streams run what is enqueued on them in order, by themselves: enqueueing calls
@@ -187,7 +191,8 @@ typedef struct {
   const char* (*error_text)(int code); /**< as the library's */
   int (*count)(int* devices);          /**< of this process; an error or 0: there are none */
   int (*describe)(int device, hetcclDeviceDescription* description); /**< zeroed before */
-  /** Is the thread's current device from now on; -1: it has none again, or keeps the one it has. */
+  /** Makes `device` the thread's current one. -1: the thread may have none again, or keep its own.
+   */
   int (*use)(int device);
   int (*current)(int* device); /**< the thread's; -1: it has none yet */
   int (*allocate)(void** memory, size_t bytes);
@@ -199,7 +204,7 @@ typedef struct {
   int (*pin)(void* memory, size_t bytes);
   int (*unpin)(void* memory);
   int (*create_stream)(void** stream); /**< which waits for no other, also not the default stream */
-  int (*destroy_stream)(void* stream); /**< what is enqueued goes on */
+  int (*destroy_stream)(void* stream); /**< does not wait: what is enqueued goes on */
   int (*create_event)(void** event);
   int (*destroy_event)(void* event);
   int (*record)(void* event, void* stream); /**< the event: all enqueued so far is complete */
@@ -216,8 +221,8 @@ typedef struct {
   /* These may be NULL. */
   /** 1 in `capturing`: what is enqueued becomes part of a graph. NULL: never. */
   int (*is_capturing)(void* stream, int* capturing);
-  /** 1 if `reduce` combines elements of `type` by `op`. Hosts reduce for the device where it does
-   * not, and everything if it is NULL, as `reduce` then is, too. */
+  /** 1 if `reduce` combines elements of `type` by `op`. Hosts reduce the others for the device, and
+   * everything where `reduces` and `reduce` are both NULL. */
   int (*reduces)(hetcclDataType_t type, hetcclRedOp_t op);
   int (*reduce)(void* stream, const hetcclDeviceReduction* reduction);
 } hetcclDeviceAdaptor;

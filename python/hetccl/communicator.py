@@ -58,7 +58,9 @@ class Communicator:
     """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
     `blocking` is False: then `ready` tells when it may be used.
 
-    Calls return when complete, or at once when they are given a `Stream`. Every rank issues the
+    Calls of the host return when complete, or at once when they are given a `Stream`. Those of
+    another device are enqueued on its default stream: its runtime tells when their data is there.
+    Every rank issues the
     same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
     block destroys the communicator, or aborts it when an exception passes through.
     """

@@ -247,6 +247,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // failure.cc
   void on_fault(const exec::Fault& fault);
   void report_own(int culprit, const Status& status);
+  void report_first(const Status& failure);
   void on_failure(const bootstrap::Failure& failure);
   void on_left(int rank, uint64_t called);
   [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;

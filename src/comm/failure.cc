@@ -27,6 +27,12 @@ void Communicator::report_own(int culprit, const Status& status) {
                            global(between->rank), global(between->other))});
 }
 
+// A failure of this rank's own, before others see it close its connections.
+void Communicator::report_first(const Status& failure) {
+  const bool own = failure.code() != Code::RemoteError && failure.code() != Code::Timeout;
+  if (own && !cancel_->is_set() && !verdict_.failed()) report_own(rank(), failure);
+}
+
 void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
   // A rank that is still setting up waits for it in vain.

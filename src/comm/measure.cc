@@ -14,6 +14,7 @@ namespace {
 
 // Of an all-reduce that is small, and in which every rank has a part.
 constexpr uint64_t kMeasuredElements = 256;
+constexpr std::array kMeasuredTypes = {DataType::Int32, DataType::Float32, DataType::Uint32};
 
 int64_t to_mbps(double bytes_per_second) {
   return std::max<int64_t>(1, static_cast<int64_t>(bytes_per_second * 8 / 1e6));
@@ -136,12 +137,15 @@ Status Communicator::measure(const tune::LinkToMeasure& link,
   return {};
 }
 
-// By an executor of its own: these calls are nobody's, and stand in no record.
+// By an executor of its own: these calls are nobody's, and stand in no record. Where the libraries
+// add up no type alike, nothing is measured.
 Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   if (topology().clusters().size() < 2) return {};
+  const auto added = [&](DataType type) { return topology().reductions().has(type, RedOp::Sum); };
+  const auto* const type = std::find_if(kMeasuredTypes.begin(), kMeasuredTypes.end(), added);
+  if (type == kMeasuredTypes.end()) return {};
   exec::Call call;
-  call.signature = {
-      .collective = Collective::AllReduce, .type = DataType::Int32, .count = kMeasuredElements};
+  call.signature = {.collective = Collective::AllReduce, .type = *type, .count = kMeasuredElements};
   auto memory = std::make_unique<exec::Arena>(*device_, exec::Arena::Kind::Device);
   HETCCL_TRY(memory->reserve(call.signature.count * size_of(call.signature.type)));
   call.send = call.recv = memory->data();
@@ -159,6 +163,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   engine.add(*executor);
   const auto time = time_calls(*executor, program, call);
   if (!time.ok()) {
+    report_first(time.status());
     // What was enqueued still uses its memory.
     engine.exclusively([&] { executor->abort(); });
     engine.wait([&] { return executor->idle(); }, engine.clock().now() + Verdict::kLastWait);

@@ -1,8 +1,11 @@
 // What one rank cannot do is refused on every rank before the call is counted.
 #include <doctest/doctest.h>
 
+#include <functional>
+
 #include "comm/ranks.h"
 #include "device/host/host_device.h"
+#include "fake/forwarding_communicator.h"
 #include "fake/vendor_library.h"
 
 namespace hetccl::comm {
@@ -27,6 +30,33 @@ Adaptors adaptors_without(DataType type) {
   };
   return adaptors;
 }
+
+// A library that adds up nothing.
+class Mover : public fake::VendorLibrary {
+ public:
+  using VendorLibrary::VendorLibrary;
+  [[nodiscard]] bool supports(DataType, RedOp) const override { return false; }
+};
+
+class FailingCommunicator : public fake::ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  Status reduce(std::span<const ccl::Shard>, DataType, const Reducer&, void*) override {
+    return error(Code::SystemError, "fake: no memory");
+  }
+};
+
+// One whose reductions fail where ranks are together.
+class Failing : public fake::VendorLibrary {
+ public:
+  using VendorLibrary::VendorLibrary;
+  Result<std::unique_ptr<ccl::Communicator>> init(const ccl::UniqueId& id, int n_ranks, int rank,
+                                                  Waker* waker, const WaitLimit& limit) override {
+    auto made = VendorLibrary::init(id, n_ranks, rank, waker, limit);
+    if (made.ok()) made.value() = std::make_unique<FailingCommunicator>(std::move(made).value());
+    return made;
+  }
+};
 
 }  // namespace
 
@@ -70,6 +100,58 @@ TEST_CASE("a type that one rank's library lacks is refused on all ranks, and oth
     CHECK(communicator.statistics().operations == 3);
     CHECK(communicator.finish().ok());
   });
+}
+
+// Three ranks, two of which are a cluster, whose libraries `make` makes.
+std::vector<Status> join(const std::function<std::unique_ptr<ccl::Library>(
+                             std::unique_ptr<ccl::Library> real, ccl::Reach reach)>& make) {
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  for (const char* label : {"A", "A", "B"}) {
+    Config config;
+    config.cluster = label;
+    Adaptors adaptors = all_adaptors();
+    adaptors.host.make_library = [host = adaptors.host, make](const auto& crew) {
+      return make(host.make_library(crew), host.reach);
+    };
+    runtimes.push_back(std::move(Runtime::create(config, std::move(adaptors))).value());
+  }
+  const auto id = runtimes[0]->service().unique_id().value();
+  std::vector<Status> told(3);
+  on_all_ranks(3, [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.n_ranks = 3;
+    auto made = Communicator::create(*runtimes[r], id, options);
+    told[r] = made.status();
+    if (made.ok()) CHECK(made.value()->finish().ok());
+  });
+  return told;
+}
+
+TEST_CASE("a communicator needs no type in which its libraries add") {
+  for (const bool none : {false, true}) {
+    for (const Status& told : join([none](auto real, const auto& reach) {
+           if (none) return std::unique_ptr<ccl::Library>(new Mover(std::move(real), reach));
+           return std::unique_ptr<ccl::Library>(
+               new fake::VendorLibrary(std::move(real), reach, DataType::Int32));
+         })) {
+      CHECK_MESSAGE(told.ok(), told.message());
+    }
+  }
+}
+
+TEST_CASE("a library that fails before the communicator is made is named on all ranks") {
+  const auto told = join([](auto real, const auto& reach) {
+    return std::unique_ptr<ccl::Library>(new Failing(std::move(real), reach));
+  });
+  for (const Status& status : told) {
+    CHECK(status.code() == Code::SystemError);
+    const std::string& text = status.message();
+    CHECK_MESSAGE((text.find("rank 0: fake: no memory") != std::string::npos ||
+                   text.find("rank 1: fake: no memory") != std::string::npos),
+                  text);
+  }
 }
 
 }  // namespace hetccl::comm

@@ -21,9 +21,11 @@ using namespace hetccl::comm;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kCalls = 80;
-constexpr bool kSanitized = true;  // which see in few cases what there is to see
+constexpr size_t kElements = 5'000;  // of which one search is made
+constexpr bool kSanitized = true;    // which see in few cases what there is to see
 #else
 constexpr int kCalls = 600;
+constexpr size_t kElements = 50'000;
 constexpr bool kSanitized = false;
 #endif
 
@@ -110,7 +112,7 @@ TEST_CASE("tuning: the next job begins with what was learnt, and a frozen one ke
   const Folder folder;
   {
     Ranks ranks({"A", "B"}, tuned(folder), false);
-    REQUIRE(sums_until_settled(ranks, 50'000));
+    REQUIRE(sums_until_settled(ranks, kElements));
     on_all_ranks(ranks.n(), [&](int rank) {
       CHECK(ranks[rank]->finish().ok());  // keeps what was learnt after the last call, too
       ranks[rank].reset();
@@ -125,7 +127,7 @@ TEST_CASE("tuning: the next job begins with what was learnt, and a frozen one ke
   CHECK(*first["state"].text() == "settled");
   CHECK(first["default_us"].number().value() > 0);
   Ranks frozen({"A", "B"}, tuned(folder, "frozen"), false);
-  CHECK(sums(frozen, 50'000, 16, false));
+  CHECK(sums(frozen, kElements, 16, false));
   CHECK(frozen[1]->statistics().plans == 1);
 }
 
@@ -138,7 +140,7 @@ TEST_CASE("tuning: files that are none, or another version's, harm nothing") {
     std::ofstream(folder.file()) << text;
     Ranks ranks({"A", "B"}, tuned(folder), false);
     const bool kept = text.find("2,") != std::string::npos;  // a newer hetccl can read it
-    CHECK((kept ? sums(ranks, 50'000, 200, false) : sums_until_settled(ranks, 50'000)));
+    CHECK((kept ? sums(ranks, kElements, 200, false) : sums_until_settled(ranks, kElements)));
     for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
     const std::string after = read_file(folder.file(), 1U << 20U).value();
     CHECK((after == text) == kept);
@@ -153,7 +155,7 @@ TEST_CASE("tuning: jobs that write one file lose nothing of each other") {
   for (int job = 0; job < kJobs; ++job) {
     jobs.emplace_back([&, job] {
       Ranks ranks(kLayouts[job], tuned(folder), false);
-      CHECK(sums_until_settled(ranks, 30'000));
+      CHECK(sums_until_settled(ranks, kElements));
       for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
     });
   }

@@ -17,7 +17,7 @@ using verify::Verified;
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kCases = 250;
+constexpr uint64_t kCases = 80;
 #else
 constexpr uint64_t kCases = 3000;
 #endif

@@ -20,7 +20,7 @@ using verify::Verified;
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kCases = 1000;
+constexpr uint64_t kCases = 300;
 #else
 constexpr uint64_t kCases = 15'000;
 #endif

@@ -42,6 +42,7 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
+  [[nodiscard]] const std::string& name() const { return adaptor_->name; }
   [[nodiscard]] int n_ranks() const { return n_ranks_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] bool reduces(DataType type, RedOp op) const;
@@ -241,7 +242,7 @@ class AdaptorCommunicator : public Communicator {
   Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
                        const Reducer& how, void* stream) {
     if (!member_->reduces(type, how.op)) {
-      return error(Code::Unsupported, "the adaptor does not reduce %s by %s",
+      return error(Code::Unsupported, "%s does not reduce %s by %s", member_->name().c_str(),
                    std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
     }
     return enqueue(kind, type, how.op, shards, {}, stream);
