@@ -155,7 +155,8 @@ class Topology {
   [[nodiscard]] int devices_beside_hosts() const;
   /// Whether `rank` reduces by its vendor's library: its cluster has several ranks.
   [[nodiscard]] bool reduces_by_library(int rank) const;
-  /// What every rank that reduces by its library can reduce. Devices reduce all, or hosts for them.
+  /// The reductions of which all libraries that join ranks are capable. Outside them everything is
+  /// reduced, by devices or hosts.
   [[nodiscard]] const ReductionSet& reductions() const { return reductions_; }
   /// Whether every library that joins ranks sends from one rank to one other.
   [[nodiscard]] bool libraries_send() const { return libraries_send_; }

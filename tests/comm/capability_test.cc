@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <optional>
 
 #include "comm/ranks.h"
 #include "device/host/host_device.h"
@@ -23,12 +24,37 @@ Status call(Communicator& communicator, device::Device& device, const Signature&
   return status;
 }
 
-Adaptors adaptors_without(DataType type) {
+// The build's, but for a library of the host, which is made as Library(the real one, its reach,
+// `more`...).
+template <typename Library, typename... More>
+Adaptors adaptors_by(More... more) {
   Adaptors adaptors = all_adaptors();
-  adaptors.host.make_library = [host = adaptors.host, type](const auto& crew) {
-    return std::make_unique<fake::VendorLibrary>(host.make_library(crew), host.reach, type);
+  adaptors.host.make_library = [host = adaptors.host, more...](const auto& crew) {
+    return std::make_unique<Library>(host.make_library(crew), host.reach, more...);
   };
   return adaptors;
+}
+
+// Ranks 0 and 1 reduce in their cluster, rank 2 is alone in its own: each with its adaptors, and
+// `body` with what it gets.
+void on_two_clusters(
+    const std::vector<Adaptors>& adaptors,
+    const std::function<void(Runtime&, Result<std::shared_ptr<Communicator>>)>& body) {
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  for (const Adaptors& one : adaptors) {
+    Config config;
+    config.cluster = runtimes.size() < 2 ? "A" : "B";
+    runtimes.push_back(std::move(Runtime::create(config, one)).value());
+  }
+  const auto id = runtimes[0]->service().unique_id().value();
+  const int n_ranks = static_cast<int>(adaptors.size());
+  on_all_ranks(n_ranks, [&](int rank) {
+    Runtime& runtime = *runtimes[static_cast<size_t>(rank)];
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.n_ranks = n_ranks;
+    body(runtime, Communicator::create(runtime, id, options));
+  });
 }
 
 // A library that adds up nothing.
@@ -61,27 +87,14 @@ class Failing : public fake::VendorLibrary {
 }  // namespace
 
 TEST_CASE("a type that one rank's library lacks is refused on all ranks, and others work") {
-  // Ranks 0 and 1 reduce in their cluster, rank 2 is alone in its own.
   const std::string why =
       "rank 1 cannot reduce int16 by bxor: its cluster reduces by host 1, which "
       "lacks this on " +
       device::make_host_device()->architecture() +
       ": use another type or operator, or host memory, or give each rank its own "
       "HETCCL_CLUSTER";
-  std::vector<std::unique_ptr<Runtime>> runtimes;
-  for (int rank = 0; rank < 3; ++rank) {
-    Config config;
-    config.cluster = rank < 2 ? "A" : "B";
-    Adaptors adaptors = rank == 1 ? adaptors_without(DataType::Int16) : all_adaptors();
-    runtimes.push_back(std::move(Runtime::create(config, std::move(adaptors))).value());
-  }
-  const auto id = runtimes[0]->service().unique_id().value();
-  on_all_ranks(3, [&](int rank) {
-    Runtime& runtime = *runtimes[static_cast<size_t>(rank)];
-    CommunicatorOptions options;
-    options.rank = rank;
-    options.n_ranks = 3;
-    auto made = Communicator::create(runtime, id, options);
+  const auto lacking = adaptors_by<fake::VendorLibrary>(std::optional(DataType::Int16));
+  on_two_clusters({all_adaptors(), lacking, all_adaptors()}, [&](Runtime& runtime, auto made) {
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     Communicator& communicator = *made.value();
     device::Device& device = *runtime.device("").value();
@@ -102,56 +115,26 @@ TEST_CASE("a type that one rank's library lacks is refused on all ranks, and oth
   });
 }
 
-// Three ranks, two of which are a cluster, whose libraries `make` makes.
-std::vector<Status> join(const std::function<std::unique_ptr<ccl::Library>(
-                             std::unique_ptr<ccl::Library> real, ccl::Reach reach)>& make) {
-  std::vector<std::unique_ptr<Runtime>> runtimes;
-  for (const char* label : {"A", "A", "B"}) {
-    Config config;
-    config.cluster = label;
-    Adaptors adaptors = all_adaptors();
-    adaptors.host.make_library = [host = adaptors.host, make](const auto& crew) {
-      return make(host.make_library(crew), host.reach);
-    };
-    runtimes.push_back(std::move(Runtime::create(config, std::move(adaptors))).value());
-  }
-  const auto id = runtimes[0]->service().unique_id().value();
-  std::vector<Status> told(3);
-  on_all_ranks(3, [&](int rank) {
-    const auto r = static_cast<size_t>(rank);
-    CommunicatorOptions options;
-    options.rank = rank;
-    options.n_ranks = 3;
-    auto made = Communicator::create(*runtimes[r], id, options);
-    told[r] = made.status();
-    if (made.ok()) CHECK(made.value()->finish().ok());
-  });
-  return told;
-}
-
 TEST_CASE("a communicator needs no type in which its libraries add") {
-  for (const bool none : {false, true}) {
-    for (const Status& told : join([none](auto real, const auto& reach) {
-           if (none) return std::unique_ptr<ccl::Library>(new Mover(std::move(real), reach));
-           return std::unique_ptr<ccl::Library>(
-               new fake::VendorLibrary(std::move(real), reach, DataType::Int32));
-         })) {
-      CHECK_MESSAGE(told.ok(), told.message());
-    }
+  for (const Adaptors& adaptors :
+       {adaptors_by<fake::VendorLibrary>(std::optional(DataType::Int32)), adaptors_by<Mover>()}) {
+    on_two_clusters({adaptors, adaptors, adaptors}, [](Runtime&, auto made) {
+      REQUIRE_MESSAGE(made.ok(), made.status().message());
+      CHECK(made.value()->finish().ok());
+    });
   }
 }
 
 TEST_CASE("a library that fails before the communicator is made is named on all ranks") {
-  const auto told = join([](auto real, const auto& reach) {
-    return std::unique_ptr<ccl::Library>(new Failing(std::move(real), reach));
-  });
-  for (const Status& status : told) {
+  const Adaptors adaptors = adaptors_by<Failing>();
+  on_two_clusters({adaptors, adaptors, adaptors}, [](Runtime&, auto made) {
+    const Status& status = made.status();
     CHECK(status.code() == Code::SystemError);
     const std::string& text = status.message();
     CHECK_MESSAGE((text.find("rank 0: fake: no memory") != std::string::npos ||
                    text.find("rank 1: fake: no memory") != std::string::npos),
                   text);
-  }
+  });
 }
 
 }  // namespace hetccl::comm

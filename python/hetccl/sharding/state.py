@@ -213,20 +213,22 @@ def _own(piece: Piece, value: Any) -> Any:
     return OwnedTensor(piece.parameter.shape, piece.first, value)
 
 
+def _part_of(value: torch.Tensor, piece: Piece, like: torch.Tensor) -> torch.Tensor:
+    """The elements of a whole value that this rank has in `like`."""
+    return value.reshape(-1)[piece.first : piece.first + like.numel()]
+
+
 def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
     if isinstance(value, OwnedTensor) or value is target:
         return
-    if target.dim() > 0:
-        value = value.reshape(-1)[piece.first : piece.first + target.numel()]
-    target.copy_(value)
+    target.copy_(_part_of(value, piece, target) if target.dim() > 0 else value)
 
 
 def _share(piece: Piece, part: nn.Parameter, value: Any) -> Any:
     """What `part` has of the whole parameter's value in the optimizer's state."""
     if not isinstance(value, torch.Tensor) or value.shape != piece.parameter.shape:
         return value
-    share = value.reshape(-1)[piece.first : piece.first + part.numel()]
-    return share.to(part.device, copy=True)
+    return _part_of(value, piece, part).to(part.device, copy=True)
 
 
 def _copy(target: Any, value: Any) -> None:

@@ -9,7 +9,7 @@
 
 namespace hetccl::ccl {
 
-/// What a call moves. One that is filled again takes memory only for lists longer than before.
+/// The pieces and messages of a call. `set` allocates only where a list is longer than any before.
 struct Lists {
   std::vector<hetcclLibraryPiece> pieces;
   std::vector<hetcclLibraryMessage> messages;
@@ -41,7 +41,7 @@ inline hetcclLibraryWork work_of(hetcclLibraryCall call, DataType type, RedOp op
   return work;
 }
 
-/// What the library says; no, if it throws.
+/// Whether the library reduces elements of `type` by `op`. False if it throws.
 bool has_reduction(const hetcclLibraryAdaptor& library, DataType type, RedOp op);
 
 /// InvalidArgument or Unsupported where the adaptor cannot: `capabilities` are its own.

@@ -105,7 +105,7 @@ class AdaptorTransport final : public Transport {
   }
 
  private:
-  // What a connect is asked for.
+  // The arguments of a connect.
   struct Wish {
     const PeerId& id;
     const Address& address;
