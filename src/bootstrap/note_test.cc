@@ -285,7 +285,7 @@ TEST_CASE("tell says so when nothing can be sent any more") {
 
 // --- a receiver that does not read ---
 
-TimePoint soon() {
+TimePoint before_timeout() {
   return steady_clock().now() + kPatience;
 }
 
@@ -293,11 +293,11 @@ TimePoint soon() {
 Bytes next_note(const net::Wire& wire) {
   for (;;) {
     uint8_t head[kHeaderBytes];
-    REQUIRE(net::recv_all(wire.fd(), head, sizeof head, soon()).ok());
+    REQUIRE(net::recv_all(wire.fd(), head, sizeof head, before_timeout()).ok());
     const auto header = decode_header(head);
     REQUIRE(header);
     Bytes payload(header->payload_bytes);
-    REQUIRE(net::recv_all(wire.fd(), payload.data(), payload.size(), soon()).ok());
+    REQUIRE(net::recv_all(wire.fd(), payload.data(), payload.size(), before_timeout()).ok());
     if (header->type != FrameType::Noted) continue;
     const auto note = decode_note(payload);
     REQUIRE(note);
@@ -311,10 +311,10 @@ TEST_CASE("a rank that does not read loses notes and nothing else; the others lo
   const auto one = service();
   const auto id = one->unique_id();
   const Invitation invitation = decode(id.value()).value();
-  auto slow = dial(invitation, {1, {invitation.secret}, nullptr, soon(), std::chrono::seconds(5)});
+  auto slow = dial(invitation, {1, {invitation.secret}, nullptr, before_timeout(), std::chrono::seconds(5)});
   REQUIRE(slow.ok());
   const Bytes join = encode(Join{1, 3, 20'000, 20'000, 60'000, 1, "slow"});
-  REQUIRE(net::send_all(slow->fd(), join.data(), join.size(), soon()).ok());
+  REQUIRE(net::send_all(slow->fd(), join.data(), join.size(), before_timeout()).ok());
   FailureBox failures;
   Inbox inbox;
   Sessions sessions(3);

@@ -17,12 +17,12 @@ namespace {
 using namespace testing;
 using std::chrono::seconds;
 
-TimePoint soon() {
+TimePoint before_refusal() {
   return steady_clock().now() + seconds(10);
 }
 
 Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says = {}) {
-  auto fd = net::connect(invitation.addresses, soon());
+  auto fd = net::connect(invitation.addresses, before_refusal());
   REQUIRE(fd.ok());
   if (!says.empty()) (void)::send(fd->get(), says.data(), says.size(), MSG_NOSIGNAL);
   return std::move(fd).value();
@@ -31,7 +31,7 @@ Fd stranger(const Invitation& invitation, const std::vector<uint8_t>& says = {})
 bool closed_by_peer(int fd) {
   std::array<uint8_t, 4096> bytes;
   for (;;) {
-    const Status got = net::recv_all(fd, bytes.data(), 1, soon());
+    const Status got = net::recv_all(fd, bytes.data(), 1, before_refusal());
     if (!got.ok()) return got.code() == Code::RemoteError;
   }
 }
@@ -75,9 +75,9 @@ TEST_CASE("a flood of silent connections does not keep a rank out") {
 
 // Someone who knows the secret and misuses it.
 net::Wire insider(const Invitation& invitation, const Bytes& says) {
-  auto wire = dial(invitation, {1, {invitation.secret}, nullptr, soon(), seconds(5)});
+  auto wire = dial(invitation, {1, {invitation.secret}, nullptr, before_refusal(), seconds(5)});
   REQUIRE(wire.ok());
-  (void)net::send_all(wire->fd(), says.data(), says.size(), soon());
+  (void)net::send_all(wire->fd(), says.data(), says.size(), before_refusal());
   return std::move(wire).value();
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("a note that is too long or for no rank names its sender, and nobody h
     first.join();  // the coordinator has welcomed both
     REQUIRE(joined.ok());
     const Bytes says = encode(FrameType::Note, bad);
-    REQUIRE(net::send_all(odd.fd(), says.data(), says.size(), soon()).ok());
+    REQUIRE(net::send_all(odd.fd(), says.data(), says.size(), before_refusal()).ok());
     const auto failure = box.wait();
     REQUIRE(failure);
     CHECK(contains(failure->reason, "rank 1 (an odd one) was lost: it broke"));
@@ -178,7 +178,7 @@ TEST_CASE("a rank that writes its frames byte by byte is served like any other")
   std::thread first([&] { joined = one->join(id.value(), options(0, 2)); });
   const net::Wire slow = insider(invitation, {});
   for (const uint8_t byte : encode(Join{1, 2, 20'000, 20'000, 5'000, 1, "slow"})) {
-    REQUIRE(net::send_all(slow.fd(), &byte, 1, soon()).ok());
+    REQUIRE(net::send_all(slow.fd(), &byte, 1, before_refusal()).ok());
   }
   first.join();
   CHECK(joined.ok());

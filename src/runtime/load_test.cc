@@ -2,6 +2,7 @@
 #include "runtime/load.h"
 
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>

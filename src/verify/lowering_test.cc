@@ -7,6 +7,7 @@
 #include "golden/random_topology.h"
 #include "lower/graph.h"
 #include "plan/call.h"
+#include "golden/random_call.h"
 #include "plan/planner.h"
 #include "verify/verify.h"
 
@@ -16,14 +17,6 @@ namespace {
 using lower::Opcode;
 using plan::RankPlan;
 using plan::Spec;
-
-std::vector<RankPlan> plan_all(const Spec& spec, const topology::Topology& topology) {
-  std::vector<RankPlan> plans;
-  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    plans.push_back(plan::plan(rank, spec, topology).value());
-  }
-  return plans;
-}
 
 /// A random one, on one host, of devices and hosts that share windows.
 topology::Topology with_windows(std::mt19937_64& random) {
@@ -84,7 +77,7 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);
     const Spec spec = random_spec(random, topology);
-    const auto plans = plan_all(spec, topology);
+    const auto plans = test::plan_all(spec, topology);
     Options options;
     options.depth = static_cast<uint32_t>(random() % 5);
     options.count = random() % 4 == 0 ? random() % 1000 : random() % 2'000'000;
@@ -113,7 +106,7 @@ TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);
     const Spec spec = random_spec(random, topology);
-    const auto plans = plan_all(spec, topology);
+    const auto plans = test::plan_all(spec, topology);
     const Lowered lowered = lower_all(spec, topology, plans, {}).value();
     const Status passes = check_code(lowered.problem, lowered.codes);
     CHECK_MESSAGE(passes.ok(), passes.message());
@@ -143,7 +136,7 @@ TEST_CASE("of the waits of a slice that are left none may go") {
         const topology::Topology topology = test::layout_topology(layout);
         const Spec spec{collective};
         const Lowered lowered =
-            lower_all(spec, topology, plan_all(spec, topology), {.count = count}).value();
+            lower_all(spec, topology, test::plan_all(spec, topology), {.count = count}).value();
         REQUIRE(check_code(lowered.problem, lowered.codes).ok());
         for (size_t rank = 0; rank < lowered.codes.size(); ++rank) {
           const lower::Code& code = lowered.codes[rank];

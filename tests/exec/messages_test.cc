@@ -269,7 +269,7 @@ std::vector<Round> random_rounds(std::mt19937_64& random, int n) {
   return rounds;
 }
 
-std::string random_job(uint64_t seed, bool fake_device) {
+std::string random_messages(uint64_t seed, bool fake_device) {
   std::mt19937_64 random(seed);
   const int n = 1 + static_cast<int>(random() % 4);
   const bool one_queue = random() % 4 == 0;
@@ -319,22 +319,22 @@ void check_disagreement(Ranks& ranks, bool streamed) {
 
 // ThreadSanitizer is slow, and sees in a few what there is to see of threads.
 #if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kJobs = 12;
+constexpr uint64_t kMessageJobs = 12;
 #else
-constexpr uint64_t kJobs = 30;
+constexpr uint64_t kMessageJobs = 30;
 #endif
 
 }  // namespace
 
 TEST_CASE("random messages arrive as they were sent") {
   const uint64_t only = hetccl::fake::number_from("HETCCL_TEST_SEED", 0);
-  const uint64_t last = kJobs * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
+  const uint64_t last = kMessageJobs * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
   for (uint64_t seed = 1; seed <= last; ++seed) {
     if (only != 0 && seed != only) continue;
     for (const bool fake_device : {true, false}) {
       CAPTURE(seed);
       CAPTURE(fake_device);
-      REQUIRE(random_job(seed, fake_device) == "");
+      REQUIRE(random_messages(seed, fake_device) == "");
     }
   }
 }

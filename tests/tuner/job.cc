@@ -21,7 +21,6 @@ using enum Tactic::Algorithm;
 using enum Tactic::Protocol;
 
 constexpr size_t kAhead = 20;  // calls that a rank may be ahead of others, as with streams
-constexpr size_t kMiB = size_t{1} << 20U;
 
 uint32_t written(const Chosen& chosen) {
   return static_cast<uint32_t>((chosen.algorithm + 1) << 16U | (chosen.protocol + 1) << 8U |

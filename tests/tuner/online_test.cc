@@ -16,9 +16,6 @@ namespace {
 using enum Tactic::Algorithm;
 using enum Tactic::Protocol;
 
-const Chosen kOwn{kTree, kLl128, 0};
-constexpr size_t kMiB = size_t{1} << 20U;
-
 size_t n_tuned(const Job& job, size_t rank) {
   size_t tuned = 0;
   for (size_t call = 0; call < job.board().called[rank]; ++call)

@@ -18,8 +18,7 @@ namespace {
 using enum Tactic::Algorithm;
 using enum Tactic::Protocol;
 
-constexpr size_t kRanks = 4, kNodes = 2, kMiB = size_t{1} << 20U;
-const Chosen kOwn{kTree, kLl128, 0};
+constexpr size_t kRanks = 4, kNodes = 2;
 
 plan::Resources resources(int algorithm, int protocol, int channels = 0) {
   plan::Resources made;
