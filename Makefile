@@ -2,11 +2,12 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench soak wheels matrix docs lint format clean
+.PHONY: help setup demo test check bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 19 minutes on 2 cores)"
+	@echo "make check   linters, the core and a smoke of Python: 3 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
@@ -23,6 +24,9 @@ demo: setup
 
 test:
 	@tools/test $(ARGS)
+
+check:
+	@tools/test --check $(ARGS)
 
 bench: setup
 	@tools/setup --mpi

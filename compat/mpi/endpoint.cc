@@ -43,9 +43,10 @@ struct PlaceCard {
 int place_on_gpu(const std::vector<PlaceCard>& cards, int rank) {
   const PlaceCard& mine = cards[static_cast<size_t>(rank)];
   if (mine.gpu[0] == 0) return 0;
-  return static_cast<int>(std::count_if(cards.begin(), cards.begin() + rank, [&](const PlaceCard& card) {
-    return card.host == mine.host && std::strcmp(card.gpu, mine.gpu) == 0;
-  }));
+  return static_cast<int>(
+      std::count_if(cards.begin(), cards.begin() + rank, [&](const PlaceCard& card) {
+        return card.host == mine.host && std::strcmp(card.gpu, mine.gpu) == 0;
+      }));
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ int pass_both(Message& message, Words words, bool is_large) {
   std::optional<HostCopy> sent, received;
   for (auto [first, copy] : {std::pair{size_t{0}, &sent}, std::pair{size_t{5}, &received}}) {
     if (!stages(words.word[first])) continue;
-    auto made =
-        copy_of(words.word[first], count_of(words.word[first + 1], is_large), words.word[first + 2]);
+    auto made = copy_of(words.word[first], count_of(words.word[first + 1], is_large),
+                        words.word[first + 2]);
     if (!made.ok()) return fail(words.word[10], made.status());
     words.word[first] = made->buffer();
     *copy = std::move(made).value();

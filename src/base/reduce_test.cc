@@ -46,7 +46,7 @@ void check(DataType type, RedOp op, size_t count, int n_srcs, int alias, std::mt
 
 TEST_CASE("every type and operator gives the reference's bits") {
   std::mt19937_64 random(1);
-  for (DataType type : kReducedTypes)
+  for (DataType type : kTypes)
     for (RedOp op : ops_of(type))
       for (size_t count : {0, 1, 2, 3, 7, 8, 9, 31, 100, 1023, 1024, 1025, 3001})
         for (int n_srcs : {1, 2, 3, 5, 16, 40}) check(type, op, count, n_srcs, -1, random);
@@ -55,7 +55,7 @@ TEST_CASE("every type and operator gives the reference's bits") {
 TEST_CASE("an identity changes no bit, on either side") {
   std::mt19937_64 random(7);
   constexpr size_t kCount = 2000;
-  for (DataType type : kReducedTypes) {
+  for (DataType type : kTypes) {
     for (RedOp op : {RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min}) {
       const size_t width = size_of(type);
       const Factor one = identity_of(type, op);
@@ -82,7 +82,7 @@ TEST_CASE("an identity changes no bit, on either side") {
 
 TEST_CASE("the result may replace any source") {
   std::mt19937_64 random(2);
-  for (DataType type : kReducedTypes)
+  for (DataType type : kTypes)
     for (RedOp op : ops_of(type))
       for (int n_srcs : {1, 2, 4})
         for (int alias = 0; alias < n_srcs; ++alias) check(type, op, 1111, n_srcs, alias, random);

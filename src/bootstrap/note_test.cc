@@ -311,7 +311,8 @@ TEST_CASE("a rank that does not read loses notes and nothing else; the others lo
   const auto one = service();
   const auto id = one->unique_id();
   const Invitation invitation = decode(id.value()).value();
-  auto slow = dial(invitation, {1, {invitation.secret}, nullptr, before_timeout(), std::chrono::seconds(5)});
+  auto slow = dial(invitation,
+                   {1, {invitation.secret}, nullptr, before_timeout(), std::chrono::seconds(5)});
   REQUIRE(slow.ok());
   const Bytes join = encode(Join{1, 3, 20'000, 20'000, 60'000, 1, "slow"});
   REQUIRE(net::send_all(slow->fd(), join.data(), join.size(), before_timeout()).ok());

@@ -82,7 +82,8 @@ struct OperationFixture {
     geometry.n_slots = slots;
     geometry.depth = slots - 1;
     geometry.lanes.resize(1);
-    codes.push_back(std::make_unique<hetccl::lower::Code>(hetccl::lower::lower(plan, target, geometry).value()));
+    codes.push_back(std::make_unique<hetccl::lower::Code>(
+        hetccl::lower::lower(plan, target, geometry).value()));
     return {geometry.slice_elements, geometry.n_slices, codes.back().get()};
   }
   const Instruction& instruction(Opcode op_code) const {

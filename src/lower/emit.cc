@@ -6,7 +6,6 @@
 namespace hetccl::lower {
 namespace {
 
-
 /// How a node tells of its end.
 struct Told {
   SyncId flag = kNoSync, event = kNoSync;

@@ -7,7 +7,6 @@
 namespace hetccl::lower {
 namespace {
 
-
 Node boundary_node(Node::Section section, Opcode op) {
   Node node;
   node.code.op = op;

@@ -250,7 +250,8 @@ Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits&
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
   const auto* ranks = json["ranks"].elements();
   if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
-    return error(Code::InvalidArgument, "a topology must be {\"ranks\": [...]} with at most %lld ranks",
+    return error(Code::InvalidArgument,
+                 "a topology must be {\"ranks\": [...]} with at most %lld ranks",
                  static_cast<long long>(kMaxRanks));
   }
   std::vector<RankInfo> infos;

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxEncoded = uint64_t{64} << 20U;
 constexpr uint64_t kMinEncoded = uint64_t{1} << 20U;
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
 constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
-constexpr int kDeepest = 16;                          // scratch holds a slice for each
+constexpr int kDeepest = 16;                           // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
 // On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
 // that move it; and a pipeline of so many stages (out and in, twice) waits for its first and last.

@@ -35,7 +35,8 @@ class Program {
  private:
   void call(uint64_t place) {
     const TimePoint now(std::chrono::microseconds(static_cast<int64_t>(now_us_)));
-    if (const auto proposal = conductor_.propose(kPlacesKey, 1 << 22, sequence_, now, make_places_space)) {
+    if (const auto proposal =
+            conductor_.propose(kPlacesKey, 1 << 22, sequence_, now, make_places_space)) {
       if (const auto verdict = conductor_.count(0, ledger_.vote(*proposal)))
         ledger_.settle(*verdict);
     }

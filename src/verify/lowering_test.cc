@@ -4,10 +4,10 @@
 
 #include <functional>
 
+#include "golden/random_call.h"
 #include "golden/random_topology.h"
 #include "lower/graph.h"
 #include "plan/call.h"
-#include "golden/random_call.h"
 #include "plan/planner.h"
 #include "verify/verify.h"
 

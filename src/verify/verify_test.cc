@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "golden/random_topology.h"
 #include "golden/random_call.h"
+#include "golden/random_topology.h"
 #include "plan/planner.h"
 #include "verify/testing.h"
 

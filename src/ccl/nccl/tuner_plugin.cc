@@ -9,7 +9,6 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
-
 // constinit: no guard to look at in every call.
 constinit thread_local const ScopedTactic* current = nullptr;
 

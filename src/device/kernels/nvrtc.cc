@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNvrtcNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
-                                  "libnvrtc.so"};
+                                       "libnvrtc.so"};
 
 std::vector<std::string> nvrtc_places() {
   std::vector<std::string> places = loaded_libraries("libnvrtc.so");
