@@ -24,7 +24,7 @@ import cuda_tuning
 import torch
 import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
-from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
+from cuda_load import GENERATIONS, GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
 from cuda_messages import messages
@@ -496,6 +496,10 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             return run(bodies, devices, labels, bind=True, timeout=120 * SCALE)
 
         made[f"{name}-meshes"] = lambda: on_mesh(GROUPS_OF_GROUPS)
+        if "cpu" not in devices:
+            made[f"{name}-generations"] = lambda: run(
+                GENERATIONS, devices, labels, bind=True, timeout=120 * SCALE, fresh=True
+            )
         if "cpu" not in devices:
             made[f"{name}-mesh-training"] = lambda: on_mesh(TRAINING_ON_MESHES)
 
