@@ -25,7 +25,7 @@ def _run(arguments: list[str], prepare: Callable[[], Any] | None) -> None:
 
 
 def _new_file() -> IO[str]:
-    return tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+    return tempfile.TemporaryFile("w+", encoding="utf-8")
 
 
 class Command:
