@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+
 namespace hetccl::fake {
 namespace {
 
@@ -117,7 +119,9 @@ int connect(void* transport, const hetcclTransportPeer* peer, void** channel) {
   if (faults.throws) throw std::runtime_error("connect");
   if (faults.connects_nothing) return 0;
   if (faults.hangs) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (transport_faults().hangs && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return kBroken;
   }
   Waiting self{static_cast<Transport*>(transport), peer->side};
