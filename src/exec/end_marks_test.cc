@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "exec/testing.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace {
 
@@ -10,7 +12,7 @@ using namespace hetccl;
 using namespace hetccl::exec;
 using std::chrono::milliseconds;
 
-constexpr auto kLimit = std::chrono::seconds(10);
+constexpr auto kLimit = fake::kHang;
 
 struct MarksDevice : testing::QueueDevice {
   std::atomic<int> flags_written{0};
@@ -131,7 +133,7 @@ TEST_CASE(
   f.marks->ask();
   while (!f.device.is_inside) std::this_thread::yield();
   std::atomic<bool> gone{false};
-  std::thread owner([&] {
+  fake::Thread owner([&] {
     f.marks.reset();
     gone = true;
   });

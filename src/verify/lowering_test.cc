@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "fake/sample.h"
 #include "golden/random_call.h"
 #include "golden/random_topology.h"
 #include "lower/graph.h"
@@ -13,6 +14,12 @@
 
 namespace hetccl::verify {
 namespace {
+
+#if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
+constexpr uint64_t kOneIn = 5;
+#else
+constexpr uint64_t kOneIn = 1;
+#endif
 
 using lower::Opcode;
 using plan::RankPlan;
@@ -72,7 +79,8 @@ lower::Code without(lower::Code code, uint32_t index) {
 
 TEST_CASE("Code of clusters that share windows passes, long calls and short ones") {
   size_t rings = 0, in_place = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  const std::vector<uint64_t> seeds = fake::sampled_seeds(300, kOneIn);
+  for (const uint64_t seed : seeds) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);
@@ -95,13 +103,14 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
       }
     }
   }
-  CHECK(rings > 100);
-  CHECK(in_place > 20);
+  MESSAGE(rings, " places reserved in rings, ", in_place, " messages read in place");
+  CHECK(rings > seeds.size() / 3);
+  CHECK(in_place > seeds.size() / 15);
 }
 
 TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without") {
   size_t all = 0, left = 0;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (const uint64_t seed : fake::sampled_seeds(100, kOneIn)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);
@@ -120,6 +129,7 @@ TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without
     all += count_of(codes, Opcode::Wait);
     left += count_of(lowered.codes, Opcode::Wait);
   }
+  MESSAGE(left, " of ", all, " waits are left");
   CHECK(left * 10 < all * 8);
 }
 

@@ -35,7 +35,7 @@ uint64_t makes(fake::FakeDevice& device, Communicator& communicator, device::Str
     }
     gate->word.store(batch + 1, std::memory_order_release);
     REQUIRE(communicator.complete(*last).ok());
-    REQUIRE(device.synchronize(std::chrono::seconds(20)));
+    REQUIRE(device.synchronize(fake::kHang));
   }
   const uint64_t made = device.calls().makes - before;
   device.free_pinned(gate);
@@ -121,7 +121,7 @@ TEST_CASE("calls in flight share their memory, whatever streams they are on") {
         }
         if (call == kDoubled / 2 + r) gate->word.store(1, std::memory_order_release);
       }
-      REQUIRE(device.synchronize(std::chrono::seconds(20)));
+      REQUIRE(device.synchronize(fake::kHang));
       for (void* buffer : buffers) {
         std::vector<float> got(kCount);
         device.download(got.data(), buffer, kBytes);

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+
 namespace hetccl::fake {
 namespace {
 
@@ -117,7 +119,9 @@ int connect(void* transport, const hetcclTransportPeer* peer, void** channel) {
   if (faults.throws) throw std::runtime_error("connect");
   if (faults.connects_nothing) return 0;
   if (faults.hangs) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (transport_faults().hangs && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return kTransportBroken;
   }
   Waiting self{static_cast<Transport*>(transport), peer->side};
@@ -256,21 +260,11 @@ void set_transport_faults(const TransportFaults& faults) {
 }
 
 const hetcclAdaptorTable& transport_adaptor() {
-  static const hetcclTransportAdaptor made = {sizeof made,
-                                              "fake",
-                                              "1",
-                                              HETCCL_TRANSPORT_JOINS_HOSTS,
-                                              transport_error_text,
-                                              score,
-                                              open,
-                                              connect,
-                                              send,
-                                              receive,
-                                              completed,
-                                              progress,
-                                              poll_fd,
-                                              close,
-                                              destroy_transport};
+  static const hetcclTransportAdaptor made = {
+      sizeof made, "fake",  "1",       HETCCL_TRANSPORT_JOINS_HOSTS,
+      transport_error_text,  score,   open,      connect,
+      send,        receive, completed, progress,
+      poll_fd,     close, destroy_transport};
   static const hetcclAdaptorTable table = [] {
     hetcclAdaptorTable whole{};
     whole.size = sizeof whole;
