@@ -16,9 +16,9 @@ const Key kKeys[] = {{Collective::AllReduce, 12, 4, -1}, {Collective::AllGather,
 constexpr int kLeader = 0;
 constexpr uint64_t kJobs = 10'000;
 #if defined(__SANITIZE_ADDRESS__)  // which sees in few jobs what there is to see
-constexpr uint64_t kOneIn = 20;
+constexpr uint64_t kAgreementOneIn = 20;
 #else
-constexpr uint64_t kOneIn = 4;
+constexpr uint64_t kAgreementOneIn = 4;
 #endif
 
 // What one seed decides of a job.
@@ -204,7 +204,7 @@ class Job {
 
 TEST_CASE("agreement: ten thousand jobs with delays and losses, one setting for each call") {
   uint64_t changed = 0, doubts = 0, rounds = 0, cancelled = 0;
-  const std::vector<uint64_t> seeds = fake::sampled_seeds(kJobs, kOneIn);
+  const std::vector<uint64_t> seeds = fake::sampled_seeds(kJobs, kAgreementOneIn);
   for (const uint64_t seed : seeds) {
     std::mt19937_64 random(seed);
     Weather weather;

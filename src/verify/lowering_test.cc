@@ -16,9 +16,9 @@ namespace hetccl::verify {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
-constexpr uint64_t kOneIn = 5;
+constexpr uint64_t kLoweringOneIn = 5;
 #else
-constexpr uint64_t kOneIn = 1;
+constexpr uint64_t kLoweringOneIn = 1;
 #endif
 
 using lower::Opcode;
@@ -79,7 +79,7 @@ lower::Code without(lower::Code code, uint32_t index) {
 
 TEST_CASE("Code of clusters that share windows passes, long calls and short ones") {
   size_t rings = 0, in_place = 0;
-  const std::vector<uint64_t> seeds = fake::sampled_seeds(300, kOneIn);
+  const std::vector<uint64_t> seeds = fake::sampled_seeds(300, kLoweringOneIn);
   for (const uint64_t seed : seeds) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
@@ -110,7 +110,7 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
 
 TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without") {
   size_t all = 0, left = 0;
-  for (const uint64_t seed : fake::sampled_seeds(100, kOneIn)) {
+  for (const uint64_t seed : fake::sampled_seeds(100, kLoweringOneIn)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);

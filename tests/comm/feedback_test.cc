@@ -19,9 +19,9 @@ using Floats = std::vector<float>;
 
 // Sanitizers see in a few cases what there is to see of memory.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kOneIn = 3;
+constexpr uint64_t kFeedbackOneIn = 3;
 #else
-constexpr uint64_t kOneIn = 1;
+constexpr uint64_t kFeedbackOneIn = 1;
 #endif
 
 bool has_equal_bits(const Floats& one, const Floats& other) {
@@ -107,7 +107,7 @@ constexpr Collective kCollectives[] = {Collective::AllReduce, Collective::Reduce
 TEST_CASE("over many calls nothing is lost but what the residuals hold") {
   constexpr int kCalls = 12;
   int n_encoded = 0, n_apart = 0;
-  for (const uint64_t job : fake::sampled_seeds(10, kOneIn)) {
+  for (const uint64_t job : fake::sampled_seeds(10, kFeedbackOneIn)) {
     std::mt19937_64 random(job);
     Config config = config_with(kWires[job % 5]);
     config.slice_bytes = job % 2 == 0 ? 0 : 4096;

@@ -25,9 +25,9 @@ constexpr uint64_t kCases = 30;
 constexpr uint64_t kMostElements = 20'000;
 // Sanitizers see in a few cases what there is to see of memory.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kOneIn = 3;
+constexpr uint64_t kNoKernelsOneIn = 3;
 #else
-constexpr uint64_t kOneIn = 1;
+constexpr uint64_t kNoKernelsOneIn = 1;
 #endif
 
 std::string run(const Case& test, int rank, fake::FakeDevice& device, Communicator& communicator,
@@ -64,7 +64,7 @@ void random_cases(const std::vector<std::string>& labels, uint64_t seed,
   std::vector<Case> tests;
   for (uint64_t i = 0; i < kCases; ++i) {
     Case one = fake::random_case(random, labels, kMostElements);
-    if (fake::is_sampled(i, kOneIn)) tests.push_back(std::move(one));
+    if (fake::is_sampled(i, kNoKernelsOneIn)) tests.push_back(std::move(one));
   }
   on_fake_devices(configs, options, [&](int rank, auto& device, const auto& communicator) {
     const auto stream = device.create_stream().value();

@@ -23,10 +23,10 @@ using hetccl::fake::Case;
 constexpr uint64_t kJobs = 60;
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kMayRace = false;
-constexpr uint64_t kOneIn = 6;
+constexpr uint64_t kExecOneIn = 6;
 #else
 constexpr bool kMayRace = true;
-constexpr uint64_t kOneIn = 3;
+constexpr uint64_t kExecOneIn = 3;
 #endif
 
 // One job of random layout runs a few random collectives back to back.
@@ -61,7 +61,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
 }
 
 void random_jobs(uint64_t count, bool fake_device) {
-  for (const uint64_t seed : hetccl::fake::sampled_seeds(count, kOneIn)) {
+  for (const uint64_t seed : hetccl::fake::sampled_seeds(count, kExecOneIn)) {
     CAPTURE(seed);
     REQUIRE(random_job(seed, fake_device) == "");
   }
@@ -91,7 +91,7 @@ TEST_CASE("gather, scatter and all-to-all by the clusters' libraries, by message
   for (const bool fake_device : {false, true}) {
     for (const auto& labels : layouts) {
       for (const auto& without_exchange : without) {
-        if (!hetccl::fake::is_sampled(++seed, kOneIn)) continue;
+        if (!hetccl::fake::is_sampled(++seed, kExecOneIn)) continue;
         JobOptions options;
         options.labels = labels;
         options.fake_device = fake_device;
@@ -121,7 +121,7 @@ TEST_CASE("gathered all-to-alls, of hosts and devices, in slices of which the la
   for (const bool fake_device : {false, true}) {
     for (const auto& labels : layouts) {
       for (const size_t ring : {0, 4096, 64 << 10}) {
-        if (!hetccl::fake::is_sampled(++seed, kOneIn)) continue;
+        if (!hetccl::fake::is_sampled(++seed, kExecOneIn)) continue;
         JobOptions options;
         options.labels = labels;
         options.fake_device = fake_device;
@@ -261,7 +261,7 @@ TEST_CASE("no message of a call waits for room until the call's others have been
 
 TEST_CASE("calls on two streams wait for room in a window, each for itself") {
   const std::vector<std::string> labels = {"A", "B"};
-  for (const uint64_t seed : hetccl::fake::sampled_seeds(20, kOneIn)) {
+  for (const uint64_t seed : hetccl::fake::sampled_seeds(20, kExecOneIn)) {
     CAPTURE(seed);
     JobOptions options;
     options.labels = labels;
@@ -280,7 +280,7 @@ TEST_CASE("calls on two streams wait for room in a window, each for itself") {
 }
 
 TEST_CASE("hosts beside devices make, and broadcast, what is in their windows") {
-  for (const uint64_t seed : hetccl::fake::sampled_seeds(kJobs / 3, kOneIn)) {
+  for (const uint64_t seed : hetccl::fake::sampled_seeds(kJobs / 3, kExecOneIn)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     JobOptions options;
@@ -352,7 +352,7 @@ TEST_CASE("cross-cluster bytes are the least, in both directions together") {
 }
 
 TEST_CASE("a severed rank is a fault on its peers, and abort ends everything") {
-  for (const uint64_t seed : hetccl::fake::sampled_seeds(16, kOneIn)) {
+  for (const uint64_t seed : hetccl::fake::sampled_seeds(16, kExecOneIn)) {
     CAPTURE(seed);
     JobOptions options;
     options.labels = {"A", "A", "B", "B"};

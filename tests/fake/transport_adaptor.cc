@@ -260,11 +260,21 @@ void set_transport_faults(const TransportFaults& faults) {
 }
 
 const hetcclAdaptorTable& transport_adaptor() {
-  static const hetcclTransportAdaptor made = {
-      sizeof made, "fake",  "1",       HETCCL_TRANSPORT_JOINS_HOSTS,
-      transport_error_text,  score,   open,      connect,
-      send,        receive, completed, progress,
-      poll_fd,     close, destroy_transport};
+  static const hetcclTransportAdaptor made = {sizeof made,
+                                              "fake",
+                                              "1",
+                                              HETCCL_TRANSPORT_JOINS_HOSTS,
+                                              transport_error_text,
+                                              score,
+                                              open,
+                                              connect,
+                                              send,
+                                              receive,
+                                              completed,
+                                              progress,
+                                              poll_fd,
+                                              close,
+                                              destroy_transport};
   static const hetcclAdaptorTable table = [] {
     hetcclAdaptorTable whole{};
     whole.size = sizeof whole;
