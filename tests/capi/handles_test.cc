@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fake/patience.h"
 #include "fake/thread.h"
 #include "hetccl/hetccl.h"
 

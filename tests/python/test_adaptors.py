@@ -175,7 +175,6 @@ def run_jobs(
     return sorted("".join(out for out, _ in outputs).splitlines()), "".join(e for _, e in outputs)
 
 
-@pytest.mark.smoke
 def test_two_mpi_jobs_are_two_clusters(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
     """Each has an MPI_COMM_WORLD of its own. Their forked children end, without MPI_Finalize."""
     lines, errors = run_jobs(mpi, adaptor, tmp_path, 4, ["0", "1"], ["2", "3"])

@@ -160,6 +160,7 @@ def conforms(
     )  # fmt: skip
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("options", "checked"), [(REDUCES, 20), (HOSTS_REDUCE, 0)])
 def test_the_example_conforms(
     options: list[str], checked: int, conformance: Path, tmp_path: Path
@@ -183,7 +184,6 @@ def test_conformance_finds_what_is_broken(fault: str, conformance: Path, tmp_pat
     assert rule in done.stderr
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("options", [REDUCES, HOSTS_REDUCE])
 def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) -> None:
     adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE, *options)

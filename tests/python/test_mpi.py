@@ -18,7 +18,7 @@ from pathlib import Path
 import commands
 import pytest
 from compiled import ROOT, compile_to
-from patience import HANG, milliseconds
+from patience import HANG, milliseconds, sample
 
 from hetccl import mpi
 
@@ -35,6 +35,14 @@ BY_HETCCL = {"any": {"algorithm=device": {}}}
 BY_MPI = {"any": {"algorithm=mpi": {}}}
 BY_LEADERS = {"any": {"composition=alpha": {}}}
 IN_PARTS = {"any": {"algorithm=device": {"streams=3": {}, "communicators=2": {}}}}
+
+
+# Of values.c, elements of each call: all of them at full scale.
+EVERY_COUNT = ("0", "1", "7", "1000", "40000")
+COUNTS = sample(EVERY_COUNT, 3, seed=19)  # 0, 7 and 40000
+FEW_COUNTS = sample(EVERY_COUNT, 2, seed=9)  # 7 and 1000
+# More ranks than cores wait for each other: MPICH would poll for as long as the kernel lets it.
+YIELDING = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
 
 
 def need(reason: str | None) -> None:
@@ -90,7 +98,8 @@ def launch(
              for part in (["-x", f"{name}={value}"] if which.name == "Open MPI"
                           else ["-genv", name, value])]  # fmt: skip
     argv = which.argv(ranks, [*flags, *given, *program])
-    return run(argv, which.env(ranks))
+    crowded = YIELDING if ranks > (os.cpu_count() or 1) else {}
+    return run(argv, {**crowded, **which.env(ranks)})
 
 
 @pytest.fixture(params=MPIS, ids=lambda one: one.name.replace(" ", "-"))
@@ -182,7 +191,7 @@ def test_mpichs_settings_together(tmp_path, monkeypatch, settings, host, device)
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_collective_in_every_form_by_hetccl(each, built, rules, ranks):
-    done = launch(each, ranks, [*built(each, "values"), "loose"], rules(BY_HETCCL))
+    done = launch(each, ranks, [*built(each, "values"), "loose", *COUNTS], rules(BY_HETCCL))
     assert done.status == 0, done.text
     assert re.search(r"^ok \d{4} checks", done.text, re.MULTILINE), done.text
     collectives = ["allreduce", "reduce", "bcast", "allgather", "allgatherv", "reduce_scatter",
@@ -195,7 +204,7 @@ def test_every_collective_in_every_form_by_hetccl(each, built, rules, ranks):
 def test_other_algorithms_give_the_same_values(each, built, rules, tree):
     if each.name == "Intel MPI" and tree is not IN_PARTS:
         pytest.skip("Intel MPI 2021.18 by itself loses communicators of nonblocking calls")
-    done = launch(each, 4, built(each, "values"), rules(tree))
+    done = launch(each, 4, [*built(each, "values"), *FEW_COUNTS], rules(tree))
     assert done.status == 0, done.text
     assert "ok " in done.text
     assert any("hetccl" in by for by in done.rows().values()) == (tree is IN_PARTS)
@@ -206,10 +215,10 @@ def test_leaders_of_two_nodes(built, rules):
     need(mpich.missing())
     given = ["-genv", "LD_PRELOAD", str(mpi.LIBRARY), "-genv", "HETCCL_MPI_SUMMARY", "1", "-genv",
              "HETCCL_MPI_FILE", str(rules(BY_LEADERS))]  # fmt: skip
-    program = built(mpich, "values")
+    program = [*built(mpich, "values"), *FEW_COUNTS]
     node = [["-n", "2", "-env", "HETCCL_HOSTID", name, *program] for name in ("a", "b")]
     done = run([str(mpich.prefix / "bin" / mpich.launcher[0]), *given, *node[0], ":", *node[1]],
-               mpich.env(4))  # fmt: skip
+               {**mpich.env(4), **YIELDING})  # fmt: skip
     assert done.status == 0, done.text
     for collective in ("allreduce", "reduce", "bcast", "barrier"):
         assert re.search(rf"^{collective} +MPI .*leaders of nodes", done.text, re.MULTILINE)
@@ -345,7 +354,7 @@ def test_the_interface_of_mpi_5(tmp_path, rules):
          "-o", str(program)],
         check=True,
     )  # fmt: skip
-    done = launch(mpich, 2, [str(program)], rules(BY_HETCCL))
+    done = launch(mpich, 2, [str(program), *FEW_COUNTS], rules(BY_HETCCL))
     assert done.status == 0, done.text
     assert {"hetccl"} <= done.rows()["allreduce"]
 

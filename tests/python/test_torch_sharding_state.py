@@ -90,7 +90,6 @@ def plain(rank, size, path):
     return values(model).tolist()
 
 
-@pytest.mark.smoke
 def test_checkpoints(tmp_path):
     path = str(tmp_path / "checkpoint")
     for name in "abc":

@@ -9,6 +9,7 @@ from ranks import run_ranks
 from typer.testing import CliRunner
 
 from hetccl import cli
+from hetccl.tune.trial import CONFIRMING_PAIRS
 
 SMALL = ("--layout", "AB", "--collective", "all_reduce", "--sizes", "64K", "--points", "3")
 
@@ -64,7 +65,11 @@ def test_a_second_run_measures_only_what_is_missing(tune):
     tune(*SMALL)
     whole = tune.points.read_text()
     tune(*SMALL)
-    assert tune.points.read_text() == whole
+    assert tune.points.read_text().startswith(whole)
+    # Nothing for the first time. Noise may make another setting seem the best: it is confirmed.
+    more = lines(tune.points)[len(whole.splitlines()) :]
+    assert {point["samples"] for point in more} <= {CONFIRMING_PAIRS}
+    whole = tune.points.read_text()
     kept = whole.splitlines()[:4]
     tune.points.write_text("\n".join(kept) + "\n" + whole.splitlines()[4][:50])  # was killed
     tune(*SMALL)
