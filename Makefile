@@ -20,7 +20,7 @@ setup:
 	@tools/setup
 
 demo: setup
-	@.venv/bin/hetccl demo --report build/demo.html $(ARGS)
+	@unset PYTHONDONTWRITEBYTECODE; .venv/bin/hetccl demo --report build/demo.html $(ARGS)
 
 test:
 	@tools/test $(ARGS)
