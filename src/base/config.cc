@@ -20,6 +20,7 @@ namespace hetccl {
 namespace {
 
 constexpr std::string_view kPrefix = "HETCCL_";
+constexpr std::string_view kSecret = "HETCCL_TUNER_ID";  // it holds one, so it is not shown
 constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDayMs = 86'400'000;
 
@@ -117,6 +118,11 @@ constexpr std::array kRows = {
          "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
          "own, is taken"},
         Text{&Config::adaptors, is_path, "paths of at most 1024 bytes together"}},
+    Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
+         "with HETCCL_ENCRYPT=1 in MPI programs on several hosts, which end in MPI_Init without "
+         "it: 1 says that the MPI's network is trusted, since hetccl encrypts nothing that the MPI "
+         "carries; HETCCL_SECRET_FILE is needed, too (docs/mpi.md)"},
+        Flag{&Config::mpi_cleartext}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
          "they do not encrypt; 0 makes one cluster of each host's GPUs, and hetccl's encrypted "
@@ -274,7 +280,7 @@ constexpr std::array kRows = {
     Row{{"HETCCL_TUNER_ID", "text", "",
          "a unique id in hexadecimal digits: with it, the tuner plug-in of plain NCCL programs "
          "searches while the job runs (docs/nccl-tuner.md). It holds a secret, so it is shown as "
-         "(set); empty: the plug-in serves what HETCCL_TUNE_FILE says"},
+         "(set); empty: with HETCCL_TUNE=frozen the plug-in serves what HETCCL_TUNE_FILE says"},
         Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits"}},
     Row{{"HETCCL_WIRE", "text", "",
          "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
@@ -388,6 +394,12 @@ std::string mpich_setting(const char* name) {
   return value == nullptr ? "" : std::string(value).substr(0, kMaxTextBytes);
 }
 
+bool asks_for_protection() {
+  const char* encrypt = std::getenv("HETCCL_ENCRYPT");
+  return (encrypt != nullptr && std::string_view(encrypt) != "0") ||
+         std::getenv("HETCCL_SECRET_FILE") != nullptr;
+}
+
 std::string user_cache_folder() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache == '/') return cache;
@@ -418,9 +430,10 @@ Result<Config> Config::parse(std::span<const std::string> environment,
           row->entry.name.data());
     }
     if (const auto takes = std::visit(Assign{config, text}, row->value)) {
-      return error(Code::InvalidArgument, "%.*s=%.*s: takes %s", static_cast<int>(name.size()),
-                   name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),
-                   takes->c_str());
+      const std::string shown = name == kSecret ? format("(%zu characters)", text.size())
+                                                : std::string(text.substr(0, 80));
+      return error(Code::InvalidArgument, "%.*s=%s: takes %s", static_cast<int>(name.size()),
+                   name.data(), shown.c_str(), takes->c_str());
     }
     config.given_.push_back(row->entry.name);
   }
@@ -448,7 +461,7 @@ std::map<std::string, std::string> Config::describe() const {
   for (const Row& row : kRows) {
     values.emplace(row.entry.name, std::visit(Show{*this}, row.value));
   }
-  if (!tuner_id.empty()) values["HETCCL_TUNER_ID"] = "(set)";  // it holds a secret
+  if (!tuner_id.empty()) values[std::string(kSecret)] = "(set)";
   return values;
 }
 
