@@ -142,7 +142,7 @@ void initialize(Subroutine& next, const Words& words) {
   if (code == 0 && library != nullptr && Job::get() == nullptr) Job::start(*library);
 }
 
-bool ignores(Word statuses) {
+bool fortran_ignores(Word statuses) {
   for (const char* name : {"mpi_fortran_status_ignore_", "mpi_fortran_statuses_ignore_"})
     if (to_pointer<void>(statuses) == find_symbol(name)) return true;
   return false;
@@ -151,7 +151,7 @@ bool ignores(Word statuses) {
 constexpr Language kFortran = {
     [](Word number) { return *to_pointer<const int>(number); },
     [](Word array, int i) { return convert(request_f2c, array + 4U * static_cast<Word>(i)); },
-    ignores, 1};
+    fortran_ignores, 1};
 
 // `test` is for functions that wait for some of their requests.
 void wait_fortran(Module module, Which which, Subroutine& wait, const Words& words,

@@ -22,15 +22,15 @@ const std::byte* place(Word array, int i) {
   return to_pointer<const std::byte>(array) + static_cast<size_t>(i) * mpi().abi.handle_bytes;
 }
 
-bool ignores(Word statuses) {
+bool c_ignores(Word statuses) {
   return statuses == mpi().abi.status_ignore;
 }
 
 constexpr Language kC = {
-    to_int, [](Word array, int i) { return mpi().load_handle(place(array, i)); }, ignores, 0};
+    to_int, [](Word array, int i) { return mpi().load_handle(place(array, i)); }, c_ignores, 0};
 // MPI_Request_get_status takes the handle itself.
 constexpr Language kCByValue = {to_int, [](Word request, int) { return mpi().handle(request); },
-                                ignores, 0};
+                                c_ignores, 0};
 
 // `tester` is for functions that wait for some of their requests.
 int wait_c(Which which, Function& waiter, const Words& words, Function* tester = nullptr) {

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from compiled import ROOT, compile_to
+from patience import HANG
 
 from hetccl import mpi
 
-ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ROOT / "tests/mpi"
 sys.path.insert(0, str(ROOT / "bench"))
 from mpis import MPIS, Mpi  # noqa: E402
@@ -31,6 +32,10 @@ BY_HETCCL = {"any": {"algorithm=device": {}}}
 BY_MPI = {"any": {"algorithm=mpi": {}}}
 BY_LEADERS = {"any": {"composition=alpha": {}}}
 IN_PARTS = {"any": {"algorithm=device": {"streams=3": {}, "communicators=2": {}}}}
+
+
+# More ranks than cores wait for each other: MPICH would poll for as long as the kernel lets it.
+YIELDING = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
 
 
 def need(reason: str | None) -> None:
@@ -57,7 +62,7 @@ class Ran:
         return served
 
 
-def run(command: list[str], env: dict[str, str], timeout: float = 100) -> Ran:
+def run(command: list[str], env: dict[str, str], timeout: float = HANG) -> Ran:
     """Runs a job to its end; one that does not end is killed, launcher and ranks."""
     with subprocess.Popen(
         command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -67,7 +72,7 @@ def run(command: list[str], env: dict[str, str], timeout: float = 100) -> Ran:
             text, _ = job.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGTERM)
-            text, _ = job.communicate(timeout=20)
+            text, _ = job.communicate(timeout=HANG)
             pytest.fail(f"the job hangs: {' '.join(command)}\n{text[-3000:]}")
     return Ran(job.returncode, text)
 
@@ -86,7 +91,8 @@ def launch(
              for part in (["-x", f"{name}={value}"] if which.name == "Open MPI"
                           else ["-genv", name, value])]  # fmt: skip
     argv = which.argv(ranks, [*flags, *given, *program])
-    return run(argv, which.env(ranks))
+    crowded = YIELDING if ranks > (os.cpu_count() or 1) else {}
+    return run(argv, {**crowded, **which.env(ranks)})
 
 
 @pytest.fixture(params=MPIS, ids=lambda one: one.name.replace(" ", "-"))
@@ -103,10 +109,10 @@ def built(tmp_path_factory):
     def build(which: Mpi, name: str) -> list[str]:
         program = folder / f"{name}-{which.package}"
         if not program.exists():
-            subprocess.run(
-                ["gcc", "-O1", "-rdynamic", "-fexceptions", str(PROGRAMS / f"{name}.c"),
-                 *which.compiling(), "-ldl", "-pthread", "-o", str(program)],
-                check=True, capture_output=True, text=True,
+            source = str(PROGRAMS / f"{name}.c")
+            compile_to(
+                program, "gcc", "-rdynamic", "-fexceptions", source, *which.compiling(), "-ldl",
+                "-pthread",
             )  # fmt: skip
         return [str(program)]
 
