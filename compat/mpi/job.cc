@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 std::atomic<Job*> current{nullptr};
-thread_local int inside = 0;
+thread_local int calls_inside = 0;
 
 constexpr int64_t kNoLimitMs = 100'000'000'000;
 constexpr const char* kPreloadHint =
@@ -35,7 +35,7 @@ struct Card {
 };
 
 void move_messages(void* library) {
-  if (inside == 0) return;
+  if (calls_inside == 0) return;
   guarded([&] {
     static_cast<const Library*>(library)->progress();
     return 0;
@@ -49,11 +49,11 @@ Job* Job::get() {
 }
 
 InsideCall::InsideCall() {
-  ++inside;
+  ++calls_inside;
 }
 
 InsideCall::~InsideCall() {
-  --inside;
+  --calls_inside;
 }
 
 void Job::start(Library& library) {

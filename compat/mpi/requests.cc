@@ -13,8 +13,8 @@ namespace {
 
 Function grequest_start("PMPI_Grequest_start"), grequest_complete("PMPI_Grequest_complete"),
     set_elements("PMPI_Status_set_elements"), set_elements_x("PMPI_Status_set_elements_x"),
-    set_cancelled("PMPI_Status_set_cancelled"), recv_init("PMPI_Recv_init"), start("PMPI_Start"),
-    comm_dup("PMPI_Comm_dup");
+    set_cancelled("PMPI_Status_set_cancelled"), recv_init("PMPI_Recv_init"),
+    start_receive("PMPI_Start"), comm_dup("PMPI_Comm_dup");
 
 template <typename F>
 Word address(F* function) {
@@ -78,7 +78,7 @@ bool Requests::start_persistent(Word request, int* code) {
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return false;
   const Persistent& self = place->second;
-  *code = start.call(Words(from_pointer(&request)));
+  *code = start_receive.call(Words(from_pointer(&request)));
   if (*code != 0) return true;
   auto work = self.call->begin();
   auto pending = std::make_unique<Pending>(nullptr, self.comm, request, self.tag, work.status());
