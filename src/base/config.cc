@@ -20,7 +20,6 @@ namespace hetccl {
 namespace {
 
 constexpr std::string_view kPrefix = "HETCCL_";
-constexpr std::string_view kSecret = "HETCCL_TUNER_ID";  // it holds one, so it is not shown
 constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDayMs = 86'400'000;
 
@@ -430,10 +429,9 @@ Result<Config> Config::parse(std::span<const std::string> environment,
           row->entry.name.data());
     }
     if (const auto takes = std::visit(Assign{config, text}, row->value)) {
-      const std::string shown = name == kSecret ? format("(%zu characters)", text.size())
-                                                : std::string(text.substr(0, 80));
-      return error(Code::InvalidArgument, "%.*s=%s: takes %s", static_cast<int>(name.size()),
-                   name.data(), shown.c_str(), takes->c_str());
+      return error(Code::InvalidArgument, "%.*s=%.*s: takes %s", static_cast<int>(name.size()),
+                   name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),
+                   takes->c_str());
     }
     config.given_.push_back(row->entry.name);
   }
@@ -461,7 +459,7 @@ std::map<std::string, std::string> Config::describe() const {
   for (const Row& row : kRows) {
     values.emplace(row.entry.name, std::visit(Show{*this}, row.value));
   }
-  if (!tuner_id.empty()) values[std::string(kSecret)] = "(set)";
+  if (!tuner_id.empty()) values["HETCCL_TUNER_ID"] = "(set)";  // it holds a secret
   return values;
 }
 
