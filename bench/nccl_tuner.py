@@ -114,6 +114,7 @@ class Bench:
             "nccl", job("nccl", devices, {**NCCL_SOCKETS, **CALM, **env}, "NCCL_HOSTID", hosts)
         )
         self.times: dict[Cell, int] = {}
+        self.n_files = 0
 
     def start(self) -> dict[str, Any]:
         """What it runs on."""
@@ -122,7 +123,8 @@ class Bench:
 
     def open(self, name: str, entries: list[dict[str, Any]]) -> None:
         """A communicator that the plug-in serves so."""
-        file = self.folder / f"{name}.json"
+        self.n_files += 1  # the plug-in reads a file once
+        file = self.folder / f"{self.n_files}.json"
         file.write_text(json.dumps({"hetccl_tuning": 1, "entries": entries}))
         self.job.ask(40, do="open", name=name, file=str(file))
 
@@ -310,7 +312,8 @@ def main() -> int:
     options = parser.parse_args()
     refuse_without_settings()
     env = {"NCCL_TUNER_PLUGIN": str(find_plugin(options.plugin))}
-    well = options.seconds <= 0 or run(options, env, served, options.seconds)
+    from_file = {**env, "HETCCL_TUNE": "frozen"}
+    well = options.seconds <= 0 or run(options, from_file, served, options.seconds)
     if options.online:
         import hetccl
 

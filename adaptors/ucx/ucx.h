@@ -2,12 +2,14 @@
 #pragma once
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <ucp/api/ucp.h>
 
 #include "hetccl/adaptor.h"
+#include "proof.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "heads and addresses travel in little endian"
@@ -26,17 +28,20 @@ enum {
   kLastMs = 1000,        /* the same when the process ends */
   kCancelMs = 5000,      /* time for UCX to let go of buffers */
   kLookMs = 1,           /* between looks at sockets */
+  kDeafMs = 100,         /* without descriptors, until the next look at the listeners */
   kAheadBytes = 1 << 20, /* sent ahead of receives, at most */
   kCreditBytes = kAheadBytes / 4,
-  kWorkerBytes = 1 << 10 /* the address of a UCX worker has no more */
+  kMostWaiting = 1 << 16, /* data that wait at the sender, of one channel */
+  kWorkerBytes = 1 << 10  /* the address of a UCX worker has no more */
 };
 
-static const char kMagic[8] = "hcclucx";
+static const char kMagic[8] = "hcclux2";
 
 /* What both ends say over a socket before UCX. */
 typedef struct {
   char magic[8];
   uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
+  uint8_t nonce[16];
   uint64_t number; /* the sender's, of the channel */
   uint64_t bytes;  /* of the address */
   uint8_t worker[kWorkerBytes];
@@ -86,13 +91,25 @@ typedef struct Arrival {
   char data[];
 } Arrival;
 
+/* What an end sends: side 1's hello has its proof with it, side 0's comes after that, and side 1's
+ * last byte says that it has taken side 0 for the end. A proof is a code by the channel's key over
+ * both hellos, so nobody who lacks the key passes for an end, with whatever he has recorded, and
+ * UCX sees the addresses of proven ends alone. */
+typedef struct {
+  Hello hello;
+  uint8_t proof[kProofBytes];
+  uint8_t accepted;
+} Words;
+enum { kProvenBytes = offsetof(Words, accepted), kAcceptedBytes };
+
 /* Who has connected to the listener, and may be anybody. */
 typedef struct Guest {
   struct Guest* next;
   int fd;
-  size_t got; /* bytes of hello */
+  size_t got; /* bytes of words */
   uint64_t since_ms;
-  Hello hello;
+  const void* host; /* the `connect` that has answered, or NULL */
+  Words words;
 } Guest;
 
 /* A UCX worker each: nothing else ends with it, and its peer is alone with it. */
@@ -109,6 +126,7 @@ struct Channel {
   uint64_t next_send, next_number;                /* numbers: of posts, and of what comes */
   uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead: by this end, by the other */
   Arrival* arrivals;                              /* by number */
+  size_t held_bytes, waiting;                     /* of arrivals: here, and at the sender */
   int gone, broken, closed, bye_came, bye_heard;  /* gone: nothing more comes */
   uint64_t closed_ms;
 };
@@ -121,6 +139,8 @@ struct Transport {
   int epoll, bell, rung;
   int armed;
   uint64_t looked_ms;
+  uint64_t
+      deaf_until_ms; /* without descriptors: nobody is accepted; 0: the listeners are watched */
   Guest* guests;     /* oldest first */
   Channel* channels; /* those that are closed and linger, too */
 };
@@ -150,9 +170,9 @@ socklen_t address_of(const Where* where, struct sockaddr_storage* storage);
 void watch(Transport* transport, int fd);
 /* Listens on an address of this host, if it can. */
 int listen_at(Transport* transport, const char* host, Where* where);
-/* 1 once the hello is whole; 0 before; -1 if it will not be: the other end has gone, or says what
- * is none. */
-int read_hello(int fd, Hello* hello, size_t* got);
+/* 1 once `wanted` bytes are there, of a hello and what comes after it; 0 before; -1 if they will
+ * not be: the other end has gone, says more, or says what is none. */
+int read_words(int fd, Words* words, size_t wanted, size_t* got);
 /* Takes who has come and what they have said; drops the oldest where there are too many. */
 void look_at_guests(Transport* transport);
 void drop_guests(Transport* transport);

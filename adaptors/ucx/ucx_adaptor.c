@@ -23,7 +23,7 @@ static const char* error_text(int code) {
     case kGone:
       return "the other end has closed it, or is gone";
     case kBroken:
-      return "a message of another length than its receive came";
+      return "a message of another length than its receive came, or more than may come ahead";
     case kAddress:
       return "this is not an address of the adaptor";
     case kLong:

@@ -62,6 +62,7 @@ int fill_hello(const Channel* channel, const uint8_t* id, Hello* hello) {
   memcpy(hello->magic, kMagic, sizeof hello->magic);
   memcpy(hello->id, id, sizeof hello->id);
   hello->number = channel->number;
+  if (getrandom(hello->nonce, sizeof hello->nonce, 0) != sizeof hello->nonce) return 0;
   if (ucp_worker_get_address(channel->worker, &address, &bytes) != UCS_OK) return 0;
   hello->bytes = bytes;
   if (bytes <= sizeof hello->worker) memcpy(hello->worker, address, bytes);

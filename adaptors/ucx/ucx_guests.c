@@ -50,32 +50,46 @@ int listen_at(Transport* transport, const char* host, Where* where) {
   return 1;
 }
 
-int read_hello(int fd, Hello* hello, size_t* got) {
+int read_words(int fd, Words* words, size_t wanted, size_t* got) {
+  const Hello* hello = &words->hello;
   while (1) {
     char more = 0;
-    const int is_whole = *got == sizeof *hello;
+    const int is_whole = *got == wanted;
     const ssize_t n = is_whole ? recv(fd, &more, 1, MSG_DONTWAIT)
-                               : recv(fd, (char*)hello + *got, sizeof *hello - *got, MSG_DONTWAIT);
+                               : recv(fd, (char*)words + *got, wanted - *got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return is_whole;
     if (n <= 0 || is_whole) return -1;
     *got += (size_t)n;
     if (*got >= sizeof hello->magic && memcmp(hello->magic, kMagic, sizeof hello->magic) != 0)
       return -1;
-    if (*got == sizeof *hello && (hello->bytes == 0 || hello->bytes > sizeof hello->worker))
+    if (*got >= sizeof *hello && (hello->bytes == 0 || hello->bytes > sizeof hello->worker))
       return -1;
   }
 }
 
+/* A listener with somebody in its queue polls readable, so it is not watched while nobody can be
+ * accepted. */
+static void turn_deaf(Transport* transport) {
+  if (transport->deaf_until_ms == 0)
+    for (int i = 0; i < transport->n_listeners; ++i)
+      epoll_ctl(transport->epoll, EPOLL_CTL_DEL, transport->listeners[i], NULL);
+  transport->deaf_until_ms = now_ms() + kDeafMs;
+}
+
 static void accept_guests(Transport* transport, Guest** last) {
+  if (transport->deaf_until_ms > now_ms()) return;
   for (int i = 0; i < transport->n_listeners; ++i) {
     for (int n = 0; n < 16; ++n) {
       const int fd = accept4(transport->listeners[i], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd < 0) break;
-      Guest* guest = calloc(1, sizeof *guest);
-      if (guest == NULL) {
-        close(fd);
+      const int is_out =
+          fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+      Guest* guest = fd >= 0 ? calloc(1, sizeof *guest) : NULL;
+      if (is_out || (fd >= 0 && guest == NULL)) {
+        if (fd >= 0) close(fd);
+        turn_deaf(transport);
         return;
       }
+      if (fd < 0) break;
       guest->fd = fd;
       guest->since_ms = now_ms();
       watch(transport, fd);
@@ -83,6 +97,9 @@ static void accept_guests(Transport* transport, Guest** last) {
       last = &guest->next;
     }
   }
+  if (transport->deaf_until_ms == 0) return;
+  transport->deaf_until_ms = 0;
+  for (int i = 0; i < transport->n_listeners; ++i) watch(transport, transport->listeners[i]);
 }
 
 void look_at_guests(Transport* transport) {
@@ -93,8 +110,10 @@ void look_at_guests(Transport* transport) {
   for (Guest* guest = transport->guests; guest != NULL; guest = guest->next) ++n;
   for (Guest** at = &transport->guests; *at != NULL;) {
     Guest* guest = *at;
-    const int state = read_hello(guest->fd, &guest->hello, &guest->got);
-    const int is_late = state == 0 && now_ms() - guest->since_ms > kGuestMs;
+    const size_t wanted = guest->host != NULL ? kProvenBytes : sizeof guest->words.hello;
+    const int state = read_words(guest->fd, &guest->words, wanted, &guest->got);
+    const int is_late =
+        now_ms() - guest->since_ms > kGuestMs && (state == 0 || guest->host != NULL);
     if (state >= 0 && n <= kMostGuests && !is_late) {
       at = &guest->next;
       continue;

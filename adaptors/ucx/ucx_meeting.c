@@ -1,6 +1,7 @@
 /* How two ends meet: side 0 dials where side 1's process listens and says hello, with the channel's
- * id, which no stranger knows. Side 1 says hello once it connects, too. UCX's own listener is not
- * used: it ends the process if somebody sends it nonsense (UCX 1.13). */
+ * id. Side 1 answers, once it connects, too, with its hello and a proof, side 0 with its own proof,
+ * and side 1 with a byte. UCX's own listener is not used: it ends the process if somebody sends it
+ * nonsense (UCX 1.13). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -12,30 +13,63 @@
 #include "ucx.h"
 
 /* A new socket has room for it. */
-static int say_hello(int fd, const Hello* own) {
-  return send(fd, own, sizeof *own, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *own;
+static int say(int fd, const void* words, size_t bytes) {
+  return send(fd, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
+}
+
+/* What the end `side` proves: that it knows the key, and has said and heard these hellos. */
+static void prove(const hetcclTransportPeer* peer, int side, const Hello* first,
+                  const Hello* second, uint8_t* code) {
+  Proof proof;
+  const uint8_t which = (uint8_t)side;
+  begin_proof(&proof, peer->key);
+  add_to_proof(&proof, &which, sizeof which);
+  add_to_proof(&proof, first, sizeof *first);
+  add_to_proof(&proof, second, sizeof *second);
+  end_proof(&proof, code);
+}
+
+/* Answers guests that ask for this channel, any number of them: the id has been on the wire. The
+ * guest that has proven to be its end, or NULL. */
+static Guest** find_end(Transport* transport, const hetcclTransportPeer* peer, const Hello* own) {
+  for (Guest** at = &transport->guests; *at != NULL; at = &(*at)->next) {
+    Guest* guest = *at;
+    uint8_t proof[kProofBytes];
+    if (guest->host == NULL && guest->got == sizeof guest->words.hello &&
+        memcmp(guest->words.hello.id, peer->id, sizeof peer->id) == 0) {
+      Words answer = {.hello = *own};
+      prove(peer, 1, &guest->words.hello, own, answer.proof);
+      guest->host = peer;
+      if (!say(guest->fd, &answer, kProvenBytes)) guest->since_ms = 0; /* it is dropped soon */
+    }
+    if (guest->host != peer || guest->got != kProvenBytes) continue;
+    prove(peer, 0, &guest->words.hello, own, proof);
+    if (is_same_proof(proof, guest->words.proof) && say(guest->fd, "", 1)) return at;
+    guest->since_ms = 0;
+  }
+  return NULL;
 }
 
 static int await_guest(Transport* transport, const hetcclTransportPeer* peer, const Hello* own,
                        Hello* theirs) {
-  for (int us = 20;; rest(transport, &us)) {
+  int fd = -1;
+  for (int us = 20; fd < 0; rest(transport, &us)) {
     if (work(transport)) ring(transport);
     look_at_guests(transport);
-    for (Guest** at = &transport->guests; *at != NULL; at = &(*at)->next) {
+    Guest** at = find_end(transport, peer, own);
+    if (at != NULL) {
       Guest* guest = *at;
-      if (guest->got != sizeof guest->hello ||
-          memcmp(guest->hello.id, peer->id, sizeof peer->id) != 0)
-        continue;
-      const int fd = guest->fd;
-      *theirs = guest->hello;
+      fd = guest->fd;
+      *theirs = guest->words.hello;
       *at = guest->next;
       free(guest);
-      if (say_hello(fd, own)) return fd;
-      close(fd);
       break;
     }
-    if (peer->given_up(peer->context)) return -1;
+    if (peer->given_up(peer->context)) break;
   }
+  for (Guest* guest = transport->guests; guest != NULL; guest = guest->next)
+    if (guest->host == peer) guest->since_ms = 0; /* `peer` ends with this call */
+  return fd;
 }
 
 static int dial(const Where* where) {
@@ -57,13 +91,25 @@ static int is_connected(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &bytes) == 0 && failure == 0 ? 1 : -1;
 }
 
+/* Whether what has answered is the other end, which then gets this end's proof. */
+static int take_answer(int fd, const hetcclTransportPeer* peer, const Hello* own,
+                       const Words* answer) {
+  uint8_t proof[kProofBytes];
+  if (memcmp(answer->hello.id, peer->id, sizeof peer->id) != 0) return 0;
+  prove(peer, 1, own, &answer->hello, proof);
+  if (!is_same_proof(proof, answer->proof)) return 0;
+  prove(peer, 0, own, &answer->hello, proof);
+  return say(fd, proof, sizeof proof);
+}
+
 /* At each of the peer's addresses in turn. One that takes the hello may answer late. */
 static int visit(Transport* transport, const hetcclTransportPeer* peer, const Hello* own,
                  Hello* theirs) {
+  Words answer;
   const Where* addresses = peer->address;
   const size_t n = peer->address_bytes / sizeof *addresses;
   uint64_t dialled_ms = 0;
-  size_t next = 0, got = 0;
+  size_t next = 0, got = 0, wanted = kProvenBytes;
   int fd = -1, has_said = 0;
   for (int us = 20;; rest(transport, &us)) {
     const uint64_t now = now_ms();
@@ -72,16 +118,24 @@ static int visit(Transport* transport, const hetcclTransportPeer* peer, const He
       dialled_ms = now;
       has_said = 0;
       got = 0;
+      wanted = kProvenBytes;
       us = 20;
     }
     int state = 0;
     if (fd >= 0 && !has_said) {
       state = is_connected(fd);
-      if (state == 1) state = say_hello(fd, own) ? 0 : -1, has_said = 1;
+      if (state == 1) state = say(fd, own, sizeof *own) ? 0 : -1, has_said = 1;
       if (!has_said && now - dialled_ms > kDialMs) state = -1;
     }
-    if (fd >= 0 && has_said && state == 0) state = read_hello(fd, theirs, &got);
-    if (state == 1 && memcmp(theirs->id, peer->id, sizeof peer->id) == 0) return fd;
+    if (fd >= 0 && has_said && state == 0) state = read_words(fd, &answer, wanted, &got);
+    if (state == 1 && wanted == kAcceptedBytes) {
+      *theirs = answer.hello;
+      return fd;
+    }
+    if (state == 1 && take_answer(fd, peer, own, &answer)) {
+      wanted = kAcceptedBytes;
+      state = 0;
+    }
     if (fd >= 0 && state != 0) {
       close(fd);
       fd = -1;

@@ -133,9 +133,18 @@ static Post* next_receive(Channel* channel) {
   return post;
 }
 
-/* Keeps what came early, or in another order. What is left alone UCX drops. */
+static void count_arrival(Channel* channel, const Arrival* arrival, int change) {
+  const int is_here = arrival->remote == NULL && !arrival->is_bye;
+  if (is_here) channel->held_bytes += change < 0 ? -arrival->bytes : arrival->bytes;
+  if (arrival->remote != NULL) channel->waiting += (size_t)change;
+}
+
+/* Keeps what came early, or in another order. What is left alone UCX drops. The other end sends no
+ * more ahead than kAheadBytes: more is a stranger's, who has seen the channel's number. */
 static ucs_status_t keep(Channel* channel, const Head* head, void* data, size_t bytes, int remote) {
-  Arrival* arrival = malloc(sizeof *arrival + (remote ? 0 : bytes));
+  const int fits =
+      remote ? channel->waiting < kMostWaiting : bytes + channel->held_bytes <= kAheadBytes;
+  Arrival* arrival = fits ? malloc(sizeof *arrival + (remote ? 0 : bytes)) : NULL;
   if (arrival == NULL) {
     channel->broken = 1;
     return UCS_OK;
@@ -146,6 +155,7 @@ static ucs_status_t keep(Channel* channel, const Head* head, void* data, size_t 
   arrival->remote = remote ? data : NULL;
   arrival->bytes = bytes;
   if (!remote && bytes > 0) memcpy(arrival->data, data, bytes);
+  count_arrival(channel, arrival, 1);
   Arrival** at = &channel->arrivals;
   while (*at != NULL && (*at)->number < arrival->number) at = &(*at)->next;
   arrival->next = *at;
@@ -194,6 +204,7 @@ void match(Channel* channel) {
     }
     ++channel->next_number;
     channel->arrivals = arrival->next;
+    count_arrival(channel, arrival, -1);
     free(arrival);
   }
 }

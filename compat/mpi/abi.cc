@@ -121,6 +121,7 @@ constinit const Abi kMpichAbi = {
     .combiner_contiguous = 3,
     .err_other = 15,
     .err_count = 2,
+    .err_in_status = 17,
     .thread_multiple = 3,
 };
 
@@ -200,6 +201,7 @@ constinit const Abi kOpenMpiAbi = {
     .combiner_contiguous = 2,
     .err_other = 16,
     .err_count = 2,
+    .err_in_status = 18,
     .thread_multiple = 3,
 };
 
@@ -241,6 +243,7 @@ constinit const Abi kStandardAbi = {
     .combiner_contiguous = 0x67,
     .err_other = 16,
     .err_count = 2,
+    .err_in_status = 19,
     .thread_multiple = 0x1000,
 };
 

@@ -48,7 +48,7 @@ struct Abi {
   std::array<Constant, kOps> ops;
   int undefined, any_source, any_tag, proc_null, root, tag_ub;
   int combiner_named, combiner_dup, combiner_contiguous;
-  int err_other, err_count, thread_multiple;
+  int err_other, err_count, err_in_status, thread_multiple;
 };
 
 /// Whose MPI it is: several share an interface.

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "mpi/guard.h"
+
 namespace hetccl::mpi {
 namespace {
 
@@ -13,7 +15,6 @@ struct Registry {
   std::mutex mutex;
   std::unordered_map<Word, std::shared_ptr<Communicator>> all;
   std::atomic<uint64_t> epoch{1};  // grows when one goes
-  std::optional<int> key;          // of the attribute that tells that one goes
 };
 
 Registry& registry() {
@@ -41,27 +42,38 @@ Communicator* Communicator::find(Word comm, Job& job) {
     auto place = the.all.find(comm);
     if (place != the.all.end()) found = place->second;
   }
-  if (found == nullptr) {
-    found = std::make_shared<Communicator>(comm, job);
-    const std::lock_guard lock(the.mutex);
-    if (!the.key) the.key = job.library().create_key(forget);
-    job.library().set_attribute(comm, *the.key, found.get());
-    the.all[comm] = found;
-  }
+  if (found == nullptr) found = add(comm, job);
   last = {comm, epoch, found.get()};
   return found.get();
 }
 
-int Communicator::forget(Word comm, int, void*, void*) {
+// Of several threads that come first, one adds it. The MPI may call `forget` when an attribute is
+// set, so the mutex is free then.
+std::shared_ptr<Communicator> Communicator::add(Word comm, Job& job) {
+  static const int key = job.library().create_key(forget);
   Registry& the = registry();
-  std::shared_ptr<Communicator> gone;
-  const std::lock_guard lock(the.mutex);
-  const auto place = the.all.find(mpi().handle(comm));
-  if (place == the.all.end()) return 0;
-  gone = std::move(place->second);  // calls that are under way keep it
-  the.all.erase(place);
-  the.epoch.fetch_add(1, std::memory_order_release);
-  return 0;
+  auto made = std::make_shared<Communicator>(comm, job);
+  {
+    const std::lock_guard lock(the.mutex);
+    const auto [place, is_new] = the.all.try_emplace(comm, made);
+    if (!is_new) return place->second;
+  }
+  job.library().set_attribute(comm, key, made.get());
+  return made;
+}
+
+int Communicator::forget(Word comm, int, void*, void*) {
+  return guarded([&] {
+    Registry& the = registry();
+    std::shared_ptr<Communicator> gone;
+    const std::lock_guard lock(the.mutex);
+    const auto place = the.all.find(mpi().handle(comm));
+    if (place == the.all.end()) return 0;
+    gone = std::move(place->second);  // calls that are under way keep it
+    the.all.erase(place);
+    the.epoch.fetch_add(1, std::memory_order_release);
+    return 0;
+  });
 }
 
 void Communicator::destroy_all() {
@@ -168,6 +180,18 @@ void Communicator::agree() {
   }
 }
 
+Result<std::unique_ptr<Endpoint>> Communicator::make_endpoint(Memory place) {
+  auto made = Endpoint::create(comm_, place, job_.library());
+  if (!made.ok() && job_.is_protected()) {
+    job_.log().error(
+        "hetccl cannot serve a communicator of %d ranks, and the MPI does not keep what "
+        "HETCCL_ENCRYPT and HETCCL_SECRET_FILE promise: %s",
+        shape_.size, made.status().message().c_str());
+    job_.library().abort(1);
+  }
+  return made;
+}
+
 bool Communicator::connect(bool on_device, int count, bool may_wait) {
   auto& list = endpoints_[on_device ? 1 : 0];
   bool& broken = broken_[on_device ? 1 : 0];
@@ -175,8 +199,7 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
     if (!may_wait) return false;
     // All are in one place: a call may use several.
     const Memory first = on_device ? device_place_ : Memory{};
-    auto made =
-        Endpoint::create(comm_, list.empty() ? first : list.front()->place(), job_.library());
+    auto made = make_endpoint(list.empty() ? first : list.front()->place());
     if (!made.ok()) {
       broken = true;
       job_.log().warn("MPI serves a communicator of %d ranks alone: %s", shape_.size,
@@ -208,7 +231,7 @@ Endpoint* Communicator::reserve(const Route& route) {
   while (free < list.size() && (used[free / 32] >> (free % 32) & 1) != 0) ++free;
   if (free == kMostReserved) return nullptr;
   if (free == list.size()) {
-    auto made = Endpoint::create(comm_, route.endpoints->front()->place(), job_.library());
+    auto made = make_endpoint(route.endpoints->front()->place());
     if (!made.ok()) return nullptr;
     const std::lock_guard lock(reserved_mutex_);
     list.push_back({std::move(made).value(), false});

@@ -69,6 +69,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     bool is_known = false;
   };
   static size_t key_of(const Call& call, const Volume& volume);
+  static std::shared_ptr<Communicator> add(Word comm, Job& job);
   static int forget(Word comm, int keyval, void* value, void* extra);
 
   [[nodiscard]] Route served_by_mpi(Reason reason, Volume volume) const;
@@ -76,6 +77,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] int facts_of(const Call& call) const;
   void want(size_t key, const Question& question, const Call& call);
   void agree();
+  // Ends a protected job where it fails: the MPI would carry in clear what hetccl should.
+  Result<std::unique_ptr<Endpoint>> make_endpoint(Memory place);
   // Whether there are so many; makes them where the call may wait.
   bool connect(bool on_device, int count, bool may_wait);
   [[nodiscard]] Decision decide(Question question, int facts) const;

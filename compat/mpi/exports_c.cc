@@ -1,5 +1,6 @@
 // The functions of C: MPI_Init, and the collectives in all their forms.
 #include "mpi/exports.h"
+#include "mpi/guard.h"
 #include "mpi/job.h"
 #include "mpi/serve.h"
 
@@ -9,9 +10,11 @@ namespace {
 Function init("PMPI_Init"), init_thread("PMPI_Init_thread");
 
 int after_init(int code) {
-  Library* library = Library::get();
-  if (code == 0 && library != nullptr && Job::get() == nullptr) Job::start(*library);
-  return code;
+  return guarded([&] {
+    Library* library = Library::get();
+    if (code == 0 && library != nullptr && Job::get() == nullptr) Job::start(*library);
+    return code;
+  });
 }
 
 }  // namespace

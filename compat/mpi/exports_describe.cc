@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "mpi/answer.h"
 #include "mpi/default_rules.h"
 #include "mpi/rule_source.h"
 #include "mpi/rules.h"
@@ -62,8 +63,12 @@ Result<Json> describe_rules(const char* maker, int size, int nodes) {
 
 /// hetccl's own rules, as JSON.
 extern "C" __attribute__((visibility("default"))) const char* hetcclMpiDefaultRules() {
-  static const std::string text = default_rules();
-  return text.c_str();
+  try {
+    static const std::string text = default_rules();
+    return text.c_str();
+  } catch (const std::exception&) {
+    return "";  // no memory
+  }
 }
 
 // Applies the rules of this environment to `size` ranks on `nodes` nodes, under the MPI of `maker`
@@ -73,11 +78,7 @@ extern "C" __attribute__((visibility("default"))) const char* hetcclMpiDefaultRu
 extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* maker,
                                                                              int size, int nodes,
                                                                              const char** answer) {
-  thread_local std::string kept;
-  const auto described = describe_rules(maker, size, nodes);
-  kept = described.ok() ? described.value().dump() : described.status().message();
-  *answer = kept.c_str();
-  return described.ok() ? 0 : 1;
+  return answer_with([&] { return describe_rules(maker, size, nodes); }, answer);
 }
 
 }  // namespace hetccl::mpi

@@ -2,7 +2,10 @@
 // stands; Open MPI's call the MPI's own, so this library stands before them, too. Compilers call a
 // function "mpi_bcast_", and in the module mpi_f08 Open MPI calls it "mpi_bcast_f08_"; both take
 // every argument by its address, handles as integers.
+#include <atomic>
+
 #include "mpi/exports.h"
+#include "mpi/guard.h"
 #include "mpi/job.h"
 #include "mpi/serve.h"
 #include "mpi/waits.h"
@@ -82,12 +85,13 @@ class Subroutine {
  public:
   constexpr explicit Subroutine(const char* name) : name_(name) {}
   int call(const Words& words) {
-    if (address_ == nullptr) address_ = find_next(name_);
+    void* address = address_.load(std::memory_order_acquire);
+    if (address == nullptr) address_.store(address = find_next(name_), std::memory_order_release);
     Words complete = words;
     int code = 0;
     Word& error = complete.word[complete.size - 1];
     if (error == 0) error = from_pointer(&code);
-    invoke(address_, complete);
+    invoke(address, complete);
     return *to_pointer<const int>(error);
   }
   [[nodiscard]] Caller caller() {
@@ -96,7 +100,7 @@ class Subroutine {
 
  private:
   const char* const name_;
-  void* address_ = nullptr;
+  std::atomic<void*> address_{nullptr};
 };
 
 void set(Word place, int value) {
@@ -138,28 +142,35 @@ void initialize(Subroutine& next, const Words& words) {
   if (code == 0 && library != nullptr && Job::get() == nullptr) Job::start(*library);
 }
 
-std::function<std::vector<Word>()> c_handles(Word array, int n) {
-  return [array, n] {
-    std::vector<Word> list;
-    for (int i = 0; i < n; ++i)
-      list.push_back(convert(request_f2c, array + 4U * static_cast<Word>(i)));
-    return list;
-  };
+bool fortran_ignores(Word statuses) {
+  for (const char* name : {"mpi_fortran_status_ignore_", "mpi_fortran_statuses_ignore_"})
+    if (to_pointer<void>(statuses) == find_symbol(name)) return true;
+  return false;
 }
 
-// `one`: for one request, and not for a number of them, which comes first.
-void wait_for_all_fortran(Module module, Subroutine& wait, const Words& words, bool one) {
+constexpr Language kFortran = {
+    [](Word number) { return *to_pointer<const int>(number); },
+    [](Word array, int i) { return convert(request_f2c, array + 4U * static_cast<Word>(i)); },
+    fortran_ignores, 1};
+
+// `test` is for functions that wait for some of their requests.
+void wait_fortran(Module module, Which which, Subroutine& wait, const Words& words,
+                  Subroutine* test = nullptr) {
   if (!stands_alone(module)) {
     wait.call(words);
     return;
   }
-  const Word array = words.word[one ? 0 : 1];
-  const int n = one ? 1 : *to_pointer<const int>(words.word[0]);
-  set_code(words, wait_for_all(wait.caller(), words, c_handles(array, n)));
+  set_code(words, wait_for(kFortran, which, wait.caller(),
+                           test != nullptr ? test->caller() : Caller(), words));
 }
 
-void test_fortran(Subroutine& test, const Words& words) {
-  set_code(words, test_for(test.caller(), words));
+void test_fortran(Module module, Which which, Subroutine& test, const Words& words,
+                  bool keeps = false) {
+  if (!stands_alone(module)) {
+    test.call(words);
+    return;
+  }
+  set_code(words, test_for(kFortran, which, test.caller(), words, keeps));
 }
 
 void start_fortran(Module module, Subroutine& next, Word request, Word error) {
@@ -172,12 +183,17 @@ void start_fortran(Module module, Subroutine& next, Word request, Word error) {
   }
 }
 
-void start_all_fortran(Module module, Subroutine& start, Word n, Word requests, Word error) {
-  set(error, 0);
-  for (int i = 0; i < *to_pointer<const int>(n); ++i) {
+// `start` is the MPI's function for one request.
+void start_all_fortran(Module module, Subroutine& next, Subroutine& start, const Words& words) {
+  if (!stands_alone(module)) {
+    next.call(words);
+    return;
+  }
+  set_code(words, 0);
+  for (int i = 0; i < *to_pointer<const int>(words.word[0]); ++i) {
     int code = 0;
-    start_fortran(module, start, requests + 4U * static_cast<Word>(i), from_pointer(&code));
-    set(error, code);
+    start_fortran(module, start, words.word[1] + 4U * static_cast<Word>(i), from_pointer(&code));
+    set_code(words, code);
     if (code != 0) return;
   }
 }
@@ -190,21 +206,34 @@ void free_fortran(Module module, Subroutine& next, const Words& words) {
   next.call(words);
 }
 
+// Runs `body`, which sets the last argument.
+template <typename Body>
+void guard_fortran(const Words& words, const Body& body) noexcept {
+  const int code = guarded([&] {
+    body();
+    return 0;
+  });
+  if (code != 0) set_code(words, code);
+}
+
 }  // namespace
 
 #define HETCCL_FORTRAN(name, n) \
   extern "C" __attribute__((visibility("default"))) void name(HETCCL_WORDS_##n)
 
-// A function by both its names.
-#define HETCCL_FORTRAN_FORM(lower, collective, form, n)                               \
-  HETCCL_FORTRAN(mpi_##lower##_, n) {                                                 \
-    static Subroutine next("mpi_" #lower "_");                                        \
-    serve_fortran(next, Collective::collective, Form::form, Words(HETCCL_NAMES_##n)); \
-  }                                                                                   \
-  HETCCL_FORTRAN(mpi_##lower##_f08_, n) {                                             \
-    static Subroutine next("mpi_" #lower "_f08_");                                    \
-    serve_fortran(next, Collective::collective, Form::form, Words(HETCCL_NAMES_##n)); \
+// A function by one of its names; `action` is a call of one of the functions above.
+#define HETCCL_FORTRAN_FUNCTION(name, n, action) \
+  HETCCL_FORTRAN(name, n) {                      \
+    static Subroutine next(#name);               \
+    const Words words(HETCCL_NAMES_##n);         \
+    guard_fortran(words, [&] { action; });       \
   }
+
+#define HETCCL_FORTRAN_FORM(lower, collective, form, n)                                   \
+  HETCCL_FORTRAN_FUNCTION(mpi_##lower##_, n,                                              \
+                          serve_fortran(next, Collective::collective, Form::form, words)) \
+  HETCCL_FORTRAN_FUNCTION(mpi_##lower##_f08_, n,                                          \
+                          serve_fortran(next, Collective::collective, Form::form, words))
 
 // The numbers of arguments are those of C, and one for the error code.
 #define HETCCL_FORTRAN_COLLECTIVE(lower, collective, n, n_nonblocking, n_persistent) \
@@ -227,65 +256,39 @@ HETCCL_FORTRAN_COLLECTIVE(scatter, Scatter, 9, 10, 11)
 HETCCL_FORTRAN_COLLECTIVE(scatterv, Scatterv, 10, 11, 12)
 HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
 
-#define HETCCL_FORTRAN_REQUESTS(suffix, module)                                                    \
-  HETCCL_FORTRAN(mpi_init##suffix, 1) {                                                            \
-    static Subroutine next("mpi_init" #suffix);                                                    \
-    initialize(next, Words(HETCCL_NAMES_1));                                                       \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_init_thread##suffix, 3) {                                                     \
-    static Subroutine next("mpi_init_thread" #suffix);                                             \
-    initialize(next, Words(HETCCL_NAMES_3));                                                       \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_wait##suffix, 3) {                                                            \
-    static Subroutine wait("mpi_wait" #suffix);                                                    \
-    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_3), true);                       \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_waitall##suffix, 4) {                                                         \
-    static Subroutine wait("mpi_waitall" #suffix);                                                 \
-    wait_for_all_fortran(Module::module, wait, Words(HETCCL_NAMES_4), false);                      \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_waitany##suffix, 5) {                                                         \
-    static Subroutine wait("mpi_waitany" #suffix), test("mpi_testany" #suffix);                    \
-    const Words words(HETCCL_NAMES_5);                                                             \
-    set_code(words, wait_for_any(wait.caller(), test.caller(), words, 3));                         \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_waitsome##suffix, 6) {                                                        \
-    static Subroutine wait("mpi_waitsome" #suffix), test("mpi_testsome" #suffix);                  \
-    const Words words(HETCCL_NAMES_6);                                                             \
-    set_code(words, wait_for_some(wait.caller(), test.caller(), words, to_pointer<const int>(c))); \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_test##suffix, 4) {                                                            \
-    static Subroutine next("mpi_test" #suffix);                                                    \
-    test_fortran(next, Words(HETCCL_NAMES_4));                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_testall##suffix, 5) {                                                         \
-    static Subroutine next("mpi_testall" #suffix);                                                 \
-    test_fortran(next, Words(HETCCL_NAMES_5));                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_testany##suffix, 6) {                                                         \
-    static Subroutine next("mpi_testany" #suffix);                                                 \
-    test_fortran(next, Words(HETCCL_NAMES_6));                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_testsome##suffix, 6) {                                                        \
-    static Subroutine next("mpi_testsome" #suffix);                                                \
-    test_fortran(next, Words(HETCCL_NAMES_6));                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_request_get_status##suffix, 4) {                                              \
-    static Subroutine next("mpi_request_get_status" #suffix);                                      \
-    test_fortran(next, Words(HETCCL_NAMES_4));                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_start##suffix, 2) {                                                           \
-    static Subroutine next("mpi_start" #suffix);                                                   \
-    start_fortran(Module::module, next, a, b);                                                     \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_startall##suffix, 3) {                                                        \
-    static Subroutine start("mpi_start" #suffix);                                                  \
-    start_all_fortran(Module::module, start, a, b, c);                                             \
-  }                                                                                                \
-  HETCCL_FORTRAN(mpi_request_free##suffix, 2) {                                                    \
-    static Subroutine next("mpi_request_free" #suffix);                                            \
-    free_fortran(Module::module, next, Words(HETCCL_NAMES_2));                                     \
+// `other` is a second function of the MPI's.
+#define HETCCL_FORTRAN_TWO(name, n, other_name, action) \
+  HETCCL_FORTRAN(name, n) {                             \
+    static Subroutine next(#name), other(other_name);   \
+    const Words words(HETCCL_NAMES_##n);                \
+    guard_fortran(words, [&] { action; });              \
   }
+
+#define HETCCL_FORTRAN_REQUESTS(suffix, module)                                                   \
+  HETCCL_FORTRAN_FUNCTION(mpi_init##suffix, 1, initialize(next, words))                           \
+  HETCCL_FORTRAN_FUNCTION(mpi_init_thread##suffix, 3, initialize(next, words))                    \
+  HETCCL_FORTRAN_FUNCTION(mpi_wait##suffix, 3,                                                    \
+                          wait_fortran(Module::module, Which::One, next, words))                  \
+  HETCCL_FORTRAN_FUNCTION(mpi_waitall##suffix, 4,                                                 \
+                          wait_fortran(Module::module, Which::All, next, words))                  \
+  HETCCL_FORTRAN_FUNCTION(mpi_test##suffix, 4,                                                    \
+                          test_fortran(Module::module, Which::One, next, words))                  \
+  HETCCL_FORTRAN_FUNCTION(mpi_testall##suffix, 5,                                                 \
+                          test_fortran(Module::module, Which::All, next, words))                  \
+  HETCCL_FORTRAN_FUNCTION(mpi_testany##suffix, 6,                                                 \
+                          test_fortran(Module::module, Which::Any, next, words))                  \
+  HETCCL_FORTRAN_FUNCTION(mpi_testsome##suffix, 6,                                                \
+                          test_fortran(Module::module, Which::Some, next, words))                 \
+  HETCCL_FORTRAN_FUNCTION(mpi_request_get_status##suffix, 4,                                      \
+                          test_fortran(Module::module, Which::One, next, words, true))            \
+  HETCCL_FORTRAN_FUNCTION(mpi_start##suffix, 2, start_fortran(Module::module, next, a, b))        \
+  HETCCL_FORTRAN_FUNCTION(mpi_request_free##suffix, 2, free_fortran(Module::module, next, words)) \
+  HETCCL_FORTRAN_TWO(mpi_waitany##suffix, 5, "mpi_testany" #suffix,                               \
+                     wait_fortran(Module::module, Which::Any, next, words, &other))               \
+  HETCCL_FORTRAN_TWO(mpi_waitsome##suffix, 6, "mpi_testsome" #suffix,                             \
+                     wait_fortran(Module::module, Which::Some, next, words, &other))              \
+  HETCCL_FORTRAN_TWO(mpi_startall##suffix, 3, "mpi_start" #suffix,                                \
+                     start_all_fortran(Module::module, next, other, words))
 
 HETCCL_FORTRAN_REQUESTS(_, Mpi)
 HETCCL_FORTRAN_REQUESTS(_f08_, F08)

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "mpi/answer.h"
 #include "mpi/measure.h"
 
 namespace hetccl::mpi {
@@ -56,11 +57,7 @@ Result<Json> measure_in_job(const char* text) {
 // thread's next call.
 extern "C" __attribute__((visibility("default"))) int hetcclMpiMeasure(const char* options,
                                                                        const char** answer) {
-  thread_local std::string kept;
-  const auto measured = measure_in_job(options);
-  kept = measured.ok() ? measured.value().dump() : measured.status().message();
-  *answer = kept.c_str();
-  return measured.ok() ? 0 : 1;
+  return answer_with([&] { return measure_in_job(options); }, answer);
 }
 
 }  // namespace hetccl::mpi

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "mpi/exports.h"
+#include "mpi/guard.h"
 #include "mpi/job.h"
 #include "mpi/staging.h"
 
@@ -92,6 +93,11 @@ int pass_both(Message& message, Words words, bool is_large) {
   return status.ok() ? 0 : fail(words.word[10], status);
 }
 
+int pass_on(int (*pass)(Message&, Words, bool), Message& message, const Words& words,
+            bool is_large) {
+  return guarded([&] { return pass(message, words, is_large); });
+}
+
 }  // namespace
 
 #define HETCCL_MPI_MESSAGE(name, n, way, has_request, pass)                                \
@@ -100,10 +106,10 @@ int pass_both(Message& message, Words words, bool is_large) {
                          has_request};                                                     \
   }                                                                                        \
   HETCCL_MPI_EXPORT MPI_##name(HETCCL_WORDS_##n) {                                         \
-    return pass(message_##name, Words(HETCCL_NAMES_##n), false);                           \
+    return pass_on(pass, message_##name, Words(HETCCL_NAMES_##n), false);                  \
   }                                                                                        \
   HETCCL_MPI_EXPORT MPI_##name##_c(HETCCL_WORDS_##n) {                                     \
-    return pass(message_##name, Words(HETCCL_NAMES_##n), true);                            \
+    return pass_on(pass, message_##name, Words(HETCCL_NAMES_##n), true);                   \
   }
 
 HETCCL_MPI_MESSAGE(Send, 6, Send, false, pass)

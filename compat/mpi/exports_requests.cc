@@ -1,5 +1,6 @@
 // The functions of C that start, wait for and test requests.
 #include "mpi/exports.h"
+#include "mpi/guard.h"
 #include "mpi/job.h"
 #include "mpi/waits.h"
 
@@ -21,12 +22,26 @@ const std::byte* place(Word array, int i) {
   return to_pointer<const std::byte>(array) + static_cast<size_t>(i) * mpi().abi.handle_bytes;
 }
 
-auto handles(Word array, int n) {
-  return [array, n] {
-    std::vector<Word> list;
-    for (int i = 0; i < n; ++i) list.push_back(mpi().load_handle(place(array, i)));
-    return list;
-  };
+bool c_ignores(Word statuses) {
+  return statuses == mpi().abi.status_ignore;
+}
+
+constexpr Language kC = {
+    to_int, [](Word array, int i) { return mpi().load_handle(place(array, i)); }, c_ignores, 0};
+// MPI_Request_get_status takes the handle itself.
+constexpr Language kCByValue = {to_int, [](Word request, int) { return mpi().handle(request); },
+                                c_ignores, 0};
+
+// `tester` is for functions that wait for some of their requests.
+int wait_c(Which which, Function& waiter, const Words& words, Function* tester = nullptr) {
+  return guarded([&] {
+    return wait_for(kC, which, caller(waiter), tester != nullptr ? caller(*tester) : Caller(),
+                    words);
+  });
+}
+
+int test_c(Which which, Function& tester, const Words& words) {
+  return guarded([&] { return test_for(kC, which, caller(tester), words); });
 }
 
 // MPI 4.1's functions for several requests, for an MPI without them: programs that look for one
@@ -95,62 +110,72 @@ int status_of_some(StatusOfEach each, int* count, int* indices) {
   return each.code();
 }
 
+int start_at(Word requests, int i) {
+  int code = 0;
+  if (Job::get() != nullptr && start_request(mpi().load_handle(place(requests, i)), &code)) {
+    return code;
+  }
+  return start.call(Words(from_pointer(place(requests, i))));
+}
+
 // By the MPI's function, or where it has none by `ours`.
-int test_several(Function& function, const Words& words, const std::function<int()>& ours) {
-  const auto look = [&](const Words& all) {
-    return function.address() != nullptr ? function.call(all) : ours();
-  };
-  return test_for(look, words);
+int get_status_c(Which which, Function& function, const Words& words,
+                 const std::function<int()>& ours) {
+  return guarded([&] {
+    const auto look = [&](const Words& all) {
+      return function.address() != nullptr ? function.call(all) : ours();
+    };
+    return test_for(which == Which::One ? kCByValue : kC, which, look, words, true);
+  });
 }
 
 }  // namespace
 
-HETCCL_MPI_EXPORT MPI_Wait(Word request, Word status) {
-  return wait_for_all(caller(wait), Words(request, status), handles(request, 1));
+HETCCL_MPI_EXPORT MPI_Wait(HETCCL_WORDS_2) {
+  return wait_c(Which::One, wait, Words(HETCCL_NAMES_2));
 }
 
-HETCCL_MPI_EXPORT MPI_Waitall(Word n, Word requests, Word statuses) {
-  return wait_for_all(caller(wait_all), Words(n, requests, statuses), handles(requests, to_int(n)));
+HETCCL_MPI_EXPORT MPI_Waitall(HETCCL_WORDS_3) {
+  return wait_c(Which::All, wait_all, Words(HETCCL_NAMES_3));
 }
 
-HETCCL_MPI_EXPORT MPI_Waitany(Word n, Word requests, Word index, Word status) {
-  return wait_for_any(caller(wait_any), caller(test_any), Words(n, requests, index, status), 3);
+HETCCL_MPI_EXPORT MPI_Waitany(HETCCL_WORDS_4) {
+  return wait_c(Which::Any, wait_any, Words(HETCCL_NAMES_4), &test_any);
 }
 
-HETCCL_MPI_EXPORT MPI_Waitsome(Word n, Word requests, Word count, Word indices, Word statuses) {
-  return wait_for_some(caller(wait_some), caller(test_some),
-                       Words(n, requests, count, indices, statuses), to_pointer<const int>(count));
+HETCCL_MPI_EXPORT MPI_Waitsome(HETCCL_WORDS_5) {
+  return wait_c(Which::Some, wait_some, Words(HETCCL_NAMES_5), &test_some);
 }
 
 HETCCL_MPI_EXPORT MPI_Test(HETCCL_WORDS_3) {
-  return test_for(caller(test), Words(HETCCL_NAMES_3));
+  return test_c(Which::One, test, Words(HETCCL_NAMES_3));
 }
 
 HETCCL_MPI_EXPORT MPI_Testall(HETCCL_WORDS_4) {
-  return test_for(caller(test_all), Words(HETCCL_NAMES_4));
+  return test_c(Which::All, test_all, Words(HETCCL_NAMES_4));
 }
 
 HETCCL_MPI_EXPORT MPI_Testany(HETCCL_WORDS_5) {
-  return test_for(caller(test_any), Words(HETCCL_NAMES_5));
+  return test_c(Which::Any, test_any, Words(HETCCL_NAMES_5));
 }
 
 HETCCL_MPI_EXPORT MPI_Testsome(HETCCL_WORDS_5) {
-  return test_for(caller(test_some), Words(HETCCL_NAMES_5));
+  return test_c(Which::Some, test_some, Words(HETCCL_NAMES_5));
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status(HETCCL_WORDS_3) {
-  return test_for(caller(get_status), Words(HETCCL_NAMES_3));
+  return get_status_c(Which::One, get_status, Words(HETCCL_NAMES_3), {});
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_all(Word n, Word requests, Word flag, Word statuses) {
-  return test_several(get_status_all, Words(n, requests, flag, statuses), [&] {
+  return get_status_c(Which::All, get_status_all, Words(n, requests, flag, statuses), [&] {
     return status_of_all({requests, to_int(n), statuses}, to_pointer<int>(flag));
   });
 }
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_any(Word n, Word requests, Word index, Word flag,
                                              Word status) {
-  return test_several(get_status_any, Words(n, requests, index, flag, status), [&] {
+  return get_status_c(Which::Any, get_status_any, Words(n, requests, index, flag, status), [&] {
     return status_of_any({requests, to_int(n), status}, to_pointer<int>(index),
                          to_pointer<int>(flag));
   });
@@ -158,36 +183,33 @@ HETCCL_MPI_EXPORT MPI_Request_get_status_any(Word n, Word requests, Word index, 
 
 HETCCL_MPI_EXPORT MPI_Request_get_status_some(Word n, Word requests, Word count, Word indices,
                                               Word statuses) {
-  return test_several(get_status_some, Words(n, requests, count, indices, statuses), [&] {
-    return status_of_some({requests, to_int(n), statuses}, to_pointer<int>(count),
-                          to_pointer<int>(indices));
-  });
+  return get_status_c(Which::Some, get_status_some, Words(n, requests, count, indices, statuses),
+                      [&] {
+                        return status_of_some({requests, to_int(n), statuses},
+                                              to_pointer<int>(count), to_pointer<int>(indices));
+                      });
 }
 
 HETCCL_MPI_EXPORT MPI_Start(Word request) {
-  int code = 0;
-  if (Job::get() != nullptr && start_request(mpi().load_handle(place(request, 0)), &code)) {
-    return code;
-  }
-  return start.call(Words(request));
+  return guarded([&] { return start_at(request, 0); });
 }
 
 HETCCL_MPI_EXPORT MPI_Startall(Word n, Word requests) {
-  if (Job::get() == nullptr) return start_all.call(Words(n, requests));
-  for (int i = 0; i < to_int(n); ++i) {
-    int code = 0;
-    if (!start_request(mpi().load_handle(place(requests, i)), &code)) {
-      code = start.call(Words(from_pointer(place(requests, i))));
+  return guarded([&] {
+    if (Job::get() == nullptr) return start_all.call(Words(n, requests));
+    for (int i = 0; i < to_int(n); ++i) {
+      if (const int code = start_at(requests, i)) return code;
     }
-    if (code != 0) return code;
-  }
-  return 0;
+    return 0;
+  });
 }
 
 HETCCL_MPI_EXPORT MPI_Request_free(Word request) {
-  if (Job* job = Job::get())
-    job->requests().forget_persistent(mpi().load_handle(place(request, 0)));
-  return request_free.call(Words(request));
+  return guarded([&] {
+    Job* job = Job::get();
+    if (job != nullptr) job->requests().forget_persistent(mpi().load_handle(place(request, 0)));
+    return request_free.call(Words(request));
+  });
 }
 
 }  // namespace hetccl::mpi

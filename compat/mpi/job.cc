@@ -10,6 +10,7 @@
 
 #include "base/host_identity.h"
 #include "mpi/communicator.h"
+#include "mpi/guard.h"
 #include "mpi/rule_source.h"
 
 namespace hetccl::mpi {
@@ -19,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 std::atomic<Job*> current{nullptr};
-thread_local int inside = 0;
+thread_local int calls_inside = 0;
 
 constexpr int64_t kNoLimitMs = 100'000'000'000;
 constexpr const char* kPreloadHint =
@@ -34,7 +35,11 @@ struct Card {
 };
 
 void move_messages(void* library) {
-  if (inside > 0) static_cast<const Library*>(library)->progress();
+  if (calls_inside == 0) return;
+  guarded([&] {
+    static_cast<const Library*>(library)->progress();
+    return 0;
+  });
 }
 
 }  // namespace
@@ -44,26 +49,28 @@ Job* Job::get() {
 }
 
 InsideCall::InsideCall() {
-  ++inside;
+  ++calls_inside;
 }
 
 InsideCall::~InsideCall() {
-  --inside;
+  --calls_inside;
 }
 
 void Job::start(Library& library) {
   static std::atomic<bool> started{false};
   if (started.exchange(true)) return;  // MPICH's Fortran calls MPI_Init of C
   auto config = Config::from_environment();
+  Settings mine{.is_readable = config.ok(), .asks = asks_for_protection()};
   if (!config.ok()) {
-    Log().error("%s: MPI serves every call", config.status().message().c_str());
+    Log().error("%s%s", config.status().message().c_str(),
+                mine.asks ? "" : ": MPI serves every call");
   }
   // A rank that hetccl may not serve must say so to the others.
   Config used = config.ok() ? config.value() : Config();
   if (!config.ok()) used.mpi = false;
   library.learn();
   std::unique_ptr<Job> job(new Job(library, std::move(used)));
-  if (job->agree()) current.store(job.release(), std::memory_order_release);
+  if (job->agree(mine)) current.store(job.release(), std::memory_order_release);
 }
 
 Job::Job(Library& library, Config config)
@@ -75,14 +82,20 @@ Job::Job(Library& library, Config config)
   log_.rank = library_.rank(library_.comm_world);
 }
 
-bool Job::agree() {
+bool Job::agree(Settings mine) {
   const bool alone = library_.size(library_.comm_world) == 1;
   if (!alone) meet_ranks();
-  if (library_.combine(config_.mpi ? 0 : 1, library_.comm_world) != 0) return false;
+  const std::vector<Settings> ranks = exchange(mine);
+  if (const std::string why = find_refusal(ranks); !why.empty()) end(why);
+  const auto any = [&](uint8_t Settings::* flag, bool value) {
+    return std::any_of(ranks.begin(), ranks.end(),
+                       [&](const Settings& rank) { return (rank.*flag != 0) == value; });
+  };
+  if (any(&Settings::serves, false)) return false;
   // Without rules the MPI serves every call, those with device memory from copies.
   if (!alone) agree_on_rules();
-  multithreaded_ = library_.combine(library_.is_multithreaded() ? 1 : 0, library_.comm_world) != 0;
-  learn_nodes();
+  multithreaded_ = any(&Settings::is_multithreaded, true);
+  learn_nodes(ranks);
   requests_.open();
   library_.set_attribute(library_.comm_self, library_.create_key(finish_job), this);
   hetcclSetIdleHook(move_messages, const_cast<Library*>(&library_));
@@ -173,15 +186,32 @@ void Job::agree_on_rules() {
   log_.debug("MPI calls are served by %s", source.name.c_str());
 }
 
-void Job::learn_nodes() {
+std::vector<Settings> Job::exchange(Settings mine) {
   const std::string host = config_.host_id.empty() ? host_identity() : config_.host_id;
   host_ = std::hash<std::string>()(host);
-  std::vector<uint64_t> all(static_cast<size_t>(library_.size(library_.comm_world)));
-  library_.gather_all(&host_, all.data(), sizeof(host_), library_.comm_world);
+  mine.host = host_;
+  mine.serves = config_.mpi;
+  mine.encrypts = config_.encrypt;
+  mine.allows_cleartext = config_.mpi_cleartext;
+  mine.has_secret_file = !config_.secret_file.empty();
+  mine.is_multithreaded = library_.is_multithreaded();
+  std::vector<Settings> ranks(static_cast<size_t>(library_.size(library_.comm_world)));
+  library_.gather_all(&mine, ranks.data(), sizeof(mine), library_.comm_world);
+  return ranks;
+}
+
+void Job::learn_nodes(const std::vector<Settings>& ranks) {
   std::unordered_map<uint64_t, int> numbers;
-  for (const uint64_t node : all) {
-    nodes_.push_back(numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second);
+  for (const Settings& rank : ranks) {
+    nodes_.push_back(
+        numbers.try_emplace(rank.host, static_cast<int>(numbers.size())).first->second);
   }
+}
+
+void Job::end(const std::string& why) const {
+  if (log_.rank == 0) log_.error("%s", why.c_str());
+  static_cast<void>(library_.combine(0, library_.comm_world));  // rank 0 has said it
+  library_.abort(1);
 }
 
 int64_t Job::timeout_ms() const {
@@ -210,15 +240,20 @@ std::optional<Shape> Job::shape_of(Word comm, int size) const {
 
 // Attributes of MPI_COMM_SELF are deleted at the very beginning of MPI_Finalize.
 int Job::finish_job(Word, int, void* value, void*) {
-  auto* job = static_cast<Job*>(value);
+  const std::unique_ptr<Job> job(static_cast<Job*>(value));
   current.store(nullptr, std::memory_order_release);
-  job->finish();
-  delete job;
-  return 0;
+  return guarded([&] {
+    job->finish();
+    return 0;
+  });
 }
 
 void Job::finish() {
-  requests_.finish();
+  if (const int left = requests_.finish(config_.timeout_ms); left > 0) {
+    log_.error("MPI_Finalize: %d nonblocking calls are not complete after HETCCL_TIMEOUT_MS=%lld",
+               left, static_cast<long long>(config_.timeout_ms));
+    library_.abort(1);
+  }
   Communicator::destroy_all();
   hetcclSetIdleHook(nullptr, nullptr);
   summary_.print(library_);

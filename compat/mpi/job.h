@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "mpi/library.h"
+#include "mpi/protection.h"
 #include "mpi/requests.h"
 #include "mpi/rules.h"
 #include "mpi/summary.h"
@@ -22,7 +23,8 @@ class Job {
   /// Null before MPI_Init and after MPI_Finalize, and where hetccl serves nothing.
   static Job* get();
   /// Right after MPI_Init, on all ranks of MPI_COMM_WORLD. Ends the job where a rank does not
-  /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library.
+  /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library. Ends it, too, where it
+  /// would run without the protection that it asks for (protection.h).
   static void start(Library& library);
 
   /// The algorithm that serves a call which `question` describes.
@@ -35,6 +37,13 @@ class Job {
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] bool multithreaded() const { return multithreaded_; }
+  /// Whether the job asks for encryption or a secret file: then no call that hetccl should serve
+  /// goes to the MPI because hetccl has failed.
+  [[nodiscard]] bool is_protected() const {
+    return config_.encrypt || !config_.secret_file.empty();
+  }
+  /// On all ranks: ends the job, for a reason that rank 0, at least, has.
+  [[noreturn]] void end(const std::string& why) const;
   /// This rank's host, as a hash.
   [[nodiscard]] uint64_t host() const { return host_; }
   /// For one call of hetccl. MPI knows no deadline: without HETCCL_TIMEOUT_MS there is none.
@@ -49,12 +58,14 @@ class Job {
 
  private:
   Job(Library& library, Config config);
-  bool agree();
+  // `mine` lacks what this object knows. False where hetccl serves nothing.
+  bool agree(Settings mine);
   void meet_ranks();
   void meet_as_first(int size, int tag);
   void meet_first(int tag);
   void agree_on_rules();
-  void learn_nodes();
+  [[nodiscard]] std::vector<Settings> exchange(Settings mine);
+  void learn_nodes(const std::vector<Settings>& ranks);
   void finish();
   static int finish_job(Word comm, int keyval, void* value, void* extra);
 

@@ -1,17 +1,20 @@
 #include "mpi/requests.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "mpi/guard.h"
 
 namespace hetccl::mpi {
 namespace {
 
 Function grequest_start("PMPI_Grequest_start"), grequest_complete("PMPI_Grequest_complete"),
     set_elements("PMPI_Status_set_elements"), set_elements_x("PMPI_Status_set_elements_x"),
-    set_cancelled("PMPI_Status_set_cancelled"), recv_init("PMPI_Recv_init"), start("PMPI_Start"),
-    comm_dup("PMPI_Comm_dup");
+    set_cancelled("PMPI_Status_set_cancelled"), recv_init("PMPI_Recv_init"),
+    start_receive("PMPI_Start"), comm_dup("PMPI_Comm_dup");
 
 template <typename F>
 Word address(F* function) {
@@ -26,10 +29,13 @@ void Requests::open() {
   self_ = library_.load_handle(&made);
 }
 
-void Requests::finish() {
-  while (any_pending()) advance();
+int Requests::finish(int64_t timeout_ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (any_pending() && std::chrono::steady_clock::now() < end) advance();
+  if (any_pending()) return pending_;
   persistent_.clear();
   library_.free_comm(&self_);
+  return 0;
 }
 
 void Requests::push(std::unique_ptr<Pending> pending) {
@@ -45,6 +51,7 @@ int Requests::add(std::unique_ptr<Work> work, Word comm, void* place) {
   if (code != 0) return code;
   pending->request = library_.load_handle(&request);
   library_.store_handle(place, pending->request);
+  outcomes::add(pending->request, pending->outcome);
   const std::lock_guard lock(mutex_);
   push(std::move(pending));
   return 0;
@@ -60,7 +67,9 @@ int Requests::add_persistent(std::unique_ptr<PersistentCall> call, Word comm, vo
   request = library_.load_handle(&request);
   if (!free_tags_.empty()) free_tags_.pop_back();
   library_.store_handle(place, request);
-  persistent_[request] = Persistent{std::move(call), comm, tag};
+  auto outcome = std::make_shared<Outcome>();
+  outcomes::add(request, outcome);
+  persistent_[request] = Persistent{std::move(call), comm, tag, std::move(outcome)};
   return 0;
 }
 
@@ -69,11 +78,13 @@ bool Requests::start_persistent(Word request, int* code) {
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return false;
   const Persistent& self = place->second;
-  *code = start.call(Words(from_pointer(&request)));
+  *code = start_receive.call(Words(from_pointer(&request)));
   if (*code != 0) return true;
   auto work = self.call->begin();
   auto pending = std::make_unique<Pending>(nullptr, self.comm, request, self.tag, work.status());
   if (work.ok()) pending->work = std::move(work).value();
+  pending->outcome = self.outcome;
+  pending->outcome->code = 0;
   push(std::move(pending));
   return true;
 }
@@ -83,6 +94,7 @@ void Requests::forget_persistent(Word request) {
   const auto place = persistent_.find(request);
   if (place == persistent_.end()) return;
   free_tags_.push_back(place->second.tag);
+  outcomes::forget(request, place->second.outcome.get());
   persistent_.erase(place);
 }
 
@@ -113,7 +125,8 @@ void Requests::advance() {
 }
 
 // A generalized request has no communicator, and a receive no error that is not its own: the wait
-// or test that completes them has the code from `take_error`.
+// or test that completes them has the code from the outcome. The communicator's error handler is
+// called here, since the program may never ask.
 void Requests::complete(Pending& pending) {
   if (pending.work != nullptr) {
     pending.status = pending.work->finish();
@@ -121,7 +134,8 @@ void Requests::complete(Pending& pending) {
   }
   pending.work.reset();
   if (!pending.status.ok()) {
-    error_ = library_.raise(pending.comm, library_.error_code(pending.status.message()));
+    pending.outcome->code =
+        library_.raise(pending.comm, library_.error_code(pending.status.message()));
   }
   if (pending.tag != 0) {
     library_.send(nullptr, 0, 0, pending.tag, self_);
@@ -144,7 +158,10 @@ bool Requests::await(Word request) {
 }
 
 int Requests::query(void* state, void* status) {
-  const auto& pending = *static_cast<Pending*>(state);
+  return guarded([&] { return describe(*static_cast<const Pending*>(state), status); });
+}
+
+int Requests::describe(const Pending& pending, void* status) {
   const Library& library = mpi();
   const Received received =
       pending.received.value_or(Received{library.abi.undefined, library.abi.undefined, 0, false});
@@ -160,6 +177,7 @@ int Requests::query(void* state, void* status) {
 // MPICH 3 and 4 call it in MPI_Request_free, complete or not.
 int Requests::free_state(void* state) {
   auto* pending = static_cast<Pending*>(state);
+  outcomes::forget(pending->request, pending->outcome.get());
   pending->freed = true;
   if (pending->left_by_one.exchange(true)) delete pending;
   return 0;

@@ -1,7 +1,7 @@
 // The requests that the program holds for what hetccl does. Each is one of the MPI's own, a
 // generalized one or for a persistent call a receive from this rank itself, so every function of
 // MPI takes it. It becomes complete when the program waits or tests: this library stands before
-// these functions, too.
+// these functions, too. They tell its error (outcomes.h, waits.h).
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "mpi/library.h"
+#include "mpi/outcomes.h"
 #include "mpi/work.h"
 
 namespace hetccl::mpi {
@@ -23,8 +24,9 @@ class Requests {
   explicit Requests(const Library& library) : library_(library) {}
   /// After MPI_Init.
   void open();
-  /// Before MPI_Finalize: waits for what is under way.
-  void finish();
+  /// Before MPI_Finalize: waits for what is under way, `timeout_ms` at most. Returns how many
+  /// requests are not complete, which then stay as they are.
+  [[nodiscard]] int finish(int64_t timeout_ms);
 
   /// Writes a request for `work` to `place`. The MPI's error code.
   int add(std::unique_ptr<Work> work, Word comm, void* place);
@@ -34,10 +36,6 @@ class Requests {
   bool start_persistent(Word request, int* code);
   /// Before MPI_Request_free of it.
   void forget_persistent(Word request);
-
-  /// The code of an error that completed a request since the last call; 0: of none. The
-  /// communicator's error handler has been called.
-  int take_error() { return error_.load() == 0 ? 0 : error_.exchange(0); }
 
   [[nodiscard]] bool any_pending() const { return pending_.load(std::memory_order_acquire) > 0; }
   /// Completes the requests whose work is done.
@@ -62,6 +60,7 @@ class Requests {
     Word request;  // of the program
     int tag;       // persistent: completes the receive; 0: generalized
     Status status;
+    std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
     std::optional<Received> received;
     std::atomic<bool> cancel{false};       // the program wishes so
     std::atomic<bool> freed{false};        // the MPI has freed its request, which may be early
@@ -71,8 +70,10 @@ class Requests {
     std::unique_ptr<PersistentCall> call;
     Word comm;
     int tag;
+    std::shared_ptr<Outcome> outcome;
   };
   static int query(void* state, void* status);
+  static int describe(const Pending& pending, void* status);
   static int free_state(void* state);
   static int cancel(void* state, int complete);
   void push(std::unique_ptr<Pending> pending);
@@ -80,7 +81,6 @@ class Requests {
 
   const Library& library_;
   std::atomic<int> pending_{0};
-  std::atomic<int> error_{0};
   std::mutex mutex_;  // guards what follows
   std::list<std::unique_ptr<Pending>> list_;
   std::unordered_map<Word, Persistent> persistent_;

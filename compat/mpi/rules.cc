@@ -277,7 +277,8 @@ bool Rules::holds(const Node& node, const Question& question) const {
     case Test::Consecutive:
       return is(shape.consecutive);
     case Test::PerNodeAtMost:
-      return shape.size <= node.value * shape.nodes;
+      return (shape.size + shape.nodes - 1) / shape.nodes <=
+             node.value;  // no product: it may overflow
     case Test::AverageAtMost:
       return at_most(question.average_bytes);
     case Test::TotalAtMost:

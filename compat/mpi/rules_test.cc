@@ -54,6 +54,16 @@ TEST_CASE("a file of MPICH's form decides by shape and size") {
   CHECK(rules.decide(of(Collective::Bcast, 8)).algorithm == Algorithm::None);
 }
 
+TEST_CASE("ranks of a node are limited by any number, the largest too") {
+  const auto holds = [](const std::string& limit) {
+    const Rules rules = parse(R"({"comm_avg_ppn<=)" + limit + R"(": {"algorithm=device": {}}})");
+    return rules.decide(of(Collective::Allreduce, 8)).by_hetccl();  // 4 ranks on 2 nodes
+  };
+  CHECK(!holds("1"));
+  CHECK(holds("2"));
+  CHECK(holds("9223372036854775807"));
+}
+
 TEST_CASE("what no rank knows is within no limit") {
   const Rules rules = parse(kMpichs);
   Question question = of(Collective::Allreduce, -1);

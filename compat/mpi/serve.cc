@@ -5,6 +5,7 @@
 #include <string>
 
 #include "mpi/communicator.h"
+#include "mpi/guard.h"
 #include "mpi/job.h"
 #include "mpi/staging.h"
 
@@ -126,10 +127,7 @@ int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& 
   return is_composed(call, route) ? comm.composition().run(call) : call_mpi(call);
 }
 
-}  // namespace
-
-int serve(Call call) {
-  read_arguments(call, *Library::get());
+int serve_read(const Call& call) {
   Job* job = Job::get();
   if (job == nullptr) return call_mpi(call);
   Summary::Timer timer(job->summary(), call);
@@ -146,6 +144,16 @@ int serve(Call call) {
   timer.served(is_composed(call, route) ? Reason::Leaders : route.reason, route.volume.average);
   if (route.reason == Reason::Hetccl) return serve_by_hetccl(call, route, *comm, *job);
   return serve_by_mpi(call, route, *comm, *job);
+}
+
+}  // namespace
+
+int serve(Call call) noexcept {
+  const int code = guarded([&] {
+    read_arguments(call, *Library::get());
+    return 0;
+  });
+  return code != 0 ? code : guarded([&] { return serve_read(call); }, call.comm);
 }
 
 }  // namespace hetccl::mpi

@@ -6,7 +6,7 @@
 namespace hetccl::mpi {
 
 /// The result of the MPI function of that form: an MPI error code. Errors of hetccl go to the
-/// communicator's error handler. `call` has its words, and no more.
-int serve(Call call);
+/// communicator's error handler, exceptions too. `call` has its words, and no more.
+int serve(Call call) noexcept;
 
 }  // namespace hetccl::mpi

@@ -2,7 +2,12 @@
 
 #include <sched.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "mpi/job.h"
+#include "mpi/outcomes.h"
 
 namespace hetccl::mpi {
 namespace {
@@ -12,56 +17,143 @@ bool any_pending() {
   return job != nullptr && job->requests().any_pending();
 }
 
-// An error of hetccl is that of the wait or test in which it came to light.
-int with_error(int code) {
-  Job* job = Job::get();
-  const int error = job == nullptr ? 0 : job->requests().take_error();
-  return code != 0 ? code : error;
+bool has_number(Which which) {
+  return which != Which::One;
 }
 
-}  // namespace
+std::vector<Word> requests_of(const Language& language, Which which, const Words& words) {
+  const int n = has_number(which) ? language.number(words.word[0]) : 1;
+  std::vector<Word> list;
+  for (int i = 0; i < n; ++i) list.push_back(language.request(words.word[has_number(which)], i));
+  return list;
+}
+
+// The requests of a call, looked up before it, since the MPI frees those that are complete.
+class Watched {
+ public:
+  Watched(const Language& language, Which which, const Words& words, bool tests, bool keeps = false)
+      : language_(language), which_(which), words_(words), tests_(tests), keeps_(keeps) {
+    if (!outcomes::exist()) return;
+    for (const Word request : requests_of(language, which, words)) {
+      outcomes_.push_back(outcomes::find(request));
+    }
+  }
+
+  // The result of a call for which the MPI's is `code`. What fails in the MPI itself is no request
+  // of hetccl's.
+  int settle(int code) const {
+    const bool has_several = which_ == Which::All || which_ == Which::Some;
+    const bool is_complete = code == 0 || (has_several && code == mpi().abi.err_in_status);
+    if (outcomes_.empty() || !is_complete || !is_flagged()) return code;
+    int first = 0;
+    for (const auto& [request, status] : completed()) {
+      const int error = take(request);
+      if (error == 0) continue;
+      if (has_several && first == 0 && code == 0) clear_errors();
+      if (has_several) set_error(status, error);
+      if (first == 0) first = error;
+    }
+    if (first == 0) return code;
+    return has_several && !language_.ignores(statuses()) ? mpi().abi.err_in_status : first;
+  }
+
+ private:
+  // The place of the argument behind the requests and what comes with them.
+  [[nodiscard]] size_t next() const { return has_number(which_) ? 2 : 1; }
+  [[nodiscard]] int* out(size_t place) const { return to_pointer<int>(words_.word[place]); }
+  // Whether a function that tests has found what it looks for.
+  [[nodiscard]] bool is_flagged() const {
+    if (!tests_ || which_ == Which::Some) return true;
+    return *out(which_ == Which::Any ? 3 : next()) != 0;
+  }
+  [[nodiscard]] Word statuses() const {
+    switch (which_) {
+      case Which::One:
+      case Which::All:
+        return words_.word[next() + (tests_ ? 1 : 0)];
+      case Which::Any:
+        return words_.word[tests_ ? 4 : 3];
+      case Which::Some:
+        break;
+    }
+    return words_.word[4];
+  }
+  // The requests that are complete, each with the place of its status.
+  [[nodiscard]] std::vector<std::pair<int, int>> completed() const {
+    std::vector<std::pair<int, int>> list;
+    const int n = static_cast<int>(outcomes_.size());
+    if (which_ == Which::One || which_ == Which::All) {
+      for (int i = 0; i < n; ++i) list.emplace_back(i, i);
+    } else if (which_ == Which::Any) {
+      if (*out(2) != mpi().abi.undefined) list.emplace_back(*out(2) - language_.first, 0);
+    } else if (*out(2) != mpi().abi.undefined) {
+      for (int i = 0; i < *out(2); ++i) list.emplace_back(out(3)[i] - language_.first, i);
+    }
+    return list;
+  }
+  [[nodiscard]] int take(int request) const {
+    if (request < 0 || static_cast<size_t>(request) >= outcomes_.size()) return 0;
+    Outcome* outcome = outcomes_[static_cast<size_t>(request)].get();
+    if (outcome == nullptr) return 0;
+    return keeps_ ? outcome->code.load() : outcome->code.exchange(0);
+  }
+  // The MPI writes this field only where it has an error itself.
+  void clear_errors() const {
+    for (const auto& [request, status] : completed()) set_error(status, 0);
+  }
+  void set_error(int status, int error) const {
+    if (language_.ignores(statuses())) return;
+    const Abi& abi = mpi().abi;
+    *to_pointer<int>(statuses() + static_cast<Word>(status) * abi.status_bytes + abi.status_error) =
+        error;
+  }
+
+  const Language& language_;
+  const Which which_;
+  const Words& words_;
+  const bool tests_, keeps_;
+  std::vector<std::shared_ptr<Outcome>> outcomes_;  // empty: none of the requests is hetccl's
+};
 
 // MPI_Testall in a loop would do, but MPICH 5.0.2 gives an error for a persistent collective of its
 // own that is under way.
-int wait_for_all(const Caller& wait, const Words& words,
-                 const std::function<std::vector<Word>()>& requests) {
-  if (!any_pending()) return with_error(wait(words));
+void finish_all(const std::vector<Word>& requests) {
   Requests& under_way = Job::get()->requests();
-  for (const Word request : requests()) {
+  for (const Word request : requests) {
     const InsideCall inside;
     do {
       under_way.advance();
     } while (under_way.await(request));
   }
-  return with_error(wait(words));
 }
 
-int wait_for_any(const Caller& wait, const Caller& test, const Words& words, size_t flag) {
+}  // namespace
+
+int wait_for(const Language& language, Which which, const Caller& wait, const Caller& test,
+             const Words& words) {
+  const Watched watched(language, which, words, false);
+  if (which == Which::One || which == Which::All) {
+    if (any_pending()) finish_all(requests_of(language, which, words));
+    return watched.settle(wait(words));
+  }
   Words tested = words;
-  int is_complete = 0;  // as large as a Fortran logical
-  tested.insert(flag, from_pointer(&is_complete));
+  int flag = 0;  // as large as a Fortran logical
+  if (which == Which::Any) tested.insert(3, from_pointer(&flag));
+  const int* found = which == Which::Any ? &flag : to_pointer<const int>(words.word[2]);
   while (any_pending()) {
     Job::get()->requests().advance();
     const int code = test(tested);
-    if (code != 0 || is_complete != 0) return with_error(code);
+    if (code != 0 || *found != 0) return watched.settle(code);
     sched_yield();
   }
-  return with_error(wait(words));
+  return watched.settle(wait(words));
 }
 
-int wait_for_some(const Caller& wait, const Caller& test, const Words& words, const int* count) {
-  while (any_pending()) {
-    Job::get()->requests().advance();
-    const int code = test(words);
-    if (code != 0 || *count != 0) return with_error(code);
-    sched_yield();
-  }
-  return with_error(wait(words));
-}
-
-int test_for(const Caller& test, const Words& words) {
+int test_for(const Language& language, Which which, const Caller& test, const Words& words,
+             bool keeps) {
+  const Watched watched(language, which, words, true, keeps);
   if (any_pending()) Job::get()->requests().advance();
-  return with_error(test(words));
+  return watched.settle(test(words));
 }
 
 bool start_request(Word request, int* code) {

@@ -1,5 +1,5 @@
-// HETCCL_TUNE_FILE, for plain NCCL programs: read when a communicator is made, written where a
-// search has found something.
+// HETCCL_TUNE_FILE, for plain NCCL programs: read once in a process, written where a search has
+// found something.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,14 @@
 
 namespace hetccl::nccl_tuner {
 
+/// What a process's first read of that file found; later reads find the same, since ranks of one
+/// communicator must not choose by different states of it. Thread-safe.
+const tune::Knowledge& read_once(const std::string& path, const NcclLog& log);
+
+/// The entries of NCCL's communicators, as the text of a file, for rank 0 to tell the other ranks.
+/// Empty where it would have more than `most` bytes, which is logged.
+std::string text_for_all(const tune::Knowledge& knowledge, size_t most, const NcclLog& log);
+
 /// For communicators of one place.
 class TuneFile {
  public:
@@ -21,7 +29,6 @@ class TuneFile {
   TuneFile(const TuneFile&) = delete;
   TuneFile& operator=(const TuneFile&) = delete;
 
-  [[nodiscard]] std::vector<tune::Learnt> read() const { return file_.read().find(place_); }
   void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place_, learnt); }
   /// The same on a thread of its own, unless one still writes.
   void start_adding(std::vector<tune::Learnt> learnt);

@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <ranges>
 #include <utility>
+
+#include "base/json.h"
 
 namespace hetccl::nccl_tuner {
 namespace {
@@ -12,6 +16,11 @@ using std::chrono::milliseconds;
 
 constexpr int kLeader = 0;
 constexpr int64_t kJoinMs = 5'000;
+constexpr size_t kMostSaid = size_t{1} << 20U;  // of a rank's facts and file
+// Rank 0 to all: what was exchanged holds. No note of tune/note.h.
+constexpr std::string_view kAgreed = "agreed";
+// The coordinator tells of a lost rank long before.
+constexpr std::chrono::seconds kLongestRelay(60);
 // How long a rank in doubt waits before it asks.
 constexpr milliseconds kPatience(20);
 
@@ -46,17 +55,53 @@ Status Online::enter(const Config& config) {
     const std::lock_guard lock(mutex_);
     session_ = std::move(session);
   }
-  const std::vector<uint8_t> mine(options_.facts.begin(), options_.facts.end());
-  HETCCL_ASSIGN(const auto all, session_->all_gather(mine, kJoinMs));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == mine) continue;
-    return error(Code::InvalidUsage,
-                 "the first communicators of all ranks differ: %s here, %s on "
-                 "rank %zu",
-                 options_.facts.c_str(), std::string(all[rank].begin(), all[rank].end()).c_str(),
-                 rank);
+  HETCCL_ASSIGN(tune::Knowledge known, exchange());
+  if (leads()) {
+    const std::lock_guard lock(mutex_);
+    HETCCL_TRY(session_->tell(bootstrap::kAll, {kAgreed.begin(), kAgreed.end()}));
   }
+  HETCCL_TRY(await_agreement());
+  agreed_ = std::move(known);
   return {};
+}
+
+// Rank 0's file, as all ranks have understood it.
+Result<tune::Knowledge> Online::exchange() {
+  const std::string mine =
+      Json{{"facts", options_.facts}, {"first", options_.is_first}, {"file", options_.file}}.dump();
+  HETCCL_ASSIGN(const auto all, session_->all_gather({mine.begin(), mine.end()}, kJoinMs));
+  tune::Knowledge known;
+  bool all_first = true;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string_view text(reinterpret_cast<const char*>(all[rank].data()), all[rank].size());
+    HETCCL_ASSIGN(const Json said, Json::parse(text, "a rank's facts", kMostSaid));
+    const std::string* facts = said["facts"].text();
+    if (facts == nullptr || *facts != options_.facts) {
+      return error(Code::InvalidUsage,
+                   "the first communicators of all ranks differ: %s here, %s on rank %zu",
+                   options_.facts.c_str(), facts == nullptr ? "?" : facts->c_str(), rank);
+    }
+    all_first = all_first && said["first"].boolean().value_or(false);
+    const std::string* file = rank == kLeader ? said["file"].text() : nullptr;
+    if (file == nullptr || file->empty()) continue;
+    HETCCL_ASSIGN(known, tune::Knowledge::parse(*file));
+  }
+  if (!all_first) known = {};
+  // Another version of this library may understand a file otherwise.
+  const std::string digest = tune::digest_of(known.dump());
+  HETCCL_ASSIGN(const auto digests, session_->all_gather({digest.begin(), digest.end()}, kJoinMs));
+  for (const auto& other : digests)
+    if (other != digests.front()) return tune::Knowledge();
+  return known;
+}
+
+// The coordinator relays rank 0's word to all ranks, or tells all of a failure: no rank uses what
+// another one does not.
+Status Online::await_agreement() {
+  std::unique_lock lock(mutex_);
+  if (heard_.wait_for(lock, kLongestRelay, [&] { return is_agreed_ || lost_; }) && is_agreed_)
+    return {};
+  return error(Code::RemoteError, "the ranks could not agree");
 }
 
 bootstrap::JoinOptions Online::join_options() {
@@ -75,10 +120,14 @@ bootstrap::JoinOptions Online::join_options() {
     if (rank == kLeader) lose("rank 0 has left");
   };
   join.on_note = [this](int from, std::span<const uint8_t> bytes) {
-    const auto note = tune::decode(bytes);
-    if (!note) return;
     const std::lock_guard lock(mutex_);
-    if (session_ != nullptr) hear(from, *note);
+    attempt([&] {
+      const bool agrees = from == kLeader && std::ranges::equal(bytes, kAgreed);
+      if (agrees) is_agreed_ = true;
+      if (agrees) heard_.notify_all();
+      const auto note = agrees ? std::nullopt : tune::decode(bytes);
+      if (note && session_ != nullptr) hear(from, *note);
+    });
   };
   return join;
 }
@@ -101,16 +150,27 @@ std::optional<tune::Setting> Online::use(const Call& call, TimePoint now,
                                          const tune::Conductor::SpaceMaker& make_space) {
   std::unique_lock lock(mutex_);
   const uint64_t sequence = n_calls_++;
-  if (leads() && complete_ && !lost_) lead(call, sequence, now, make_space);
+  if (leads() && complete_ && !lost_ && !retired_)
+    attempt([&] { lead(call, sequence, now, make_space); });
   auto use = ledger_.use(call.key, sequence);
   while (!use) {
     resolve_doubt(lock);
     use = ledger_.use(call.key, sequence);
   }
-  if (const auto samples = meter_.call(call.key, use->trial, now)) {
-    leads() ? conductor_->add(kLeader, *samples) : tell(kLeader, *samples);
-  }
+  attempt([&] {
+    const auto samples = retired_ ? std::nullopt : meter_.call(call.key, use->trial, now);
+    if (samples) leads() ? conductor_->add(kLeader, *samples) : tell(kLeader, *samples);
+  });
   return use->setting;
+}
+
+template <typename Body>
+void Online::attempt(const Body& body) noexcept {
+  try {
+    body();
+  } catch (...) {
+    retired_ = true;
+  }
 }
 
 void Online::lead(const Call& call, uint64_t sequence, TimePoint now,
@@ -138,13 +198,13 @@ void Online::resolve_doubt(std::unique_lock<std::mutex>& lock) {
   }
   const auto over = [&] { return lost_ || ledger_.open_round() != round; };
   if (heard_.wait_for(lock, kPatience, over)) return;
-  decided ? tell(bootstrap::kAll, *decided) : tell(kLeader, tune::Doubt{round});
+  attempt([&] { decided ? tell(bootstrap::kAll, *decided) : tell(kLeader, tune::Doubt{round}); });
 }
 
 void Online::hear(int from, const tune::Note& note) {
   if (from == kLeader) {
-    if (const auto* proposal = std::get_if<tune::Proposal>(&note))
-      tell(kLeader, ledger_.vote(*proposal));
+    const auto* proposal = std::get_if<tune::Proposal>(&note);
+    if (proposal != nullptr && !retired_) tell(kLeader, ledger_.vote(*proposal));
     if (const auto* verdict = std::get_if<tune::Verdict>(&note)) {
       ledger_.settle(*verdict);
       heard_.notify_all();

@@ -3,7 +3,8 @@
 //
 // All ranks use the same setting for a call, as long as the coordinator lives: what rank 0 has
 // decided holds on every rank, rank 0 too, when the coordinator has relayed it, which it does for
-// all or for none before it tells of a lost rank. After a loss, settings stay as they are.
+// all or for none before it tells of a lost rank. After a loss, settings stay as they are. What
+// rank 0 has read in HETCCL_TUNE_FILE is agreed on in the same way, for all communicators.
 #pragma once
 
 #include <condition_variable>
@@ -19,6 +20,7 @@
 #include "nccl-tuner/meter.h"
 #include "nccl-tuner/steps.h"
 #include "tune/conductor.h"
+#include "tune/knowledge.h"
 #include "tune/ledger.h"
 
 namespace hetccl::nccl_tuner {
@@ -30,8 +32,13 @@ class Online {
     int rank = 0, n_ranks = 1;
     std::string facts;  ///< of the communicator: alike on all its ranks, or none is tuned
     std::vector<tune::Learnt> known;  ///< on rank 0: from earlier jobs
+    std::string file;                 ///< on rank 0: what all may use of them (`text_for_all`)
+    bool is_first = true;  ///< this process has made no communicator of several ranks before
     NcclLog log{nullptr};
   };
+  /// What ranks tell each other of a file has no more bytes.
+  static constexpr size_t kMostFile = size_t{768} << 10U;
+
   /// Waits a few seconds for all ranks. An error leaves all ranks with what NCCL chooses: without
   /// this rank nothing is agreed.
   static Result<std::unique_ptr<Online>> join(const Config& config, Options options);
@@ -43,6 +50,10 @@ class Online {
   /// Waits only where a decision on this very call is on its way (tune/ledger.h).
   std::optional<tune::Setting> use(const Call& call, TimePoint now,
                                    const tune::Conductor::SpaceMaker& make_space);
+  /// What all ranks have agreed to use of rank 0's file, alike on all ranks. Nothing where a rank
+  /// is not `is_first`: its other ranks would know of this at unlike moments.
+  [[nodiscard]] const tune::Knowledge& agreed() const { return agreed_; }
+
   /// On rank 0: whether more was learnt since it was last asked.
   [[nodiscard]] bool take_news();
   /// On rank 0; elsewhere empty.
@@ -51,6 +62,12 @@ class Online {
  private:
   explicit Online(Options options, const Config& config);
   Status enter(const Config& config);
+  Result<tune::Knowledge> exchange();
+  Status await_agreement();
+  // Runs what an exception may leave; then this rank proposes, votes and measures no more, so
+  // nothing new is agreed, and follows what is.
+  template <typename Body>
+  void attempt(const Body& body) noexcept;
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   [[nodiscard]] bootstrap::JoinOptions join_options();
   // With mutex_ held.
@@ -64,6 +81,7 @@ class Online {
   void resolve_doubt(std::unique_lock<std::mutex>& lock);
 
   Options options_;
+  tune::Knowledge agreed_;
   std::unique_ptr<bootstrap::Service> service_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable heard_;
@@ -74,9 +92,11 @@ class Online {
   Steps steps_;
   Meter meter_;
   uint64_t n_calls_ = 0;
-  uint64_t n_told_ = 0;   // searches that `take_news` has told of
-  bool complete_ = true;  // no rank has left
-  bool lost_ = false;     // a rank or the coordinator: nothing is agreed any more
+  uint64_t n_told_ = 0;     // searches that `take_news` has told of
+  bool complete_ = true;    // no rank has left
+  bool is_agreed_ = false;  // rank 0 has told so
+  bool retired_ = false;    // after an exception
+  bool lost_ = false;       // a rank or the coordinator: nothing is agreed any more
 };
 
 }  // namespace hetccl::nccl_tuner

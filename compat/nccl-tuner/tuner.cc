@@ -1,7 +1,10 @@
 #include "nccl-tuner/tuner.h"
 
-#include <atomic>
+#include <unistd.h>
+
 #include <exception>
+#include <mutex>
+#include <utility>
 
 #include "base/config.h"
 #include "nccl-tuner/launcher.h"
@@ -9,10 +12,19 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
-// A unique id serves one session: that of the first communicator with all ranks of the job.
-bool claim_search() {
-  static std::atomic<bool> claimed = false;
-  return !claimed.exchange(true);
+// What the communicators of a process share. A unique id serves one session: that of the first
+// communicator with all ranks of the job.
+struct Process {
+  std::mutex mutex;  // held while ranks join: other communicators wait for what is agreed
+  pid_t owner = getpid();
+  bool has_joined = false;
+  bool has_communicators = false;  // of several ranks, made before
+  tune::Knowledge agreed;          // on which file, by all ranks
+};
+
+Process& process() {
+  static auto* const the = new Process;  // threads may still run at exit
+  return *the;
 }
 
 bool is_nccl(const tune::Setting& setting) {
@@ -50,29 +62,57 @@ Status Tuner::start() {
                                      place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
   const auto job = job_rank();
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
-  // The other ranks may know other settings: a rank that cannot agree with them uses NCCL's
-  // choices.
-  if (!config.tuner_id.empty() && config.tune != "frozen" && whole_job && claim_search())
-    return search(config, job->rank);
-  for (const tune::Learnt& one : file_->read())
-    if (is_nccl(one.setting)) known_[one.key] = one.setting.resources;
-  if (!known_.empty())
-    log_.info(format("%zu settings of %s", known_.size(), config.tune_file.c_str()));
+  Process& shared = process();
+  const std::lock_guard lock(shared.mutex);
+  if (std::exchange(shared.owner, getpid()) != getpid()) {  // a forked child has joined nothing
+    shared.has_joined = shared.has_communicators = false;
+    shared.agreed = {};
+  }
+  const bool is_first = !std::exchange(shared.has_communicators, true);
+  if (!config.tuner_id.empty()) {
+    if (whole_job && !std::exchange(shared.has_joined, true))
+      return join(config, job->rank, is_first);
+    know(shared.agreed, "the ranks have agreed on");
+  } else if (config.tune == "frozen") {
+    know(read_once(config.tune_file, log_), config.tune_file.c_str());
+  } else if (!config.tune_file.empty()) {
+    log_.info("HETCCL_TUNE_FILE is not used: that takes HETCCL_TUNE=frozen, or HETCCL_TUNER_ID");
+  }
   return {};
 }
 
-Status Tuner::search(const Config& config, int rank) {
+void Tuner::know(const tune::Knowledge& knowledge, const char* from) {
+  for (const tune::Learnt& one :
+       knowledge.find(place_of(communicator_.n_ranks, communicator_.n_nodes)))
+    if (is_nccl(one.setting)) known_[one.key] = one.setting.resources;
+  if (!known_.empty()) log_.info(format("%zu settings of %s", known_.size(), from));
+}
+
+// The other ranks may know other settings: a rank that cannot agree with them uses NCCL's choices.
+Status Tuner::join(const Config& config, int rank, bool is_first) {
+  const bool searches = config.tune != "frozen";
   Online::Options options;
   options.rank = rank;
   options.n_ranks = static_cast<int>(communicator_.n_ranks);
-  options.facts =
-      format("communicator %llx of %llu ranks on %llu nodes, bits %s",
-             static_cast<unsigned long long>(communicator_.id),
-             static_cast<unsigned long long>(communicator_.n_ranks),
-             static_cast<unsigned long long>(communicator_.n_nodes), config.tune_bits.c_str());
-  if (rank == 0) options.known = file_->read();
+  options.facts = format("communicator %llx of %llu ranks on %llu nodes, bits %s, %s",
+                         static_cast<unsigned long long>(communicator_.id),
+                         static_cast<unsigned long long>(communicator_.n_ranks),
+                         static_cast<unsigned long long>(communicator_.n_nodes),
+                         config.tune_bits.c_str(), searches ? "searched" : "frozen");
+  options.is_first = is_first;
+  if (rank == 0) {
+    const tune::Knowledge& read = read_once(config.tune_file, log_);
+    options.known = read.find(place_of(communicator_.n_ranks, communicator_.n_nodes));
+    options.file = text_for_all(read, Online::kMostFile, log_);
+  }
   options.log = log_;
-  HETCCL_ASSIGN(online_, Online::join(config, std::move(options)));
+  HETCCL_ASSIGN(auto online, Online::join(config, std::move(options)));
+  process().agreed = online->agreed();
+  if (!searches) {
+    know(process().agreed, "the ranks have agreed on");
+    return {};
+  }
+  online_ = std::move(online);
   log_.info(format("searches while the job runs, as rank %d", rank));
   return {};
 }

@@ -21,8 +21,9 @@ struct Communicator {
 /// Thread-safe; calls are made one at a time.
 class Tuner {
  public:
-  /// Reads the settings and HETCCL_TUNE_FILE, and joins the search where the job has one. Whatever
-  /// is wrong is logged, and NCCL's own choices are used.
+  /// Reads the settings, joins the search where the job has one, and takes what all ranks know of
+  /// HETCCL_TUNE_FILE: what rank 0 has told when the search began, or with HETCCL_TUNE=frozen and
+  /// without a search the file. Whatever is wrong is logged, and NCCL's own choices are used.
   Tuner(const Communicator& communicator, LogFunction log);
   ~Tuner();
   Tuner(const Tuner&) = delete;
@@ -34,7 +35,8 @@ class Tuner {
 
  private:
   Status start();
-  Status search(const Config& config, int rank);
+  Status join(const Config& config, int rank, bool is_first);
+  void know(const tune::Knowledge& knowledge, const char* from);
   plan::Resources look_up(int function, uint64_t bytes, const Costs& costs);
   void stop(const char* why) noexcept;
 

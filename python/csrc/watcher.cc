@@ -56,9 +56,15 @@ Watcher::~Watcher() {
 
 void Watcher::add(Job job) {
   if (state_->forked()) return;
-  const std::lock_guard lock(state_->mutex);
-  if (!state_->waiting) wake(state_);
-  state_->jobs.push_back(std::move(job));
+  std::unique_lock lock(state_->mutex);
+  if (state_->waiting || wake(state_)) {
+    state_->jobs.push_back(std::move(job));
+    return;
+  }
+  lock.unlock();
+  job.wait();
+  const BeforeProcessEnd alive;
+  job.complete();
 }
 
 bool Watcher::drain(std::chrono::milliseconds timeout) {
@@ -69,13 +75,19 @@ bool Watcher::drain(std::chrono::milliseconds timeout) {
   });
 }
 
-/// Has an idle thread, or a new one, take the next job. The mutex is held.
-void Watcher::wake(const std::shared_ptr<State>& state) {
-  if (state->idle == 0) {
-    std::thread([state] { run(state); }).detach();
-  } else {
+/// Has an idle thread, or a new one, take the next job. False where no thread is to be had. The
+/// mutex is held.
+bool Watcher::wake(const std::shared_ptr<State>& state) {
+  if (state->idle > 0) {
     state->changed.notify_all();
+    return true;
   }
+  try {
+    std::thread([state] { run(state); }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void Watcher::run(const std::shared_ptr<State>& state) {
@@ -96,11 +108,8 @@ void Watcher::run(const std::shared_ptr<State>& state) {
     lock.lock();
     state->waiting = false;
     ++state->completing;
-    try {
-      if (!state->jobs.empty()) wake(state);
-    } catch (const std::system_error&) {
-      // No further thread is to be had: this one goes on when it has completed its job.
-    }
+    // Where no further thread is to be had, this one goes on when it has completed its job.
+    if (!state->jobs.empty()) static_cast<void>(wake(state));
     lock.unlock();
     {
       const BeforeProcessEnd alive;

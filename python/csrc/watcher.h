@@ -26,6 +26,8 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
+  /// Where the process may have no more threads, it waits for the operation and completes the job
+  /// itself: the operation has begun, so an exception would lose it.
   void add(Job job);
   /// False when jobs remain after `timeout`.
   bool drain(std::chrono::milliseconds timeout);
@@ -33,7 +35,7 @@ class Watcher {
  private:
   struct State;
   static void run(const std::shared_ptr<State>& state);
-  static void wake(const std::shared_ptr<State>& state);
+  static bool wake(const std::shared_ptr<State>& state);
 
   std::shared_ptr<State> state_;
 };

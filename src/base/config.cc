@@ -117,6 +117,11 @@ constexpr std::array kRows = {
          "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
          "own, is taken"},
         Text{&Config::adaptors, is_path, "paths of at most 1024 bytes together"}},
+    Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
+         "with HETCCL_ENCRYPT=1 in MPI programs on several hosts, which end in MPI_Init without "
+         "it: 1 says that the MPI's network is trusted, since hetccl encrypts nothing that the MPI "
+         "carries; HETCCL_SECRET_FILE is needed, too (docs/mpi.md)"},
+        Flag{&Config::mpi_cleartext}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
          "they do not encrypt; 0 makes one cluster of each host's GPUs, and hetccl's encrypted "
@@ -274,7 +279,7 @@ constexpr std::array kRows = {
     Row{{"HETCCL_TUNER_ID", "text", "",
          "a unique id in hexadecimal digits: with it, the tuner plug-in of plain NCCL programs "
          "searches while the job runs (docs/nccl-tuner.md). It holds a secret, so it is shown as "
-         "(set); empty: the plug-in serves what HETCCL_TUNE_FILE says"},
+         "(set); empty: with HETCCL_TUNE=frozen the plug-in serves what HETCCL_TUNE_FILE says"},
         Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits"}},
     Row{{"HETCCL_WIRE", "text", "",
          "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
@@ -386,6 +391,12 @@ std::span<const ConfigEntry> config_entries() {
 std::string mpich_setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : std::string(value).substr(0, kMaxTextBytes);
+}
+
+bool asks_for_protection() {
+  const char* encrypt = std::getenv("HETCCL_ENCRYPT");
+  return (encrypt != nullptr && std::string_view(encrypt) != "0") ||
+         std::getenv("HETCCL_SECRET_FILE") != nullptr;
 }
 
 std::string user_cache_folder() {

@@ -35,6 +35,7 @@ struct Config {
   bool encrypt = false;           ///< HETCCL_ENCRYPT: TLS on all TCP connections
   bool library_messages = true;   ///< HETCCL_LIBRARY_MESSAGES: of GPUs of one cluster
   bool vendor_cleartext = false;  ///< HETCCL_ALLOW_VENDOR_CLEARTEXT: between hosts, though encrypt
+  bool mpi_cleartext = false;     ///< HETCCL_ALLOW_MPI_CLEARTEXT: between hosts, though encrypt
   std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection
   std::string dump;               ///< HETCCL_DUMP: where a failure's last operations are written
   std::string tune = "off";       ///< HETCCL_TUNE: off, online, step or frozen
@@ -86,6 +87,10 @@ struct Config {
 /// The value of one of MPICH's own settings ("MPIR_CVAR_..."), or "": the MPI interposer takes some
 /// of them, too.
 std::string mpich_setting(const char* name);
+
+/// Whether HETCCL_ENCRYPT is set to something other than 0, or HETCCL_SECRET_FILE to anything: also
+/// to values that `Config::parse` refuses, so that who goes on without a setting knows what it was.
+bool asks_for_protection();
 
 /// The user's folder for what can be made again: $XDG_CACHE_HOME, or .cache in $HOME; empty when
 /// neither is an absolute path.

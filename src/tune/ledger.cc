@@ -24,8 +24,10 @@ Vote Ledger::vote(const Proposal& proposal) {
   const bool yes = proposal.round > newest_ && proposal.from >= next_ && !open_round() &&
                    (pending_.empty() || pending_.back().proposal.from <= proposal.from);
   if (yes) {
-    newest_ = proposal.round;
+    // `use` must not need memory: a rank that had none would go its own way.
+    for (const Change& change : proposal.changes) states_.try_emplace(change.key);
     pending_.push_back({proposal, false});
+    newest_ = proposal.round;
   }
   return {proposal.round, yes};
 }

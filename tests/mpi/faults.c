@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { N = 20000 };
+static const char kPattern[] = "this is the secret payload of a model, sixty-four bytes of it..";
 static int rank, size;
 static const char* prefix;
 
@@ -42,6 +43,81 @@ static void die(void) {
   if (rank != size - 1) return;
   usleep(500000);
   raise(SIGKILL);
+}
+
+/* The text of an error that is one; other codes end the job. */
+static const char* text_of(int code, const char* where) {
+  static char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (code == MPI_SUCCESS) printf("rank %d: %s: success\n", rank, where), fflush(stdout), _exit(8);
+  MPI_Error_string(code, text, &length);
+  return text;
+}
+
+static void need(int good, const char* what) {
+  if (good) return;
+  printf("rank %d: %s\n", rank, what), fflush(stdout);
+  _exit(8);
+}
+
+/* Of several requests one fails: its error is that of no other. */
+static void mix_requests(int* a, int* b) {
+  enum { kBad, kGood, kRequests };
+  MPI_Request requests[kRequests], late;
+  MPI_Status statuses[kRequests];
+  int flag = 0, token = 0, index = -1;
+  for (int form = 0; form < 4; ++form) {
+    MPI_Comm comms[kRequests];
+    for (int i = 0; i < kRequests; ++i) {
+      MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+      MPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN);
+      MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, comms[i]);
+    }
+    const int n = rank == 0 ? N : N - 1;
+    int code = MPI_Irecv(&token, 1, MPI_INT, rank, form, MPI_COMM_WORLD, &late);
+    need(code == MPI_SUCCESS, "MPI_Irecv fails");
+    MPI_Iallreduce(a, b, n, MPI_INT, MPI_SUM, comms[kBad], &requests[kBad]);
+    MPI_Iallreduce(a, b + N, N, MPI_INT, MPI_SUM, comms[kGood], &requests[kGood]);
+    /* Until the error is known here: no other request has it, and to ask does not take it. */
+    do {
+      need(MPI_Test(&late, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS, "MPI_Test of another fails");
+      code = MPI_Request_get_status(requests[kBad], &flag, MPI_STATUS_IGNORE);
+    } while (!flag);
+    need(strstr(text_of(code, "get_status"), "where ranks") != NULL, "get_status: another error");
+    MPI_Send(&token, 1, MPI_INT, rank, form, MPI_COMM_WORLD);
+    need(MPI_Wait(&late, MPI_STATUS_IGNORE) == MPI_SUCCESS, "MPI_Wait of another fails");
+    if (form == 0) {
+      code = MPI_Wait(&requests[kBad], MPI_STATUS_IGNORE);
+      need(MPI_Wait(&requests[kGood], MPI_STATUS_IGNORE) == MPI_SUCCESS, "MPI_Wait: good fails");
+    } else if (form == 1) {
+      code = MPI_Waitall(kRequests, requests, statuses);
+      need(code == MPI_ERR_IN_STATUS, "MPI_Waitall: not MPI_ERR_IN_STATUS");
+      need(statuses[kGood].MPI_ERROR == MPI_SUCCESS, "MPI_Waitall: good fails");
+      code = statuses[kBad].MPI_ERROR;
+    } else if (form == 2) {
+      while (requests[kBad] != MPI_REQUEST_NULL) {
+        const int one = MPI_Waitany(kRequests, requests, &index, MPI_STATUS_IGNORE);
+        if (index == kBad) code = one;
+        need(index == kBad || one == MPI_SUCCESS, "MPI_Waitany: good fails");
+      }
+      need(MPI_Wait(&requests[kGood], MPI_STATUS_IGNORE) == MPI_SUCCESS, "MPI_Wait: good fails");
+    } else {
+      code = MPI_SUCCESS;
+      for (int left = kRequests; left > 0;) {
+        int count = 0, indices[kRequests];
+        const int some = MPI_Testsome(kRequests, requests, &count, indices, statuses);
+        for (int i = 0; i < count; ++i, --left) {
+          const int one = some == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;
+          need(some == MPI_SUCCESS || some == MPI_ERR_IN_STATUS, "MPI_Testsome: another code");
+          if (indices[i] == kBad) code = one;
+          need(indices[i] == kBad || one == MPI_SUCCESS, "MPI_Testsome: good fails");
+        }
+      }
+    }
+    need(strstr(text_of(code, "the request"), "where ranks") != NULL, "another error");
+  }
+  printf("rank %d: told apart\n", rank);
+  fflush(stdout);
 }
 
 int main(int argc, char** argv) {
@@ -83,6 +159,17 @@ int main(int argc, char** argv) {
     }
     if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     report(code, size);
+  } else if (strcmp(what, "mixed") == 0) {
+    mix_requests(a, b);
+  } else if (strcmp(what, "pattern") == 0) {
+    for (int bytes = 8192; bytes <= 1 << 18; bytes <<= 5) {
+      char* text = calloc(1, bytes);
+      for (int i = 0; rank == 0 && i < bytes; ++i) text[i] = kPattern[i % (sizeof kPattern - 1)];
+      code = MPI_Bcast(text, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+      if (code != MPI_SUCCESS || memcmp(text, kPattern, sizeof kPattern - 1) != 0) report(code, 0);
+      free(text);
+    }
+    if (rank == 0) printf("ok\n");
   } else if (strcmp(what, "negative") == 0) {
     int class;
     code = MPI_Allreduce(a, b, -1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

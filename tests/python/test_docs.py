@@ -136,7 +136,13 @@ def quoted_errors():
 def test_troubleshooting_quotes_what_the_code_says():
     sources = [
         path
-        for pattern in ("src/**/*.cc", "python/**/*.cc", "python/**/*.py", "src/CMakeLists.txt")
+        for pattern in (
+            "src/**/*.cc",
+            "compat/**/*.cc",
+            "python/**/*.cc",
+            "python/**/*.py",
+            "src/CMakeLists.txt",
+        )
         for path in ROOT.glob(pattern)
     ]
     texts = [joined_literals(path) for path in sources if not path.name.endswith("_test.cc")]
@@ -145,6 +151,16 @@ def test_troubleshooting_quotes_what_the_code_says():
     for error in quoted:
         fragments = [part.strip() for part in re.split("…", error)]
         assert any(all(part in text for part in fragments) for text in texts), error
+
+
+def test_promises_of_security_name_tests_that_exist():
+    page = (ROOT / "docs/security.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| [^|]+ \| (`.+) \|$", page, re.MULTILINE)
+    assert len(rows) > 15
+    for file, name in re.findall(r"`([^`]+)`: (.*?)(?:; (?=`)|$)", "\n".join(rows), re.MULTILINE):
+        text = (ROOT / file).read_text()
+        marks = (f'TEST_CASE("{name}"', f'TEST_CASE(\n    "{name}"', f"def {name}(")
+        assert any(mark in text for mark in marks), f"{file} has no test {name}"
 
 
 def test_the_example_without_torch_runs_as_it_stands(tmp_path):

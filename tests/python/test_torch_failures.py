@@ -1,8 +1,11 @@
 """What survivors of a failure see: an exception in time, and a next process group that works."""
 
 import os
+import resource
+import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import server
@@ -216,3 +219,30 @@ def abandon(rank, size):
 @pytest.mark.smoke
 def test_abort(tmp_path):
     run(2, abandon, folder=tmp_path)
+
+
+def without_threads(rank, size):
+    """The process may have no more threads, so the calling thread sees to the future."""
+    tensor = torch.ones(1000)
+    work = dist.all_reduce(tensor, async_op=True)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20), unlimited[1])
+    )
+    go_on, idle = threading.Event(), []
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        while True:  # those that use the stacks of threads that have ended
+            idle.append(threading.Thread(target=go_on.wait))
+            idle[-1].start()
+    try:
+        future = work.get_future()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        go_on.set()
+    future.wait()
+    assert (tensor == size).all()
+
+
+def test_a_future_without_threads(tmp_path):
+    run(2, without_threads, folder=tmp_path)

@@ -1,6 +1,8 @@
 """Loading of checkpoints and states: what they lack, what does not fit, what fails midway."""
 
 import copy
+import pathlib
+import pickle
 
 import pytest
 from torch_ranks import run
@@ -8,7 +10,7 @@ from torch_ranks import run
 torch = pytest.importorskip("torch")
 from test_torch_sharding import Network, adamw, batches, loss_of, values  # noqa: E402
 from test_torch_sharding_state import train_on  # noqa: E402
-from torch.distributed.checkpoint import CheckpointException  # noqa: E402
+from torch.distributed.checkpoint import CheckpointException, save  # noqa: E402
 
 from hetccl.sharding import NonFiniteGradientsError, ShardingError, shard  # noqa: E402
 
@@ -80,8 +82,6 @@ def torn(rank, size, path):
     for folder in (path, f"{path}-cut"):
         sharded.save(folder)
     if rank == 0:
-        import pathlib
-
         file = max(pathlib.Path(f"{path}-cut").glob("*.distcp"))
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     dist.barrier()
@@ -98,6 +98,51 @@ def torn(rank, size, path):
         sharded.optimizer.step()
     sharded.load(path)
     assert torch.equal(after_steps(rank, size, sharded), wanted)
+
+
+class Attack:
+    """What an attacker's pickle is: it calls a function when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def hostile(rank, size, path):
+    """A checkpoint that anybody may have written runs nothing on who loads it."""
+    import torch.distributed as dist
+
+    sharded = fresh()
+    train_on(rank, size, sharded, range(1))
+    state = sharded.state_dict()
+    state["optimizer"]["param_groups"][0]["lr"] = Attack(f"{path}-ran")
+    save(state, checkpoint_id=f"{path}-object")
+    sharded.save(path)
+    metadata = pathlib.Path(path) / ".metadata"
+    good = metadata.read_bytes()
+    outside = pickle.loads(good)
+    next(iter(outside.storage_data.values())).relative_path = "../of-others"
+    for bad, match in (
+        (Attack(f"{path}-ran"), r"its metadata names (_?io|builtins)\.open, which"),
+        ({"a": 1}, "its metadata are none of torch"),
+        (outside, "it has data outside its folder: ../of-others"),
+    ):
+        dist.barrier()
+        if rank == 0:
+            metadata.write_bytes(pickle.dumps(bad))
+        dist.barrier()
+        with pytest.raises(ShardingError, match=match):
+            sharded.load(path)
+    with pytest.raises(CheckpointException, match="Weights only load failed"):
+        sharded.load(f"{path}-object")
+    assert not pathlib.Path(f"{path}-ran").exists()
+    dist.barrier()
+    if rank == 0:
+        metadata.write_bytes(good)
+    dist.barrier()
+    sharded.load(path)
 
 
 def without_state(rank, size, path):
@@ -225,7 +270,7 @@ def failed_pass(rank, size):
     assert torch.equal(after_steps(rank, size, sharded), wanted)
 
 
-@pytest.mark.parametrize("case", [refused, torn, without_state, encoded, evaluated])
+@pytest.mark.parametrize("case", [refused, torn, hostile, without_state, encoded, evaluated])
 def test_loading(tmp_path, case):
     run(4, case, str(tmp_path / "checkpoint"), folder=tmp_path, labels="aabb")
 

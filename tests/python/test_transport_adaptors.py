@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import hashlib
 import itertools
 import json
 import os
@@ -32,8 +34,11 @@ FAULTS = {
     "any id": (
         "ucx_meeting.c",
         {
-            "memcmp(guest->hello.id, peer->id, sizeof peer->id) != 0": "0",
-            "memcmp(theirs->id, peer->id, sizeof peer->id) == 0": "1",
+            "memcmp(guest->words.hello.id, peer->id, sizeof peer->id) == 0": "1",
+            "memcmp(answer->hello.id, peer->id, sizeof peer->id) != 0": "0",
+            "begin_proof(&proof, peer->key)": (
+                'begin_proof(&proof, (const uint8_t*)"one key for all channels, 32 bytes")'
+            ),
         },
         "join the ends of one id",
     ),
@@ -88,6 +93,49 @@ def test_it_conforms_and_what_is_broken_does_not(ucx: Path, tmp_path: Path) -> N
         )  # fmt: skip
         assert ran.returncode == 1, fault
         assert rule in ran.stderr
+
+
+def test_strangers_are_no_ends_of_channels_and_take_no_processor(ucx: Path, tmp_path: Path) -> None:
+    source = str(Path(__file__).parent / "ucx_strangers.cc")
+    program = compile_to(
+        tmp_path / "strangers", "g++", "-std=c++17", *STRICT, "-pthread", source, "-ldl"
+    )
+    ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "strangers stay outside" in ran.stdout
+
+
+def test_its_proofs_are_those_of_blake2s(tmp_path: Path) -> None:
+    source = tmp_path / "proof.c"
+    source.write_text("""
+#include "proof.h"
+void prove(const uint8_t* key, const void* data, size_t bytes, size_t piece, uint8_t* code) {
+  Proof proof;
+  begin_proof(&proof, key);
+  for (size_t at = 0; at < bytes; at += piece)
+    add_to_proof(&proof, (const char*)data + at, bytes - at < piece ? bytes - at : piece);
+  end_proof(&proof, code);
+}
+int same(const uint8_t* a, const uint8_t* b) { return is_same_proof(a, b); }
+""")
+    library = ctypes.CDLL(
+        str(
+            compile_to(
+                tmp_path / "proof.so", "gcc", "-std=gnu11", *STRICT, "-shared", "-fPIC",
+                f"-I{ADAPTORS / 'ucx'}", str(source),
+            )
+        )
+    )  # fmt: skip
+    key = random.Random(3).randbytes(32)
+    for n in (0, 1, 63, 64, 65, 127, 128, 129, 1000, 2120):
+        data = random.Random(n).randbytes(n)
+        for piece in (1, 7, 64, 4096):
+            code = ctypes.create_string_buffer(32)
+            library.prove(key, data, ctypes.c_size_t(n), ctypes.c_size_t(piece), code)
+            wanted = hashlib.blake2s(data, key=key).digest()
+            assert code.raw == wanted
+            assert library.same(code, wanted) == 1
+            assert library.same(code, bytes([wanted[0] ^ 1]) + wanted[1:]) == 0
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -119,6 +120,7 @@ void Job::run_rank(size_t rank, const std::string& id) {
   for (const auto& [name, value] : options_.environment(rank)) environment[name] = value;
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   const FakeNccl nccl(options_.version);
+  if (options_.n_ranks_before > 0) nccl.destroy(nccl.init(4710, options_.n_ranks_before, 1));
   void* context = nccl.init(4711, kJobRanks, 1);
   board_->ready[rank] = true;
   std::mt19937_64 random(options_.seed * 10 + rank);
@@ -139,6 +141,9 @@ void Job::run_rank(size_t rank, const std::string& id) {
     for (size_t other = 0; other < kJobRanks; ++other)
       while (!board_->dead[other] && board_->called[other] + kAhead < call) usleep(30);
   }
+  void* second = nccl.init(4712, kJobRanks, 1);
+  board_->later[rank] = written(nccl.call(second, kAllReduce, kMiB));
+  nccl.destroy(second);
   nccl.destroy(context);
 }
 
@@ -156,6 +161,11 @@ std::vector<size_t> Job::finish() {
     }
   }
   return failed;
+}
+
+bool Job::is_later(const Chosen& chosen) const {
+  return std::all_of(std::begin(board_->later), std::end(board_->later),
+                     [&](uint32_t later) { return chosen_of(later) == chosen; });
 }
 
 size_t Job::n_different() const {

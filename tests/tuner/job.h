@@ -24,6 +24,7 @@ struct Board {
   std::atomic<int64_t> longest_us[kJobRanks];  ///< that the plug-in held up a call
   std::atomic<bool> ready[kJobRanks];
   uint32_t chosen[kJobRanks][kMostJobCalls];
+  uint32_t later[kJobRanks];  ///< by a second communicator of all ranks, for an all-reduce
 };
 
 struct JobOptions {
@@ -34,6 +35,8 @@ struct JobOptions {
   std::string tune_file{};
   /// Before each call, in the rank's process.
   std::function<void(size_t rank, size_t call)> before = [](size_t, size_t) {};
+  /// A communicator of some ranks that each rank makes before that of all; 0: none.
+  size_t n_ranks_before = 0;
   /// Of a rank, beside what all have.
   std::function<std::map<std::string, std::string>(size_t rank)> environment = [](size_t) {
     return std::map<std::string, std::string>();
@@ -56,6 +59,8 @@ class Job {
   /// Waits for all ranks; those that have not ended by themselves with status 0.
   std::vector<size_t> finish();
   [[nodiscard]] Board& board() const { return *board_; }
+  /// Whether all ranks have chosen alike on their second communicator, and that.
+  [[nodiscard]] bool is_later(const Chosen& chosen) const;
   /// The calls that ranks have made with different choices.
   [[nodiscard]] size_t n_different() const;
   [[nodiscard]] static int function_of(size_t call) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "fake/patience.h"
@@ -83,6 +84,47 @@ TEST_CASE("search: a rank that is killed leaves the others alike, and holds nobo
       CHECK(n_tuned(job, rank) > 50);
     }
   }
+}
+
+// As where a network file system shows an older file to some nodes, or none.
+TEST_CASE("files that differ by rank: what rank 0 has read holds on all ranks, or on none") {
+  char name[] = "/tmp/hetccl-tuner-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const auto write_file = [&](size_t rank, int algorithm) {
+    plan::Resources resources;
+    resources.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
+    resources.tactic.protocol = static_cast<uint8_t>(kSimple + 1);
+    const Call call = *call_of(kAllReduce, kMiB, kJobRanks);
+    tune::Knowledge file;
+    file.add(place_of(kJobRanks, 1),
+             {{call.key, tune::vendor_setting(resources), call.bytes, 1, 2}}, 1);
+    std::ofstream(folder + format("/%zu.json", rank)) << file.dump();
+  };
+  write_file(0, kRing);
+  write_file(1, kTree);  // rank 2 has none
+  JobOptions options{.n_calls = 50, .budget = "0"};
+  std::map<std::string, std::string> all;
+  options.environment = [&](size_t rank) {
+    auto own = all;
+    own["HETCCL_TUNE_FILE"] = folder + format("/%zu.json", rank);
+    return own;
+  };
+  const Chosen of_rank_0{kRing, kSimple, 0};
+  const auto check = [&](const Chosen& later) {
+    Job job(options);
+    CHECK(job.finish().empty());
+    CHECK(job.n_different() == 0);
+    CHECK(job.is_later(later));
+  };
+  check(of_rank_0);
+  all = {{"HETCCL_TUNE", "frozen"}};
+  check(of_rank_0);
+  options.n_ranks_before = 2;  // a rank might have made it after, and known the file
+  check(kOwn);
+  options.n_ranks_before = 0;
+  all = {{"HETCCL_TUNER_ID", ""}};
+  check(kOwn);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("search: without its coordinator it stays as it is") {

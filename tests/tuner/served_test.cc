@@ -34,21 +34,31 @@ tune::Learnt learnt(int function, size_t bytes, const plan::Resources& resources
   return {call.key, tune::vendor_setting(resources), call.bytes, 80, 100, 5};
 }
 
-/// A file that HETCCL_TUNE_FILE names while this lives.
+/// A file that HETCCL_TUNE_FILE names while this lives. A process reads one once, so what is
+/// written goes to a new one.
 class File {
  public:
   File() {
     char name[] = "/tmp/hetccl-tuner-XXXXXX";
     folder_ = mkdtemp(name);
-    setenv("HETCCL_TUNE_FILE", path().c_str(), 1);
+    setenv("HETCCL_TUNE", "frozen", 1);
+    take_next();
   }
   ~File() {
+    unsetenv("HETCCL_TUNE");
     unsetenv("HETCCL_TUNE_FILE");
     std::filesystem::remove_all(folder_);
   }
-  [[nodiscard]] std::string path() const { return folder_ + "/tuning.json"; }
-  void write(const std::string& text) const { std::ofstream(path()) << text; }
-  void write(const std::vector<tune::Learnt>& entries) const {
+  [[nodiscard]] std::string path() const { return folder_ + format("/%d.json", n_files_); }
+  void take_next() {
+    ++n_files_;
+    setenv("HETCCL_TUNE_FILE", path().c_str(), 1);
+  }
+  void write(const std::string& text) {
+    take_next();
+    std::ofstream(path()) << text;
+  }
+  void write(const std::vector<tune::Learnt>& entries) {
     tune::Knowledge all;
     all.add(place_of(kRanks, kNodes), entries, 1);
     write(all.dump());
@@ -56,6 +66,7 @@ class File {
 
  private:
   std::string folder_;
+  int n_files_ = 0;
 };
 
 // What NCCL does with an all-reduce of 1 MiB over that file.
@@ -86,7 +97,7 @@ TEST_CASE("plug-in: exports what NCCL 2.21 to 2.28 look up, and nothing of the f
 }
 
 TEST_CASE("plug-in: what the file says is chosen, through every version of the interface") {
-  const File file;
+  File file;
   file.write({learnt(kAllReduce, kMiB, resources(kRing, kSimple, 8)),
               learnt(kAllGather, 4 * kMiB, resources(kRing, kLl))});
   for (int version = 2; version <= 5; ++version) {
@@ -110,8 +121,25 @@ TEST_CASE("plug-in: what the file says is chosen, through every version of the i
   }
 }
 
+TEST_CASE("plug-in: a file that a search may write meanwhile is not used, and is read once") {
+  File file;
+  file.write({learnt(kAllReduce, kMiB, resources(kRing, kSimple))});
+  for (const char* mode : {"off", "online", "step"}) {
+    setenv("HETCCL_TUNE", mode, 1);
+    FakeNccl::take_log();
+    CHECK(all_reduce() == kOwn);
+    const auto lines = FakeNccl::take_log();
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].find("that takes HETCCL_TUNE=frozen") != std::string::npos);
+  }
+  setenv("HETCCL_TUNE", "frozen", 1);
+  CHECK(all_reduce() == Chosen{kRing, kSimple, 0});
+  std::filesystem::remove(file.path());
+  CHECK(all_reduce() == Chosen{kRing, kSimple, 0});
+}
+
 TEST_CASE("plug-in: what NCCL cannot run is not chosen") {
-  const File file;
+  File file;
   Table only_ring;
   for (auto& row : only_ring) row.fill(kImpossible);
   only_ring[kRing][kSimple] = 7;
@@ -132,7 +160,7 @@ TEST_CASE("plug-in: what NCCL cannot run is not chosen") {
 
 TEST_CASE(
     "plug-in: no file, a corrupt one, a newer one, a folder: NCCL's choice and a line of log") {
-  const File file;
+  File file;
   FakeNccl::take_log();
   CHECK(all_reduce() == kOwn);
   CHECK(FakeNccl::take_log().empty());  // there is none yet
@@ -145,7 +173,7 @@ TEST_CASE(
   file.write(R"({"hetccl_tuning":99,"entries":[]})");
   CHECK(all_reduce() == kOwn);
   CHECK(warned("99"));
-  std::filesystem::remove(file.path());
+  file.take_next();
   std::filesystem::create_directory(file.path());
   CHECK(all_reduce() == kOwn);
   CHECK(warned(file.path()));
@@ -157,7 +185,7 @@ TEST_CASE(
 }
 
 TEST_CASE("plug-in: settings that forbid or are wrong leave NCCL's choice") {
-  const File file;
+  File file;
   file.write({learnt(kAllReduce, kMiB, resources(kRing, kSimple))});
   CHECK(all_reduce() == Chosen{kRing, kSimple, 0});
   setenv("HETCCL_DETERMINISTIC", "1", 1);
@@ -171,6 +199,10 @@ TEST_CASE("plug-in: settings that forbid or are wrong leave NCCL's choice") {
   CHECK(all_reduce() == kOwn);
   unsetenv("HETCCL_TUNE_BUDGET");
   CHECK(warned("HETCCL_TUNE_BUDGET=much"));
+  setenv("HETCCL_TUNE_BUDGET", "\x1b[2J", 1);
+  CHECK(all_reduce() == kOwn);
+  unsetenv("HETCCL_TUNE_BUDGET");
+  CHECK(warned("HETCCL_TUNE_BUDGET=\\x1b[2J"));
   setenv("HETCCL_TUNER_ID", "no id", 1);
   CHECK(all_reduce() == kOwn);
   unsetenv("HETCCL_TUNER_ID");
@@ -179,7 +211,7 @@ TEST_CASE("plug-in: settings that forbid or are wrong leave NCCL's choice") {
 
 TEST_CASE(
     "plug-in: entries of hetccl's own communicators are none of NCCL's; garbage harms nothing") {
-  const File file;
+  File file;
   tune::Learnt other = learnt(kAllReduce, kMiB, resources(kRing, kSimple));
   other.setting = {"ring", {.slice_bytes = 4096, .depth = 3}, other.setting.resources};
   file.write({other});
@@ -202,7 +234,7 @@ TEST_CASE(
 
 TEST_CASE(
     "plug-in: communicators of several threads are served at once, in less than 1 us a call") {
-  const File file;
+  File file;
   std::vector<tune::Learnt> entries;
   for (int function = kBroadcast; function <= kAllReduce; ++function)
     for (size_t bytes = 1; bytes <= size_t{1} << 34U; bytes *= 2)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import FSDPModule
 
+from hetccl.sharding.checkpoints import load_checkpoint, read_metadata
 from hetccl.sharding.degrees import Degrees, ShardingError
 from hetccl.sharding.gradients import GradientFlow
 from hetccl.sharding.groups import raise_for_all
@@ -238,18 +237,21 @@ class Sharded:
         All ranks raise ShardingError for a checkpoint of another model or optimizer, and nothing
         has changed. Where reading fails midway, all raise torch's CheckpointException; values are
         then partly the checkpoint's, and no step is taken before another one has been loaded.
+
+        A checkpoint runs no code: one that names other classes than those of torch's metadata, or
+        holds objects that torch's weights-only loader refuses, cannot be read.
         """
         with self._undoing():
             state = self._prepare_to_load(path)
         with self._taking():
-            load(state, checkpoint_id=path)
+            load_checkpoint(state, path)
             self.load_state_dict(state)
 
     def _prepare_to_load(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """The state dict that a checkpoint is loaded into, which fits it."""
         saved, reason = Saved({}), ""
         try:
-            saved = Saved(FileSystemReader(path).read_metadata().state_dict_metadata)
+            saved = Saved(read_metadata(path).state_dict_metadata)
         except Exception as error:
             reason = f"{path} cannot be read: {error}"
         raise_for_all(reason)
@@ -264,7 +266,7 @@ class Sharded:
         groups = copy.deepcopy(state["optimizer"]["param_groups"])
         raise_for_all(saved.find_fault(self._state.values(), states, len(groups)))
         first = {"optimizer": {"param_groups": groups}}
-        load(first, checkpoint_id=path)
+        load_checkpoint(first, path)
         self._state.check_groups(first["optimizer"]["param_groups"])
         return state
 

@@ -1,0 +1,131 @@
+"""Jobs of real MPIs, whose ranks preload libhetccl_mpi.so: for the tests of MPI programs.
+
+Without an MPI the tests that need it are skipped, except in CI, where `tools/setup --mpi` has
+installed them.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from compiled import ROOT, compile_to
+from patience import HANG
+
+from hetccl import mpi
+
+PROGRAMS = ROOT / "tests/mpi"
+sys.path.insert(0, str(ROOT / "bench"))
+from mpis import MPIS, Mpi  # noqa: E402
+
+DEBIAN_KEEPS_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "HYDRA_LAUNCHER": "fork",
+}
+BY_HETCCL = {"any": {"algorithm=device": {}}}
+BY_MPI = {"any": {"algorithm=mpi": {}}}
+BY_LEADERS = {"any": {"composition=alpha": {}}}
+IN_PARTS = {"any": {"algorithm=device": {"streams=3": {}, "communicators=2": {}}}}
+
+
+# More ranks than cores wait for each other: MPICH would poll for as long as the kernel lets it.
+YIELDING = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
+
+
+def need(reason: str | None) -> None:
+    """Skips a test, loudly, where something is missing; in CI that is a failure."""
+    if reason is None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}: tools/setup --mpi installs it")
+    pytest.skip(reason)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A job that has ended."""
+
+    status: int
+    text: str
+
+    def rows(self) -> dict[str, set[str]]:
+        """Who served each collective, as the summary says."""
+        served: dict[str, set[str]] = {}
+        for name, by in re.findall(r"^([a-z_]+) +(hetccl|MPI) +[0-9.]+ ", self.text, re.MULTILINE):
+            served.setdefault(name, set()).add(by)
+        return served
+
+
+def run(command: list[str], env: dict[str, str], timeout: float = HANG) -> Ran:
+    """Runs a job to its end; one that does not end is killed, launcher and ranks."""
+    with subprocess.Popen(
+        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+    ) as job:  # fmt: skip
+        try:
+            text, _ = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGTERM)
+            text, _ = job.communicate(timeout=HANG)
+            pytest.fail(f"the job hangs: {' '.join(command)}\n{text[-3000:]}")
+    return Ran(job.returncode, text)
+
+
+def launch(
+    which: Mpi, ranks: int, program: list[str], rules: Path | None = None, preload: bool = True,
+    flags: tuple[str, ...] = (), **settings: str,
+) -> Ran:  # fmt: skip
+    """Runs a program under an MPI. The launcher itself is not given the library."""
+    values = {"HETCCL_MPI_SUMMARY": "1", **settings}
+    if preload:
+        values["LD_PRELOAD"] = str(mpi.LIBRARY)
+    if rules:
+        values["HETCCL_MPI_FILE"] = str(rules)
+    given = [part for name, value in values.items()
+             for part in (["-x", f"{name}={value}"] if which.name == "Open MPI"
+                          else ["-genv", name, value])]  # fmt: skip
+    argv = which.argv(ranks, [*flags, *given, *program])
+    crowded = YIELDING if ranks > (os.cpu_count() or 1) else {}
+    return run(argv, {**crowded, **which.env(ranks)})
+
+
+@pytest.fixture(params=MPIS, ids=lambda one: one.name.replace(" ", "-"))
+def each(request) -> Mpi:
+    need(request.param.missing())
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Builds a program of tests/mpi for an MPI, once."""
+    folder = tmp_path_factory.mktemp("mpi")
+
+    def build(which: Mpi, name: str) -> list[str]:
+        program = folder / f"{name}-{which.package}"
+        if not program.exists():
+            source = str(PROGRAMS / f"{name}.c")
+            compile_to(
+                program, "gcc", "-rdynamic", "-fexceptions", source, *which.compiling(), "-ldl",
+                "-pthread",
+            )  # fmt: skip
+        return [str(program)]
+
+    return build
+
+
+@pytest.fixture
+def rules(tmp_path):
+    """Writes a file of rules."""
+
+    def write(tree) -> Path:
+        path = tmp_path / "rules.json"
+        path.write_text(tree if isinstance(tree, str) else json.dumps(tree))
+        return path
+
+    return write
