@@ -4,13 +4,18 @@
 #include <exception>
 
 #include "base/config.h"
-#include "nccl-tuner/launcher.h"
 
 namespace hetccl::nccl_tuner {
 namespace {
 
 // A unique id serves one session: that of the first communicator with all ranks of the job.
 bool claim_search() {
+  static std::atomic<bool> claimed = false;
+  return !claimed.exchange(true);
+}
+
+// NCCL makes a tuner for each communicator.
+bool claim_warnings() {
   static std::atomic<bool> claimed = false;
   return !claimed.exchange(true);
 }
@@ -41,6 +46,8 @@ Tuner::~Tuner() {
 
 Status Tuner::start() {
   HETCCL_ASSIGN(const Config config, Config::from_environment());
+  const auto job = job_rank();  // NCCL does not tell its tuners
+  if (claim_warnings()) config.warn(job ? job->rank : -1);
   keeps_bits_ = config.tune_bits == "keep";
   if (communicator_.n_ranks < 2 || config.deterministic) {
     active_ = false;
@@ -48,7 +55,6 @@ Status Tuner::start() {
   }
   file_ = std::make_unique<TuneFile>(config.tune_file,
                                      place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
-  const auto job = job_rank();
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
   // The other ranks may know other settings: a rank that cannot agree with them uses NCCL's
   // choices.
