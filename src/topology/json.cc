@@ -190,8 +190,8 @@ Status check_vendor(const RankInfo& info, const AdaptorTraits& traits) {
   std::string names;
   for (const auto& [vendor, library] : known) names += (names.empty() ? "" : ", ") + vendor;
   return error(Code::InvalidArgument,
-               "there is no vendor \"%.80s\": give %s, or an adaptor's device, whose \"library\" "
-               "must be given too",
+               "there is no vendor \"%.80s\": give %s, or an adaptor's device, "
+               "whose \"library\" must be given too",
                info.vendor.c_str(), names.c_str());
 }
 
