@@ -80,6 +80,7 @@ Job::Job(Library& library, Config config)
       summary_(config_.mpi_summary) {
   log_.level = parse_log_level(config_.log_level).value_or(LogLevel::Warn);
   log_.rank = library_.rank(library_.comm_world);
+  config_.warn(log_.rank);
 }
 
 bool Job::agree(Settings mine) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/config.h"
-#include "nccl-tuner/launcher.h"
 
 namespace hetccl::nccl_tuner {
 namespace {
@@ -25,6 +24,12 @@ struct Process {
 Process& process() {
   static auto* const the = new Process;  // threads may still run at exit
   return *the;
+}
+
+// NCCL makes a tuner for each communicator.
+bool claim_warnings() {
+  static std::atomic<bool> claimed = false;
+  return !claimed.exchange(true);
 }
 
 bool is_nccl(const tune::Setting& setting) {
@@ -53,6 +58,8 @@ Tuner::~Tuner() {
 
 Status Tuner::start() {
   HETCCL_ASSIGN(const Config config, Config::from_environment());
+  const auto job = job_rank();  // NCCL does not tell its tuners
+  if (claim_warnings()) config.warn(job ? job->rank : -1);
   keeps_bits_ = config.tune_bits == "keep";
   if (communicator_.n_ranks < 2 || config.deterministic) {
     active_ = false;
@@ -60,7 +67,6 @@ Status Tuner::start() {
   }
   file_ = std::make_unique<TuneFile>(config.tune_file,
                                      place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
-  const auto job = job_rank();
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
   Process& shared = process();
   const std::lock_guard lock(shared.mutex);

@@ -432,9 +432,10 @@ HETCCL_API hetcclResult_t hetcclStep(void);
  * HETCCL_DETERMINISTIC=1 is set. */
 HETCCL_API hetcclResult_t hetcclCommSetTuning(hetcclComm_t comm, const char* json);
 /** The key of such a call and the settings among which tuning searches, as JSON: {"key",
- * "subspaces": [{"start", "axes": {parameter: [value]}}]}; the first start is the default. `count`
- * as the collective's own function counts it. `*json` is valid until this thread's next call of it.
- */
+ * "encoding", "subspaces": [{"start", "axes": {parameter: [value]}}]}; the first start is the
+ * default. "encoding" is how the call is encoded between clusters, "" if it is not: tuning leaves
+ * encoded calls alone. `count` as the collective's own function counts it. `*json` is valid until
+ * this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclCommGetTuningSpace(hetcclComm_t comm, const char* collective,
                                                    size_t count, hetcclDataType_t datatype,
                                                    hetcclRedOp_t op, int root, const char** json);

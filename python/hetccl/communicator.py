@@ -431,8 +431,9 @@ class Communicator:
     ) -> dict[str, Any]:
         """The key of such a call, and the settings that tuning may give it.
 
-        ``{"key", "subspaces": [{"start", "axes": {parameter: [value]}}]}``; the first start is the
-        default. ``count`` as the collective's own method counts it.
+        ``{"key", "encoding", "subspaces": [{"start", "axes": {parameter: [value]}}]}``; the first
+        start is the default. "encoding" is how the call is encoded between clusters, "" if it is
+        not: tuning leaves encoded calls alone. ``count`` as the collective's own method counts it.
         """
         text = ctypes.c_char_p()
         self._call(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import signal
 import sys
@@ -12,7 +13,28 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-_GRACE = 10.0  # seconds in which the other ranks of a failed one may say what they saw
+# Seconds that the other ranks of one that has ended have to say what they saw. Ranks that have met
+# are told of a loss, and end by themselves. Others would wait for a rank that cannot come.
+_GRACE, _GRACE_BEFORE_MEETING = 10.0, 3.0
+
+
+class Attendance:
+    """Which forked ranks have met the others: written by the ranks, read by their launcher."""
+
+    def __init__(self, ranks: int) -> None:
+        self._met = mmap.mmap(-1, ranks)  # shared with children
+
+    def begin(self, rank: int) -> None:
+        """`rank` goes to meet the others, not for the first time perhaps."""
+        self._met[rank] = 0
+
+    def end(self, rank: int) -> None:
+        """`rank` has met the others."""
+        self._met[rank] = 1
+
+    def has_met(self, rank: int) -> bool:
+        """Whether `rank` has met the others."""
+        return bool(self._met[rank])
 
 
 @dataclass(frozen=True)
@@ -32,29 +54,41 @@ class Ending:
         return f"exited with status {self.status}" if self.status else ""
 
 
-def _wait(workers: list[ForkProcess], seconds: float) -> None:
+def _wait(workers: list[ForkProcess], attendance: Attendance, seconds: float) -> None:
     """Until all have ended, one has failed and the others had their grace, or time is up."""
-    deadline, failed = time.monotonic() + seconds, False
+    deadline = time.monotonic() + seconds
+    seen: set[int] = set()  # ranks that have ended
     while any(worker.is_alive() for worker in workers) and time.monotonic() <= deadline:
-        if not failed and any(worker.exitcode for worker in workers):
-            failed, deadline = True, min(deadline, time.monotonic() + _GRACE)
+        for rank, worker in enumerate(workers):
+            if worker.exitcode is None or rank in seen:
+                continue
+            seen.add(rank)
+            if not attendance.has_met(rank):
+                deadline = min(deadline, time.monotonic() + _GRACE_BEFORE_MEETING)
+            elif worker.exitcode:
+                deadline = min(deadline, time.monotonic() + _GRACE)
         time.sleep(0.02)
 
 
 def run_processes(
-    body: Callable[[int], int], ranks: int, seconds: float = float("inf")
+    body: Callable[[int, Attendance], int], ranks: int, seconds: float = float("inf")
 ) -> list[Ending]:
-    """Forks `ranks` processes that call `body(rank)`, which returns the process's status.
+    """Forks `ranks` processes that call `body(rank, attendance)`, which returns the process's
+    status, and marks there when it goes to meet the others and when it has.
 
+    When a rank ends that the others have not met, or one fails, they are killed after a moment.
     None outlives this call, which takes little longer than `seconds`.
     """
     context = multiprocessing.get_context("fork")  # before anything has loaded the library
-    workers = [context.Process(target=lambda r=r: sys.exit(body(r))) for r in range(ranks)]
+    attendance = Attendance(ranks)
+    workers = [
+        context.Process(target=lambda r=r: sys.exit(body(r, attendance))) for r in range(ranks)
+    ]
     killed = [False] * ranks
     try:
         for worker in workers:
             worker.start()
-        _wait(workers, seconds)
+        _wait(workers, attendance, seconds)
     finally:
         for rank, worker in enumerate(workers):
             if worker.pid is None:  # there was no process for it
@@ -66,15 +100,26 @@ def run_processes(
     return [Ending(w.exitcode or 0, k) for w, k in zip(workers, killed, strict=True)]
 
 
-def fork_ranks(body: Callable[[int, Path], int], ranks: int, command: str) -> int:
-    """Forks `ranks` processes that call `body(rank, rendezvous)`: 0, or 1 when one has failed.
+def fork_ranks(
+    body: Callable[[int, Path, Callable[[], None]], int], ranks: int, command: str
+) -> int:
+    """Forks `ranks` processes that call `body(rank, rendezvous, met)`: 0, or 1 when one has failed.
 
-    `body` returns its process's status; `rendezvous` is a path for `rendezvous.exchange`.
+    `body` returns its process's status; `rendezvous` is a path for `rendezvous.exchange`. It calls
+    `met` once the rank has met the others.
     """
     with tempfile.TemporaryDirectory(prefix=f"hetccl-{command}-") as folder:
         meeting = Path(folder, "id")
-        endings = run_processes(lambda rank: body(rank, meeting), ranks)
-    failed = [f"{rank} ({one.status})" for rank, one in enumerate(endings) if one.status]
-    if failed:
-        print(f"hetccl {command}: ranks that failed (status): {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+        endings = run_processes(
+            lambda rank, attendance: body(rank, meeting, lambda: attendance.end(rank)), ranks
+        )
+    failed = {rank: one for rank, one in enumerate(endings) if one.status}
+    if not failed:
+        return 0
+    own = [f"{rank} ({one.status})" for rank, one in failed.items() if not one.killed]
+    ended = [str(rank) for rank, one in failed.items() if one.killed]
+    text = f"ranks that failed (status): {', '.join(own) or 'none'}"
+    if ended:
+        text += f"; ended because of that: {', '.join(ended)}"
+    print(f"hetccl {command}: {text}", file=sys.stderr)
+    return 1

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
+#include <climits>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
@@ -20,6 +22,7 @@ namespace hetccl {
 namespace {
 
 constexpr std::string_view kPrefix = "HETCCL_";
+constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // hetccl's own tests read these
 constexpr size_t kMaxTextBytes = 1024;
 constexpr int64_t kDayMs = 86'400'000;
 
@@ -211,8 +214,8 @@ constexpr std::array kRows = {
          "name or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_path, "a path of at most 1024 bytes"}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
-         "\"first-last\": the ports to listen on, two for each rank of a host, sub-groups "
-         "included; empty lets the system choose"},
+         "\"first-last\": the ports to listen on, two for each rank on a host, of all its jobs "
+         "together; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
@@ -372,9 +375,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string misspelt(std::string_view name) {
   name = name.substr(0, 64);  // the environment is the user's: bound the search and the message
+  std::string upper(name);    // every setting's name is in capitals
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   const Row* nearest = &kRows[0];
   for (const Row& row : kRows) {
-    if (edit_distance(name, row.entry.name) < edit_distance(name, nearest->entry.name)) {
+    if (edit_distance(upper, row.entry.name) < edit_distance(upper, nearest->entry.name)) {
       nearest = &row;
     }
   }
@@ -406,8 +411,26 @@ std::string user_cache_folder() {
   return home != nullptr && *home == '/' ? std::string(home) + "/.cache" : "";
 }
 
-Result<Config> Config::parse(std::span<const std::string> environment,
-                             std::vector<std::string>* warnings) {
+std::optional<JobRank> job_rank() {
+  constexpr const char* kVariables[][2] = {
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"SLURM_PROCID", "SLURM_NTASKS"},
+  };
+  const auto number_of = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    return value != nullptr ? to_integer(value) : std::nullopt;
+  };
+  for (const auto& [rank_variable, size_variable] : kVariables) {
+    const auto rank = number_of(rank_variable), n_ranks = number_of(size_variable);
+    if (rank && n_ranks && *rank >= 0 && *rank < *n_ranks && *n_ranks <= INT_MAX)
+      return JobRank{static_cast<int>(*rank), static_cast<int>(*n_ranks)};
+  }
+  return std::nullopt;
+}
+
+Result<Config> Config::parse(std::span<const std::string> environment) {
   Config config;
   for (const std::string_view variable : environment) {
     const size_t equals = variable.find('=');
@@ -418,7 +441,7 @@ Result<Config> Config::parse(std::span<const std::string> environment,
       return candidate.entry.name == name;
     });
     if (row == kRows.end()) {
-      if (warnings) warnings->push_back(misspelt(name));
+      if (!name.starts_with(kTestPrefix)) config.warnings_.push_back(misspelt(name));
       continue;
     }
     if (text.empty() && row->empty == Empty::AsUnset) continue;
@@ -443,11 +466,14 @@ Result<Config> Config::from_environment() {
   for (char** variable = environ; variable && *variable; ++variable) {
     if (std::string_view(*variable).starts_with(kPrefix)) environment.emplace_back(*variable);
   }
-  std::vector<std::string> warnings;
-  Result<Config> config = parse(environment, &warnings);
-  const Log log{config.ok() ? *parse_log_level(config->log_level) : LogLevel::Warn};
-  for (const std::string& warning : warnings) log.warn("%s", warning.c_str());
-  return config;
+  return parse(environment);
+}
+
+void Config::warn(int rank) const {
+  const Log log{parse_log_level(log_level).value_or(LogLevel::Warn), rank};
+  for (const std::string& warning : warnings_) {
+    rank > 0 ? log.info("%s", warning.c_str()) : log.warn("%s", warning.c_str());
+  }
 }
 
 bool Config::is_given(std::string_view name) const {

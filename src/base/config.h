@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,12 +69,16 @@ struct Config {
   [[nodiscard]] bool is_given(std::string_view name) const;
 
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
-  /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the
-  /// nearest real name.
-  static Result<Config> parse(std::span<const std::string> environment,
-                              std::vector<std::string>* warnings);
-  /// `parse` of this process's environment; warnings are logged.
+  /// variable and what it takes.
+  static Result<Config> parse(std::span<const std::string> environment);
+  /// `parse` of this process's environment. The caller logs the warnings, once it knows its rank.
   static Result<Config> from_environment();
+  /// A line for each HETCCL_* variable that is no setting, with the nearest one that is.
+  /// HETCCL_TEST_* are hetccl's own tests' variables, and none of them.
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Logs `warnings`: rank 0, or a process without a rank (-1), as warnings. Other ranks usually
+  /// have the same environment, so they log them with HETCCL_DEBUG=info only.
+  void warn(int rank) const;
   /// The value of every setting as text, by variable name (for `hetccl info`).
   [[nodiscard]] std::map<std::string, std::string> describe() const;
   /// A digest of those settings on which plans depend: all ranks must agree. One line "NAME=value"
@@ -82,6 +87,7 @@ struct Config {
 
  private:
   std::vector<std::string_view> given_;  // names in the table
+  std::vector<std::string> warnings_;
 };
 
 /// The value of one of MPICH's own settings ("MPIR_CVAR_..."), or "": the MPI interposer takes some
@@ -95,6 +101,14 @@ bool asks_for_protection();
 /// The user's folder for what can be made again: $XDG_CACHE_HOME, or .cache in $HOME; empty when
 /// neither is an absolute path.
 std::string user_cache_folder();
+
+/// Which rank of its job this process is.
+struct JobRank {
+  int rank = 0, n_ranks = 1;
+};
+/// As torchrun, Open MPI, MPICH and Slurm say in the environment, for code that no communicator
+/// tells; nothing where none of them does.
+std::optional<JobRank> job_rank();
 
 /// One row of the table, for the documentation and `hetccl info`.
 struct ConfigEntry {

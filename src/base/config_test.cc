@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "fake/captured_stderr.h"
+
 namespace hetccl {
 namespace {
 
-Result<Config> parse(std::vector<std::string> environment,
-                     std::vector<std::string>* warnings = nullptr) {
-  return Config::parse(environment, warnings);
+Result<Config> parse(const std::vector<std::string>& environment) {
+  return Config::parse(environment);
 }
 
 std::string refusal(const std::string& variable) {
@@ -84,18 +85,45 @@ TEST_CASE("an empty value counts as unset, but for settings of security it is an
 }
 
 TEST_CASE("a misspelt name is reported with the nearest real one") {
-  std::vector<std::string> warnings;
-  REQUIRE(parse({"HETCCL_TCP_STREAM=4", "HETCCL_SOKET_IFNAMES=eth0", "HETCCL_=1", "HETCCL_SHM=1"},
-                &warnings)
-              .ok());
+  const auto config =
+      parse({"HETCCL_TCP_STREAM=4", "HETCCL_SOKET_IFNAMES=eth0", "HETCCL_=1", "HETCCL_SHM=1"});
+  REQUIRE(config.ok());
+  const std::vector<std::string>& warnings = config.value().warnings();
   REQUIRE(warnings.size() == 3);
   CHECK(warnings[0] ==
         "HETCCL_TCP_STREAM is no setting of hetccl and is ignored; did you mean "
         "HETCCL_TCP_STREAMS?");
   CHECK(warnings[1].ends_with("did you mean HETCCL_SOCKET_IFNAME?"));
-  warnings.clear();
-  REQUIRE(parse({"HETCCL_" + std::string(100'000, 'X') + "=1"}, &warnings).ok());
-  CHECK(warnings.at(0).size() < 200);
+  const auto lengthy = parse({"HETCCL_" + std::string(100'000, 'X') + "=1"});
+  REQUIRE(lengthy.ok());
+  CHECK(lengthy.value().warnings().at(0).size() < 200);
+}
+
+TEST_CASE("a name in small letters is near to the same in capitals") {
+  for (const char* name : {"HETCCL_wire", "HETCCL_Wire", "HETCCL_wirr"}) {
+    const auto config = parse({std::string(name) + "=int8"});
+    REQUIRE(config.ok());
+    CHECK(config.value().warnings().at(0).ends_with("did you mean HETCCL_WIRE?"));
+  }
+}
+
+TEST_CASE("the variables of hetccl's own tests are not taken for misspelt settings") {
+  const auto config = parse({"HETCCL_TEST_GPU=1", "HETCCL_TEST_SEED=7", "HETCCL_TEST_VENDORS=hip",
+                             "HETCCL_TEST_NVRTC=/x", "HETCCL_TEST_SCALE=2"});
+  REQUIRE(config.ok());
+  CHECK(config.value().warnings().empty());
+  CHECK(parse({"HETCCL_TESTS=1"})->warnings().size() == 1);
+}
+
+TEST_CASE("rank 0 warns of misspelt settings; other ranks tell them with HETCCL_DEBUG=info") {
+  const auto said = [](const char* level, int rank) {
+    const auto config = parse({"HETCCL_wire=int8", std::string("HETCCL_DEBUG=") + level}).value();
+    return fake::stderr_of([&] { config.warn(rank); });
+  };
+  CHECK(said("warn", 0).starts_with("hetccl [rank 0] warn: HETCCL_wire is no setting"));
+  CHECK(said("warn", -1).starts_with("hetccl warn: HETCCL_wire is no setting"));
+  CHECK(said("warn", 3).empty());
+  CHECK(said("info", 3).starts_with("hetccl [rank 3] info: HETCCL_wire is no setting"));
 }
 
 TEST_CASE("the agreed digest holds what plans depend on and nothing of one rank alone") {

@@ -27,6 +27,12 @@ std::string host_identity() {
          "/pid:" + inode_of("/proc/self/ns/pid") + "/uid:" + std::to_string(getuid());
 }
 
+std::string network_identity() {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  const std::string net = inode_of("/proc/self/ns/net");
+  return boot.empty() || net == "unknown" ? "" : boot + "/net:" + net;
+}
+
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";

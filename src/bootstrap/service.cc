@@ -117,6 +117,7 @@ Result<UniqueId> Service::Impl::invite(const Session* parent) {
   invitation.secret = parent != nullptr ? child_secret(parent->secret(), invitation.communicator)
                                         : net::random_secret();
   invitation.addresses = choose_addresses(interfaces, port);
+  mark_host(invitation);
   net::Key key = net::job_key(invitation.secret, file_secret);
   running->run([&] {
     coordinator->add(invitation.communicator, std::move(key), net::list_of(invitation.addresses));
@@ -145,6 +146,7 @@ Result<UniqueId> Service::unique_id(const Session& parent) {
 
 Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions options) {
   HETCCL_ASSIGN(Invitation invitation, decode(id));
+  HETCCL_TRY(check_host(invitation).with("cannot join"));
   HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
   const TimePoint deadline = steady_clock().now() + bounded_wait(options.timeout_ms);
   const net::Key key = net::job_key(invitation.secret, impl_->file_secret);

@@ -4,20 +4,39 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <string>
 #include <string_view>
+
+#include "base/host_identity.h"
 
 namespace hetccl::bootstrap {
 
 namespace {
 
-constexpr std::array<uint8_t, 8> kMagic = {'h', 'e', 't', 'c', 'c', 'l', 'i', 1};
+constexpr std::array<uint8_t, 8> kMagic = {'h', 'e', 't', 'c', 'c', 'l', 'i', 2};
 // Keeps these secrets apart from all else that a parent's secret authenticates.
 constexpr std::string_view kChildContext = "hetccl split";
+constexpr std::string_view kHostContext = "hetccl host ";
 constexpr size_t kCommunicatorAt = kMagic.size();
 constexpr size_t kSecretAt = kCommunicatorAt + 8;
 constexpr size_t kAddressesAt = kSecretAt + net::kSecretBytes;
 constexpr size_t kAddressBytes = net::SocketAddress::kEncodedBytes;
 static_assert(kAddressesAt + kMaxAddresses * kAddressBytes == sizeof(UniqueId));
+// In place of the last address: no family of addresses, and the mark where theirs begins.
+constexpr uint8_t kHostMark = 3;
+constexpr size_t kLastAddressAt = kAddressesAt + (kMaxAddresses - 1) * kAddressBytes;
+constexpr size_t kHostMarkAt = kLastAddressAt + kAddressBytes - sizeof(HostMark);
+
+/// Zeros where the system does not tell.
+HostMark own_mark(const net::Secret& secret) {
+  HostMark mark{};
+  const std::string identity = network_identity();
+  if (identity.empty()) return mark;
+  const std::string context = std::string(kHostContext) + identity;
+  const net::Mac mac = net::authenticate(secret, context.data(), context.size());
+  std::copy_n(mac.begin(), mark.size(), mark.begin());
+  return mark;
+}
 
 net::SocketAddress with_port(const net::SocketAddress& address, uint16_t port) {
   std::array<uint8_t, kAddressBytes> bytes;
@@ -40,6 +59,10 @@ UniqueId encode(const Invitation& invitation) {
   for (size_t i = 0; i < n_addresses; ++i) {
     invitation.addresses[i].encode(id.data() + kAddressesAt + i * kAddressBytes);
   }
+  if (invitation.host != HostMark{} && n_addresses < kMaxAddresses) {
+    id[kLastAddressAt] = kHostMark;
+    std::copy(invitation.host.begin(), invitation.host.end(), id.begin() + kHostMarkAt);
+  }
   return id;
 }
 
@@ -60,7 +83,9 @@ Result<Invitation> decode(const UniqueId& id) {
     invitation.communicator |= static_cast<uint64_t>(id[kCommunicatorAt + i]) << (8 * i);
   }
   invitation.secret.assign(id.begin() + kSecretAt, id.begin() + kAddressesAt);
-  for (size_t i = 0; i < kMaxAddresses; ++i) {
+  const bool marked = id[kLastAddressAt] == kHostMark;
+  if (marked) std::copy_n(id.begin() + kHostMarkAt, sizeof(HostMark), invitation.host.begin());
+  for (size_t i = 0; i < kMaxAddresses - (marked ? 1 : 0); ++i) {
     const uint8_t* encoded = id.data() + kAddressesAt + i * kAddressBytes;
     if (encoded[0] == 0) continue;
     auto address = net::SocketAddress::decode(encoded);
@@ -71,6 +96,23 @@ Result<Invitation> decode(const UniqueId& id) {
     return error(Code::InvalidArgument, "the unique id is damaged: it names no address");
   }
   return invitation;
+}
+
+void mark_host(Invitation& invitation) {
+  auto& addresses = invitation.addresses;
+  if (!net::are_loopback(addresses)) return;
+  addresses.resize(std::min(addresses.size(), kMaxAddresses - 1));
+  invitation.host = own_mark(invitation.secret);
+}
+
+Status check_host(const Invitation& invitation) {
+  const HostMark own = own_mark(invitation.secret), none{};
+  if (invitation.host == none || own == none || invitation.host == own) return {};
+  return error(Code::InvalidArgument,
+               "the unique id was made on another host, and its only address, %s, is loopback, "
+               "which is this host here: where the id is made, choose an interface that all hosts "
+               "reach with HETCCL_SOCKET_IFNAME",
+               net::list_of(invitation.addresses).c_str());
 }
 
 net::Secret child_secret(const net::Secret& parent, uint64_t communicator) {

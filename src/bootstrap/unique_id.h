@@ -2,6 +2,7 @@
 // meant, and the secret that proves membership.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,18 +14,27 @@ namespace hetccl::bootstrap {
 
 /// An id holds at most this many of the coordinator's addresses.
 inline constexpr size_t kMaxAddresses = 4;
+/// Tells the hosts that share no loopback address apart, without saying which they are.
+using HostMark = std::array<uint8_t, 16>;
 
 struct Invitation {
   uint64_t communicator = 0;
   net::Secret secret;                         ///< as it travels; the key is net::job_key of it
   std::vector<net::SocketAddress> addresses;  ///< 1 to kMaxAddresses, best first
+  HostMark host{};  ///< of the host that made it, where it has loopback addresses only; or zeros
 };
 
 /// Layout: magic and version (8 bytes), communicator (8, little endian), secret (32), four encoded
-/// addresses (20 each, family 0 where there is none).
+/// addresses (20 each, family 0 where there is none). A host's mark stands where the fourth would.
 UniqueId encode(const Invitation& invitation);
 /// InvalidArgument when the bytes are not an id of this version, or name no address.
 Result<Invitation> decode(const UniqueId& id);
+
+/// Keeps at most three addresses and marks the host, where all addresses are loopback.
+void mark_host(Invitation& invitation);
+/// InvalidArgument where no address of the id leads to the process that made it: all are loopback,
+/// and another host's.
+Status check_host(const Invitation& invitation);
 
 /// The secret of a communicator whose ranks all know `parent`'s.
 net::Secret child_secret(const net::Secret& parent, uint64_t communicator);

@@ -54,6 +54,42 @@ TEST_CASE("what is no id, of another version, or damaged is refused by name") {
   CHECK(decode(encode(homeless)).status().message().find("no address") != std::string::npos);
 }
 
+Invitation on_loopback(size_t n_addresses) {
+  Invitation made = invitation();
+  made.addresses.clear();
+  for (size_t i = 0; i < n_addresses; ++i) {
+    const uint8_t bytes[20] = {1, 0, 0x12, 0x67, 127, 0, 0, static_cast<uint8_t>(i + 1)};
+    made.addresses.push_back(net::SocketAddress::decode(bytes).value());
+  }
+  mark_host(made);
+  return made;
+}
+
+TEST_CASE("an id on loopback says on another host that it is another host's") {
+  const Invitation here = decode(encode(on_loopback(1))).value();
+  CHECK(here.host != HostMark{});
+  CHECK(check_host(here).ok());
+  CHECK(decode(encode(on_loopback(4))).value().addresses.size() == 3);
+  CHECK(check_host(decode(encode(on_loopback(4))).value()).ok());
+  Invitation elsewhere = here;
+  elsewhere.host[0] ^= 1;  // as another host's mark differs
+  const Status refused = check_host(decode(encode(elsewhere)).value());
+  CHECK(refused.code() == Code::InvalidArgument);
+  CHECK(
+      refused.message().starts_with("the unique id was made on another host, and its only "
+                                    "address, 127.0.0.1:4711, is loopback"));
+  CHECK(refused.message().find("HETCCL_SOCKET_IFNAME") != std::string::npos);
+}
+
+TEST_CASE("an id with an address that other hosts reach marks no host") {
+  Invitation mixed = on_loopback(1);
+  mixed.host = {};
+  mixed.addresses.push_back(v4(1, 4711));
+  mark_host(mixed);
+  CHECK(mixed.host == HostMark{});
+  CHECK(check_host(decode(encode(mixed)).value()).ok());
+}
+
 TEST_CASE("every interface is heard before a second address of one; four at most") {
   std::vector<net::Interface> interfaces;
   for (uint8_t i = 1; i <= 3; ++i) interfaces.push_back({"eth0", v4(i, 0), 0, false});

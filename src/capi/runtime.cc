@@ -19,7 +19,12 @@ namespace runtime = hetccl::runtime;
 
 // Read once, and kept for the process: no communicator is needed for a table.
 const Result<Config>& settings() {
-  static const auto* const config = new Result<Config>(Config::from_environment());
+  static const auto* const config = [] {
+    auto* const made = new Result<Config>(Config::from_environment());
+    const auto job = hetccl::job_rank();
+    if (made->ok()) (*made)->warn(job ? job->rank : -1);
+    return made;
+  }();
   return *config;
 }
 

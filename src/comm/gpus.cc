@@ -119,6 +119,8 @@ std::vector<Json> Gpus::describe_devices() {
       devices.back().set("pinned_bytes", opened->second.device->pinned_bytes());
     }
   }
+  if (devices.empty())  // the vendor is known nevertheless
+    return {{{"available", false}, {"reason", "there is no device"}, {"vendor", vendor()}}};
   return devices;
 }
 

@@ -83,6 +83,7 @@ int64_t Communicator::init_left_ms() const {
 
 Status Communicator::open(const bootstrap::UniqueId& id) {
   log_.rank = rank();
+  runtime_.warn_of_settings(rank(), id);
   Status status = open_parts(id);
   if (!status.ok()) return close_unopened(std::move(status));
   phase_.store(Phase::Ready, std::memory_order_release);

@@ -52,6 +52,18 @@ void Runtime::warn_of_adaptors() const {
               one.reason.c_str());
 }
 
+void Runtime::warn_of_settings(int rank) {
+  std::call_once(rank > 0 ? followed_ : warned_, [&] { config_.warn(rank); });
+}
+
+// Threads may be ranks of one communicator.
+void Runtime::warn_of_settings(int rank, const bootstrap::UniqueId& id) {
+  std::lock_guard lock(warnings_mutex_);
+  const bootstrap::UniqueId concealed = bootstrap::conceal(id);
+  if (!first_id_) first_id_ = concealed;
+  if (*first_id_ == concealed) warn_of_settings(rank);
+}
+
 Status Runtime::open() {
   warn_of_adaptors();
   crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
@@ -182,6 +194,7 @@ Status Runtime::destroy_host_stream(void* handle) {
 }
 
 std::string Runtime::describe() {
+  warn_of_settings(-1);
   std::vector<Json> devices = {Json{{"architecture", device_->architecture()},
                                     {"available", true},
                                     {"model", device_->model()},

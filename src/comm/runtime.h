@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ class Runtime {
 
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
+  /// Logs misspelt settings, once a process. `rank` is that of the process's first communicator,
+  /// which `id` tells from later ones: rank 0 of a sub-group is another rank of the job.
+  void warn_of_settings(int rank, const bootstrap::UniqueId& id);
   [[nodiscard]] progress::Engine& engine() { return *engine_; }
   /// Made by the first call.
   Result<exec::Settler*> settler();
@@ -93,6 +97,7 @@ class Runtime {
   Runtime(Config config, Adaptors adaptors);
   Status open();
   void warn_of_adaptors() const;
+  void warn_of_settings(int rank);
   Status open_transports();
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
@@ -117,6 +122,9 @@ class Runtime {
   WindowBudget windows_;
   std::atomic<uint32_t> red_op_numbers_{0};
   std::atomic<int> pairs_{0};
+  std::mutex warnings_mutex_;
+  std::optional<bootstrap::UniqueId> first_id_;  // without its secret
+  std::once_flag warned_, followed_;             // by rank 0 or none; by another rank
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;

@@ -1,4 +1,5 @@
 // What users see and set of tuning.
+#include "base/encoding.h"
 #include "comm/communicator.h"
 #include "plan/call.h"
 
@@ -82,6 +83,7 @@ Result<std::string> Communicator::tuning_space(const Signature& signature) {
     subspaces.push_back({{"start", tune::to_json(one.start)}, {"axes", std::move(axes)}});
   }
   return Json{{"key", tune::to_json(tune::key_of(signature, block, topology()))},
+              {"encoding", name_of(programs_->encoding_for(signature, block))},
               {"subspaces", std::move(subspaces)}}
       .dump();
 }

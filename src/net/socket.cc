@@ -143,6 +143,15 @@ SocketAddress SocketAddress::with_port(uint16_t port) const {
   return other;
 }
 
+bool SocketAddress::is_loopback() const {
+  if (storage.ss_family != AF_INET6) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage).sin_addr;
+    return ntohl(v4.s_addr) >> 24U == IN_LOOPBACKNET;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
 std::string SocketAddress::text() const {
   char host[INET6_ADDRSTRLEN] = "?";
   const auto& of_v6 = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
@@ -198,6 +207,11 @@ std::string list_of(const std::vector<SocketAddress>& addresses) {
   return list;
 }
 
+bool are_loopback(const std::vector<SocketAddress>& addresses) {
+  return std::all_of(addresses.begin(), addresses.end(),
+                     [](const SocketAddress& address) { return address.is_loopback(); });
+}
+
 SocketAddress peer_address(int fd) {
   SocketAddress peer;
   socklen_t length = sizeof peer.storage;
@@ -228,7 +242,7 @@ Result<Listener> listen(const Config& config) {
   }
   if (range.first == 0) return system_error("listening on a port chosen by the system", failure);
   return system_error(format("no port of HETCCL_PORT_RANGE=%s is free; widen it to two ports for "
-                             "each rank of this host, sub-groups included",
+                             "each rank on this host, those of other jobs included",
                              config.port_range.c_str()),
                       failure);
 }
@@ -256,8 +270,11 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
     if (now - heard > kNobodyListens) {
       return error(
           Code::RemoteError,
-          "nobody listens at %s (%s): the process that did has ended, or a firewall refuses",
-          list_of(addresses).c_str(), std::strerror(failure));
+          "nobody listens at %s (%s): the process that did has ended, or a firewall refuses%s",
+          list_of(addresses).c_str(), std::strerror(failure),
+          are_loopback(addresses) ? "; loopback is this host: a process on another one must listen "
+                                    "elsewhere (HETCCL_SOCKET_IFNAME)"
+                                  : "");
     }
     std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
     patience = std::min<Duration>(patience * 2, kLongestAttempt);

@@ -24,6 +24,8 @@ struct SocketAddress {
   sockaddr_storage storage{};
   [[nodiscard]] socklen_t length() const;
   [[nodiscard]] SocketAddress with_port(uint16_t port) const;
+  /// 127.0.0.0/8 or ::1: each host's own.
+  [[nodiscard]] bool is_loopback() const;
   [[nodiscard]] std::string text() const;  ///< "10.0.0.1:4711" (mapped into v6 too), "[::1]:4711"
   void encode(uint8_t* out) const;
   static Result<SocketAddress> decode(const uint8_t* in);
@@ -31,6 +33,8 @@ struct SocketAddress {
 
 /// "10.0.0.1:4711, [::1]:4711"
 std::string list_of(const std::vector<SocketAddress>& addresses);
+/// Whether no other host can reach any of them.
+[[nodiscard]] bool are_loopback(const std::vector<SocketAddress>& addresses);
 
 /// Who is at the other end of a connected socket: unspecified where it has gone.
 SocketAddress peer_address(int fd);

@@ -131,6 +131,17 @@ TEST_CASE("connect does not wait for its deadline where nobody listens any more"
   CHECK(steady_clock().now() - start < fake::kHang);
   CHECK(fd.status().code() == Code::RemoteError);
   CHECK(fd.status().message().find("nobody listens at " + nobody.text()) != std::string::npos);
+  CHECK(fd.status().message().find("loopback is this host") != std::string::npos);
+}
+
+TEST_CASE("loopback addresses are told from those that other hosts reach") {
+  for (const char* own : {"127.0.0.1", "127.8.0.9"}) CHECK(v4(own, 1).is_loopback());
+  for (const char* other : {"10.0.0.1", "126.0.0.1", "128.0.0.1"})
+    CHECK_FALSE(v4(other, 1).is_loopback());
+  for (const char* own : {"::1", "::ffff:127.0.0.1"}) CHECK(v6(own, 1).is_loopback());
+  for (const char* other : {"fd00::1", "::ffff:10.0.0.1"}) CHECK_FALSE(v6(other, 1).is_loopback());
+  CHECK(are_loopback({v4("127.0.0.1", 1), v4("127.0.0.2", 1)}));
+  CHECK_FALSE(are_loopback({v4("127.0.0.1", 1), v4("10.0.0.1", 1)}));
 }
 
 TEST_CASE("a socket that is connected to itself is told from others") {
@@ -160,7 +171,8 @@ TEST_CASE("a port range is respected, named when used up, and checked") {
   CHECK(taken.status().code() == Code::SystemError);
   CHECK(taken.status().message().find("HETCCL_PORT_RANGE") != std::string::npos);
   CHECK(taken.status().message().find(
-            "two ports for each rank of this host, sub-groups included") != std::string::npos);
+            "two ports for each rank on this host, those of other jobs included") !=
+        std::string::npos);
   probe->fd.reset();
   auto now = listen(config);
   REQUIRE(now.ok());

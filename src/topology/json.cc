@@ -181,6 +181,19 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   return info;
 }
 
+/// A rank of an adaptor's device names its library; without one a vendor that nobody knows is
+/// misspelt, and would be planned as a device about which nothing is known.
+Status check_vendor(const RankInfo& info, const AdaptorTraits& traits) {
+  const auto& known = traits.libraries;
+  if (known.empty() || known.contains(info.vendor) || !info.library.empty()) return {};
+  std::string names;
+  for (const auto& [vendor, library] : known) names += (names.empty() ? "" : ", ") + vendor;
+  return error(Code::InvalidArgument,
+               "there is no vendor \"%.80s\": give %s, or an adaptor's device, "
+               "whose \"library\" must be given too",
+               info.vendor.c_str(), names.c_str());
+}
+
 Result<std::vector<Measurement>> decode_measurements(const Json& list) {
   const auto* entries = list.elements();
   if (entries == nullptr || entries->size() > kMaxMeasurements) {
@@ -257,7 +270,8 @@ Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits&
   std::vector<RankInfo> infos;
   for (const Json& entry : *ranks) {
     Result<RankInfo> info = decode(entry, traits);
-    if (!info.ok()) return info.status().with(format("rank at place %zu", infos.size()));
+    const Status status = info.ok() ? check_vendor(*info, traits) : info.status();
+    if (!status.ok()) return status.with(format("rank at place %zu", infos.size()));
     infos.push_back(std::move(info).value());
   }
   // Clusters and links follow from the ranks; what the text says of them is for people.

@@ -1,9 +1,12 @@
 """`hetccl bench`: nccl-tests' columns, right values, and every way to start ranks."""
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import time
+from array import array
 from types import SimpleNamespace
 
 import commands
@@ -16,8 +19,12 @@ from hetccl.bench.options import Options
 from hetccl.rendezvous import RendezvousError, exchange, launched
 
 
-def bench(*arguments, status=0):
-    return commands.run_to(status, "bench", *arguments).stdout
+def run_bench(*arguments, status=0, **settings):
+    return commands.run_to(status, "bench", *arguments, env=settings)
+
+
+def bench(*arguments, status=0, **settings):
+    return run_bench(*arguments, status=status, **settings).stdout
 
 
 @pytest.mark.parametrize("operation", CASES)
@@ -136,6 +143,60 @@ def test_a_rooted_reduction_shows_its_root():
     assert row[8] == row[12] == "0"
 
 
+WIRES = {"HETCCL_WIRE": "int8", "HETCCL_WIRE_GATHER": "int4:64"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "redop", "settings", "encoding"),
+    [
+        ("all_reduce", "float32", "sum", {}, "int8"),
+        ("all_reduce", "bfloat16", "avg", {"HETCCL_WIRE": "int4:32:stochastic"},
+         "int4:32:stochastic"),
+        ("reduce_scatter", "float16", "sum", {"HETCCL_WIRE": "e4m3"}, "e4m3"),
+        ("all_gather", "float32", "sum", {}, "int4:64"),
+        ("broadcast", "float32", "sum", {}, ""),
+        ("all_reduce", "int32", "sum", {}, ""),
+    ],
+)  # fmt: skip
+def test_encoded_calls_are_checked_against_the_bound(operation, dtype, redop, settings, encoding):
+    arguments = (operation, "--ranks", 4, "--clusters", 2, "-b", "4K", "-e", "1M", "-f", 256,
+                 "-n", 1, "-d", dtype, "-o", redop, "--json")  # fmt: skip
+    report = json.loads(bench(*arguments, **{**WIRES, **settings}))
+    assert report["wrong"] == 0
+    small, large = report["rows"]
+    assert (small["encoding"], large["encoding"]) == ("", encoding)  # from 64 KiB on
+    assert (large["largest_error"] > 0) == bool(encoding)
+
+
+def test_the_table_says_what_is_encoded():
+    arguments = ("--ranks", 2, "-b", "4K", "-e", "1M", "-f", 256, "-n", 1)
+    lines = bench(*arguments, "--clusters", 2, **WIRES).splitlines()
+    told = next(at for at, line in enumerate(lines) if line.startswith("# int8: "))
+    assert lines[told - 1].split()[0] == "4096"
+    assert lines[told + 1].split()[0] == str(1 << 20)
+    assert "errors above" in lines[told]
+    alone = bench(*arguments, **WIRES)
+    assert "# Encoded              : nothing, though HETCCL_WIRE=int8" in alone
+    assert "ncoded" not in bench(*arguments, "--clusters", 2)
+
+
+def test_a_value_beyond_the_bound_is_wrong():
+    kind, count = CASES["all_gather"], 1000
+    comm = SimpleNamespace(rank=0, size=2, tuning_space=lambda *_: {"encoding": "int8"})
+    case = kind(comm, Options("all_gather"), 8 * count, in_place=False)
+    assert case.find_encoding() == "int8"
+    case.fill()
+    values = array("f", case.expected())
+    assert case.wrong(bytes(values)) == 0
+    bound = case.largest_error()
+    assert 60 / 254 < bound < 61 / 254  # the largest value is 60
+    values[3] += 0.999 * bound
+    assert case.wrong(bytes(values)) == 0
+    values[3] += 0.01 * bound
+    values[count] = float("nan")  # the other rank's first
+    assert case.wrong(bytes(values)) == 2
+
+
 SABOTAGED = """
 import os, sys
 from hetccl.bench import launch, operations
@@ -168,6 +229,30 @@ def test_a_rank_that_dies_ends_the_run_in_bounded_time():
     assert time.monotonic() - start < PROMPT
     assert "1 (7)" in done.stderr
     assert "rank 1" in done.stderr.replace("hetccl bench: rank 1", "")  # the others name it
+
+
+def find_two_ports():
+    """The first of two ports in a row that nobody has."""
+    for port in range(42_000, 60_000, 2):
+        with socket.socket() as one, socket.socket() as two, contextlib.suppress(OSError):
+            one.bind(("", port))
+            two.bind(("", port + 1))
+            return port
+    raise AssertionError("no two ports are free")
+
+
+def test_a_rank_that_cannot_join_ends_the_run_before_others_blame_a_firewall():
+    """Rank 0 takes both ports, and waits; the others have none, and end."""
+    port = find_two_ports()
+    settings = {"HETCCL_PORT_RANGE": f"{port}-{port + 1}"}
+    done = run_bench("--ranks", 4, "-b", "1K", "-e", "1K", status=1, **settings)
+    assert "no port of HETCCL_PORT_RANGE=" in done.stderr
+    assert "those of other jobs included" in done.stderr
+    assert "firewall" not in done.stderr
+    assert "waiting for" not in done.stderr
+    assert (
+        "hetccl bench: ranks that failed (status): 1 (1), 2 (1), 3 (1); ended because of that: 0"
+    ) in done.stderr
 
 
 def start_by_launcher(environment, *arguments):

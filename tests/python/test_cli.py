@@ -71,6 +71,16 @@ def test_info_reports_a_misspelt_setting_with_the_nearest_name():
     )
 
 
+def test_a_misspelt_setting_is_reported_once_for_all_ranks():
+    sizes = ("-b", "1K", "-e", "1K", "-n", "1", "--ranks", "3")
+    done = hetccl("bench", *sizes, env={"HETCCL_wire": "int8", "HETCCL_TEST_GPU": "1"})
+    warnings = [line for line in done.stderr.splitlines() if "no setting of hetccl" in line]
+    assert warnings == [
+        "hetccl [rank 0] warn: HETCCL_wire is no setting of hetccl and is ignored; did you mean "
+        "HETCCL_WIRE?"
+    ]
+
+
 def test_info_shows_what_a_setting_was_given():
     assert "54321" in hetccl("info", env={"HETCCL_TIMEOUT_MS": "54321"}).stdout
 

@@ -199,6 +199,21 @@ def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) 
     assert {one["library"] for one in found["ranks"] if one["vendor"] == "threads"} == {"none"}
 
 
+def test_layouts_take_an_adaptors_devices(tmp_path: Path) -> None:
+    adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE)
+    command = [sys.executable, "-m", "hetccl", "topo", "--layout", "A2", "--kind", "threads:any"]
+    for environment, status, said in [
+        ({"HETCCL_ADAPTORS": str(adaptor)}, 0, "cluster 0  threads"),
+        ({}, 2, "no vendor 'threads'"),
+    ]:
+        done = subprocess.run(
+            command, env=os.environ | environment | {"COLUMNS": "300"},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stdout + done.stderr
+        assert said in done.stdout + done.stderr
+
+
 def test_a_device_that_cannot_serve_is_refused_with_the_reason(tmp_path: Path) -> None:
     adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE)
     good, bad, _ = FAULTS["does not wait for words"]

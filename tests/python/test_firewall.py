@@ -57,6 +57,24 @@ def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
         return said, time.monotonic() - start
 
 
+def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
+    """Before it has dialled 127.0.0.1, which is its own host."""
+    bench = [sys.executable, "-m", "hetccl", "bench", "--rendezvous", str(tmp_path / "id")]
+    with EmulatedHosts(2, rate=None) as hosts:
+        first, second = (
+            hosts.popen(
+                rank, bench, stderr=subprocess.PIPE, text=True,
+                env={"RANK": str(rank), "WORLD_SIZE": "2", "HETCCL_SOCKET_IFNAME": "=lo"},
+            )
+            for rank in range(2)
+        )  # fmt: skip
+        said = second.communicate(timeout=100)[1]
+        assert second.returncode == 1
+        assert first.poll() is None  # it waits for rank 1, and is killed
+    assert "the unique id was made on another host, and its only address, 127.0.0.1:" in said
+    assert "HETCCL_SOCKET_IFNAME" in said
+
+
 def test_a_coordinator_that_is_not_reached():
     said, took = ranks_behind(0)
     assert "warn: waiting for ranks 2, 3 of 4 at 10.77.0.1:210" in said[0]

@@ -6,6 +6,7 @@ import functools
 import getpass
 import json
 import math
+import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from hetccl._elements import pack
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
+from hetccl.processes import Attendance
 from hetccl.selftest import command, emulator, evidence, private, rank, report
 from hetccl.selftest.adaptor import AdaptorCallError
 from hetccl.selftest.memory import GpuMemory, RuntimeCallError
@@ -73,6 +75,26 @@ def test_the_report_names_no_host_address_user_or_folder(right):
     assert str(Path.home()) + "/" not in text
     if getpass.getuser() != "root":
         assert getpass.getuser() not in text
+
+
+def test_encoded_calls_are_checked_against_the_bound(tmp_path, monkeypatch):
+    monkeypatch.setenv("HETCCL_WIRE", "int8")
+    monkeypatch.setenv("HETCCL_WIRE_GATHER", "e4m3")
+    monkeypatch.setenv("HETCCL_WIRE_LEAST_BYTES", "0")
+    document = selftest(tmp_path, "--devices", "host,host")
+    assert document["result"]["ok"]
+    encoded = {
+        (case["collective"], case["type"], case["encoding"])
+        for case in document["cases"]
+        if "encoding" in case
+    }
+    floats = ("float32", "bfloat16")
+    assert encoded == {
+        *(("all_reduce", one, "int8") for one in floats),
+        *(("reduce_scatter", one, "int8") for one in floats),
+        *(("all_gather", one, "e4m3") for one in floats),
+    }
+    assert {case["layout"] for case in document["cases"] if "encoding" in case} == {"split"}
 
 
 @pytest.mark.smoke
@@ -220,6 +242,25 @@ def test_a_gpu_gets_the_buffers_and_gives_them_back(operation, in_place):
     assert bytes(case.recv) == b"\7" * len(recv)
 
 
+@pytest.mark.parametrize(
+    ("devices", "says"),
+    [
+        ("nvidia:0,host", "no vendor 'nvidia': give cuda, hip, host, or a device of an adaptor"),
+        ("H100,host", "a model follows its vendor: cuda:H100"),
+        ("cuda:x,host", "write cuda:0"),
+        ("host:0,host", "write host"),
+    ],
+)
+def test_an_unknown_device_is_refused_with_those_that_are_known(devices, says):
+    done = subprocess.run(
+        [sys.executable, "-m", "hetccl", "selftest", "--quick", "--devices", devices],
+        capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "COLUMNS": "300"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
 def test_devices_and_layouts():
     gpus = [{"available": True, "device": f"hip:{i}"} for i in range(3)]
     host, none = {"available": True, "vendor": "host"}, {"available": False, "vendor": "cuda"}
@@ -247,7 +288,7 @@ def test_what_is_private_is_taken_out():
 
 def shown(ranks, layouts, passed=3, absent=1, **facts):
     """The evidence of a report. `ranks` have a vendor and what differs from a real GPU's."""
-    usual = {"model": "a GPU", "kernels": True, "emulator": ""}
+    usual = {"model": "a GPU", "kernels": True, "emulator": "", "ended": evidence.FINISHED}
     named = {
         name: {"clusters": [{"vendor": vendor, "ranks": found} for vendor, found in clusters]}
         for name, clusters in layouts.items()
@@ -258,9 +299,13 @@ def shown(ranks, layouts, passed=3, absent=1, **facts):
         for ok in [True] * passed + [None] * absent
     ]
     own = {"host": "host", "cuda": "nccl", "hip": "rccl"}
+    all_ranks = [
+        {**usual, "rank": number, "library": own.get(one["vendor"], "none"), **one}
+        for number, one in enumerate(ranks)
+    ]
     return evidence.of({
-        "ranks": [{**usual, "library": own.get(one["vendor"], "none"), **one} for one in ranks],
-        "layouts": named, "cases": cases, "quick": False, "emulator": "", "result": {"ok": True},
+        "ranks": all_ranks, "layouts": named, "cases": cases, "quick": False, "emulator": "",
+        "result": {"ok": True, "failed": 0},
         "transports": ["tcp", "shm"], **facts,
     })  # fmt: skip
 
@@ -274,10 +319,23 @@ def test_what_a_report_counts_as():
     every = {"device": 6, "kernels": 6, "transports": 6}
     assert shown([HOST, HIP], ALONE)["levels"] == {"host": every, "hip": every}
     assert shown([HIP, HIP], TOGETHER)["levels"] == {"hip": {"ccl": 6, "device": 6, "kernels": 6}}
-    assert shown([HOST, HIP], ALONE, quick=True)["levels"] == {}
-    assert shown([HOST, HIP], ALONE, result={"ok": False})["levels"] == {}
     untried = [{"layout": "split", "ok": True}, {"ok": None, "detail": evidence.NOT_RUN}]
-    assert shown([HOST, HIP], ALONE, cases=untried)["levels"] == {}
+    late = {**HIP, "ended": "was killed by SIGKILL"}
+    for ranks, facts, why in (
+        ([HOST, HIP], {"quick": True}, "--quick tries too few cases"),
+        ([HOST, HIP], {"result": {"ok": False, "failed": 2}}, "cases failed: 2"),
+        ([HOST, HIP], {"result": {"ok": False, "failed": 0}}, "no case passed"),
+        ([HOST, HIP], {"cases": untried}, "cases not tried: 1"),
+        ([HOST, late], {}, "ranks that did not finish: 1"),
+        (
+            [HOST, late],
+            {"quick": True},
+            "ranks that did not finish: 1; --quick tries too few cases",
+        ),
+    ):
+        found = shown(ranks, ALONE, **facts)
+        assert found["levels"] == {}
+        assert found["text"] == f"none: {why}"
 
 
 def test_a_part_of_which_most_cases_are_absent_has_no_evidence():
@@ -335,8 +393,19 @@ def test_a_rank_tells_which_call_failed(error, tmp_path, monkeypatch):
 
     monkeypatch.setattr(rank, "join", lambda *_: contextlib.nullcontext(SimpleNamespace()))
     monkeypatch.setattr(rank, "memory_of", fail)
-    assert rank.run(Job(["threads:0"], {"found": [""]}), 0, tmp_path) == 1
+    assert rank.run(Job(["threads:0"], {"found": [""]}), 0, tmp_path, Attendance(1)) == 1
     assert report.read_notes(tmp_path / "rank-0.jsonl").failed == str(error)
+
+
+def test_a_rank_without_a_communicator_is_shown_by_its_device_and_its_error_once(tmp_path, capsys):
+    for number in range(2):
+        note = {"failed": "layout split: rank 0: no CUDA driver: libcuda.so.1 is missing"}
+        (tmp_path / f"rank-{number}.jsonl").write_text(json.dumps(note) + "\n")
+    job = Job(["cuda:0", "host"], {"split": ["r0", "r1"]}, quick=True)
+    report.show(report.build(job, tmp_path, ["", ""], {"seconds": 1.0}))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "rank 0: cuda:0: layout split: no CUDA driver: libcuda.so.1 is missing"
+    assert lines[1] == "rank 1: host: layout split: rank 0: no CUDA driver: libcuda.so.1 is missing"
 
 
 def test_libraries_of_one_name_keep_their_paths():

@@ -219,6 +219,7 @@ def test_table_4_degrees(n):
         "zero3": (every, every, every),
         "zero++": (every, every, every),
         "mics": (8, 8, 8),
+        "exact": (2, 8, every),
         "three-level": (2, 8, every),
     }
     assert [name for name, each in found.items() if each.secondary] == ["zero++"]
@@ -296,34 +297,47 @@ def chains(size):
                 yield Degrees(size, weights, gradients, states, secondary)
 
 
-def every_costs(made):
+def every_costs(made, wires=()):
     """Of all valid degrees, as the best are searched."""
     reaches = Reaches(made.tree)
     for degrees in chains(made.tree.size):
         sharding = Sharding(
             degrees.weights, degrees.gradients, degrees.optimizer_states,
-            degrees.secondary or None, "int8", "int4",
+            degrees.secondary or None, *wires,
         )  # fmt: skip
         yield find_costs(made.training, sharding, degrees, reaches, made.bandwidths)
 
 
 @pytest.mark.parametrize("memory", [None, 40 << 30, 12 << 30])
-def test_the_best_is_the_fastest_that_fits(memory):
+@pytest.mark.parametrize("wires", [(), ("int8", "int4")])
+def test_the_best_is_the_fastest_that_fits(memory, wires):
     topology = topology_of("A16", hosts=2, kinds=["hip:MI250X"], cards=4)
-    made = plan(7_000_000_000, topology, memory=memory, micro_batches=3)
+    encodings = dict(zip(("weight_wire", "gradient_wire"), wires, strict=False))
+    made = plan(7_000_000_000, topology, memory=memory, micro_batches=3, **encodings)
     assert made.memory == memory or (memory is None and made.memory == 64 << 30)
     assert made.bandwidths == FRONTIER
-    fit = [costs for costs in every_costs(made) if costs.memory.peak <= made.memory]
+    fit = [costs for costs in every_costs(made, wires) if costs.memory.peak <= made.memory]
     assert made.best.costs.seconds == pytest.approx(min(costs.seconds for costs in fit))
     assert made.fits(made.best)
     schemes = {scheme.name: scheme for scheme in made.schemes}
     assert list(schemes) == list(PRESETS)
     for scheme in made.schemes:
-        if made.fits(scheme) and scheme.sharding.gradient_wire:
+        if made.fits(scheme) and bool(scheme.sharding.gradient_wire) == bool(wires):
             assert scheme.costs.seconds >= made.best.costs.seconds
         one_more = Training(scheme.largest_model + 2)
         peak = find_memory(one_more, scheme.sharding, scheme.costs.degrees).peak
         assert peak > made.memory
+
+
+def test_the_best_of_what_nobody_asked_to_encode_is_exact():
+    made = plan(7_000_000_000, topology_of("A16", hosts=2, kinds=["hip:MI250X"], cards=4))
+    best = made.best.sharding
+    assert (best.weight_wire, best.gradient_wire, best.update_wire) == ("", "", "")
+    out = shard("7B", "--layout", "A16", "--hosts", "2", "--kind", "hip:MI250X", "--nics", "4")
+    assert "wire=" not in out.splitlines()[-1]
+    asked = shard("7B", "--layout", "A16", "--hosts", "2", "--kind", "hip:MI250X", "--nics", "4",
+                  "--weight-wire", "int8", "--gradient-wire", "int4")  # fmt: skip
+    assert "weight_wire='int8', gradient_wire='int4'" in asked.splitlines()[-1]
 
 
 def test_a_plan_without_best_degrees_says_why():
@@ -434,7 +448,8 @@ def shard(*arguments, status=0):
 
 @pytest.mark.smoke
 def test_the_command_prints_tables():
-    out = shard("20B", "--layout", "A384", "--hosts", "48", "--kind", "hip:MI250X", "--nics", "4")
+    out = shard("20B", "--layout", "A384", "--hosts", "48", "--kind", "hip:MI250X", "--nics", "4",
+                "--weight-wire", "int8", "--gradient-wire", "int4")  # fmt: skip
     assert "20B parameters of 2 bytes" in out
     assert "384 ranks, 48 hosts, 1 cluster" in out
     assert "pair 200 GB/s, host 50 GB/s, cluster 100 GB/s, all 100 GB/s" in out

@@ -99,7 +99,9 @@ def test_a_layout_names_a_letter_that_it_has_not():
         ("cuda:NVIDIA RTX A1000", 100),
         ("cuda:L40S", 100),
         ("cuda", 100),
+        ("cuda:GeForce RTX 4090", 100),
         ("hip:MI300X", 400),
+        ("hip:MI100", 100),
         ("hip:AMD Instinct MI250X", 200),
     ],
 )
@@ -184,8 +186,8 @@ def test_hosts_of_one_name_are_told_apart():
 @pytest.mark.smoke
 def test_command_makes_saves_and_reads_a_topology(tmp_path):
     saved, picture = tmp_path / "t.json", tmp_path / "t.svg"
-    made = hetccl("topo", "--layout", "A2B2", "--kind", "A=cuda:H100", "--nic", "100G",
-                  "--save", saved, "--svg", picture)  # fmt: skip
+    made = hetccl("topo", "--layout", "A2B2", "--kind", "A=cuda:H100", "--kind", "B=host",
+                  "--nic", "100G", "--save", saved, "--svg", picture)  # fmt: skip
     assert "H100" in made
     assert hetccl("topo", saved) == made
     assert json.loads(hetccl("topo", saved, "--json")) == json.loads(saved.read_text())
@@ -222,6 +224,51 @@ def test_a_bad_file_is_an_error_that_says_why(tmp_path, content, says):
     bad.write_bytes(content.encode("latin-1"))
     status = 2 if says == "UTF-8" else 1
     assert says in hetccl("topo", bad, status=status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("A=nvidia:H100", "no vendor 'nvidia': give cuda, hip, host, or a device of an adaptor"),
+        ("H100", "no vendor 'H100': .* a model follows its vendor: cuda:H100"),
+        ("A=cuda:H10O", "cuda has no model 'H10O' that is known: give B300, .*; or cuda alone"),
+        ("cuda:MI300X", "cuda has no model 'MI300X' that is known"),
+        ("hip:MI3OOX", "hip has no model 'MI3OOX' that is known: give MI355X, .*; or hip alone"),
+        ("cuda:", "cuda has no model ''"),
+        ("host:EPYC", "give host alone"),
+    ],
+)
+def test_an_unknown_kind_is_refused_with_those_that_are_known(kind, says):
+    with pytest.raises(layout.LayoutError, match=says):
+        layout.parse("A2B2", kinds=[kind])
+
+
+@pytest.mark.parametrize("command", [["topo"], ["plan", "all_reduce"], ["shard", "7B"]])
+def test_commands_refuse_an_unknown_kind(command):
+    said = hetccl(*command, "--layout", "A2B2", "--kind", "A=nvidia:H100", status=2)
+    assert "no vendor 'nvidia'" in said
+
+
+def test_letters_without_a_kind_beside_others_are_said_to_be_hosts():
+    told = "B and C: hosts (CPUs), since no --kind names a device"
+    for command in (["topo"], ["plan", "all_reduce"], ["shard", "7B"]):
+        assert told in hetccl(*command, "--layout", "A2B2C", "--kind", "A=cuda:H100")
+    assert "hosts (CPUs)" not in hetccl("topo", "--layout", "A2B2", "--kind", "cuda:H100")
+    assert "hosts (CPUs)" not in hetccl("topo", "--layout", "A2B2")
+
+
+@pytest.mark.parametrize("command", [["topo"], ["plan", "all_reduce", "--topology"],
+                                     ["shard", "7B", "--topology"]])  # fmt: skip
+def test_a_files_unknown_vendor_is_refused_unless_it_names_its_library(command, tmp_path):
+    path = tmp_path / "it.json"
+    rank = {"rank": 0, "host": "a", "vendor": "nvidia"}
+    path.write_text(json.dumps({"ranks": [rank]}))
+    said = hetccl(*command, path, status=1)
+    assert (
+        'rank at place 0: there is no vendor "nvidia": give cuda, hip, host, or an adaptor' in said
+    )
+    path.write_text(json.dumps({"ranks": [{**rank, "vendor": "npu", "library": "none"}]}))
+    hetccl(*command, path)
 
 
 def test_bad_arguments_are_usage_errors(tmp_path):

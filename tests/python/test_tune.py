@@ -61,6 +61,20 @@ def test_a_sweep_measures_the_grid_and_shows_and_keeps_the_best(tune):
     assert 0 < entry["us"] <= entry["default_us"]
 
 
+def test_encoded_calls_are_left_out_and_named(tune):
+    done = tune(
+        "--layout", "AB", "--collective", "all_reduce", "--sizes", "64K,256K", "--points", "3",
+        HETCCL_WIRE="int8", HETCCL_WIRE_LEAST_BYTES="131072",
+    )  # fmt: skip
+    assert {point["bytes"] for point in lines(tune.points)} == {64 << 10}
+    assert "left out, since tuning leaves encoded calls alone: all_reduce of 256 KiB (int8)" in (
+        done.stderr
+    )
+    assert done.stderr.count("left out") == 1
+    done = tune(*SMALL, "--output", "other.jsonl", status=1, HETCCL_WIRE="int8")
+    assert "all of these calls are encoded" in done.stderr
+
+
 def test_a_second_run_measures_only_what_is_missing(tune):
     tune(*SMALL)
     whole = tune.points.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Job:
     rendezvous: Path | None = None
     as_json: bool = False
     timeout: float = 60.0  # seconds for the ranks to find each other
+    met: Callable[[], None] = lambda: None  # called by each rank once all have met
 
 
 def cluster_labels(ranks: int, clusters: int, interleave: bool) -> list[str]:
@@ -41,14 +43,24 @@ def run_rank(job: Job, rank: int, size: int) -> int:
         if rank == 0 and not job.as_json:
             print(text, flush=True)
 
+    encoding = ""
+
+    def show_row(row: measure.Row) -> None:
+        nonlocal encoding
+        if row.encoding not in ("", encoding):
+            encoding = row.encoding
+            show(table.encoding(row))
+        show(table.line(job.options, row))
+
     labels = cluster_labels(size, job.clusters, job.interleave)
     try:
         meeting = exchange(rank, job.rendezvous, job.timeout)
         with Communicator(meeting.uid, rank, size, cluster=labels[rank] or None) as comm:
+            job.met()
             if job.rendezvous and rank == 0:  # all have come: nobody will read it again
                 job.rendezvous.unlink(missing_ok=True)
             show(table.header(job.options, size, labels))
-            report = measure.run(comm, job.options, lambda row: show(table.line(job.options, row)))
+            report = measure.run(comm, job.options, show_row)
     except (HetcclError, RendezvousError, OSError, ValueError) as error:
         print(f"hetccl bench: rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
@@ -61,10 +73,12 @@ def run_rank(job: Job, rank: int, size: int) -> int:
 def run_forked(job: Job, ranks: int) -> int:
     """All ranks, as processes of this one."""
     return fork_ranks(
-        lambda rank, meeting: run_rank(replace(job, rendezvous=meeting), rank, ranks),
+        lambda rank, meeting, met: run_rank(
+            replace(job, rendezvous=meeting, met=met), rank, ranks
+        ),
         ranks,
         "bench",
-    )
+    )  # fmt: skip
 
 
 def run(job: Job, ranks: int | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from array import array
@@ -14,7 +15,6 @@ from hetccl._lib import RedOp, plan
 from hetccl._streams import Stream
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
-from hetccl.bench.pattern import wrong_elements
 from hetccl.communicator import Communicator
 
 _LONG = 32 << 10  # bytes: takes time on a link
@@ -42,6 +42,8 @@ class Row:
     # Of one call by itself, in seconds: as the cost model says, and the slowest rank's median.
     predicted: float | None = None
     alone: float | None = None
+    encoding: str = ""  # of the call between clusters
+    largest_error: float = 0.0  # up to which values of an encoded call are right
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     cross_bytes: int = 0  # sent between clusters by all ranks, everything included
     least_cross_bytes: int = 0  # 0: in one cluster, and of messages, which have one way to go
+    wire: str = ""  # the setting that asks for an encoding, "HETCCL_WIRE=int8"
 
     @property
     def timings(self) -> list[Timing]:
@@ -81,6 +84,12 @@ def _agree(comm: Communicator, value: float, op: str) -> float:
     return shared[0]
 
 
+def _wire(operation: str) -> str:
+    """The setting that asks for an encoding of these calls, with its value; "" where none does."""
+    name = "HETCCL_WIRE_GATHER" if operation == "all_gather" else "HETCCL_WIRE"
+    return f"{name}={os.environ[name]}" if os.environ.get(name) else ""
+
+
 def _measure(case: Case, stream: Stream | None) -> Timing:
     comm, options = case.comm, case.options
 
@@ -91,6 +100,7 @@ def _measure(case: Case, stream: Stream | None) -> Timing:
             stream.synchronize()
             comm.check()
 
+    case.find_encoding()
     case.fill()
     run(options.warmups)
     comm.barrier()
@@ -102,8 +112,7 @@ def _measure(case: Case, stream: Stream | None) -> Timing:
         case.fill()
         run(1)
         got = case.recv if isinstance(case.recv, bytearray) else bytearray(case.recv)
-        mine = wrong_elements(got, case.expected(), case.dtype.bytes)
-        wrong = int(_agree(comm, mine, "sum"))
+        wrong = int(_agree(comm, case.wrong(got), "sum"))
     seconds = _agree(comm, mean, "max")
     algbw = case.size / seconds / 1e9
     return Timing(seconds, algbw, algbw * case.bus_factor(comm.size), wrong)
@@ -148,6 +157,7 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
     topology = comm.topology()
     graph = json.dumps(topology)
     report = Report(options, comm.size, len(topology.get("clusters", [])))
+    report.wire = _wire(options.operation)
     kind = CASES[options.operation]
     stream = None if options.blocking else Stream()
     try:
@@ -163,7 +173,11 @@ def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> 
                     predict(graph, json.dumps(comm.tuning()), case),
                     _measure_alone(case),
                 )
-            row = Row(case.size, case.count, out_of_place, in_place, predicted, alone)
+            encoding = case.find_encoding()
+            error = case.largest_error() if encoding else 0.0
+            row = Row(
+                case.size, case.count, out_of_place, in_place, predicted, alone, encoding, error
+            )
             report.rows.append(row)
             on_row(report.rows[-1])
         stats = comm.stats()

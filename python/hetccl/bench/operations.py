@@ -5,13 +5,17 @@ Sizes, places in the buffers and bus bandwidths are nccl-tests' (PERFORMANCE.md 
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 from hetccl._groups import group
-from hetccl._lib import DataType
+from hetccl._lib import DataType, RedOp
 from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
+from hetccl.bench.bounds import EXACT, PERIOD, Expected, find_bound
 from hetccl.bench.options import Options
 from hetccl.bench.pattern import Pattern
 from hetccl.communicator import Communicator
@@ -29,6 +33,7 @@ class Case(ABC):
     has_root: ClassVar[bool] = False
     has_in_place: ClassVar[bool] = True
     has_plan: ClassVar[bool] = True  # a cost to predict
+    encodings: ClassVar[int] = 0  # of an element on its way, where the call may be encoded
 
     def __init__(self, comm: Communicator, options: Options, size: int, in_place: bool) -> None:
         self.comm = comm
@@ -40,6 +45,7 @@ class Case(ABC):
         blocks = comm.size if self.in_blocks else 1
         self.count = size // self.dtype.bytes // blocks
         self.size = self.count * self.dtype.bytes * blocks
+        self.bound = EXACT  # see `find_encoding`
         self.send, self.recv = self.buffers()
 
     @staticmethod
@@ -58,6 +64,46 @@ class Case(ABC):
     @abstractmethod
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
+
+    def find_encoding(self) -> str:
+        """How the communicator encodes this call between clusters, "" where it does not. Results of
+        an encoded call are right within the bound of its encoding. Not collective."""
+        encoding = ""
+        if self.encodings and self.count:
+            options = self.options
+            # Operators of a program's own are pre-multiplied sums, which are encoded as sums are.
+            op = options.redop if options.redop in RedOp.__members__ else "sum"
+            space = self.comm.tuning_space(options.operation, self.count, options.dtype, op)
+            encoding = space["encoding"]
+        self.bound = find_bound(encoding, self.encodings)
+        return encoding
+
+    def parts(self) -> Iterator[Expected]:
+        """What an encoded call must come near to, part by part."""
+        return iter(())
+
+    def wrong(self, got: bytes | bytearray) -> int:
+        """How many elements of `got`, which this rank has received, are wrong."""
+        expected = self.expected()
+        if got == expected or self.bound == EXACT:
+            return self.pattern.wrong(got, expected)
+        parts = list(self.parts())
+        ends = [0, *accumulate(part.count * self.dtype.bytes for part in parts)]
+        view = memoryview(got)
+        return sum(
+            part.count_wrong(view[begin:end], self.dtype)
+            for part, (begin, end) in zip(parts, pairwise(ends), strict=True)
+        )
+
+    def largest_error(self) -> float:
+        """The largest error of an encoded call that is right, of any element."""
+        slacks = (part.slack for part in self.parts())
+        return max(slack(position) for slack in slacks for position in range(PERIOD))
+
+    def sums(self, first: int) -> Expected:
+        """Elements of the reduction from `first` on, as many as the call counts."""
+        slack = functools.partial(self.pattern.slack, bound=self.bound)
+        return Expected(first, self.count, self.pattern.reduced, slack)
 
     def fill(self) -> None:
         """Puts the pattern into what this rank sends."""
@@ -81,6 +127,7 @@ class AllReduce(Case):
     """`Communicator.all_reduce`."""
 
     reduces = True
+    encodings = 2  # on the way to where it is added up, and back
     buffers = Case.whole
 
     @staticmethod
@@ -91,6 +138,10 @@ class AllReduce(Case):
     def expected(self) -> bytes:
         """The reduction."""
         return self.pattern.result(0, self.count)
+
+    def parts(self) -> Iterator[Expected]:
+        """The reduction."""
+        yield self.sums(0)
 
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
@@ -146,6 +197,8 @@ class _InBlocks(Case):
 class AllGather(_InBlocks):
     """`Communicator.all_gather`."""
 
+    encodings = 1
+
     def buffers(self) -> tuple[Any, Any]:
         """A block, and all of them."""
         recv, send = self.whole_and_block()
@@ -154,6 +207,13 @@ class AllGather(_InBlocks):
     def expected(self) -> bytes:
         """All ranks' blocks."""
         return b"".join(self.pattern.sent(r, self.count) for r in range(self.comm.size))
+
+    def parts(self) -> Iterator[Expected]:
+        """All ranks' blocks."""
+        for rank in range(self.comm.size):
+            value = functools.partial(self.pattern.value, rank)
+            slack = functools.partial(self.pattern.slack_of, rank, bound=self.bound)
+            yield Expected(0, self.count, value, slack)
 
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
@@ -164,11 +224,16 @@ class ReduceScatter(_InBlocks):
     """`Communicator.reduce_scatter`."""
 
     reduces = True
+    encodings = 1
     buffers = Case.whole_and_block
 
     def expected(self) -> bytes:
         """This rank's block of the reduction."""
         return self.pattern.result(self.comm.rank * self.count, self.count)
+
+    def parts(self) -> Iterator[Expected]:
+        """This rank's block of the reduction."""
+        yield self.sums(self.comm.rank * self.count)
 
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""

@@ -1,19 +1,21 @@
 """What the ranks send in a benchmark, and what they must receive.
 
 Small whole numbers, so that every type and every order of evaluation gives the same bits. They
-repeat with a prime period, so that a region that lands in the wrong place shows.
+repeat with a prime period, so that a region that lands in the wrong place shows. Where a call is
+encoded, results are near to those: within the bound of the encoding.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
 from hetccl._elements import pack
 from hetccl._lib import DataType
+from hetccl.bench.bounds import PERIOD, Bound, rounding
 
-PERIOD = 61
-_REDUCE: dict[str, Callable[[list[int]], int]] = {
+_REDUCE: dict[str, Callable[[list[float]], float]] = {
     "sum": lambda values: sum(values),
     "prod": lambda values: math.prod(values),
     "max": lambda values: max(values),
@@ -49,14 +51,37 @@ class Pattern:
         small = (7 * position + 3 * rank) % self._modulus
         return small * self.n_ranks if self._whole_average else small
 
-    def reduced(self, position: int) -> float:
-        """The reduction over all ranks at `position`, not yet rounded to the type."""
-        values = [self.value(rank, position) for rank in range(self.n_ranks)]
+    def combine(self, values: list[float]) -> float:
+        """The reduction of a value of each rank, not yet rounded to the type."""
         if self._whole_average:
             return sum(values) / self.n_ranks
         if self.op == "avg":
             return sum(values) // self.n_ranks  # none is negative: this truncates towards zero
         return _REDUCE[self.op](values)
+
+    def reduced(self, position: int) -> float:
+        """The reduction over all ranks at `position`, not yet rounded to the type."""
+        return self.combine([self.value(rank, position) for rank in range(self.n_ranks)])
+
+    def slack(self, position: int, bound: Bound) -> float:
+        """How far a right sum of floats at `position` may be from the exact one, if it is encoded
+        with this bound: besides, each addition rounds."""
+        ranks = range(self.n_ranks)
+        size = abs(self.combine([abs(self.value(rank, position)) for rank in ranks]))
+        error = bound.error(size, abs(self.combine(self._largest)))
+        return error + rounding(self.dtype, size + error, 2 * self.n_ranks)
+
+    def slack_of(self, rank: int, position: int, bound: Bound) -> float:
+        """The same of what `rank` has sent at `position`."""
+        size = abs(self.value(rank, position))
+        error = bound.error(size, self._largest[rank])
+        return error + rounding(self.dtype, size + error, 1)
+
+    @functools.cached_property
+    def _largest(self) -> list[float]:
+        """The largest magnitude that each rank sends."""
+        return [max(abs(self.value(rank, position)) for position in range(PERIOD))
+                for rank in range(self.n_ranks)]  # fmt: skip
 
     def sent(self, rank: int, count: int, first: int = 0) -> bytes:
         """Elements `first` to `first + count` of `rank`'s buffer."""
@@ -70,8 +95,12 @@ class Pattern:
         period = pack((value(first + i) for i in range(PERIOD)), self.dtype)
         return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
 
+    def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
+        """How many elements are wrong, `expected` being what a Case of this pattern expects."""
+        return wrong_elements(got, expected, self.dtype.bytes)
 
-def wrong_elements(got: bytearray, expected: bytes, size: int) -> int:
+
+def wrong_elements(got: bytes | bytearray, expected: bytes, size: int) -> int:
     """How many elements of `size` bytes differ."""
     if got == expected:
         return 0

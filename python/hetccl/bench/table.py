@@ -58,6 +58,14 @@ def line(options: Options, row: Row) -> str:
     return f"{left}  {_columns(row.out_of_place)}  {_columns(row.in_place)}{predicted}"
 
 
+def encoding(row: Row) -> str:
+    """The line above the first of the rows that are encoded in a row's way."""
+    return (
+        f"# {row.encoding}: the calls below are encoded between clusters (docs/quantised.md), and "
+        f"#wrong counts errors above {row.largest_error:.4g}"
+    )
+
+
 def footer(report: Report) -> str:
     """The lines below the table."""
     lines = [
@@ -68,4 +76,9 @@ def footer(report: Report) -> str:
         least = report.least_cross_bytes
         ratio = f", {report.cross_bytes / least:.3f} of the least" if least else ""
         lines.append(f"# Between clusters     : {report.cross_bytes} bytes{ratio}")
+    if report.wire and not any(row.encoding for row in report.rows):
+        lines.append(
+            f'# Encoded              : nothing, though {report.wire}: see "What is encoded" in '
+            "docs/quantised.md"
+        )
     return "\n".join(lines)

@@ -27,6 +27,7 @@ STEPS = 80  # some 12 s of training over a link of 1 Gbit/s, for each backend
 LOSS_TOLERANCE = 1e-3
 REPORT = Path("hetccl-demo.html")  # where it is written unless told
 DEADLINE = 600.0  # seconds for one run
+_WIRES = ("HETCCL_WIRE", "HETCCL_WIRE_GATHER")
 
 
 class DemoError(RuntimeError):
@@ -107,6 +108,7 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
         "OMP_NUM_THREADS": "1",  # ranks share the cores
         "GLOO_SOCKET_IFNAME": interface,
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names, of which torch would warn
+        **dict.fromkeys(_WIRES, ""),  # the two trainings must come to the same
         "LOGLEVEL": "CRITICAL",  # at the end torchrun's agents complain of whichever left first
     }
     with tempfile.TemporaryDirectory(prefix="hetccl-demo-") as folder:
@@ -240,6 +242,8 @@ def main(arguments: Sequence[str]) -> int:
     if not backend["available"]:
         print(f"hetccl demo: hetccl's PyTorch backend: {backend['reason']}", file=sys.stderr)
         return 1
+    if asked := [name for name in _WIRES if os.environ.get(name)]:
+        print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
     if not options.no_report and (reason := no_report()):
         print(f"This run writes no report: {reason}")
         options.no_report = True

@@ -18,6 +18,7 @@ from hetccl import files, machine, origin
 from hetccl.processes import run_processes
 from hetccl.selftest import rank, report
 from hetccl.selftest.rank import Job
+from hetccl.topology.layout import unknown_vendor
 
 _LOOKING = 60  # seconds
 
@@ -63,6 +64,20 @@ def choose_devices(found: dict[str, Any]) -> list[str]:
     """One for each GPU, and ranks of the host, so that there are two."""
     gpus = [one["device"] for one in found["devices"] if one["available"] and "device" in one]
     return gpus + ["host"] * (2 - len(gpus))
+
+
+def check_devices(devices: list[str], found: dict[str, Any]) -> None:
+    """Raises typer.BadParameter for a device that no vendor of `hetccl info` can have."""
+    own = {"host", "cuda", "hip"}
+    known = own | {one["vendor"] for one in found["devices"]}
+    for device in devices:
+        vendor, colon, index = device.partition(":")
+        if vendor not in known:
+            why = unknown_vendor(vendor, sorted(known - own))
+            raise typer.BadParameter(f"--devices {device}: {why}")
+        if colon and (vendor == "host" or not index.isdecimal()):
+            example = "host" if vendor == "host" else f"{vendor}:0"
+            raise typer.BadParameter(f"--devices {device}: write {example}")
 
 
 def choose_layouts(devices: list[str]) -> dict[str, list[str]]:
@@ -115,7 +130,10 @@ def run(job: Job, found: dict[str, Any], deadline: float) -> dict[str, Any]:
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hetccl-selftest-") as name:
         folder = Path(name)
-        endings = run_processes(lambda r: rank.run(job, r, folder), len(job.devices), deadline)
+        endings = run_processes(
+            lambda number, attendance: rank.run(job, number, folder, attendance),
+            len(job.devices), deadline,
+        )  # fmt: skip
         machine_facts = {
             **describe_machine(found), "seconds": round(time.monotonic() - start, 1)
         }  # fmt: skip
@@ -142,6 +160,7 @@ def selftest(
     chosen = devices.split(",") if devices else choose_devices(found)
     if len(chosen) < 2:
         raise typer.BadParameter("--devices: name two or more, as in host,host")
+    check_devices(chosen, found)
     job = Job(chosen, choose_layouts(chosen), quick, library_paths(found), emulator)
     document = run(job, found, deadline)
     report.show(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 NOT_RUN = "not run: its ranks had failed before"  # the detail of such a case
+FINISHED = "finished"  # how a rank has ended that all went well with
 LEAST_PASSED = 0.5  # of a part's cases: RCCL has passed when it does 63 %, NCCL 73 %
 _LIBRARIES = {"host": "host", "cuda": "nccl", "hip": "rccl"}  # hetccl's own vendors'
 _TRANSPORTS = {"shm", "tcp"}  # hetccl's own
@@ -94,6 +95,25 @@ def _text(levels: dict[str, dict[str, int]], adaptors: dict[str, list[str]], emu
     return f"{found}. Nothing is shown of what is not named here."
 
 
+def _why_none(document: Document) -> str:
+    """Why a report is no evidence at all; empty where it is some."""
+    result = document["result"]
+    reasons = []
+    if result["failed"]:
+        reasons.append(f"cases failed: {result['failed']}")
+    not_run = sum(case.get("detail") == NOT_RUN for case in document["cases"])
+    if not_run:
+        reasons.append(f"cases not tried: {not_run}")
+    late = [str(one["rank"]) for one in document["ranks"] if one["ended"] != FINISHED]
+    if late:
+        reasons.append(f"ranks that did not finish: {', '.join(late)}")
+    if document["quick"]:
+        reasons.append("--quick tries too few cases")
+    if not reasons and not result["ok"]:
+        reasons.append("no case passed")
+    return "; ".join(reasons)
+
+
 def of(document: Document) -> Document:
     """The evidence of a report. Every case must have been tried, none may have failed, and of a
     part's cases LEAST_PASSED must have passed. What an adaptor did counts for the adaptor alone."""
@@ -102,10 +122,8 @@ def of(document: Document) -> Document:
         "emulator": emulator,
         "forwarded": any(map(_forwarded, document["ranks"])),
     }
-    tried = all(case.get("detail") != NOT_RUN for case in document["cases"])
-    if document["quick"] or not document["result"]["ok"] or not tried:
-        text = "none: a case failed or was not tried, ranks did not finish, or it was --quick"
-        return {"levels": {}, "adaptors": {}, **facts, "text": text}
+    if why := _why_none(document):
+        return {"levels": {}, "adaptors": {}, **facts, "text": f"none: {why}"}
     levels, adaptors = _of_vendors(document)
     text = _text(levels, adaptors, emulator)
     return {"levels": levels, "adaptors": adaptors, **facts, "text": text}

@@ -13,6 +13,7 @@ from hetccl._lib import DataType, HetcclError, Result
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.processes import Attendance
 from hetccl.rendezvous import RendezvousError, exchange
 from hetccl.selftest import emulator
 from hetccl.selftest.adaptor import AdaptorCallError
@@ -80,6 +81,7 @@ def attempt(comm: Communicator, memory: Memory, trial: Trial, number: int) -> di
     case = make_case(comm, trial, number)
     sent = bytes(case.send)
     try:
+        encoding = case.find_encoding()
         with memory.lend(case):
             call(comm, case, trial)
         comm.check()  # of a GPU, whose calls return at once
@@ -88,15 +90,17 @@ def attempt(comm: Communicator, memory: Memory, trial: Trial, number: int) -> di
             raise
         return {"outcome": "absent", "detail": str(error)}
     got = bytes(case.recv)
-    digest = hashlib.blake2b(got, digest_size=8).hexdigest()
-    assert isinstance(case.pattern, Values)
-    wrong = case.pattern.wrong(got, case.expected())
+    facts = {"bits": hashlib.blake2b(got, digest_size=8).hexdigest()}
+    if encoding:
+        facts["encoding"] = encoding
+    wrong = case.wrong(got)
     if wrong:
         total = len(got) // case.dtype.bytes
-        return {"outcome": "wrong", "bits": digest, "detail": f"{wrong} of {total} are wrong"}
+        beyond = f", beyond the bound of {encoding}" if encoding else ""
+        return {"outcome": "wrong", **facts, "detail": f"{wrong} of {total} are wrong{beyond}"}
     if not trial.in_place and bytes(case.send) != sent:
-        return {"outcome": "wrong", "bits": digest, "detail": "the call changed what it sends"}
-    return {"outcome": "ok", "bits": digest}
+        return {"outcome": "wrong", **facts, "detail": "the call changed what it sends"}
+    return {"outcome": "ok", **facts}
 
 
 def measure(comm: Communicator, memory: Memory, operation: str, size: int) -> float:
@@ -161,16 +165,18 @@ def join(job: Job, rank: int, layout: str, folder: Path, notes: Notes) -> Commun
         return None
 
 
-def run(job: Job, rank: int, folder: Path) -> int:
+def run(job: Job, rank: int, folder: Path, attendance: Attendance) -> int:
     """One rank, start to end: 0, or 1 when it could not finish. `folder` is the ranks' own."""
     device, made = job.devices[rank], True
     with (folder / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as file:
         notes = Notes(file)
         try:
             for layout in job.layouts:
+                attendance.begin(rank)
                 comm = join(job, rank, layout, folder, notes)
                 made = made and comm is not None
                 if comm is not None:
+                    attendance.end(rank)
                     with comm:
                         run_layout(comm, memory_of(device, job.libraries), job, layout, notes)
         except _FAILURES as error:

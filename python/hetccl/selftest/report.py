@@ -66,7 +66,8 @@ def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
     bits = [note["bits"] for note in known]
     if trial.collective in _SAME_BITS and len(set(bits)) > 1:
         return {"ok": False, "detail": "ranks have different bits", "bits": bits}
-    return {"ok": True, "bits": bits[0] if len(set(bits)) == 1 else "+".join(bits)}
+    encoded = {"encoding": known[0]["encoding"]} if "encoding" in known[0] else {}
+    return {"ok": True, "bits": bits[0] if len(set(bits)) == 1 else "+".join(bits), **encoded}
 
 
 def cases(job: Job, seen: list[Seen]) -> Iterator[dict[str, Any]]:
@@ -112,7 +113,7 @@ def ranks(job: Job, seen: list[Seen], endings: list[str]) -> list[dict[str, Any]
     found = []
     for rank, (device, one) in enumerate(zip(job.devices, seen, strict=True)):
         facts: dict[str, Any] = next((note["rank"] for note in one.layouts.values()), {})
-        ended = "finished" if one.finished else one.failed or endings[rank] or "ended early"
+        ended = evidence.FINISHED if one.finished else one.failed or endings[rank] or "ended early"
         found.append({"rank": rank, "device": device, **facts, "ended": ended})
     return found
 
@@ -159,7 +160,10 @@ def show(document: dict[str, Any]) -> None:
     """What a person reads at the end."""
     for rank in document["ranks"]:
         names = (rank.get(key, "") for key in ("vendor", "model", "architecture"))
-        print(f"rank {rank['rank']}: {' '.join(filter(None, names))}: {rank['ended']}")
+        number, device = rank["rank"], " ".join(filter(None, names)) or rank["device"]
+        # The library's text begins with the rank that failed.
+        ended = rank["ended"].replace(f": rank {number}: ", ": ")
+        print(f"rank {number}: {device}: {ended}")
     for speed in document["speeds"]:
         print(f"{speed['layout']:9} {speed['collective']:10} {speed['bytes']:>10} B "
               f"{speed['us']:>12.2f} us {speed['algbw_gb_s']:>9.3f} GB/s")  # fmt: skip
@@ -168,6 +172,9 @@ def show(document: dict[str, Any]) -> None:
     reasons = Counter(one["detail"] for one in document["cases"] if one["ok"] is None)
     for reason, times in reasons.items():
         print(f"absent, {times} cases: {reason}")
+    encodings = Counter(one["encoding"] for one in document["cases"] if "encoding" in one)
+    for encoding, times in encodings.items():
+        print(f"encoded by {encoding}, {times} cases: right within its bound (docs/quantised.md)")
     result = document["result"]
     print(f"{result['passed']} cases passed, {result['failed']} failed, {result['absent']} absent, "
           f"in {document['seconds']:.0f} s")  # fmt: skip

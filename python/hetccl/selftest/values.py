@@ -3,28 +3,23 @@
 Unlike a benchmark's values these make sums of floats round. A sum is right where it differs from
 the exact one by at most 2 n u S, for n ranks, u the type's unit roundoff and S the sum of the
 absolute values: whoever adds in whatever order, with a rounding for each addition, stays inside.
-Everything else must be exact.
+An encoded call's bound comes on top (bench/bounds.py). Everything else must be exact.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 from hetccl._elements import pack, unpack
 from hetccl._lib import DataType
-from hetccl.bench.pattern import PERIOD, Pattern, wrong_elements
+from hetccl.bench.bounds import EXACT, PERIOD, Expected, codes_of
+from hetccl.bench.pattern import Pattern, wrong_elements
 from hetccl.selftest.trials import PRE_MUL_SUM
 
 FACTOR = 1.5  # of every rank in a pre-multiplied sum of floats
 WHOLE_FACTOR = 2  # and of integers
-# The unit roundoff, and the distance between the smallest numbers.
-_ROUNDING = {
-    "float64": (2.0**-53, 0.0), "float32": (2.0**-24, 0.0), "float16": (2.0**-11, 2.0**-24),
-    "bfloat16": (2.0**-8, 0.0), "float8_e4m3": (2.0**-4, 2.0**-9),
-    "float8_e5m2": (2.0**-3, 2.0**-16),
-}  # fmt: skip
 _WHOLE: dict[str, Callable[[list[int]], int]] = {
     "sum": sum,
     "prod": math.prod,
@@ -45,14 +40,6 @@ _REAL: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-def codes_of(elements: bytes, dtype: DataType) -> memoryview[int]:
-    """Elements as unsigned integers of their size."""
-    view = memoryview(elements)
-    if dtype.bytes == 1:
-        return view
-    return view.cast("H") if dtype.bytes == 2 else view.cast("I" if dtype.bytes == 4 else "Q")
-
-
 class Values(Pattern):
     """The values of `n_ranks` ranks for one type and operator."""
 
@@ -66,9 +53,8 @@ class Values(Pattern):
         """What `rank` sends at `position`."""
         return self._tables[rank][position % PERIOD]
 
-    def reduced(self, position: int) -> float:
-        """The reduction over all ranks at `position`, not yet rounded to the type."""
-        values = [table[position % PERIOD] for table in self._tables]
+    def combine(self, values: list[float]) -> float:
+        """The reduction of a value of each rank, not yet rounded to the type."""
         if self._floating:
             return _REAL[self.op](values)
         whole = [int(value) for value in values]
@@ -80,34 +66,17 @@ class Values(Pattern):
         self._first = first
         return super().result(first, count)
 
-    def wrong(self, got: bytes, expected: bytes) -> int:
+    def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
         """How many elements are wrong, `expected` being what a Case of these values expects."""
         first, self._first = self._first, None
         if got == expected:
             return 0
         rounds = self._floating and self.op not in ("", "max", "min")
         if first is None or not rounds or len(got) != len(expected):
-            return wrong_elements(bytearray(got), expected, self.dtype.bytes)
-        return self._out_of_bounds(codes_of(got, self.dtype), first)
-
-    def _out_of_bounds(self, codes: memoryview[int], first: int) -> int:
-        """Of the elements at one place of the period few differ: those are looked at."""
-        wrong = 0
-        for phase in range(min(PERIOD, len(codes))):
-            listed = codes[phase::PERIOD].tolist()
-            exact, slack = self.reduced(first + phase), self._slack(first + phase)
-            distinct = list(set(listed))
-            for code, value in zip(distinct, unpack(distinct, self.dtype), strict=True):
-                if not abs(value - exact) <= slack:  # NaN is wrong
-                    wrong += listed.count(code)
-        return wrong
-
-    def _slack(self, position: int) -> float:
-        """How far a right result may be from the exact one."""
-        roundoff, least = _ROUNDING[self.dtype.name]
-        values = [abs(table[position % PERIOD]) for table in self._tables]
-        size = abs(_REAL[self.op](values))
-        return 2 * self.n_ranks * (roundoff * size + least)
+            return wrong_elements(got, expected, self.dtype.bytes)
+        count = len(got) // self.dtype.bytes
+        slack = partial(self.slack, bound=EXACT)
+        return Expected(first, count, self.reduced, slack).count_wrong(got, self.dtype)
 
     def _table(self, rank: int) -> list[float]:
         """A period of what a rank sends, as the type has it."""

@@ -45,7 +45,7 @@ def _is_line(parameter: torch.Tensor) -> bool:
 def shard(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    preset: str | Sharding = "three-level",
+    preset: str | Sharding = "exact",
     *,
     weights: Degree | None = None,
     gradients: Degree | None = None,
@@ -63,9 +63,10 @@ def shard(
 
     Collective. Degrees and encodings are those of the preset (a name in `PRESETS`, or a Sharding),
     unless given: None leaves an argument to the preset, "" switches an encoding off, secondary=0 a
-    second partition. `units` are the modules whose weights are gathered at once, by default the
-    elements of the model's outermost `nn.ModuleList`s; the rest is one more. Parameters for which
-    `exact` is true (those of one dimension) are never encoded. `mp_policy` is FSDP2's.
+    second partition. "exact" encodes nothing; "three-level" has its degrees, and sends weights in 8
+    bits and gradients in 4. `units` are the modules whose weights are gathered at once, by default
+    the elements of the model's outermost `nn.ModuleList`s; the rest is one more. Parameters for
+    which `exact` is true (those of one dimension) are never encoded. `mp_policy` is FSDP2's.
     `gradient_dtype` is the type in which gradients are added up between ranks and passes, by
     default that of the parameters. All ranks get rank 0's weights and buffers.
 

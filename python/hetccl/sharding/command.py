@@ -74,13 +74,16 @@ Bandwidth = Annotated[
     ),
 ]
 WeightWire = Annotated[
-    str, typer.Option("--weight-wire", metavar="WIRE", help='Of the best degrees; "" for none.')
+    str,
+    typer.Option("--weight-wire", metavar="WIRE", help="Of the best degrees: int8. Else exact."),
 ]
 GradientWire = Annotated[
-    str, typer.Option("--gradient-wire", metavar="WIRE", help='Of the best degrees; "" for none.')
+    str,
+    typer.Option("--gradient-wire", metavar="WIRE", help="Of the best degrees: int4. Else exact."),
 ]
 UpdateWire = Annotated[
-    str, typer.Option("--update-wire", metavar="WIRE", help='Of the best degrees; "" for none.')
+    str,
+    typer.Option("--update-wire", metavar="WIRE", help="Of the best degrees: int8. Else exact."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
 
@@ -164,8 +167,8 @@ def shard(
     dtype: Type = "bfloat16",
     optimizer: Optimizer = "adamw",
     bandwidth: Bandwidth = None,
-    weight_wire: WeightWire = "int8",
-    gradient_wire: GradientWire = "int4",
+    weight_wire: WeightWire = "",
+    gradient_wire: GradientWire = "",
     update_wire: UpdateWire = "",
     as_json: AsJson = False,
 ) -> None:

@@ -47,6 +47,7 @@ PRESETS: Mapping[str, Sharding] = {
     "zero3": Sharding("all", "all", "all"),
     "zero++": Sharding("all", "all", "all", "host", "int8", "int4"),
     "mics": Sharding("host", "host", "host"),
+    "exact": Sharding("pair", "host", "all"),
     "three-level": Sharding("pair", "host", "all", None, "int8", "int4"),
 }
 

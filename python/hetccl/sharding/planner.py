@@ -119,7 +119,7 @@ def plan(
     model: int | nn.Module, topology: Mapping[str, Any] | Tree, *, memory: int | None = None,
     micro_batches: int = 1, dtype: str = "bfloat16", optimizer: str = "adamw",
     bandwidths: Mapping[str, float] | None = None,
-    weight_wire: str = "int8", gradient_wire: str = "int4", update_wire: str = "",
+    weight_wire: str = "", gradient_wire: str = "", update_wire: str = "",
 ) -> ShardingPlan:  # fmt: skip
     """What every preset costs for `model` on `topology`, and the degrees that cost least.
 
@@ -130,7 +130,7 @@ def plan(
     (bfloat16, float16, float32), `optimizer` is adamw, momentum or sgd. `bandwidths` are bytes/s,
     each way, by level: of a rank to the others on its host, of a host to other hosts; levels left
     out have that of the devices and network cards of the topology. The wires are the encodings
-    with which the best degrees are searched; presets have their own.
+    with which the best degrees are searched, by default none; presets have their own.
 
     Raises ShardingError for arguments that mean nothing, HetcclError for a wrong topology.
     """

@@ -24,7 +24,7 @@ from hetccl.topology.options import (
 
 File = Annotated[
     Path | None,
-    typer.Argument(help="A topology in JSON; without it, the running job or this machine."),
+    typer.Argument(help="A topology in JSON; without it, the launcher's ranks or this machine."),
 ]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.")]
 Save = Annotated[Path | None, typer.Option(help="Write the topology here, as JSON.")]
@@ -95,9 +95,10 @@ def topo(
     together: Together = False,
     rendezvous: Rendezvous = None,
 ) -> None:
-    """Show hosts, clusters, ranks and links: of a file, a layout, a running job, this machine.
+    """Show hosts, clusters, ranks and links: of a file, a layout, a launcher's ranks, this machine.
 
-    Under torchrun, mpirun or the like, the job's ranks meet and rank 0 shows what they agree on.
+    Under torchrun, mpirun or the like, its ranks meet, as ranks of CPUs, and rank 0 shows what
+    they agree on.
     """
     from hetccl.topology import graph
     from hetccl.topology import svg as pictures

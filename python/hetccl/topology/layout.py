@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hetccl.topology.cards import default_mbps
+from hetccl import _lib
+from hetccl.topology.cards import default_mbps, known_models, vendor_of
 
-_LIBRARIES = {"host": "host", "cuda": "nccl", "hip": "rccl"}
+_LIBRARIES = {"cuda": "nccl", "hip": "rccl", "host": "host"}
 _MAX_RANKS = 65_536
 
 
@@ -33,6 +35,13 @@ class Layout:
     )  # letter or "": a card's; see default_mbps
     nics: int | None = None  # None: one for each GPU; one that a host's CPU ranks share
     together: bool = False  # letters share hosts
+
+    @property
+    def without_kind(self) -> str:
+        """The letters that are hosts since only others were given a kind."""
+        if not self.kinds or "" in self.kinds:
+            return ""
+        return "".join(sorted(set(self.groups) - set(self.kinds)))
 
 
 def parse_groups(text: str) -> str:
@@ -64,18 +73,50 @@ def _lettered(texts: list[str], letters: str, option: str) -> dict[str, str]:
     return found
 
 
+def adaptor_vendors() -> list[str]:
+    """The devices of the adaptors that HETCCL_ADAPTORS names."""
+    if not os.environ.get("HETCCL_ADAPTORS"):
+        return []
+    devices = json.loads(_lib.info())["devices"]
+    return sorted({one["vendor"] for one in devices} - set(_LIBRARIES))
+
+
+def unknown_vendor(vendor: str, others: list[str]) -> str:
+    """What is wrong with a vendor that is none of hetccl's own, nor of `others`, an adaptor's."""
+    known = ", ".join([*_LIBRARIES, *others])
+    text = f"there is no vendor {vendor!r}: give {known}, or a device of an adaptor"
+    text += " that HETCCL_ADAPTORS names (hetccl info lists them)"
+    maker = vendor_of(vendor)
+    return f"{text}; a model follows its vendor: {maker}:{vendor}" if maker else text
+
+
+def _parse_kind(text: str) -> tuple[str, str]:
+    """Vendor and model of "cuda:H100" or "cuda". Raises LayoutError where one is not known."""
+    vendor, colon, model = text.partition(":")
+    if not vendor:
+        raise LayoutError("--kind takes VENDOR, VENDOR:MODEL or LETTER=VENDOR:MODEL")
+    if vendor not in _LIBRARIES:
+        others = adaptor_vendors()
+        if vendor not in others:
+            raise LayoutError(f"--kind {text}: {unknown_vendor(vendor, others)}")
+        return vendor, model
+    if colon and vendor_of(model) != vendor:
+        known = known_models(vendor)
+        raise LayoutError(
+            f"--kind {text}: {vendor} has no model {model!r} that is known: give "
+            + (f"{known}; or {vendor} alone, for another" if known else f"{vendor} alone")
+        )
+    return vendor, model
+
+
 def parse(
     groups: str, hosts: int = 1, kinds: list[str] | None = None, nics: list[str] | None = None,
     cards: int | None = None, together: bool = False,
 ) -> Layout:  # fmt: skip
     """From the command line's words: `kinds` "A=cuda:H100", `nics` "400G" or "B=25G"."""
     spelt = parse_groups(groups)
-    vendors = {}
-    for letter, text in _lettered(kinds or [], spelt, "--kind").items():
-        vendor, _, model = text.partition(":")
-        if not vendor:
-            raise LayoutError("--kind takes VENDOR, VENDOR:MODEL or LETTER=VENDOR:MODEL")
-        vendors[letter] = (vendor, model)
+    given = _lettered(kinds or [], spelt, "--kind")
+    vendors = {letter: _parse_kind(text) for letter, text in given.items()}
     speeds = _lettered(nics or [], spelt, "--nic")
     return Layout(
         spelt, hosts, vendors,

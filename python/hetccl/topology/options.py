@@ -22,7 +22,11 @@ Hosts = Annotated[
 ]
 Kind = Annotated[
     list[str] | None,
-    typer.Option("--kind", metavar="[A=]VENDOR[:MODEL]", help="--layout: A=cuda:H100. Else host."),
+    typer.Option(
+        "--kind",
+        metavar="[A=]VENDOR[:MODEL]",
+        help="--layout: A=cuda:H100, hip, host, or an adaptor's device. Else host.",
+    ),
 ]
 Nic = Annotated[
     list[str] | None,
@@ -62,4 +66,7 @@ def topology_of(
         made = layouts.parse(layout, hosts or 1, kind, nic, nics, together)
     except layouts.LayoutError as error:
         raise typer.BadParameter(str(error)) from None
+    if made.without_kind:
+        letters = " and ".join(made.without_kind)
+        typer.echo(f"{letters}: hosts (CPUs), since no --kind names a device", err=True)
     return _lib.topology(layouts.to_json(made))

@@ -244,6 +244,8 @@ def tune(
 ) -> None:
     """Measure the settings of collectives beside their defaults, and keep the best for later jobs.
 
+    Of CPU ranks: with GPUs, HETCCL_TUNE=online searches while the job runs.
+
     Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
     """
     from hetccl.tune.nccl import ExportError

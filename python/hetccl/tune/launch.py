@@ -16,16 +16,24 @@ from hetccl.tune.findings import Finding
 from hetccl.tune.lockstep import Rank
 from hetccl.tune.options import Options
 from hetccl.tune.records import Records, RecordsError
-from hetccl.tune.sweep import Sweep, SweepError, list_work
+from hetccl.tune.sweep import Sweep, SweepError, Work, list_work
 
 INTERRUPTED = 130  # a process's status, as shells have it
 DEFAULT_LABELS = ("A", "A", "B", "B")  # of forked ranks
 
 
-def _lead(comm: Communicator, options: Options) -> list[Finding]:
+def _find_work(comm: Communicator, options: Options) -> tuple[list[Work], SweepError | None]:
+    """The work, or why there is none: the same on all ranks, which leave in good order."""
+    try:
+        return list_work(comm, options), None
+    except SweepError as error:
+        return [], error
+
+
+def _lead(comm: Communicator, options: Options, works: list[Work]) -> list[Finding]:
     """Rank 0's part while the others follow."""
     with Records(options.output) as records:
-        return Sweep(comm, options, records).run()
+        return Sweep(comm, options, records).run(works)
 
 
 def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) -> None:
@@ -38,20 +46,23 @@ def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) ->
 
 def run_rank(options: Options, rank: int, size: int) -> int:
     """One rank, start to end: 0, or 1 when it failed."""
-    # Nothing but the sweep changes a setting, and NCCL can be told.
+    # Nothing but the sweep changes a setting.
     os.environ["HETCCL_TUNE"] = "frozen"
     label = options.labels[rank] if options.labels else None
     try:
         meeting = exchange(rank, options.rendezvous, options.timeout)
         with Communicator(meeting.uid, rank, size, cluster=label) as comm:
+            options.met()
             if options.rendezvous and rank == 0:  # all have come: nobody will read it again
                 options.rendezvous.unlink(missing_ok=True)
-            list_work(comm, options)  # on every rank, so that all fail alike
+            works, refusal = _find_work(comm, options)
             tuning, found = comm.tuning(), []
-            if rank == 0:
-                found = _lead(comm, options)
-            else:
+            if works and rank == 0:
+                found = _lead(comm, options, works)
+            elif works:
                 Rank(comm, options.dtype).follow()
+        if refusal is not None:
+            raise refusal
         if rank == 0:
             _conclude(options, found, tuning)
     except SweepError as error:
@@ -75,8 +86,8 @@ def run(options: Options) -> int:
         labels = options.labels or DEFAULT_LABELS
         forked = replace(options, labels=labels)
         return fork_ranks(
-            lambda rank, meeting: run_rank(
-                replace(forked, rendezvous=meeting), rank, len(labels)
+            lambda rank, meeting, met: run_rank(
+                replace(forked, rendezvous=meeting, met=met), rank, len(labels)
             ),
             len(labels),
             "tune",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,3 +23,4 @@ class Options:
     labels: tuple[str, ...] | None = None  # each rank's cluster; None: as the machines are
     rendezvous: Path | None = None
     timeout: float = 60.0  # seconds for the ranks to find each other
+    met: Callable[[], None] = lambda: None  # called by each rank once all have met

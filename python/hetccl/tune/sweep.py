@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from hetccl.tune.options import Options
 from hetccl.tune.progress import Progress
 from hetccl.tune.records import Point, Records
 from hetccl.tune.trial import CONFIRMING_PAIRS, FIRST_PAIRS, HOPELESS, MORE_PAIRS, Trial
+from hetccl.units import binary_size
 
 _MOST_CONFIRMED = 3  # settings of a key
 
@@ -34,6 +36,7 @@ class Work:
     bytes: int
     key: dict[str, Any]
     settings: list[Setting]
+    encoding: str = ""  # of the call between clusters
 
     @property
     def default(self) -> Setting:
@@ -42,18 +45,35 @@ class Work:
 
 
 def list_work(comm: Communicator, options: Options) -> list[Work]:
-    """The keys of the options' calls, each once. Raises SweepError where nothing can be tuned."""
+    """The keys of the options' calls, each once, but for those of encoded calls, which no setting
+    changes. Raises SweepError where nothing can be tuned."""
     found: dict[str, Work] = {}
+    encoded: list[Work] = []
     for collective in options.collectives:
         for size in options.sizes:
             work = _work(comm, options, collective, size)
-            found.setdefault(grid.identity(work.key), work)
+            if work.encoding:
+                encoded.append(work)
+            else:
+                found.setdefault(grid.identity(work.key), work)
+    if encoded and comm.rank == 0:
+        print(_describe_encoded(encoded), file=sys.stderr, flush=True)
+    if encoded and not found:
+        raise SweepError(
+            "all of these calls are encoded, and tuning leaves encoded calls alone: unset "
+            "HETCCL_WIRE and HETCCL_WIRE_GATHER"
+        )
     if all(len(work.settings) < 2 for work in found.values()):
         raise SweepError(
             "these calls have one setting each: all ranks are in one cluster whose library decides "
             "alone, or HETCCL_DETERMINISTIC=1 is set. To split the ranks, give --layout AABB"
         )
     return list(found.values())
+
+
+def _describe_encoded(works: list[Work]) -> str:
+    calls = (f"{work.collective} of {binary_size(work.bytes)} ({work.encoding})" for work in works)
+    return f"hetccl tune: left out, since tuning leaves encoded calls alone: {', '.join(calls)}"
 
 
 def _work(comm: Communicator, options: Options, collective: str, size: int) -> Work:
@@ -65,7 +85,8 @@ def _work(comm: Communicator, options: Options, collective: str, size: int) -> W
             f"{comm.size} ranks: give larger sizes"
         )
     space = comm.tuning_space(collective, count, options.dtype)
-    return Work(collective, size, space["key"], grid.settings(space, options.points))
+    settings = grid.settings(space, options.points)
+    return Work(collective, size, space["key"], settings, space["encoding"])
 
 
 class Sweep:
@@ -84,9 +105,8 @@ class Sweep:
             "summary": tuning.get("summary", ""),
         }
 
-    def run(self) -> list[Finding]:
-        """Measures all keys; what was found of each."""
-        works = list_work(self._comm, self._options)
+    def run(self, works: list[Work]) -> list[Finding]:
+        """Measures all keys, which are list_work's; what was found of each."""
         budget = self._options.budget_seconds
         end = time.monotonic() + (float("inf") if budget is None else budget)
         found: list[Finding] = []
