@@ -208,7 +208,7 @@ def test_layouts_take_an_adaptors_devices(tmp_path: Path) -> None:
     ]:
         done = subprocess.run(
             command, env=os.environ | environment | {"COLUMNS": "300"},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=HANG, check=False,
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
         assert said in done.stdout + done.stderr

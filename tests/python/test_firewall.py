@@ -68,7 +68,7 @@ def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
             )
             for rank in range(2)
         )  # fmt: skip
-        said = second.communicate(timeout=100)[1]
+        said = second.communicate(timeout=HANG)[1]
         assert second.returncode == 1
         assert first.poll() is None  # it waits for rank 1, and is killed
     assert "the unique id was made on another host, and its only address, 127.0.0.1:" in said
