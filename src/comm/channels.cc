@@ -153,10 +153,9 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 
 Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
-  Status status;
-  environment_.runtime.engine().exclusively(
-      [&] { status = messages_->meet(peer, find_window(message_windows_, peer)); });
-  HETCCL_TRY(std::move(status));
+  // Made before nobody may drive: a driver may block this thread until the engine has moved data.
+  HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, find_window(message_windows_, peer)));
+  environment_.runtime.engine().exclusively([&] { messages_->meet(peer, std::move(ends)); });
   met_.insert(peer);
   connect_later({peer}, true);
   return {};

@@ -130,6 +130,50 @@ TEST_CASE("of two receives the one called first takes the message") {
   destroy(comms);
 }
 
+TEST_CASE("what a later receive has got already, a receive from any rank leaves as it is") {
+  const auto comms = join(2, true);
+  std::atomic<bool> sent{false};
+  on_all_ranks(2, [&](int rank) {
+    hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+    if (rank == 1) {
+      CHECK(send(letter(1, 0, 1), 0, 0, comm) == hetcclSuccess);  // connects the two
+      const int tags[] = {7, 1, 7};
+      for (int i = 0; i < 3; ++i)
+        CHECK(send(letter(1, i, 100), 0, static_cast<uint32_t>(tags[i]), comm) == hetcclSuccess);
+      sent = true;
+      return;
+    }
+    hetcclStream_t streams[2] = {};
+    for (auto& stream : streams) REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+    const auto receive = [&](std::vector<float>& data) {
+      CHECK(hetcclRecvTag(data.data(), 100, hetcclFloat32, 1, 7, comm, streams[1]) ==
+            hetcclSuccess);
+    };
+    const auto wait = [](hetcclStream_t stream) {
+      uint64_t ticket = 0;
+      CHECK(hetcclHostStreamRecord(stream, &ticket) == hetcclSuccess);
+      CHECK(hetcclHostStreamWait(stream, ticket, kLimitMs) == hetcclSuccess);
+    };
+    std::vector<float> first(1), request(100), payload(100), next(100);
+    CHECK(hetcclRecv(first.data(), 1, hetcclFloat32, 1, comm, nullptr) == hetcclSuccess);
+    while (!sent) std::this_thread::sleep_for(milliseconds(1));
+    int source = -1;
+    CHECK(recv_any(request, 1, &source, comm, streams[0]) == hetcclSuccess);
+    receive(payload);
+    for (auto* stream : streams) wait(stream);
+    CHECK(source == 1);
+    CHECK(request == letter(1, 1, 100));
+    CHECK(payload == letter(1, 0, 100));
+    std::fill(payload.begin(), payload.end(), -1.0F);  // it is the caller's again
+    receive(next);
+    wait(streams[1]);
+    CHECK(next == letter(1, 2, 100));
+    CHECK(all_are(payload, -1));
+    for (auto* stream : streams) CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  });
+  destroy(comms);
+}
+
 TEST_CASE("a rank that sends all the time holds up no other") {
   const auto comms = join(3, false);
   std::atomic<bool> heard{false};
