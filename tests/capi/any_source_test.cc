@@ -1,6 +1,8 @@
 // Receives from whichever rank sends, as the C API's users see them.
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 
 #include "capi/threads.h"
 
@@ -27,6 +29,18 @@ void destroy(const std::vector<hetcclComm_t>& comms) {
   on_all_ranks(static_cast<int>(comms.size()), [&](int rank) {
     CHECK(hetcclCommDestroy(comms[static_cast<size_t>(rank)]) == hetcclSuccess);
   });
+}
+
+// Of this process, with that name.
+int n_threads(const std::string& name) {
+  int found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string text;
+    std::getline(file, text);
+    found += text == name ? 1 : 0;
+  }
+  return found;
 }
 
 std::string failure_of(hetcclComm_t comm) {
@@ -172,6 +186,21 @@ TEST_CASE("what a later receive has got already, a receive from any rank leaves 
     for (auto* stream : streams) CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
   });
   destroy(comms);
+}
+
+TEST_CASE("ranks that a receive from any rank waits for keep no threads") {
+  const auto comms = join(8, false);
+  std::vector<float> data(10);
+  hetcclStream_t stream = nullptr;
+  REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+  CHECK(recv_any(data, 0, nullptr, comms[0], stream) == hetcclSuccess);
+  CHECK(n_threads("hetccl-chores") == 0);  // one for each rank before
+  CHECK(n_threads("hetccl-shm") <= 1);
+  CHECK(send(letter(5, 0, 10), 0, 0, comms[5]) == hetcclSuccess);
+  CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  CHECK(data == letter(5, 0, 10));
+  destroy(comms);
+  CHECK(n_threads("hetccl-chores") == 0);
 }
 
 TEST_CASE("a rank that sends all the time holds up no other") {
