@@ -324,9 +324,9 @@ TEST_CASE("a thread knows whether it drives") {
   CHECK_FALSE(Engine::drives());
 }
 
-// Were one of them not heard, each ring would wait for the longest sleep, and all for a minute.
+// Were one of them not heard, each ring would wait for the longest sleep, and all for two minutes.
 TEST_CASE("a sleeping engine hears each transport's descriptor, however many there are") {
-  constexpr int kRings = 650;
+  constexpr int kRings = 1300;
   std::deque<Bell> bells(12);
   auto engine = std::move(Engine::create(steady_clock())).value();
   for (Bell& bell : bells) engine->use(bell);
