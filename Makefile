@@ -2,13 +2,14 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench soak wheels matrix docs lint format clean
+.PHONY: help setup demo test check bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 19 minutes on 2 cores)"
+	@echo "make check   linters, the core and a smoke of Python: 3 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
-	@echo "make soak    random collectives, kills and new communicators for half an hour: does anything grow?"
+	@echo "make soak    the C++ tests' every case, then half an hour of random collectives and kills: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
 	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
 	@echo "make docs    build the documentation into build/docs"
@@ -24,11 +25,15 @@ demo: setup
 test:
 	@tools/test $(ARGS)
 
+check:
+	@tools/test --check $(ARGS)
+
 bench: setup
 	@tools/setup --mpi
 	@.venv/bin/python bench/run.py $(ARGS)
 
 soak: setup
+	@tests/soak/core
 	@.venv/bin/python tests/soak/soak.py $(ARGS)
 
 wheels:

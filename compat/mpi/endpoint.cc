@@ -31,7 +31,7 @@ Status status_of(hetcclResult_t result, hetcclComm_t comm) {
 }
 
 // What ranks tell each other before they join.
-struct Card {
+struct PlaceCard {
   hetcclUniqueId id;  // rank 0's
   int32_t ok = 0;
   char gpu[32] = {};  // where it is plugged in; of a rank that takes part with one
@@ -40,12 +40,13 @@ struct Card {
 
 // A vendor's library takes no two ranks on one GPU into a communicator. So each further rank on a
 // GPU goes into a cluster with those that are as many-th on theirs.
-int place_on_gpu(const std::vector<Card>& cards, int rank) {
-  const Card& mine = cards[static_cast<size_t>(rank)];
+int place_on_gpu(const std::vector<PlaceCard>& cards, int rank) {
+  const PlaceCard& mine = cards[static_cast<size_t>(rank)];
   if (mine.gpu[0] == 0) return 0;
-  return static_cast<int>(std::count_if(cards.begin(), cards.begin() + rank, [&](const Card& card) {
-    return card.host == mine.host && std::strcmp(card.gpu, mine.gpu) == 0;
-  }));
+  return static_cast<int>(
+      std::count_if(cards.begin(), cards.begin() + rank, [&](const PlaceCard& card) {
+        return card.host == mine.host && std::strcmp(card.gpu, mine.gpu) == 0;
+      }));
 }
 
 }  // namespace
@@ -55,15 +56,15 @@ Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
   const int rank = library.rank(comm), size = library.size(comm);
   std::unique_ptr<Endpoint> endpoint(new Endpoint(place, library));
   Status status;
-  Card mine;
+  PlaceCard mine;
   if (rank == 0) status = status_of(hetcclGetUniqueId(&mine.id), nullptr);
   if (status.ok() && !place.on_host()) status = endpoint->open_gpu(mine.gpu, sizeof(mine.gpu));
   mine.ok = status.ok() ? 1 : 0;
   mine.host = Job::get()->host();
-  std::vector<Card> cards(static_cast<size_t>(size));
+  std::vector<PlaceCard> cards(static_cast<size_t>(size));
   library.gather_all(&mine, cards.data(), sizeof(mine), comm);
   const auto failed =
-      std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.ok == 0; });
+      std::find_if(cards.begin(), cards.end(), [](const PlaceCard& card) { return card.ok == 0; });
   if (failed == cards.end()) {
     for (int r = 0; r < size; ++r) endpoint->shares_gpus_ |= place_on_gpu(cards, r) > 0;
     status = endpoint->join(cards.front().id, size, rank, place_on_gpu(cards, rank));

@@ -138,7 +138,7 @@ void initialize(Subroutine& next, const Words& words) {
   if (code == 0 && library != nullptr && Job::get() == nullptr) Job::start(*library);
 }
 
-std::function<std::vector<Word>()> handles(Word array, int n) {
+std::function<std::vector<Word>()> c_handles(Word array, int n) {
   return [array, n] {
     std::vector<Word> list;
     for (int i = 0; i < n; ++i)
@@ -155,7 +155,7 @@ void wait_for_all_fortran(Module module, Subroutine& wait, const Words& words, b
   }
   const Word array = words.word[one ? 0 : 1];
   const int n = one ? 1 : *to_pointer<const int>(words.word[0]);
-  set_code(words, wait_for_all(wait.caller(), words, handles(array, n)));
+  set_code(words, wait_for_all(wait.caller(), words, c_handles(array, n)));
 }
 
 void test_fortran(Subroutine& test, const Words& words) {

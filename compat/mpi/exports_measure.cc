@@ -7,7 +7,7 @@
 namespace hetccl::mpi {
 namespace {
 
-Function init("PMPI_Init");
+Function mpi_init("PMPI_Init");
 
 Result<MeasureOptions> read(const char* text) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "what to measure", size_t{1} << 16U));
@@ -32,7 +32,7 @@ Result<Json> measure_in_job(const char* text) {
   HETCCL_ASSIGN(const MeasureOptions options, read(text));
   Library* loaded = Library::get();
   if (loaded == nullptr) return error(Code::Unsupported, "no MPI is loaded");
-  if (Job::get() == nullptr && init.call(Words(0, 0)) == 0) Job::start(*loaded);
+  if (Job::get() == nullptr && mpi_init.call(Words(0, 0)) == 0) Job::start(*loaded);
   Job* job = Job::get();
   if (job == nullptr) {
     return error(Code::InvalidUsage,

@@ -31,7 +31,7 @@ struct Message {
   }
 };
 
-int64_t number(Word word, bool is_large) {
+int64_t count_of(Word word, bool is_large) {
   return is_large ? static_cast<int64_t>(word) : to_int(word);
 }
 
@@ -55,7 +55,7 @@ int pass(Message& message, Words words, bool is_large) {
   const auto call = [&] { return message.call(words, is_large, {1}, 5); };
   if (!stages(words.word[0])) return call();
   const Word comm = words.word[5];
-  auto copy = copy_of(words.word[0], number(words.word[1], is_large), words.word[2]);
+  auto copy = copy_of(words.word[0], count_of(words.word[1], is_large), words.word[2]);
   if (!copy.ok()) return fail(comm, copy.status());
   words.word[0] = copy->buffer();
   const bool receives = message.way == Way::Receive;
@@ -80,8 +80,8 @@ int pass_both(Message& message, Words words, bool is_large) {
   std::optional<HostCopy> sent, received;
   for (auto [first, copy] : {std::pair{size_t{0}, &sent}, std::pair{size_t{5}, &received}}) {
     if (!stages(words.word[first])) continue;
-    auto made =
-        copy_of(words.word[first], number(words.word[first + 1], is_large), words.word[first + 2]);
+    auto made = copy_of(words.word[first], count_of(words.word[first + 1], is_large),
+                        words.word[first + 2]);
     if (!made.ok()) return fail(words.word[10], made.status());
     words.word[first] = made->buffer();
     *copy = std::move(made).value();

@@ -52,17 +52,17 @@ Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
     comm_test_inter("PMPI_Comm_test_inter"), comm_remote_size("PMPI_Comm_remote_size"),
     comm_group("PMPI_Comm_group"), group_free("PMPI_Group_free"),
     translate("PMPI_Group_translate_ranks"), comm_split("PMPI_Comm_split"),
-    comm_free("PMPI_Comm_free"), bcast("PMPI_Bcast"), allgather("PMPI_Allgather"),
-    allreduce("PMPI_Allreduce"), reduce("PMPI_Reduce"), send_function("PMPI_Send"),
-    recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"), type_size_x("PMPI_Type_size_x"),
-    get_extent("PMPI_Type_get_extent"), get_true_extent("PMPI_Type_get_true_extent"),
-    get_envelope("PMPI_Type_get_envelope"), get_contents("PMPI_Type_get_contents"),
-    get_envelope_c("PMPI_Type_get_envelope_c"), get_contents_c("PMPI_Type_get_contents_c"),
-    type_free("PMPI_Type_free"), type_dup("PMPI_Type_dup"), query_thread("PMPI_Query_thread"),
-    get_attr("PMPI_Comm_get_attr"), create_keyval("PMPI_Comm_create_keyval"),
-    set_attr("PMPI_Comm_set_attr"), call_errhandler("PMPI_Comm_call_errhandler"),
-    add_class("PMPI_Add_error_class"), add_code("PMPI_Add_error_code"),
-    add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
+    comm_free("PMPI_Comm_free"), bcast_function("PMPI_Bcast"), allgather("PMPI_Allgather"),
+    allreduce_function("PMPI_Allreduce"), reduce_function("PMPI_Reduce"),
+    send_function("PMPI_Send"), recv_function("PMPI_Recv"), iprobe("PMPI_Iprobe"),
+    type_size_x("PMPI_Type_size_x"), get_extent("PMPI_Type_get_extent"),
+    get_true_extent("PMPI_Type_get_true_extent"), get_envelope("PMPI_Type_get_envelope"),
+    get_contents("PMPI_Type_get_contents"), get_envelope_c("PMPI_Type_get_envelope_c"),
+    get_contents_c("PMPI_Type_get_contents_c"), type_free("PMPI_Type_free"),
+    type_dup("PMPI_Type_dup"), query_thread("PMPI_Query_thread"), get_attr("PMPI_Comm_get_attr"),
+    create_keyval("PMPI_Comm_create_keyval"), set_attr("PMPI_Comm_set_attr"),
+    call_errhandler("PMPI_Comm_call_errhandler"), add_class("PMPI_Add_error_class"),
+    add_code("PMPI_Add_error_code"), add_string("PMPI_Add_error_string"), abort_job("PMPI_Abort");
 
 int copy_nothing(Word, int, void*, void*, void*, int* flag) {
   *flag = 0;
@@ -375,7 +375,7 @@ void Library::set_attribute(Word comm, int key, void* value) const {
 }
 
 void Library::broadcast(void* bytes, int count, int root, Word comm) const {
-  bcast.call(Words(from_pointer(bytes), from_int(count), byte(), from_int(root), comm));
+  bcast_function.call(Words(from_pointer(bytes), from_int(count), byte(), from_int(root), comm));
 }
 
 void Library::gather_all(const void* mine, void* all, int bytes, Word comm) const {
@@ -384,13 +384,13 @@ void Library::gather_all(const void* mine, void* all, int bytes, Word comm) cons
 }
 
 void Library::combine(int* bits, int count, Word comm) const {
-  allreduce.call(Words(abi.in_place, from_pointer(bits), from_int(count), types_[kIntIndex],
-                       ops_[kBorIndex], comm));
+  allreduce_function.call(Words(abi.in_place, from_pointer(bits), from_int(count),
+                                types_[kIntIndex], ops_[kBorIndex], comm));
 }
 
 void Library::sum_on_first(const double* mine, double* sums, int count, Word comm) const {
-  reduce.call(Words(from_pointer(mine), from_pointer(sums), from_int(count), types_[kDoubleIndex],
-                    sum(), 0, comm));
+  reduce_function.call(Words(from_pointer(mine), from_pointer(sums), from_int(count),
+                             types_[kDoubleIndex], sum(), 0, comm));
 }
 
 void Library::send(const void* bytes, int count, int to, int tag, Word comm) const {

@@ -5,8 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "nccl-tuner/costs.h"
 
 namespace hetccl::nccl_tuner {
@@ -14,13 +17,20 @@ namespace {
 
 using enum Tactic::Algorithm;
 
-constexpr size_t kRanks = 3, kCalls = 2'500;
+constexpr size_t kRanks = 3, kTuned = 100;
+constexpr size_t kAhead = 20;  // calls that a rank may be ahead of rank 0
 using Chosen = std::array<std::vector<std::optional<tune::Setting>>, kRanks>;
+
+// How far rank 0 has come, and when all may stop: ranks make equally many calls, until enough of
+// them were tuned.
+struct Course {
+  std::atomic<size_t> called{0}, last{SIZE_MAX};
+};
 
 Config config_of(const bootstrap::UniqueId& id) {
   Config config;
   config.socket_ifname = "=lo";
-  config.liveness_ms = 20'000;  // sanitizers are slow
+  config.liveness_ms = fake::kHangMs;
   config.tune_budget = 10'000;
   for (const uint8_t byte : id) config.tuner_id += format("%02x", byte);
   return config;
@@ -38,21 +48,30 @@ struct Coordinator {
 };
 
 // Calls of one rank, the ring's shorter than others.
-void run(size_t rank, const Config& config, const std::string& facts, Chosen& chosen) {
+void run(size_t rank, const Config& config, const std::string& facts, Chosen& chosen,
+         Course& course) {
   Online::Options options;
   options.rank = static_cast<int>(rank);
   options.n_ranks = kRanks;
   options.facts = facts;
   auto online = Online::join(config, std::move(options));
-  if (!online.ok()) return;
+  if (!online.ok()) return static_cast<void>(course.last = 0);
   const Call call = *call_of(kAllReduce, uint64_t{1} << 20U, kRanks);
   const Costs costs = Costs::unknown(kAllReduce);
-  for (size_t i = 0; i < kCalls; ++i) {
+  const TimePoint end = steady_clock().now() + fake::kHang;
+  size_t tuned = 0;
+  for (size_t i = 0; i < course.last; ++i) {
+    while (rank > 0 && i > course.called + kAhead && i < course.last) std::this_thread::yield();
     const auto setting =
         (*online)->use(call, steady_clock().now(), [&] { return costs.space(uint64_t{1} << 20U); });
     const bool ring = setting && setting->resources.tactic.algorithm == kRing + 1;
     std::this_thread::sleep_for(std::chrono::microseconds(ring ? 50 : 250));
     chosen[rank].push_back(setting);
+    tuned += setting.has_value() ? 1 : 0;
+    if (rank > 0) continue;
+    course.called = i + 1;
+    const bool over = tuned > kTuned || steady_clock().now() > end;
+    if (over && course.last == SIZE_MAX) course.last = i + 2 * kAhead;
   }
 }
 
@@ -60,26 +79,25 @@ TEST_CASE("online: ranks as threads choose alike, and not only NCCL's own") {
   const Coordinator coordinator;
   const Config config = config_of(coordinator.id);
   Chosen chosen;
-  std::vector<std::thread> ranks;
-  for (size_t rank = 0; rank < kRanks; ++rank)
-    ranks.emplace_back([&, rank] { run(rank, config, "alike", chosen); });
-  for (auto& rank : ranks) rank.join();
-  CHECK(chosen[0].size() == kCalls);
+  Course course;
+  fake::on_all_ranks(
+      kRanks, [&](int rank) { run(static_cast<size_t>(rank), config, "alike", chosen, course); });
+  CHECK(chosen[0].size() == course.last.load());
   CHECK(chosen[1] == chosen[0]);
   CHECK(chosen[2] == chosen[0]);
   size_t tuned = 0;
   for (const auto& setting : chosen[0]) tuned += setting.has_value() ? 1 : 0;
-  CHECK(tuned > 100);
+  CHECK(tuned > kTuned);
 }
 
 TEST_CASE("online: ranks of different communicators do not search") {
   const Coordinator coordinator;
   const Config config = config_of(coordinator.id);
   Chosen chosen;
-  std::vector<std::thread> ranks;
-  for (size_t rank = 0; rank < kRanks; ++rank)
-    ranks.emplace_back([&, rank] { run(rank, config, rank == 1 ? "other" : "alike", chosen); });
-  for (auto& rank : ranks) rank.join();
+  Course course;
+  fake::on_all_ranks(kRanks, [&](int rank) {
+    run(static_cast<size_t>(rank), config, rank == 1 ? "other" : "alike", chosen, course);
+  });
   for (const auto& one : chosen) CHECK(one.empty());
 }
 

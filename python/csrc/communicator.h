@@ -53,6 +53,9 @@ struct Wire {
   std::optional<bool> inside;
 };
 
+/// No deadline, where a function takes one.
+inline constexpr std::chrono::milliseconds kForever{-1};
+
 /// Thread-safe. What is launched on one route is launched in the order of the calls; a closed
 /// communicator answers with the failure that closed it.
 class Communicator {

@@ -19,7 +19,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kShortestSleep(20);
 constexpr std::chrono::microseconds kLongestSleep(1000);
-constexpr std::chrono::milliseconds kForever{-1};
 
 /// Says that what this thread asks of the device has nothing to do with the graph that another one
 /// may be recording, which the driver would break otherwise.

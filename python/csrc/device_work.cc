@@ -7,11 +7,6 @@
 #include <c10/util/Exception.h>
 
 namespace hetccl::torch_backend {
-namespace {
-
-constexpr std::chrono::milliseconds kForever{-1};
-
-}  // namespace
 
 DeviceWork::DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
                        Operation operation, std::shared_ptr<Communicator> communicator,

@@ -4,11 +4,6 @@
 #include <tuple>
 
 namespace hetccl::torch_backend {
-namespace {
-
-constexpr std::chrono::milliseconds kForever{-1};
-
-}  // namespace
 
 HostWork::~HostWork() {
   leave_behind();

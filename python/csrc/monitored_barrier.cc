@@ -14,7 +14,7 @@ using Milliseconds = MonitoredBarrier::Milliseconds;
 
 constexpr const char* kDecision = "decision";
 /// A Store may keep no empty value, so a text follows.
-constexpr const char* kMark = "1";
+constexpr const char* kArrived = "1";
 /// By which rank 0 may answer later than its own deadline.
 constexpr Milliseconds kSlack{2000};
 
@@ -26,7 +26,7 @@ MonitoredBarrier::MonitoredBarrier(c10::intrusive_ptr<c10d::Store> store, int ra
 
 void MonitoredBarrier::pass(Milliseconds timeout, bool name_all) {
   const uint64_t round = rounds_++;
-  store_->set(key(round, std::to_string(rank_)), kMark);
+  store_->set(key(round, std::to_string(rank_)), kArrived);
   const std::string missing =
       rank_ == 0 ? decide(round, timeout, name_all) : await_decision(round, timeout);
   TORCH_CHECK_WITH(DistBackendError, missing.empty(), "hetccl: monitored_barrier ", round,
@@ -56,7 +56,7 @@ std::string MonitoredBarrier::decide(uint64_t round, Milliseconds timeout, bool 
   std::string text;
   for (const int rank : missing) text += c10::str(text.empty() ? "rank " : ", rank ", rank);
   if (!text.empty()) text += c10::str(" did not come within ", timeout.count(), " ms");
-  store_->set(key(round, kDecision), kMark + text);
+  store_->set(key(round, kDecision), kArrived + text);
   for (int rank = 0; rank < size_; ++rank) store_->deleteKey(key(round, std::to_string(rank)));
   // Who has come to this round has read the decision on the one before.
   if (text.empty() && round > 0) store_->deleteKey(key(round - 1, kDecision));

@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 
-#include <thread>
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace hetccl {
 namespace {
@@ -19,8 +20,8 @@ TEST_CASE("the first reason stays, and whoever polls wakes") {
   CHECK(cancel->reason().ok());
   CHECK(!readable(*cancel, 0));
   CHECK(WaitLimit(5, cancel.get()).cancelled().ok());
-  std::thread setter([&] { cancel->set(error(Code::Aborted, "first")); });
-  CHECK(readable(*cancel, 10'000));
+  fake::Thread setter([&] { cancel->set(error(Code::Aborted, "first")); });
+  CHECK(readable(*cancel, static_cast<int>(fake::kHangMs)));
   setter.join();
   cancel->set(error(Code::Timeout, "second"));
   CHECK(cancel->is_set());

@@ -13,6 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
+
 namespace hetccl {
 namespace {
 
@@ -43,8 +46,8 @@ TEST_CASE("a FIFO that a setting names is refused at once") {
   REQUIRE(mkfifo(names[0].c_str(), 0600) == 0);
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<bool> opened{false};
-  std::thread rescuer([&] {  // after two seconds lets a reader go that waits for a writer
-    const auto given = begin + std::chrono::seconds(2);
+  fake::Thread rescuer([&] {  // lets a reader go that waits for a writer
+    const auto given = begin + fake::kHang / 4;
     for (; !opened; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       if (std::chrono::steady_clock::now() > given)
         close(open(names[0].c_str(), O_WRONLY | O_NONBLOCK));
@@ -54,7 +57,7 @@ TEST_CASE("a FIFO that a setting names is refused at once") {
   opened = true;
   rescuer.join();
   CHECK(library.status().message() == "no library found: " + names[0] + ": no regular file");
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  CHECK(std::chrono::steady_clock::now() - begin < fake::kHang / 4);
   std::filesystem::remove_all(folder);
 }
 

@@ -15,7 +15,7 @@
 namespace hetccl {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::Float32, DataType::Float16, DataType::BFloat16};
+constexpr DataType kEncodedTypes[] = {DataType::Float32, DataType::Float16, DataType::BFloat16};
 
 float load(DataType type, const std::byte* at) {
   if (type == DataType::Float32) {
@@ -101,7 +101,7 @@ double rounding_of(DataType type, double x) {
 TEST_CASE("what is encoded and decoded is within the bound") {
   std::mt19937 random(7);
   for (const Format format : kFormats) {
-    for (const DataType type : kTypes) {
+    for (const DataType type : kEncodedTypes) {
       for (const uint16_t block : std::initializer_list<uint16_t>{32, 64, 256, 512}) {
         const Encoding encoding{format, block};
         for (const size_t count : {1U, 2U, 31U, 32U, 33U, 511U, 1025U, 3000U}) {
@@ -132,7 +132,7 @@ TEST_CASE("what is encoded and decoded is within the bound") {
 TEST_CASE("a residual is added, and then what the codes lack") {
   std::mt19937 random(11);
   for (const Format format : kFormats) {
-    for (const DataType type : kTypes) {
+    for (const DataType type : kEncodedTypes) {
       const bool half = type == DataType::Float16;
       // In fp16 largest is a bit below what leaves zeros, that, and what the type cannot hold.
       for (const float largest :
@@ -202,7 +202,7 @@ TEST_CASE("what is no finite number stays one, of its whole block alone") {
       std::vector<float> values(96, 1.5F);
       values[40] = special;
       const Encoding encoding{format, 32};
-      for (const DataType type : kTypes) {
+      for (const DataType type : kEncodedTypes) {
         const Array array(type, values);
         const Array back = decode(encode(array, encoding), 96, type, encoding);
         for (size_t i = 0; i < 96; ++i) CHECK(std::isnan(back.at(i)) == (i / 32 == 1));
@@ -234,7 +234,7 @@ TEST_CASE("sums of encoded and other sources round once") {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (const Format format : kFormats) {
-    for (const DataType type : kTypes) {
+    for (const DataType type : kEncodedTypes) {
       const Encoding encoding{format, 64};
       constexpr size_t kCount = 1000;
       const int n = 1 + static_cast<int>(random() % 5);

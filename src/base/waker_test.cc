@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "fake/patience.h"
+
 using namespace hetccl;
 
 namespace {
@@ -40,7 +42,7 @@ TEST_CASE("another process rings through the address") {
     remote->ring();
     _exit(0);
   }
-  CHECK(readable(**waker, 5000));
+  CHECK(readable(**waker, static_cast<int>(fake::kHangMs)));
   int state = -1;
   REQUIRE(waitpid(child, &state, 0) == child);
   CHECK(state == 0);

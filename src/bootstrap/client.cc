@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kHeartbeatsPerLiveness = 5;
 constexpr size_t kPartHeader = sizeof(uint32_t);
 
 Status shut_down() {

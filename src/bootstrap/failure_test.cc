@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "bootstrap/testing.h"
+#include "fake/thread.h"
 
 namespace hetccl::bootstrap {
 namespace {
@@ -20,7 +21,7 @@ TEST_CASE("a service that vanishes with its rank is named to all others") {
   const Sessions sessions = join_all({one.get(), two.get(), three.get()}, id.value(), 3, &boxes);
   REQUIRE(complete(sessions));
   Status blocked;
-  std::thread waiter([&] { blocked = sessions[0]->barrier(20'000); });
+  fake::Thread waiter([&] { blocked = sessions[0]->barrier(kHangMs); });
   std::this_thread::sleep_for(milliseconds(50));
   three.reset();
   waiter.join();
@@ -78,10 +79,12 @@ TEST_CASE("an exchange that a rank does not enter names it") {
   const auto id = one->unique_id();
   const Sessions sessions = join_all({one.get()}, id.value(), 3);
   REQUIRE(complete(sessions));
+  const int64_t limit_ms = patient_ms(300);
   Status zero, two;
-  parallel(2, [&](int i) { (i == 0 ? zero : two) = sessions[i == 0 ? 0 : 2]->barrier(300); });
+  parallel(2, [&](int i) { (i == 0 ? zero : two) = sessions[i == 0 ? 0 : 2]->barrier(limit_ms); });
   CHECK(zero.code() == Code::Timeout);
-  CHECK(contains(zero.message(), "rank 1 of 3 did not enter the exchange within 300 ms"));
+  CHECK(contains(zero.message(), format("rank 1 of 3 did not enter the exchange within %lld ms",
+                                        static_cast<long long>(limit_ms))));
   CHECK(two.message() == zero.message());
 }
 
@@ -91,7 +94,7 @@ TEST_CASE("an exchange that a rank has left is an error at once") {
   const Sessions sessions = join_all({one.get()}, id.value(), 2);
   REQUIRE(complete(sessions));
   sessions[1]->leave(0);
-  const Status alone = sessions[0]->barrier(20'000);
+  const Status alone = sessions[0]->barrier(kHangMs);
   CHECK(alone.code() == Code::RemoteError);
   CHECK(contains(alone.message(), "rank 1 (host t, pid 1001) left"));
 }
@@ -102,13 +105,13 @@ TEST_CASE("after leave has returned nothing is told, whoever fails meanwhile") {
     auto two = service();
     const auto id = one->unique_id();
     auto box = std::make_unique<FailureBox>();
-    auto first = std::thread();
+    auto first = fake::Thread();
     std::unique_ptr<Session> session;
-    first = std::thread(
-        [&] { session = one->join(id.value(), options(0, 2, 20'000, box.get())).value(); });
+    first = fake::Thread(
+        [&] { session = one->join(id.value(), options(0, 2, kHangMs, box.get())).value(); });
     const auto other = two->join(id.value(), options(1, 2));
     first.join();
-    std::thread killer([&] { two.reset(); });
+    fake::Thread killer([&] { two.reset(); });
     session->leave(0);
     box.reset();  // a late callback would be a use after free
     killer.join();
@@ -134,14 +137,14 @@ Child fork_rank(int rank, int n_ranks, int victim, int64_t liveness_ms) {
     return {pid, ends[1]};
   }
   close(ends[1]);
-  alarm(60);
+  alarm(fake::kAlarm);
   UniqueId id;
   if (read(ends[0], id.data(), id.size()) != static_cast<ssize_t>(id.size())) _exit(2);
   FailureBox box;
   const auto mine = service(liveness_ms);
-  auto session = mine->join(id, options(rank, n_ranks, 20'000, &box));
+  auto session = mine->join(id, options(rank, n_ranks, kHangMs, &box));
   if (!session.ok()) _exit(3);
-  if (!(*session)->barrier(20'000).ok()) _exit(4);
+  if (!(*session)->barrier(kHangMs).ok()) _exit(4);
   const auto failure = box.wait();
   _exit(failure && failure->rank == victim ? 0 : 5);
 }
@@ -164,9 +167,9 @@ milliseconds lose_rank_2(int fatal, int64_t liveness_ms, std::string* reason) {
     REQUIRE(write(child.id_pipe, id.value().data(), id.value().size()) == 128);
   }
   FailureBox box;
-  auto session = mine->join(id.value(), options(0, 4, 20'000, &box));
+  auto session = mine->join(id.value(), options(0, 4, kHangMs, &box));
   REQUIRE(session.ok());
-  CHECK(session.value()->barrier(20'000).ok());
+  CHECK(session.value()->barrier(kHangMs).ok());
   const auto killed = steady_clock().now();
   kill(children[1].pid, fatal);
   const auto failure = box.wait();
@@ -194,10 +197,12 @@ TEST_CASE("a killed process is named to every survivor at once") {
 
 TEST_CASE("a stopped process is named by its silence") {
   std::string reason;
-  const milliseconds took = lose_rank_2(SIGSTOP, 800, &reason);
+  const int64_t liveness_ms = patient_ms(800);
+  const milliseconds took = lose_rank_2(SIGSTOP, liveness_ms, &reason);
   MESSAGE("noticed after ", took.count(), " ms");
-  CHECK(contains(reason, "rank 2 (host t, pid 1002) was lost: silent for 800 ms"));
-  CHECK(took.count() < 3 * 800);
+  CHECK(contains(reason, format("rank 2 (host t, pid 1002) was lost: silent for %lld ms",
+                                static_cast<long long>(liveness_ms))));
+  CHECK(took < kHang / 2);
 }
 
 TEST_CASE("the coordinator's killed process is named by the ranks themselves") {
@@ -206,7 +211,7 @@ TEST_CASE("the coordinator's killed process is named by the ranks themselves") {
   const pid_t host = fork();
   REQUIRE(host >= 0);
   if (host == 0) {
-    alarm(60);
+    alarm(fake::kAlarm);
     const auto mine = service();
     const auto id = mine->unique_id();
     if (!id.ok() || write(ends[1], id.value().data(), 128) != 128) _exit(2);
@@ -219,7 +224,7 @@ TEST_CASE("the coordinator's killed process is named by the ranks themselves") {
   std::vector<FailureBox> boxes(2);
   Sessions sessions(2);
   parallel(2, [&](int i) {
-    auto joined = mine->join(id, options(i + 1, 3, 20'000, &boxes[static_cast<size_t>(i)]));
+    auto joined = mine->join(id, options(i + 1, 3, kHangMs, &boxes[static_cast<size_t>(i)]));
     if (joined.ok()) sessions[static_cast<size_t>(i)] = std::move(joined).value();
   });
   REQUIRE(complete(sessions));
@@ -239,12 +244,12 @@ TEST_CASE("a forked child of a live service ends without harm") {
   const auto one = service();
   const auto id = one->unique_id();
   FailureBox box;
-  auto session = one->join(id.value(), options(0, 1, 20'000, &box));
+  auto session = one->join(id.value(), options(0, 1, kHangMs, &box));
   REQUIRE(session.ok());
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
-    alarm(20);
+    alarm(fake::kAlarm);
     (*session)->leave(0);
     const bool refused = !one->unique_id().ok() && !(*session)->barrier(1'000).ok();
     _exit(refused ? 0 : 1);
@@ -252,7 +257,7 @@ TEST_CASE("a forked child of a live service ends without harm") {
   int status = 0;
   CHECK(waitpid(pid, &status, 0) == pid);
   CHECK(status == 0);
-  CHECK((*session)->barrier(5'000).ok());
+  CHECK((*session)->barrier(kHangMs).ok());
   CHECK(box.count() == 0);
 }
 

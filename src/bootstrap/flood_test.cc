@@ -20,10 +20,9 @@ using namespace testing;
 using fake::Flood;
 using fake::Impostor;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 TimePoint soon() {
-  return steady_clock().now() + seconds(10);
+  return steady_clock().now() + kHang;
 }
 
 // Half-open handshakes of all kinds: silence, half a hello, a true hello (recorded on the line) for
@@ -46,7 +45,7 @@ milliseconds time_of_join(Service& one, Service& two) {
   REQUIRE(complete(sessions));
   std::vector<int> right(4);
   parallel(4, [&](int rank) {
-    right[static_cast<size_t>(rank)] = sessions[static_cast<size_t>(rank)]->barrier(5'000).ok();
+    right[static_cast<size_t>(rank)] = sessions[static_cast<size_t>(rank)]->barrier(kHangMs).ok();
   });
   CHECK(right == std::vector<int>(4, 1));
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
@@ -60,8 +59,9 @@ milliseconds median_of_three(Service& one, Service& two) {
   return times[1];
 }
 
-// A job runs meanwhile, and is not disturbed.
-void check_flood(uint32_t sources, seconds duration) {
+// `total` strangers, as fast as the machine makes them, at most 1,000 each second. A job runs
+// meanwhile, and is not disturbed.
+void check_flood(uint32_t sources, int total) {
   const auto one = service(), two = service();
   const auto id = one->unique_id();
   std::vector<FailureBox> boxes(2);
@@ -78,28 +78,28 @@ void check_flood(uint32_t sources, seconds duration) {
     do {
       times.push_back(median_of_three(*one, *two));
       std::this_thread::sleep_for(milliseconds(50));
-    } while (steady_clock().now() - begin < duration);
+    } while (flood.count() < total);
     const double took = std::chrono::duration<double>(steady_clock().now() - begin).count();
     const milliseconds worst = *std::max_element(times.begin(), times.end());
     MESSAGE(flood.count() << " strangers in " << took << " s from " << sources
                           << " addresses; a join takes " << before.count() << " ms without them, "
                           << times.front().count() << " ms and at worst " << worst.count()
                           << " ms with them (medians of 3, " << times.size() << " times)");
-    CHECK(flood.count() > 100 * took);  // as many as this machine manages beside all else
-    CHECK(worst - before < seconds(2));
+    CHECK(flood.count() >= total);
+    CHECK(worst - before < kHang / 2);  // nobody waits until a stranger's time is over
   }
-  parallel(2, [&](int rank) { CHECK(running[static_cast<size_t>(rank)]->barrier(5'000).ok()); });
+  parallel(2, [&](int rank) { CHECK(running[static_cast<size_t>(rank)]->barrier(kHangMs).ok()); });
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
 }
 
-TEST_CASE("a flood of half-open handshakes delays no join by more than 2 s and ends no job") {
-  check_flood(1, seconds(2));
-  check_flood(10'000, seconds(2));
+TEST_CASE("a flood of half-open handshakes holds up no join and ends no job") {
+  check_flood(1, 1'500);
+  check_flood(10'000, 1'500);
 }
 
-TEST_CASE("the same for 20 s, from one address and from many" * doctest::skip()) {
-  check_flood(1, seconds(20));
-  check_flood(10'000, seconds(20));
+TEST_CASE("the same with 20,000, from one address and from many" * doctest::skip()) {
+  check_flood(1, 20'000);
+  check_flood(10'000, 20'000);
 }
 
 // Its steps 30 ms apart, as over a slow network or on a busy machine.
@@ -119,7 +119,7 @@ net::HandshakeState prove_slowly(const Invitation& invitation) {
 
 // Dials again, as ranks do: a machine that stands still for half a second drops this one, too.
 bool proves_slowly(const Invitation& invitation) {
-  for (int attempt = 0; attempt < 3; ++attempt) {
+  for (const TimePoint limit = soon(); steady_clock().now() < limit;) {
     if (prove_slowly(invitation) == net::HandshakeState::Done) return true;
   }
   return false;
@@ -155,7 +155,7 @@ TEST_CASE("strangers who answer for the coordinator do not end a join") {
 
 // Opens `n` connections, says so with a byte on `report`, and holds them.
 [[noreturn]] void hold_connections(const net::SocketAddress& address, int n, int report) {
-  alarm(60);
+  alarm(fake::kAlarm);
   std::vector<int> held;
   for (int i = 0; i < n; ++i) {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -193,7 +193,7 @@ TEST_CASE("strangers who take all descriptors do not keep a rank out") {
   ::close(ends[0]);
   ::close(ends[1]);
   CHECK_MESSAGE(joined.ok(), joined.status().message());
-  CHECK(took < seconds(2));
+  CHECK(took < kHang / 2);
 }
 
 }  // namespace

@@ -41,6 +41,8 @@ inline constexpr size_t kMaxDescription = 1024;
 inline constexpr size_t kMaxReason = 4096;
 inline constexpr size_t kMaxCall = 256;
 inline constexpr int32_t kMaxRanks = 65'536;
+/// A rank sends a heartbeat so many times within the liveness deadline.
+inline constexpr int64_t kHeartbeatsPerLiveness = 5;
 
 using Bytes = std::vector<uint8_t>;
 

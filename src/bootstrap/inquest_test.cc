@@ -5,19 +5,19 @@
 namespace hetccl::bootstrap {
 namespace {
 
-Stall stall() {
+Stall stalled() {
   return {{Code::Timeout, -1, "all_reduce #17 (8 float32, sum) timed out after 300 ms"},
           17,
           "all_reduce #17 (8 float32, sum)",
           "rank 1: it waits for messages to or from rank 3"};
 }
 
-Position at(uint64_t called, uint64_t completed, const std::string& call = stall().call) {
+Position at(uint64_t called, uint64_t completed, const std::string& call = stalled().call) {
   return {called, completed, called > 17 ? call : ""};
 }
 
 TEST_CASE("ranks that are missing, elsewhere, gone or mute are named, with where they are") {
-  Inquest inquest(stall(), 7);
+  Inquest inquest(stalled(), 7);
   inquest.add_answer(1, at(18, 17));
   inquest.add_answer(0, at(19, 17));
   inquest.add_answer(2, at(16, 16));
@@ -39,7 +39,7 @@ TEST_CASE("ranks that are missing, elsewhere, gone or mute are named, with where
 }
 
 TEST_CASE("where every rank has called it, what the reporter sees is told") {
-  Inquest inquest(stall(), 3);
+  Inquest inquest(stalled(), 3);
   inquest.add_answer(0, at(40, 18));
   inquest.add_departure(1, 18);
   inquest.add_answer(2, at(1018, 17, ""));  // forgotten
@@ -87,7 +87,7 @@ TEST_CASE("where ranks disagree, those that called something else than most are 
 }
 
 TEST_CASE("a thousand missing ranks make no thousand words") {
-  Inquest inquest(stall(), 1000);
+  Inquest inquest(stalled(), 1000);
   for (int32_t rank = 1; rank < 1000; ++rank) inquest.add_answer(rank, at(3, 3));
   const std::string reason = inquest.conclusion().reason;
   CHECK(reason.size() < 400);

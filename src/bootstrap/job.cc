@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kHeartbeatsPerLiveness = 5;
 // Ranks that leave one after the other are told of together: mostly nobody is left to be told.
 constexpr milliseconds kDepartureDelay(100);
 

@@ -15,17 +15,19 @@ TEST_CASE("ranks that never come are named to all who wait") {
   const auto one = service();
   const auto id = one->unique_id();
   const std::vector<int> came = {0, 1, 3, 4, 6, 7};
+  const int64_t limit_ms = patient_ms(500);
   std::vector<Status> answers(came.size());
   parallel(static_cast<int>(came.size()), [&](int i) {
     const auto at = static_cast<size_t>(i);
-    answers[at] = one->join(id.value(), options(came[at], 8, 500)).status();
+    answers[at] = one->join(id.value(), options(came[at], 8, limit_ms)).status();
   });
   for (const Status& answer : answers) {
     CHECK(answer.code() == Code::Timeout);
-    CHECK(contains(answer.message(), "ranks 2, 5 of 8 never came within 500 ms"));
+    CHECK(contains(answer.message(), format("ranks 2, 5 of 8 never came within %lld ms",
+                                            static_cast<long long>(limit_ms))));
   }
   // Who comes later still learns why there is nobody.
-  CHECK(contains(one->join(id.value(), options(2, 8, 5'000)).status().message(), "never came"));
+  CHECK(contains(one->join(id.value(), options(2, 8)).status().message(), "never came"));
 }
 
 struct Pair {
@@ -70,12 +72,12 @@ TEST_CASE("a duplicate does not disturb a communicator that is complete") {
   std::vector<FailureBox> boxes(2);
   const Sessions sessions = join_all({one.get()}, id.value(), 2, &boxes);
   REQUIRE(complete(sessions));
-  const Status extra = two->join(id.value(), options(1, 2, 5'000)).status();
+  const Status extra = two->join(id.value(), options(1, 2)).status();
   CHECK(extra.code() == Code::InvalidArgument);
   CHECK(contains(extra.message(), "rank 1 was given twice"));
   std::vector<int> right(2);
   parallel(2, [&](int r) {
-    right[static_cast<size_t>(r)] = sessions[static_cast<size_t>(r)]->barrier(5'000).ok();
+    right[static_cast<size_t>(r)] = sessions[static_cast<size_t>(r)]->barrier(kHangMs).ok();
   });
   CHECK(right == std::vector<int>(2, 1));
 }
@@ -86,13 +88,14 @@ TEST_CASE("a wrong secret and an unknown communicator are refused with the remed
   Invitation altered = decode(id.value()).value();
   altered.secret[5] ^= 1;
   // Until the deadline: whoever answered may have been a stranger.
-  const Status wrong = two->join(encode(altered), options(0, 1, 500)).status();
+  const Status wrong = two->join(encode(altered), options(0, 1, patient_ms(500))).status();
   CHECK(wrong.code() == Code::RemoteError);
   CHECK(contains(wrong.message(), "cannot join: "));
   CHECK(contains(wrong.message(), "give every rank the unique id made in this run"));
   Invitation unknown = decode(id.value()).value();
   unknown.communicator ^= 1;
-  CHECK(two->join(encode(unknown), options(0, 1, 500)).status().code() == Code::RemoteError);
+  CHECK(two->join(encode(unknown), options(0, 1, patient_ms(500))).status().code() ==
+        Code::RemoteError);
   CHECK(two->join(UniqueId{}, options(0, 1)).status().code() == Code::InvalidArgument);
   CHECK(two->join(id.value(), options(0, 1)).ok());
 }
@@ -113,6 +116,7 @@ TEST_CASE("who waits for others says for whom, and who reaches nobody says so") 
   only_v4.socket_family = "inet";
   const net::Listener full = net::listen(only_v4).value();
   REQUIRE(::listen(full.fd.get(), 0) == 0);
+  const int64_t limit_ms = 10'000 + patient_ms(500);
   Status one_told, two_told;
   std::string coordinator, wall;
   const std::string log = fake::stderr_of([&] {
@@ -123,13 +127,12 @@ TEST_CASE("who waits for others says for whom, and who reaches nobody says so") 
     coordinator = net::list_of(invitation.addresses);
     invitation.addresses = {invitation.addresses.front().with_port(full.port)};
     wall = invitation.addresses.front().text();
-    const auto taken =
-        net::connect(invitation.addresses, steady_clock().now() + std::chrono::seconds(1));
+    const auto taken = net::connect(invitation.addresses, steady_clock().now() + kHang);
     REQUIRE(taken.ok());
     parallel(2, [&](int i) {
       (i == 0 ? one_told : two_told) =
-          i == 0 ? one->join(id.value(), options(0, 4, 11'000)).status()
-                 : two->join(encode(invitation), options(2, 4, 11'000)).status();
+          i == 0 ? one->join(id.value(), options(0, 4, limit_ms)).status()
+                 : two->join(encode(invitation), options(2, 4, limit_ms)).status();
     });
   });
   CAPTURE(log);
@@ -143,8 +146,9 @@ TEST_CASE("who waits for others says for whom, and who reaches nobody says so") 
                  "whichever made the unique id) at " +
                      wall + " for 10 s: check that it runs, else " + remedy));
   CHECK(one_told.code() == Code::Timeout);
-  CHECK(contains(one_told.message(),
-                 "ranks 1, 2, 3 of 4 never came within 11000 ms to " + coordinator));
+  CHECK(contains(one_told.message(), format("ranks 1, 2, 3 of 4 never came within %lld ms to ",
+                                            static_cast<long long>(limit_ms)) +
+                                         coordinator));
   CHECK(contains(one_told.message(), remedy));
   CHECK(two_told.code() == Code::Timeout);
   CHECK(contains(two_told.message(), "no connection to " + wall));

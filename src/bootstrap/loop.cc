@@ -51,7 +51,7 @@ bool Loop::post(Task task) {
     tasks_.push_back(std::move(task));
   }
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
   return true;
 }
 
@@ -144,7 +144,7 @@ bool Loop::serve_descriptors(int timeout_ms) {
     const epoll_event& event = events[static_cast<size_t>(i)];
     if (event.data.u64 == kWake) {
       uint64_t count = 0;
-      [[maybe_unused]] const ssize_t drained = read(wake_.get(), &count, sizeof count);
+      [[maybe_unused]] const ssize_t drained = ::read(wake_.get(), &count, sizeof count);
       continue;
     }
     const auto found = watches_.find(event.data.u64);

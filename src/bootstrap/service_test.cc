@@ -32,12 +32,12 @@ void exchange(int n_ranks, int n_services, int rounds) {
   parallel(n_ranks, [&](int rank) {
     Session& session = *sessions[static_cast<size_t>(rank)];
     for (int round = 0; round < rounds; ++round) {
-      const auto all = session.all_gather(part_of(rank, round), 20'000);
+      const auto all = session.all_gather(part_of(rank, round), kHangMs);
       bool right = all.ok() && all.value().size() == static_cast<size_t>(n_ranks);
       for (int other = 0; right && other < n_ranks; ++other) {
         right = all.value()[static_cast<size_t>(other)] == part_of(other, round);
       }
-      if (!right || !session.barrier(20'000).ok()) ++wrong[static_cast<size_t>(rank)];
+      if (!right || !session.barrier(kHangMs).ok()) ++wrong[static_cast<size_t>(rank)];
     }
     session.leave(0);
   });
@@ -65,7 +65,7 @@ TEST_CASE("a megabyte from each rank") {
   parallel(4, [&](int rank) {
     const auto at = static_cast<size_t>(rank);
     const std::vector<uint8_t> mine(size_t{1} << 20, static_cast<uint8_t>(rank));
-    const auto all = sessions[at]->all_gather(mine, 20'000);
+    const auto all = sessions[at]->all_gather(mine, kHangMs);
     right[at] = all.ok() && all.value()[3] == std::vector<uint8_t>(size_t{1} << 20, 3);
   });
   CHECK(right == std::vector<int>(4, 1));
@@ -91,23 +91,23 @@ TEST_CASE("a session knows its communicator, which nobody else has") {
 }
 
 TEST_CASE("an idle communicator lives on heartbeats beyond the liveness time") {
-  const auto one = service(200), two = service(1'000);
+  const auto one = service(patient_ms(400)), two = service(patient_ms(1'000));
   const auto id = one->unique_id();
   std::vector<FailureBox> boxes(2);
   const Sessions sessions = join_all({one.get(), two.get()}, id.value(), 2, &boxes);
   REQUIRE(complete(sessions));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
+  std::this_thread::sleep_for(patient(std::chrono::milliseconds(1'300)));
   CHECK(boxes[0].count() + boxes[1].count() == 0);
   std::vector<int> right(2);
   parallel(2, [&](int r) {
-    right[static_cast<size_t>(r)] = sessions[static_cast<size_t>(r)]->barrier(5'000).ok();
+    right[static_cast<size_t>(r)] = sessions[static_cast<size_t>(r)]->barrier(kHangMs).ok();
   });
   CHECK(right == std::vector<int>(2, 1));
 }
 
 TEST_CASE("ranks may leave in any order, the coordinator's first") {
   for (const bool coordinator_first : {true, false}) {
-    auto one = service(500), two = service(500);
+    auto one = service(patient_ms(500)), two = service(patient_ms(500));
     const auto id = one->unique_id();
     std::vector<FailureBox> boxes(2);
     Sessions sessions = join_all({one.get(), two.get()}, id.value(), 2, &boxes);
@@ -118,9 +118,9 @@ TEST_CASE("ranks may leave in any order, the coordinator's first") {
     CHECK(sessions[first]->barrier(1'000).code() == Code::InvalidUsage);
     sessions[first].reset();
     (coordinator_first ? one : two).reset();
-    std::this_thread::sleep_for(std::chrono::milliseconds(800));  // longer than liveness
+    std::this_thread::sleep_for(patient(std::chrono::milliseconds(700)));  // longer than liveness
     CHECK(boxes[0].count() + boxes[1].count() == 0);
-    const Status alone = sessions[1 - first]->barrier(5'000);
+    const Status alone = sessions[1 - first]->barrier(kHangMs);
     CHECK(alone.code() == Code::RemoteError);
     CHECK(contains(alone.message(), "left"));
     sessions[1 - first].reset();
@@ -159,7 +159,8 @@ TEST_CASE("joining a communicator that has ended says so") {
   REQUIRE(complete(sessions));
   sessions.clear();
   Status late;
-  for (int i = 0; i < 100; ++i) {  // the coordinator learns of the last leave in its own time
+  // The coordinator learns of the last leave in its own time.
+  for (const TimePoint limit = steady_clock().now() + kHang; steady_clock().now() < limit;) {
     late = two->join(id.value(), options(1, 2, 5'000)).status();
     if (late.code() == Code::InvalidUsage) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "bootstrap/testing.h"
+#include "fake/thread.h"
 
 namespace hetccl::bootstrap {
 namespace {
@@ -21,7 +22,7 @@ struct Place {
 };
 
 JoinOptions options_of(int rank, int n_ranks, Place& place) {
-  JoinOptions made = options(rank, n_ranks, 20'000, &place.box);
+  JoinOptions made = options(rank, n_ranks, kHangMs, &place.box);
   made.position = [&place](uint64_t) {
     std::this_thread::sleep_for(place.delay);
     return place.position;
@@ -50,7 +51,7 @@ struct Ranks {
   ~Ranks() { sessions.clear(); }
 
   bool knows(size_t rank, int who, uint64_t called) {
-    for (int i = 0; i < 500; ++i) {
+    for (const TimePoint limit = steady_clock().now() + kHang; steady_clock().now() < limit;) {
       {
         std::lock_guard lock(places[rank].mutex);
         const auto found = places[rank].left.find(who);
@@ -90,9 +91,9 @@ TEST_CASE("every rank learns for whom a collective waits, in the same words") {
 }
 
 TEST_CASE("a rank that does not answer holds the others up for half the liveness time") {
-  Ranks ranks(3, 1'000);
+  Ranks ranks(3, patient_ms(1'000));
   for (auto& place : ranks.places) place.position = {5, 4, "barrier #4"};
-  ranks.places[2].delay = milliseconds(900);
+  ranks.places[2].delay = patient(milliseconds(900));
   const auto begin = steady_clock().now();
   ranks.sessions[1]->report_stall(stall());
   const auto failure = ranks.places[0].box.wait();
@@ -100,7 +101,7 @@ TEST_CASE("a rank that does not answer holds the others up for half the liveness
   REQUIRE(failure);
   CHECK(failure->reason == "barrier #4 timed out: rank 2 does not answer");
   CHECK(failure->rank == 2);
-  CHECK(took >= milliseconds(490));
+  CHECK(took >= patient(milliseconds(490)));
 }
 
 TEST_CASE("a rank that is lost meanwhile is the cause") {
@@ -140,14 +141,14 @@ TEST_CASE("waits end when they are cancelled, and the others learn why") {
   JoinOptions mine = options(0, 3);
   mine.cancel = cancel.get();
   Status joined, other;
-  std::thread first([&] { joined = one->join(id.value(), mine).status(); });
-  std::thread second([&] { other = two->join(id.value(), options(1, 3)).status(); });
-  std::this_thread::sleep_for(milliseconds(200));
+  fake::Thread first([&] { joined = one->join(id.value(), mine).status(); });
+  fake::Thread second([&] { other = two->join(id.value(), options(1, 3)).status(); });
+  std::this_thread::sleep_for(patient(milliseconds(200)));  // both have come by now
   const auto begin = steady_clock().now();
   cancel->set(error(Code::Aborted, "enough"));
   first.join();
   second.join();
-  CHECK(steady_clock().now() - begin < milliseconds(kLivenessMs));
+  CHECK(steady_clock().now() - begin < kHang / 2);
   CHECK(joined.code() == Code::Aborted);
   CHECK(contains(joined.message(), "enough"));
   CHECK(contains(other.message(), "rank 0 (host t, pid 1000) was lost: it gave up"));
@@ -161,12 +162,12 @@ TEST_CASE("an exchange that is cancelled still lets its rank report") {
   Sessions sessions(2);
   parallel(2, [&](int rank) {
     const auto r = static_cast<size_t>(rank);
-    JoinOptions mine = options(rank, 2, 20'000, &boxes[r]);
+    JoinOptions mine = options(rank, 2, kHangMs, &boxes[r]);
     if (rank == 0) mine.cancel = cancel.get();
     sessions[r] = one->join(id.value(), mine).value();
   });
   Status waited;
-  std::thread waiter([&] { waited = sessions[0]->barrier(20'000); });
+  fake::Thread waiter([&] { waited = sessions[0]->barrier(kHangMs); });
   std::this_thread::sleep_for(milliseconds(50));
   cancel->set(error(Code::Aborted, "enough"));
   waiter.join();

@@ -10,16 +10,22 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace hetccl::bootstrap::testing {
 
-inline constexpr int64_t kLivenessMs = 4'000;  // generous: sanitizers and busy machines are slow
-inline constexpr std::chrono::seconds kPatience(20);
+using fake::kHang;
+using fake::kHangMs;
+using fake::patient;
+using fake::patient_ms;
+
+/// No silence is expected: where one is, a test says how long it may be.
+inline constexpr int64_t kLivenessMs = kHangMs;
 
 inline Config config(int64_t liveness_ms = kLivenessMs) {
   Config made;
@@ -43,7 +49,7 @@ class FailureBox {
       changed_.notify_all();
     };
   }
-  std::optional<Failure> wait(std::chrono::milliseconds patience = kPatience) {
+  std::optional<Failure> wait(std::chrono::milliseconds patience = kHang) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, patience, [this] { return failure_.has_value(); });
     return failure_;
@@ -60,7 +66,7 @@ class FailureBox {
   int count_ = 0;
 };
 
-inline JoinOptions options(int rank, int n_ranks, int64_t timeout_ms = 20'000,
+inline JoinOptions options(int rank, int n_ranks, int64_t timeout_ms = kHangMs,
                            FailureBox* box = nullptr) {
   JoinOptions made;
   made.rank = rank;
@@ -73,9 +79,7 @@ inline JoinOptions options(int rank, int n_ranks, int64_t timeout_ms = 20'000,
 
 /// Runs `body(0)` to `body(n - 1)`, each on a thread of its own, and waits for all.
 inline void parallel(int n, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < n; ++i) threads.emplace_back([&body, i] { body(i); });
-  for (std::thread& thread : threads) thread.join();
+  fake::on_all_ranks(n, body);
 }
 
 using Sessions = std::vector<std::unique_ptr<Session>>;
@@ -87,7 +91,7 @@ inline Sessions join_all(const std::vector<Service*>& services, const UniqueId& 
   parallel(n_ranks, [&](int rank) {
     const auto at = static_cast<size_t>(rank);
     auto joined = services[at % services.size()]->join(
-        id, options(rank, n_ranks, 20'000, boxes ? &(*boxes)[at] : nullptr));
+        id, options(rank, n_ranks, kHangMs, boxes ? &(*boxes)[at] : nullptr));
     if (joined.ok()) sessions[at] = std::move(joined).value();
   });
   return sessions;

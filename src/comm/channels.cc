@@ -18,7 +18,7 @@ constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
 constexpr uint64_t kPairsMark = 0x7061697273;           // "pairs"
 // The other end may be long in coming: deadlines are those of what waits for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
-constexpr milliseconds kLookTime{10};
+constexpr milliseconds kNewsLookTime{10};
 // Messages from rank to rank have a window of their own, so many times smaller than that of
 // collectives.
 constexpr size_t kWindowParts = 4;
@@ -228,10 +228,10 @@ bool Channels::explain(int peer, bool for_messages, const Status& why) {
 
 bool Channels::has_left_soon(int peer) const {
   const exec::Departures& departures = environment_.departures;
-  for (auto waited = milliseconds(0); waited < Verdict::kNewsTime; waited += kLookTime) {
+  for (auto waited = milliseconds(0); waited < Verdict::kNewsTime; waited += kNewsLookTime) {
     if (departures.has_left(peer)) return true;
     if (environment_.cancel.is_set() || environment_.verdict.failed()) return false;
-    std::this_thread::sleep_for(kLookTime);
+    std::this_thread::sleep_for(kNewsLookTime);
   }
   return departures.has_left(peer);
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "fake/host_adaptor.h"
+#include "fake/patience.h"
 
 namespace hetccl::comm {
 namespace {
@@ -17,7 +18,7 @@ adaptor::Found found(const char* path, int (*score)(void)) {
 TEST_CASE("the library with the best score serves the host's ranks, of equals the first") {
   std::vector<std::string> why;
   const auto chosen_of = [&](const std::vector<adaptor::Found>& libraries) -> std::string {
-    const auto best = choose_library(libraries, why, 1000);
+    const auto best = choose_library(libraries, why, fake::kHangMs);
     if (!best.ok()) return best.status().message();
     return best.value() == nullptr ? "own" : best.value()->path;
   };

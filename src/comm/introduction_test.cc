@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <set>
-#include <thread>
+
+#include "fake/thread.h"
 
 namespace hetccl::comm {
 namespace {
@@ -28,10 +29,10 @@ TEST_CASE("cards become a topology and addresses, once for all ranks of a proces
   Introductions introductions;
   const Cards encoded = cards(3);
   std::vector<std::shared_ptr<const Introduction>> made(8);
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   for (auto& one : made)
     threads.emplace_back([&] { one = introductions.read(7, encoded).value(); });
-  for (std::thread& thread : threads) thread.join();
+  for (fake::Thread& thread : threads) thread.join();
   CHECK(std::set(made.begin(), made.end()).size() == 1);
   CHECK(made[0]->topology.n_ranks() == 3);
   CHECK(made[0]->addresses[2].at("tcp") == transport::Address{2});

@@ -4,8 +4,9 @@
 
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "fake/thread.h"
 
 namespace hetccl::comm {
 namespace {
@@ -74,7 +75,7 @@ TEST_CASE("numbers come round without meeting an operator that lives") {
 TEST_CASE("threads make and destroy operators at once") {
   std::atomic<uint32_t> numbers{0};
   RedOps ops(numbers);
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&ops, t] {
       for (int i = 0; i < 500; ++i) {

@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace hetccl::comm {
-namespace {
-
-constexpr auto kLookTime = std::chrono::milliseconds(1);
-
-}  // namespace
-
 Talk::Talk(progress::Engine& engine, std::unique_ptr<transport::Channel> channel, uint64_t number,
            const Cancel& cancel)
     : engine_(engine), channel_(std::move(channel)), number_(number), cancel_(cancel) {
@@ -31,7 +25,7 @@ Status Talk::exchange(std::span<std::byte> mine, std::span<std::byte> theirs) {
     under_way_ = true;
   });
   engine_.notify(true);
-  while (under_way_ && !cancel_.is_set()) std::this_thread::sleep_for(kLookTime);
+  while (under_way_ && !cancel_.is_set()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   Status status;
   engine_.exclusively([&] {
     status = channel_->status();

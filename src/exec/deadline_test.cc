@@ -14,7 +14,7 @@ using namespace hetccl::exec;
 using std::chrono::milliseconds;
 
 // As a GPU: the host cannot reach its memory. Its driver may not return from writing a flag.
-struct Device : testing::QueueDevice {
+struct DeadlineDevice : testing::QueueDevice {
   std::atomic<bool> held{false};
   std::atomic<int> flags_written{0};
   [[nodiscard]] uint32_t capabilities() const override { return device::kKernels; }
@@ -38,8 +38,8 @@ Program all_reduce() {
   return Program(std::move(plan));
 }
 
-struct Fixture {
-  Fixture() {
+struct DeadlineFixture {
+  DeadlineFixture() {
     ExecutorOptions options;
     options.device = &device;
     options.ccl = &library;
@@ -53,7 +53,7 @@ struct Fixture {
     call.launched = start;
     call.deadline = start + milliseconds(1);
   }
-  ~Fixture() {
+  ~DeadlineFixture() {
     device.held = false;
     executor->abort();
     while (executor->active()) {
@@ -68,7 +68,7 @@ struct Fixture {
     while (device.flags_written == 0) std::this_thread::yield();
   }
 
-  Device device;
+  DeadlineDevice device;
   testing::Library library;
   std::unique_ptr<Settler> settler = std::move(Settler::create()).value();
   std::unique_ptr<Executor> executor;
@@ -83,7 +83,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("a call that ended in time, which no flag has told yet, does not pass its deadline") {
-  Fixture f;
+  DeadlineFixture f;
   f.device.held = true;
   f.launch();
   f.device.progress();
@@ -98,7 +98,7 @@ TEST_CASE("a call that ended in time, which no flag has told yet, does not pass 
 }
 
 TEST_CASE("a call that has not ended passes its deadline, once its flag would have told") {
-  Fixture f;
+  DeadlineFixture f;
   device::Flag gate;
   CHECK(f.device.wait_flag(*f.user, gate, 1).ok());
   f.launch();
@@ -115,7 +115,7 @@ TEST_CASE("a call that has not ended passes its deadline, once its flag would ha
 }
 
 TEST_CASE("a driver that does not return does not put the deadline off for ever") {
-  Fixture f;
+  DeadlineFixture f;
   f.device.held = true;
   f.launch();
   for (int ms = 0; ms < 1000; ms += 50) f.poll_at(ms);

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "exec/testing.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace {
 
@@ -10,9 +12,9 @@ using namespace hetccl;
 using namespace hetccl::exec;
 using std::chrono::milliseconds;
 
-constexpr auto kLimit = std::chrono::seconds(10);
+constexpr auto kLimit = fake::kHang;
 
-struct Device : testing::QueueDevice {
+struct MarksDevice : testing::QueueDevice {
   std::atomic<int> flags_written{0};
   std::atomic<bool> refuses{false};                 // flags
   std::atomic<bool> held{false}, is_inside{false};  // in writing one
@@ -31,8 +33,8 @@ struct Device : testing::QueueDevice {
   }
 };
 
-struct Fixture {
-  Fixture() {
+struct MarksFixture {
+  MarksFixture() {
     first = std::move(device.create_stream()).value();
     second = std::move(device.create_stream()).value();
     marks = std::move(EndMarks::create(device, *settler)).value();
@@ -51,7 +53,7 @@ struct Fixture {
     }
     return marks->ended(mark);
   }
-  Device device;
+  MarksDevice device;
   std::unique_ptr<Settler> settler = std::move(Settler::create()).value();
   std::unique_ptr<device::Stream> first, second;
   std::unique_ptr<EndMarks> marks;
@@ -60,7 +62,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("a mark that none follows ends, and not before its stream has come there") {
-  Fixture f;
+  MarksFixture f;
   device::Flag gate;
   CHECK(f.device.wait_flag(*f.first, gate, 1).ok());
   const uint32_t mark = f.add(*f.first);
@@ -76,7 +78,7 @@ TEST_CASE("a mark that none follows ends, and not before its stream has come the
 }
 
 TEST_CASE("marks in a row share flags") {
-  Fixture f;
+  MarksFixture f;
   uint32_t last = 0;
   for (int i = 0; i < 640; ++i) last = f.add(*f.first);
   CHECK(f.ends(last));
@@ -85,7 +87,7 @@ TEST_CASE("marks in a row share flags") {
 }
 
 TEST_CASE("a mark behind another stream's ends after it") {
-  Fixture f;
+  MarksFixture f;
   device::Flag gate;
   CHECK(f.device.wait_flag(*f.first, gate, 1).ok());
   const uint32_t held = f.add(*f.first), free = f.add(*f.second);
@@ -96,7 +98,7 @@ TEST_CASE("a mark behind another stream's ends after it") {
 }
 
 TEST_CASE("a mark that cannot be placed ends no other") {
-  Fixture f;
+  MarksFixture f;
   device::Flag gate;
   CHECK(f.device.wait_flag(*f.first, gate, 1).ok());
   const uint32_t held = f.add(*f.first);
@@ -110,7 +112,7 @@ TEST_CASE("a mark that cannot be placed ends no other") {
 }
 
 TEST_CASE("marks end where a driver fails, and say why") {
-  Fixture f;
+  MarksFixture f;
   f.device.refuses = true;
   const uint32_t mark = f.add(*f.first);
   CHECK(f.ends(mark));
@@ -125,13 +127,13 @@ TEST_CASE("marks end where a driver fails, and say why") {
 
 TEST_CASE(
     "marks are not destroyed while the settler is inside the driver, nor settled afterwards") {
-  Fixture f;
+  MarksFixture f;
   f.device.held = true;
   f.add(*f.first);
   f.marks->ask();
   while (!f.device.is_inside) std::this_thread::yield();
   std::atomic<bool> gone{false};
-  std::thread owner([&] {
+  fake::Thread owner([&] {
     f.marks.reset();
     gone = true;
   });

@@ -68,8 +68,8 @@ Program program() {
   return Program(std::move(plan));
 }
 
-struct Fixture {
-  Fixture() {
+struct LaunchFixture {
+  LaunchFixture() {
     ExecutorOptions options;
     options.device = &device;
     options.ccl = &library;
@@ -119,7 +119,7 @@ struct Fixture {
 TEST_CASE("a launch that a library refuses half-way stays in flight until the abort") {
   for (int refused = 0; refused < 4; ++refused) {
     CAPTURE(refused);
-    Fixture f;
+    LaunchFixture f;
     f.library.refused = refused;
     const auto number = f.launch();
     CHECK(number.status().message().find("the library refused") != std::string::npos);
@@ -133,7 +133,7 @@ TEST_CASE("a launch that a library refuses half-way stays in flight until the ab
 }
 
 TEST_CASE("messages move while the launch of their collective blocks") {
-  Fixture f;
+  LaunchFixture f;
   f.library.meanwhile = [&] { f.drive(); };
   CHECK(f.launch().ok());
   CHECK(f.channel.posted > 0);
@@ -143,7 +143,7 @@ TEST_CASE("messages move while the launch of their collective blocks") {
 }
 
 TEST_CASE("an abort reaches a collective whose launch blocks, and ends those that come later") {
-  Fixture f;
+  LaunchFixture f;
   f.library.meanwhile = [&] {
     if (!f.library.aborted) f.executor->abort();
     f.drive();
@@ -161,7 +161,7 @@ TEST_CASE("an abort reaches a collective whose launch blocks, and ends those tha
 TEST_CASE("a call of one slice is all on the user's stream, one of several is not") {
   for (const size_t slices : {1, 4}) {
     CAPTURE(slices);
-    Fixture f;
+    LaunchFixture f;
     CHECK(f.launch(f.send.size() / slices).ok());
     for (auto* stream : f.device.polled) {
       const bool used = stream == f.user.get() || slices > 1;
@@ -175,7 +175,7 @@ TEST_CASE("a call of one slice is all on the user's stream, one of several is no
 
 TEST_CASE("calls in flight share two sets of buffers, also where the host reaches the memory") {
   constexpr size_t kBytes = size_t{64} << 10;
-  Fixture f;
+  LaunchFixture f;
   f.send.resize(kBytes);
   f.recv.resize(kBytes);
   f.call.send = f.send.data();

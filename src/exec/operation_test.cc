@@ -63,8 +63,8 @@ Operand staged_message() {
 }
 
 // Bytes, so that the grain is 64 elements.
-struct Fixture {
-  Fixture(uint64_t count, uint64_t slice, uint32_t slices, uint32_t slots = 2) {
+struct OperationFixture {
+  OperationFixture(uint64_t count, uint64_t slice, uint32_t slices, uint32_t slots = 2) {
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, count};
     call.send = send;
     call.recv = recv;
@@ -82,7 +82,8 @@ struct Fixture {
     geometry.n_slots = slots;
     geometry.depth = slots - 1;
     geometry.lanes.resize(1);
-    codes.push_back(std::make_unique<hetccl::lower::Code>(lower(plan, target, geometry).value()));
+    codes.push_back(std::make_unique<hetccl::lower::Code>(
+        hetccl::lower::lower(plan, target, geometry).value()));
     return {geometry.slice_elements, geometry.n_slices, codes.back().get()};
   }
   const Instruction& instruction(Opcode op_code) const {
@@ -107,7 +108,7 @@ Operand part(Memory memory, uint32_t block, uint32_t num_begin, uint32_t num_end
 }  // namespace
 
 TEST_CASE("whole slices follow each other, and the last one ends with the message") {
-  Fixture f(300, 128, 3);
+  OperationFixture f(300, 128, 3);
   const uint64_t lengths[] = {128, 128, 44};
   for (uint32_t k = 0; k < 3; ++k) {
     const Span in = f.op.resolve(input(0), k);
@@ -124,7 +125,7 @@ TEST_CASE("whole slices follow each other, and the last one ends with the messag
 TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
   for (const uint64_t count : {1, 63, 64, 65, 129, 191, 192, 500}) {
     CAPTURE(count);
-    Fixture f(count, 192, static_cast<uint32_t>((count + 191) / 192));
+    OperationFixture f(count, 192, static_cast<uint32_t>((count + 191) / 192));
     uint64_t next = 0;
     for (uint32_t k = 0; k < f.op.n_slices; ++k) {
       for (uint32_t i = 0; i < 3; ++i) {
@@ -138,7 +139,7 @@ TEST_CASE("fractions cut a slice without gaps, in full and at its end") {
 }
 
 TEST_CASE("elements wider than a byte count in elements and lie at bytes") {
-  Fixture f(300, 128, 3);
+  OperationFixture f(300, 128, 3);
   f.call.signature.type = DataType::Float64;
   REQUIRE(f.op.prepare(f.lowered(128, 3), f.call).ok());
   const Span span = f.op.resolve(part(Memory::Output, 1, 1, 2, 2), 1);
@@ -147,7 +148,7 @@ TEST_CASE("elements wider than a byte count in elements and lie at bytes") {
 }
 
 TEST_CASE("a call of no elements resolves to nothing, even without buffers") {
-  Fixture f(0, 64, 1);
+  OperationFixture f(0, 64, 1);
   for (const auto memory : {Memory::Input, Memory::Output, Memory::Scratch, Memory::Identity}) {
     CHECK(f.op.resolve(part(memory, 0, 0, 1, 1), 0).count == 0);
     CHECK(f.op.resolve(part(memory, 0, 1, 2, 2), 0).count == 0);
@@ -159,7 +160,7 @@ TEST_CASE("a call of no elements resolves to nothing, even without buffers") {
 }
 
 TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back after n_slots") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   std::vector<std::byte*> scratch, staging;
   for (uint32_t k = 0; k < 2; ++k) {
     for (uint32_t block = 0; block < 2; ++block) {
@@ -194,10 +195,10 @@ TEST_CASE("the blocks of a run lie one behind the other, in a short slice too") 
   geometry.n_slices = 3;
   geometry.n_slots = 2;
   geometry.lanes.resize(1);
-  const hetccl::lower::Code code = lower(plan, target, geometry).value();
+  const hetccl::lower::Code code = hetccl::lower::lower(plan, target, geometry).value();
   CHECK(code.staged_blocks == 4);
 
-  Fixture f(300, 128, 3);
+  OperationFixture f(300, 128, 3);
   REQUIRE(f.op.prepare({128, 3, &code}, f.call).ok());
   REQUIRE(f.op.use_own_buffers().ok());
   CHECK(f.op.staging_bytes() == 2 * 4 * 128);
@@ -221,7 +222,7 @@ TEST_CASE("the blocks of a run lie one behind the other, in a short slice too") 
 }
 
 TEST_CASE("a message's place in the ring is kept for each slot") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   std::byte memory[2];
   f.op.ring_place(0, 4) = &memory[0];
   f.op.ring_place(0, 5) = &memory[1];
@@ -234,7 +235,7 @@ TEST_CASE("a message's place in the ring is kept for each slot") {
 }
 
 TEST_CASE("blocks of an uneven call lie where it says, and are as long") {
-  Fixture f(0, 64, 3);
+  OperationFixture f(0, 64, 3);
   const uint64_t counts[] = {70, 0, 150}, offsets[] = {1000, 0, 5};
   f.call.signature.uneven = true;
   f.call.output = {counts, offsets};
@@ -250,7 +251,7 @@ TEST_CASE("blocks of an uneven call lie where it says, and are as long") {
 }
 
 TEST_CASE("preparing again takes no memory, and forgets flags and messages") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   const auto n_syncs = static_cast<uint16_t>(f.op.code->syncs.size());
   REQUIRE(n_syncs > 2);
   CHECK(f.op.outstanding == 8);
@@ -274,7 +275,7 @@ TEST_CASE("preparing again takes no memory, and forgets flags and messages") {
 }
 
 TEST_CASE("syncs count slices, or are signalled once") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   const Instruction& send = f.instruction(Opcode::Send);
   REQUIRE(send.done != hetccl::lower::kNoSync);
   CHECK(f.op.counted(send.done, 0) == 1);
@@ -299,7 +300,7 @@ TEST_CASE("syncs count slices, or are signalled once") {
 }
 
 TEST_CASE("an operation ends once its stream has, and all messages are complete") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   f.op.finished().word.store(1);
   CHECK(f.op.is_finished());
   CHECK(!f.op.ended());
@@ -332,7 +333,7 @@ TEST_CASE("an arena grows at least twofold, keeps what it has when refused, and 
 }
 
 TEST_CASE("an operation without memory is an error, and the next one may succeed") {
-  Fixture f(1000, 128, 8);
+  OperationFixture f(1000, 128, 8);
   f.device.largest_block = 4096;
   f.call.signature.count = 1 << 20;
   CHECK(f.op.prepare(f.lowered(1 << 17, 8), f.call).ok());

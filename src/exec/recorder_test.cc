@@ -4,7 +4,8 @@
 
 #include <chrono>
 #include <memory>
-#include <thread>
+
+#include "fake/thread.h"
 
 namespace hetccl::exec {
 namespace {
@@ -64,7 +65,7 @@ TEST_CASE("the last 1,024 operations are remembered, with their times and states
 TEST_CASE("who reads while operations are launched gets whole records") {
   const auto recorder = std::make_unique<Recorder>();
   std::atomic<bool> enough{false};
-  std::thread writer([&] {
+  fake::Thread writer([&] {
     for (uint64_t n = 0; !enough.load(); ++n) recorder->launch(record_of(n));
   });
   size_t seen = 0, torn = 0;

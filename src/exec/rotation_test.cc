@@ -11,7 +11,7 @@ using hetccl::Code;
 using hetccl::exec::Rotation;
 using hetccl::exec::testing::QueueDevice;
 
-struct Fixture {
+struct RotationFixture {
   QueueDevice device;
   std::unique_ptr<Rotation> rotation = std::move(Rotation::create(device)).value();
   Rotation::Turn take(uint64_t number, uint64_t retired, size_t bytes = 1000) {
@@ -24,7 +24,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("one operation at a time takes one operation's memory, more take two's") {
-  Fixture f;
+  RotationFixture f;
   const auto first = f.take(0, 0);
   CHECK(first.before == 0);
   Rotation::leave(first);
@@ -44,7 +44,7 @@ TEST_CASE("one operation at a time takes one operation's memory, more take two's
 }
 
 TEST_CASE("the device waits for all operations that had the buffers before") {
-  Fixture f;
+  RotationFixture f;
   const auto first = f.take(0, 0), other = f.take(1, 0), next = f.take(2, 0), last = f.take(3, 0);
   CHECK(next.left == first.left);
   CHECK(last.left == other.left);
@@ -63,7 +63,7 @@ TEST_CASE("the device waits for all operations that had the buffers before") {
 }
 
 TEST_CASE("buffers that became too small live as long as an operation uses them") {
-  Fixture f;
+  RotationFixture f;
   const auto small = f.take(0, 0, 1000);
   f.take(1, 0, 1000);
   const size_t blocks = f.device.blocks;
@@ -81,7 +81,7 @@ TEST_CASE("buffers that became too small live as long as an operation uses them"
 }
 
 TEST_CASE("without memory the buffers stay as they were") {
-  Fixture f;
+  RotationFixture f;
   const auto first = f.take(0, 0), second = f.take(1, 0);
   f.device.largest_block = 4000;
   CHECK(f.rotation->take(2, 0, 5000, 0).status().code() == Code::SystemError);

@@ -34,8 +34,8 @@ plan::RankPlan traced_plan() {
   return plan;
 }
 
-struct Fixture {
-  explicit Fixture(uint64_t sequence = 7, const lower::Reach& reach = {.peer = 1}) {
+struct TracerFixture {
+  explicit TracerFixture(uint64_t sequence = 7, const lower::Reach& reach = {.peer = 1}) {
     Call call;
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, 128};
     call.sequence = sequence;
@@ -79,7 +79,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 TEST_CASE("steps begin when what they need is there and their track is free") {
-  Fixture f;
+  TracerFixture f;
   Operation& op = f.operation;
   const uint32_t send = f.find(Opcode::Send);
   constexpr uint16_t kLane = Tracer::kFirstLaneTrack;
@@ -115,7 +115,7 @@ TEST_CASE("steps begin when what they need is there and their track is free") {
 }
 
 TEST_CASE("copies to and from memory that others reach have tracks of their own") {
-  Fixture f(7, {.peer = 1, .ring_bytes = 64 << 10});
+  TracerFixture f(7, {.peer = 1, .ring_bytes = 64 << 10});
   Operation& op = f.operation;
   // Both the message's copy and the plan's are copies.
   const uint32_t out = f.find(Opcode::Copy);
@@ -137,7 +137,7 @@ TEST_CASE("copies to and from memory that others reach have tracks of their own"
 }
 
 TEST_CASE("only the latest spans and operations are kept") {
-  Fixture f;
+  TracerFixture f;
   const uint64_t n = Tracer::kSpans;  // two spans each
   for (uint64_t number = 0; number < n; ++number) {
     f.operation.call.sequence = number;
@@ -155,7 +155,7 @@ TEST_CASE("only the latest spans and operations are kept") {
 }
 
 TEST_CASE("an aborted operation ends its steps where they are") {
-  Fixture f;
+  TracerFixture f;
   f.tracer.look(0, f.operation, us(110));
   f.operation.release_waits();
   f.tracer.retire(0, f.operation, us(120));

@@ -15,6 +15,7 @@
 
 #include "base/reduce.h"
 #include "fake/no_threads.h"
+#include "fake/thread.h"
 
 namespace hetccl {
 namespace {
@@ -159,7 +160,7 @@ TEST_CASE("crews come and go") {
 
 TEST_CASE("several threads use a crew at once") {
   Crew crew(3);
-  std::vector<std::thread> users;
+  std::vector<fake::Thread> users;
   std::atomic<int> wrong{0};
   for (uint32_t user = 0; user < 3; ++user) {
     users.emplace_back([&, user] {

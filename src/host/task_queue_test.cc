@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "fake/thread.h"
+
 using namespace hetccl;
 
 TEST_CASE("a queue runs tasks in order and stops at a pending one") {
@@ -72,7 +74,7 @@ TEST_CASE("several threads push while one polls") {
   TaskQueue queue;
   int last[kThreads] = {-1, -1, -1, -1};
   int out_of_order = 0, done = 0;
-  std::vector<std::thread> pushers;
+  std::vector<fake::Thread> pushers;
   for (int t = 0; t < kThreads; ++t)
     pushers.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i)

@@ -6,8 +6,6 @@
 namespace hetccl::lower {
 namespace {
 
-constexpr QueueId kUser = stream_queue(QueueKind::User);
-
 /// How a node tells of its end.
 struct Told {
   SyncId flag = kNoSync, event = kNoSync;

@@ -12,6 +12,7 @@ namespace hetccl::lower {
 
 using NodeId = uint16_t;
 inline constexpr NodeId kNoNode = UINT16_MAX;
+inline constexpr QueueId kUser = stream_queue(QueueKind::User);
 
 /// A node that must be complete, in the slice so many before, if there is one.
 struct Dep {

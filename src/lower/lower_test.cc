@@ -12,8 +12,6 @@ namespace {
 
 using namespace testing;
 
-constexpr QueueId kUser = stream_queue(QueueKind::User);
-
 void check_refused(RankPlan plan, const char* why) {
   const Job job(std::move(plan));
   const auto code = lower(job.plan, job.target, job.geometry);

@@ -8,8 +8,8 @@ namespace {
 
 using namespace testing;
 
-constexpr QueueId kUser = stream_queue(QueueKind::User), kCcl = stream_queue(QueueKind::Ccl),
-                  kOut = stream_queue(QueueKind::Out), kIn = stream_queue(QueueKind::In);
+constexpr QueueId kCcl = stream_queue(QueueKind::Ccl), kOut = stream_queue(QueueKind::Out),
+                  kIn = stream_queue(QueueKind::In);
 
 // All passes before `drop_implied_waits`.
 Graph passed(const Job& job) {

@@ -9,13 +9,13 @@
 namespace hetccl::lower {
 namespace {
 
-struct Message {
+struct Written {
   size_t offset;
   size_t bytes;
   uint32_t number;
 };
 
-bool overlap(const Message& a, const Message& b) {
+bool overlap(const Written& a, const Written& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
@@ -26,7 +26,7 @@ TEST_CASE("both ends place messages alike, and none over one that may be unread"
   std::mt19937_64 random(3);
   for (const size_t most : {600, 5000, 32 << 10}) {
     Ring writer(kBytes), reader(kBytes);
-    std::vector<Message> unread;
+    std::vector<Written> unread;
     uint32_t needed = 0;
     for (uint32_t n = 1; n <= 5000; ++n) {
       const size_t bytes = random() % 10 == 0 ? 0 : random() % (most + 1);
@@ -39,11 +39,11 @@ TEST_CASE("both ends place messages alike, and none over one that may be unread"
       REQUIRE(here.needed.value_or(0) >= needed);
       REQUIRE(here.offset % Ring::kGrain == 0);
       needed = here.needed.value_or(0);
-      std::erase_if(unread, [&](const Message& one) { return one.number <= needed; });
-      const Message message{here.offset, bytes, n};
+      std::erase_if(unread, [&](const Written& one) { return one.number <= needed; });
+      const Written message{here.offset, bytes, n};
       REQUIRE(here.offset + bytes <= kBytes);
       CHECK(std::none_of(unread.begin(), unread.end(),
-                         [&](const Message& one) { return overlap(one, message); }));
+                         [&](const Written& one) { return overlap(one, message); }));
       if (bytes > 0) unread.push_back(message);
     }
   }

@@ -7,8 +7,6 @@
 namespace hetccl::lower {
 namespace {
 
-constexpr QueueId kUser = stream_queue(QueueKind::User);
-
 Node boundary_node(Node::Section section, Opcode op) {
   Node node;
   node.code.op = op;

@@ -133,7 +133,7 @@ Status closed_early() {
 }
 
 // Waits for `events`; false once the deadline has passed.
-bool wait_for(int fd, short events, TimePoint deadline) {
+bool wait_ready(int fd, short events, TimePoint deadline) {
   for (TimePoint now = steady_clock().now(); now < deadline; now = steady_clock().now()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
     pollfd entry{fd, events, 0};
@@ -234,7 +234,7 @@ Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Enc
     if (proven != nullptr) *proven = handshake.proven();
     if (state == HandshakeState::Done) return handshake.wire(std::move(fd));
     if (state == HandshakeState::Failed) return handshake.failure();
-    if (!wait_for(fd.get(), handshake.events(), deadline))
+    if (!wait_ready(fd.get(), handshake.events(), deadline))
       return error(Code::Timeout, "authenticating: no answer before the deadline");
   }
 }

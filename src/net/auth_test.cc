@@ -6,8 +6,9 @@
 
 #include <chrono>
 #include <string>
-#include <thread>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "net/socket.h"
 
 namespace hetccl::net {
@@ -16,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using State = HandshakeState;
 
-TimePoint after(int64_t ms) {
+TimePoint in_ms(int64_t ms) {
   return steady_clock().now() + milliseconds(ms);
 }
 
@@ -45,16 +46,16 @@ TEST_CASE("both ends that know the secret agree, and the hello arrives") {
   Pair pair;
   const Key key{random_secret()};
   Status dialled;
-  std::thread dialer([&] {
+  fake::Thread dialer([&] {
     auto wire = dial_handshake(std::move(pair.dialer), {2, 7, 0x1122334455667788, 3}, key, nullptr,
-                               after(5000));
+                               in_ms(fake::kHangMs));
     dialled = wire.status();
-    if (dialled.ok()) CHECK(send_all(wire->fd(), "x", 1, after(1000)).ok());
+    if (dialled.ok()) CHECK(send_all(wire->fd(), "x", 1, in_ms(fake::kHangMs)).ok());
   });
   ListenHandshake handshake;
   CHECK(drive(
-            handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
-        State::Done);
+            handshake, pair.listener.get(), [&](const Hello&) { return &key; },
+            in_ms(fake::kHangMs)) == State::Done);
   dialer.join();
   CHECK_MESSAGE(dialled.ok(), dialled.message());
   CHECK(handshake.hello().purpose == 2);
@@ -62,7 +63,7 @@ TEST_CASE("both ends that know the secret agree, and the hello arrives") {
   CHECK(handshake.hello().communicator == 0x1122334455667788);
   CHECK(handshake.hello().rank == 3);
   char next = 0;  // nothing beyond the handshake was read
-  CHECK(recv_all(pair.listener.get(), &next, 1, after(1000)).ok());
+  CHECK(recv_all(pair.listener.get(), &next, 1, in_ms(fake::kHangMs)).ok());
   CHECK(next == 'x');
 }
 
@@ -82,12 +83,13 @@ struct Outcome {
           const Encryption& listens, int32_t to = -1)
       : handshake(listens) {
     Pair pair;
-    std::thread dialer_thread([&] {
-      dialled =
-          dial_handshake(std::move(pair.dialer), {1, 0, 1, 3, to}, dialer_key, dialer, after(5000));
+    fake::Thread dialer_thread([&] {
+      dialled = dial_handshake(std::move(pair.dialer), {1, 0, 1, 3, to}, dialer_key, dialer,
+                               in_ms(fake::kHangMs));
     });
     listened = drive(
-        handshake, pair.listener.get(), [&](const Hello&) { return &listener_key; }, after(5000));
+        handshake, pair.listener.get(), [&](const Hello&) { return &listener_key; },
+        in_ms(fake::kHangMs));
     if (listened == State::Failed) pair.listener.reset();
     dialer_thread.join();
     listener = std::move(pair.listener);
@@ -164,14 +166,15 @@ TEST_CASE("a wrong secret is noticed by both ends") {
   const Key mine{random_secret()};
   const Key other{random_secret()};
   Status dialled;
-  std::thread dialer([&] {
+  fake::Thread dialer([&] {
     dialled =
-        dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, mine, nullptr, after(5000)).status();
+        dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, mine, nullptr, in_ms(fake::kHangMs))
+            .status();
   });
   ListenHandshake handshake;
   CHECK(drive(
-            handshake, pair.listener.get(), [&](const Hello&) { return &other; }, after(5000)) ==
-        State::Failed);
+            handshake, pair.listener.get(), [&](const Hello&) { return &other; },
+            in_ms(fake::kHangMs)) == State::Failed);
   dialer.join();
   CHECK(dialled.code() == Code::RemoteError);
   CHECK(dialled.message().find("does not know this job's secret") != std::string::npos);
@@ -182,33 +185,36 @@ TEST_CASE("a forged proof fails though the challenge was answered in form") {
   Pair pair;
   const Key key{random_secret()};
   ListenHandshake handshake;
-  std::thread stranger([&] {
+  fake::Thread stranger([&] {
     // A real hello, recorded; the challenge to it is new, so the recorded proof no longer fits.
     Pair recorded;
     Wire dialled;
-    std::thread once([&] {
-      auto wire =
-          dial_handshake(std::move(recorded.dialer), {1, 0, 1, 0}, key, nullptr, after(5000));
+    fake::Thread once([&] {
+      auto wire = dial_handshake(std::move(recorded.dialer), {1, 0, 1, 0}, key, nullptr,
+                                 in_ms(fake::kHangMs));
       CHECK(wire.ok());
       if (wire.ok()) dialled = std::move(*wire);
     });
     std::array<uint8_t, kHelloBytes> hello{};
-    CHECK(recv_all(recorded.listener.get(), hello.data(), hello.size(), after(1000)).ok());
-    CHECK(send_all(pair.dialer.get(), hello.data(), hello.size(), after(1000)).ok());
+    CHECK(recv_all(recorded.listener.get(), hello.data(), hello.size(), in_ms(fake::kHangMs)).ok());
+    CHECK(send_all(pair.dialer.get(), hello.data(), hello.size(), in_ms(fake::kHangMs)).ok());
     std::array<uint8_t, kChallengeBytes> challenge{};
-    CHECK(recv_all(pair.dialer.get(), challenge.data(), challenge.size(), after(1000)).ok());
-    CHECK(send_all(recorded.listener.get(), challenge.data(), challenge.size(), after(1000)).ok());
+    CHECK(
+        recv_all(pair.dialer.get(), challenge.data(), challenge.size(), in_ms(fake::kHangMs)).ok());
+    CHECK(
+        send_all(recorded.listener.get(), challenge.data(), challenge.size(), in_ms(fake::kHangMs))
+            .ok());
     std::array<uint8_t, kProofBytes> proof{};
-    CHECK(recv_all(recorded.listener.get(), proof.data(), proof.size(), after(1000)).ok());
+    CHECK(recv_all(recorded.listener.get(), proof.data(), proof.size(), in_ms(fake::kHangMs)).ok());
     const uint8_t accepted = 1;
-    CHECK(send_all(recorded.listener.get(), &accepted, kAcceptedBytes, after(1000)).ok());
+    CHECK(send_all(recorded.listener.get(), &accepted, kAcceptedBytes, in_ms(fake::kHangMs)).ok());
     once.join();
     proof[5] = static_cast<uint8_t>(proof[5] ^ 1);
-    CHECK(send_all(pair.dialer.get(), proof.data(), proof.size(), after(1000)).ok());
+    CHECK(send_all(pair.dialer.get(), proof.data(), proof.size(), in_ms(fake::kHangMs)).ok());
   });
   CHECK(drive(
-            handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
-        State::Failed);
+            handshake, pair.listener.get(), [&](const Hello&) { return &key; },
+            in_ms(fake::kHangMs)) == State::Failed);
   stranger.join();
 }
 
@@ -217,7 +223,7 @@ TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret"
   {
     Pair pair;
     const std::string junk(200, 'G');
-    REQUIRE(send_all(pair.dialer.get(), junk.data(), junk.size(), after(1000)).ok());
+    REQUIRE(send_all(pair.dialer.get(), junk.data(), junk.size(), in_ms(fake::kHangMs)).ok());
     ListenHandshake handshake;
     CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &key; }) ==
           State::Failed);
@@ -225,13 +231,14 @@ TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret"
   for (const bool park : {false, true}) {
     Pair pair;
     Status dialled;
-    std::thread dialer([&] {
+    fake::Thread dialer([&] {
       dialled =
-          dial_handshake(std::move(pair.dialer), {2, 0, 9, 4}, key, nullptr, after(5000)).status();
+          dial_handshake(std::move(pair.dialer), {2, 0, 9, 4}, key, nullptr, in_ms(fake::kHangMs))
+              .status();
     });
     ListenHandshake handshake(nullptr, park);
     pollfd entry{pair.listener.get(), POLLIN, 0};
-    REQUIRE(::poll(&entry, 1, 5000) == 1);
+    REQUIRE(::poll(&entry, 1, fake::kHangMs) == 1);
     const State state =
         handshake.advance(pair.listener.get(), [](const Hello&) { return nullptr; });
     CHECK(state == (park ? State::InProgress : State::Failed));
@@ -240,8 +247,8 @@ TEST_CASE("junk and unexpected hellos fail; a parked hello waits for its secret"
       CHECK(handshake.events() == 0);
       CHECK(handshake.hello().rank == 4);
       CHECK(drive(
-                handshake, pair.listener.get(), [&](const Hello&) { return &key; }, after(5000)) ==
-            State::Done);
+                handshake, pair.listener.get(), [&](const Hello&) { return &key; },
+                in_ms(fake::kHangMs)) == State::Done);
     } else {
       pair.listener.reset();
     }
@@ -257,7 +264,7 @@ TEST_CASE("a silent listener is a timeout, and a silent dialer blocks nobody") {
   CHECK(handshake.advance(pair.listener.get(), [&](const Hello&) { return &key; }) ==
         State::InProgress);
   CHECK(handshake.events() == POLLIN);
-  CHECK(dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, key, nullptr, after(50))
+  CHECK(dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, key, nullptr, in_ms(50))
             .status()
             .code() == Code::Timeout);
 }

@@ -7,12 +7,12 @@
 namespace hetccl::net {
 namespace {
 
-SocketAddress v4(uint8_t last) {
+SocketAddress crowd_v4(uint8_t last) {
   const std::array<uint8_t, SocketAddress::kEncodedBytes> bytes = {1, 0, 1, 2, 10, 0, 0, last};
   return SocketAddress::decode(bytes.data()).value();
 }
 
-SocketAddress v6(uint8_t subnet, uint8_t host) {
+SocketAddress crowd_v6(uint8_t subnet, uint8_t host) {
   const std::array<uint8_t, SocketAddress::kEncodedBytes> bytes = {
       2, 0, 1, 2, 0x20, 1, 0, 0, 0, 0, 0, subnet, 0, 0, 0, 0, 0, 0, 0, host};
   return SocketAddress::decode(bytes.data()).value();
@@ -25,11 +25,11 @@ SocketAddress mapped(uint8_t last) {
 }
 
 TEST_CASE("a source is an IPv4 address, or the network of an IPv6 one") {
-  CHECK(source_of(v4(1)) != source_of(v4(2)));
-  CHECK(source_of(v4(1)) == source_of(mapped(1)));
+  CHECK(source_of(crowd_v4(1)) != source_of(crowd_v4(2)));
+  CHECK(source_of(crowd_v4(1)) == source_of(mapped(1)));
   CHECK(source_of(mapped(1)) != source_of(mapped(2)));
-  CHECK(source_of(v6(1, 1)) == source_of(v6(1, 2)));
-  CHECK(source_of(v6(1, 1)) != source_of(v6(2, 1)));
+  CHECK(source_of(crowd_v6(1, 1)) == source_of(crowd_v6(1, 2)));
+  CHECK(source_of(crowd_v6(1, 1)) != source_of(crowd_v6(2, 1)));
 }
 
 TEST_CASE("the oldest goes, unless one source crowds out the others") {

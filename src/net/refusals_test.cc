@@ -6,20 +6,15 @@
 #include <string>
 
 #include "fake/captured_stderr.h"
+#include "fake/manual_clock.h"
 
 namespace hetccl::net {
 namespace {
 
 using fake::stderr_of;
 
-class ManualClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const override { return time; }
-  TimePoint time{std::chrono::hours(1)};
-};
-
 TEST_CASE("a flood of refusals is a few lines, and the next one counts the rest") {
-  ManualClock clock;
+  fake::ManualClock clock;
   Refusals refusals("the coordinator", Log{}, clock);
   const std::string flood = stderr_of([&] {
     for (int i = 0; i < 1000; ++i) refusals.add("10.0.0.1:" + std::to_string(i), "junk");

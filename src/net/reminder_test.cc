@@ -4,17 +4,13 @@
 
 #include <vector>
 
+#include "fake/manual_clock.h"
+
 namespace hetccl::net {
 namespace {
 
-class ManualClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const override { return time; }
-  TimePoint time{std::chrono::hours(1)};
-};
-
 TEST_CASE("a reminder is due after ten seconds, and again every ten") {
-  ManualClock clock;
+  fake::ManualClock clock;
   Reminder reminder(clock);
   const TimePoint begin = clock.time;
   CHECK(reminder.next() == begin + std::chrono::seconds(10));

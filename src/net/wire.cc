@@ -9,7 +9,7 @@ namespace hetccl::net {
 
 namespace {
 
-bool would_block(int errno_value) {
+bool is_transient(int errno_value) {
   return errno_value == EAGAIN || errno_value == EWOULDBLOCK || errno_value == EINTR;
 }
 
@@ -29,7 +29,7 @@ Io Wire::write(std::span<const iovec> parts, size_t* written, bool more) {
   const ssize_t sent = ::sendmsg(fd_.get(), &message, flags);
   *written = sent > 0 ? static_cast<size_t>(sent) : 0;
   if (sent >= 0) return Io::Moved;
-  if (would_block(errno)) return Io::Blocked;
+  if (is_transient(errno)) return Io::Blocked;
   errno_ = errno;
   return Io::Failed;
 }
@@ -45,7 +45,7 @@ Io Wire::read(std::span<const iovec> parts, size_t* got, bool from_socket) {
   *got = received > 0 ? static_cast<size_t>(received) : 0;
   if (received > 0) return Io::Moved;
   if (received == 0) return Io::Closed;
-  if (would_block(errno)) return Io::Blocked;
+  if (is_transient(errno)) return Io::Blocked;
   errno_ = errno;
   return Io::Failed;
 }

@@ -8,8 +8,6 @@
 namespace hetccl::plan {
 namespace {
 
-constexpr uint32_t kWholeLine[] = {0};
-
 /// The own part at its cluster's place: every rank adds in cluster order.
 std::vector<Region> in_cluster_order(int self, const Region& own, std::map<int, Region> others) {
   others[self] = own;

@@ -10,8 +10,6 @@
 namespace hetccl::plan {
 namespace {
 
-constexpr uint32_t kWholeLine[] = {0};
-
 /// The root's cluster: the vendor's broadcast. Returns what has to be complete before this rank's
 /// output is.
 Deps broadcast_from_root(Builder& b) {

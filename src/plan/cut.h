@@ -26,6 +26,9 @@ struct Held {
   Piece piece;
 };
 
+/// A line of one block.
+inline constexpr uint32_t kWholeLine[] = {0};
+
 /// The pieces of a line, in its order, without gaps.
 using Cut = std::vector<Held>;
 

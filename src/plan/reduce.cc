@@ -8,8 +8,6 @@
 namespace hetccl::plan {
 namespace {
 
-constexpr uint32_t kWholeLine[] = {0};
-
 class ReducePlan {
  public:
   explicit ReducePlan(Builder builder)

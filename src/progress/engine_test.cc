@@ -11,6 +11,9 @@
 
 #include "base/waker.h"
 
+#include "fake/patience.h"
+#include "fake/thread.h"
+
 namespace {
 
 using hetccl::Duration;
@@ -20,7 +23,7 @@ using hetccl::progress::Driven;
 using hetccl::progress::Engine;
 using std::chrono::milliseconds;
 
-constexpr auto kLimit = milliseconds(10'000);  // a wait of these tests that is not over is lost
+constexpr auto kLimit = hetccl::fake::kHang;  // a wait of these tests that is not over is lost
 
 TimePoint in(Duration duration) {
   return steady_clock().now() + duration;
@@ -30,6 +33,17 @@ double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Whether this process uses hardly any processor time, at the latest after a while: a slow machine
+// takes long to come to rest, and an engine that spins never does.
+bool becomes_idle() {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(milliseconds(150));
+    if (cpu_seconds() - before < 0.03) return true;
+  }
+  return false;
 }
 
 // Finishes one unit of work per poll, and notices when two threads poll it at once.
@@ -134,14 +148,15 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
   f.counter.work(3);
   f.engine->notify_at_leisure();
   const double before = cpu_seconds();
-  const TimePoint end = in(std::chrono::milliseconds(300));
+  const TimePoint begin = steady_clock().now(), end = in(std::chrono::milliseconds(300));
   while (steady_clock().now() < end) {
     f.engine->notify_at_leisure();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+  const double passed = std::chrono::duration<double>(steady_clock().now() - begin).count();
   CHECK(f.counter.polls() >= 2);
-  CHECK(f.counter.polls() <= 900);
-  CHECK(cpu_seconds() - before < 0.15);
+  CHECK(static_cast<double>(f.counter.polls()) <= 3000 * passed);
+  CHECK(cpu_seconds() - before < passed / 2);
   f.counter.hold(false);
   CHECK(f.reaches(3));
   // Idle again: the next notice wakes it.
@@ -167,10 +182,10 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
 
 TEST_CASE("many threads wait, each for its own: all see it, and one polls at a time") {
   Fixture f;
-  std::array<std::thread, 6> threads;
+  std::array<hetccl::fake::Thread, 6> threads;
   std::atomic<int> seen{0};
   for (size_t t = 0; t < threads.size(); ++t) {
-    threads[t] = std::thread([&, t] {
+    threads[t] = hetccl::fake::Thread([&, t] {
       for (uint64_t i = 1; i <= 300; ++i) {
         f.counter.work(1);
         const uint64_t mine = i * (t + 1) / threads.size();
@@ -189,7 +204,7 @@ TEST_CASE("work announced while another caller leaves is not forgotten") {
   for (int round = 0; round < 2000; ++round) {
     f.counter.work(1);
     const uint64_t first = ++total;
-    std::thread announcer([&] {
+    hetccl::fake::Thread announcer([&] {
       while (!f.counter.reached(first)) std::this_thread::yield();
       f.counter.work(1);
       f.engine->notify();
@@ -272,7 +287,7 @@ TEST_CASE("exclusively runs while nobody polls, however busy the engine is") {
   f.counter.work(UINT64_MAX / 2);
   f.engine->notify();
   std::atomic<bool> stop{false};
-  std::thread waiter([&] { f.engine->wait([&] { return stop.load(); }, in(kLimit)); });
+  hetccl::fake::Thread waiter([&] { f.engine->wait([&] { return stop.load(); }, in(kLimit)); });
   for (int round = 0; round < 200; ++round) {
     f.engine->exclusively([&] {
       const uint64_t polls = f.counter.polls();
@@ -348,7 +363,7 @@ TEST_CASE("a sleeping engine is woken by notify at once") {
   f.counter.work(1);
   f.engine->notify();
   Duration best = kLimit;
-  for (uint64_t round = 1; round <= 5; ++round) {
+  for (uint64_t round = 1; best >= milliseconds(40) && round <= 200; ++round) {
     f.counter.hold(true);
     std::this_thread::sleep_for(milliseconds(5));  // it sleeps by now, for up to 100 ms
     const auto start = steady_clock().now();
@@ -365,16 +380,11 @@ TEST_CASE("a sleeping engine is woken by notify at once") {
 
 TEST_CASE("an engine that has nothing to do, or that nobody moves, uses no processor time") {
   Fixture f;
-  double before = cpu_seconds();
-  std::this_thread::sleep_for(milliseconds(150));
-  CHECK(cpu_seconds() - before < 0.03);
-
+  CHECK(becomes_idle());
   f.counter.hold(true);
   f.counter.work(1);
   f.engine->notify();
-  before = cpu_seconds();
-  std::this_thread::sleep_for(milliseconds(150));
-  CHECK(cpu_seconds() - before < 0.03);
+  CHECK(becomes_idle());
 }
 
 TEST_CASE("an engine ends while it has work") {

@@ -2,12 +2,14 @@
 #include "runtime/load.h"
 
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
 #include <vector>
 
 #include "fake/run_alone.h"
+#include "fake/thread.h"
 #include "runtime/testing.h"
 
 namespace hetccl::runtime {
@@ -59,7 +61,7 @@ TEST_CASE("what a library lacks is null in its table, and listed") {
 
 TEST_CASE("a platform's library is loaded once, whoever asks") {
   const Fake fake = load_fake("cuda");
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   std::vector<const hetcclRuntime*> seen(8);
   for (auto& one : seen) {
     threads.emplace_back([&one] { one = load({"cuda", {}, {}}, {}).value(); });

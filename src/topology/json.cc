@@ -14,7 +14,6 @@ constexpr size_t kMaxInfoBytes = size_t{1} << 20U;
 constexpr size_t kMaxTopologyBytes = size_t{128} << 20U;
 constexpr size_t kMaxString = 4096;
 constexpr size_t kMaxNics = 256;
-constexpr int64_t kMaxRanks = 65'536;
 constexpr int64_t kMaxMbps = 1'000'000'000;
 constexpr int64_t kMaxWindowBytes = int64_t{1} << 30U;
 constexpr int64_t kMaxLatencyNs = 60'000'000'000;
@@ -251,7 +250,8 @@ Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits&
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
   const auto* ranks = json["ranks"].elements();
   if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
-    return error(Code::InvalidArgument, "a topology must be {\"ranks\": [...]} with at most %lld",
+    return error(Code::InvalidArgument,
+                 "a topology must be {\"ranks\": [...]} with at most %lld ranks",
                  static_cast<long long>(kMaxRanks));
   }
   std::vector<RankInfo> infos;

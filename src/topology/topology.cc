@@ -14,7 +14,6 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
 constexpr size_t kMaxClusters = 1024;
-constexpr size_t kMaxRanks = 65'536;
 
 /// Ranks that one vendor library can join, but for their hosts.
 using LibraryKey = std::tuple<std::string, std::string, std::string, std::string, std::string>;
@@ -144,9 +143,9 @@ std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
 
 Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTraits& traits) {
   if (infos.empty()) return error(Code::InvalidArgument, "a topology needs at least one rank");
-  if (infos.size() > kMaxRanks) {
+  if (infos.size() > size_t{kMaxRanks}) {
     return error(Code::InvalidArgument, "%zu ranks: a topology holds at most %zu", infos.size(),
-                 kMaxRanks);
+                 size_t{kMaxRanks});
   }
   Topology topology;
   std::map<ClusterKey, size_t> by_key;

@@ -45,6 +45,8 @@ struct AdaptorTraits {
   std::string by_network = "network";  ///< that of other links
 };
 
+inline constexpr int64_t kMaxRanks = 65'536;
+
 /// The library of a rank that has none, and is a cluster alone.
 inline constexpr std::string_view kNoLibrary = "none";
 

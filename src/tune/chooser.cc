@@ -18,7 +18,7 @@ constexpr uint64_t kMaxEncoded = uint64_t{64} << 20U;
 constexpr uint64_t kMinEncoded = uint64_t{1} << 20U;
 constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
 constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
-constexpr int kMaxDepth = 16;                          // scratch holds a slice for each
+constexpr int kDeepest = 16;                           // scratch holds a slice for each
 constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
 // On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
 // that move it; and a pipeline of so many stages (out and in, twice) waits for its first and last.
@@ -96,7 +96,7 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
   // Hosts beside devices read a slice where it arrived, and must have done so by the next.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;
-  candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + meanwhile, 3, kMaxDepth));
+  candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + meanwhile, 3, kDeepest));
   candidate.seconds = model_.seconds(load, bytes, n_slices);
   return candidate;
 }

@@ -10,10 +10,10 @@
 namespace hetccl::tune {
 namespace {
 
-const Key kKey{Collective::ReduceScatter, 22, 4, -1};
+const Key kPlacesKey{Collective::ReduceScatter, 22, 4, -1};
 constexpr uint64_t kDefault = 8192, kBest = 65'536;
 
-Space make_space() {
+Space make_places_space() {
   Axis slices{Parameter::SliceBytes, {}};
   for (uint64_t slice = 4096; slice <= uint64_t{1} << 18U; slice *= 2)
     slices.values.push_back(slice);
@@ -35,16 +35,17 @@ class Program {
  private:
   void call(uint64_t place) {
     const TimePoint now(std::chrono::microseconds(static_cast<int64_t>(now_us_)));
-    if (const auto proposal = conductor_.propose(kKey, 1 << 22, sequence_, now, make_space)) {
+    if (const auto proposal =
+            conductor_.propose(kPlacesKey, 1 << 22, sequence_, now, make_places_space)) {
       if (const auto verdict = conductor_.count(0, ledger_.vote(*proposal)))
         ledger_.settle(*verdict);
     }
-    const auto use = ledger_.use(kKey, sequence_++);
+    const auto use = ledger_.use(kPlacesKey, sequence_++);
     REQUIRE(use);
     const uint64_t slice = use->setting ? use->setting->choice.slice_bytes : kDefault;
     const double us = time_(place, slice) * std::normal_distribution<double>(1, 0.01)(random_);
     now_us_ += us;
-    if (!use->trial) return conductor_.watch(kKey, us);
+    if (!use->trial) return conductor_.watch(kPlacesKey, us);
     if (!use->trial->ends_phase) return;
     samples_.push_back(us);
     if (use->trial->phase + 1 < use->trial->phases) return;
@@ -111,7 +112,7 @@ TEST_CASE("conductor: by steps, what moves most bytes in a step is searched firs
     const TimePoint now(std::chrono::milliseconds(100 * step));
     for (int call = 0; call < 9; ++call) {
       const auto& key = call == 0 ? light : heavy;
-      const auto proposal = conductor.propose(key, 1 << 20, sequence++, now, make_space);
+      const auto proposal = conductor.propose(key, 1 << 20, sequence++, now, make_places_space);
       if (!proposal) continue;
       tried.push_back(proposal->changes.at(0).key);
       REQUIRE(conductor.count(0, {proposal->round, true}));

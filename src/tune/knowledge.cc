@@ -7,7 +7,6 @@ namespace hetccl::tune {
 namespace {
 
 constexpr int64_t kFormat = 1;
-constexpr double kMostUs = 1e12;
 
 uint64_t fnv1a(std::string_view text) {
   uint64_t hash = 14'695'981'039'346'656'037U;

@@ -25,6 +25,9 @@ struct Place {
 [[nodiscard]] Place place_of(const topology::Topology& topology, std::string_view settings,
                              int version);
 
+/// A measured time above this, in microseconds, is refused.
+inline constexpr double kMostUs = 1e12;
+
 /// Pure; reading and writing files is the caller's.
 class Knowledge {
  public:

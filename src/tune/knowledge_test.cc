@@ -11,10 +11,10 @@
 namespace hetccl::tune {
 namespace {
 
-const Key kKey{Collective::AllReduce, 20, 4, -1};
+const Key kKnownKey{Collective::AllReduce, 20, 4, -1};
 
 Learnt learnt(uint8_t size_class, double us) {
-  Key key = kKey;
+  Key key = kKnownKey;
   key.size_class = size_class;
   const Setting setting{"exchange", {.slice_bytes = 65'536, .depth = 3}, {}};
   return {key, setting, uint64_t{1} << size_class, us, 2 * us, 9};
@@ -115,7 +115,7 @@ TEST_CASE("correction: known sizes are met, others lie between; other collective
     return one;
   };
   const Correction correction(chooser, topology, {known(12, 3, 4), known(20, 1.5, 2)});
-  const auto factor = [&](uint8_t size_class, Key key = kKey) {
+  const auto factor = [&](uint8_t size_class, Key key = kKnownKey) {
     key.size_class = size_class;
     return correction.factor(key, uint64_t{1} << size_class);
   };

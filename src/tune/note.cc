@@ -2,11 +2,12 @@
 
 #include <cmath>
 
+#include "tune/knowledge.h"
+
 namespace hetccl::tune {
 namespace {
 
 constexpr size_t kMostBytes = size_t{16} << 10U;
-constexpr double kMostUs = 1e12;
 
 Json to_json(const Change& change) {
   return {{"key", tune::to_json(change.key)},

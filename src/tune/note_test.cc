@@ -7,17 +7,17 @@
 namespace hetccl::tune {
 namespace {
 
-const Key kKey{Collective::AllReduce, 22, 4, -1};
+const Key kNoteKey{Collective::AllReduce, 22, 4, -1};
 const Setting kSetting{"exchange", {.slice_bytes = 65'536, .depth = 4}, {.tcp_streams = 2}};
 
 TEST_CASE("notes: what is told is heard") {
-  const Proposal proposal{7, 1234, {{kKey, kSetting, 6}, {kKey, kSetting, 0}}};
+  const Proposal proposal{7, 1234, {{kNoteKey, kSetting, 6}, {kNoteKey, kSetting, 0}}};
   const auto back = decode(encode(proposal));
   REQUIRE(back);
   CHECK(std::get<Proposal>(*back) == proposal);
-  const Proposal phased{8, 1234, {{kKey, kSetting, 4096, 64}}};
+  const Proposal phased{8, 1234, {{kNoteKey, kSetting, 4096, 64}}};
   CHECK(std::get<Proposal>(*decode(encode(phased))) == phased);
-  const Proposal rested{9, 1234, {{kKey, kSetting, 24, 2, true}}};
+  const Proposal rested{9, 1234, {{kNoteKey, kSetting, 24, 2, true}}};
   CHECK(std::get<Proposal>(*decode(encode(rested))) == rested);
   const auto samples = decode(encode(Samples{3, 1, {1.5, 2.5}}));
   REQUIRE(samples);
@@ -29,7 +29,7 @@ TEST_CASE("notes: what is told is heard") {
 
 TEST_CASE("notes: settings that no rank could run are no notes") {
   const auto with = [](auto change) {
-    Proposal proposal{7, 1234, {{kKey, kSetting, 6}}};
+    Proposal proposal{7, 1234, {{kNoteKey, kSetting, 6}}};
     change(proposal.changes[0]);
     return decode(encode(proposal)).has_value();
   };
@@ -51,7 +51,7 @@ TEST_CASE("notes: settings that no rank could run are no notes") {
 
 TEST_CASE("notes: garbage is no note, and harms nothing") {
   std::mt19937 random(2);
-  const auto whole = encode(Proposal{7, 1234, {{kKey, kSetting, 6}}});
+  const auto whole = encode(Proposal{7, 1234, {{kNoteKey, kSetting, 6}}});
   for (int i = 0; i < 5000; ++i) {
     auto bytes = whole;
     for (size_t n = 1 + random() % 3; n > 0; --n)

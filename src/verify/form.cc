@@ -15,7 +15,6 @@ using plan::RankPlan;
 using plan::Region;
 using plan::ShardRegion;
 using plan::Spec;
-using plan::Step;
 using plan::StepKind;
 
 bool is_ccl(StepKind kind) {
@@ -27,7 +26,7 @@ bool is_ccl(StepKind kind) {
 /// All regions of a plan that name parts of a slice.
 template <typename Visit>
 void for_each_region(const RankPlan& plan, Visit&& visit) {
-  for (const Step& step : plan.steps) {
+  for (const plan::Step& step : plan.steps) {
     for (const ShardRegion& shard : step.shards) visit(shard.send), visit(shard.recv);
     for (const plan::TransferRegion& transfer : step.transfers) visit(transfer.region);
     for (const Region& src : step.srcs) visit(src);
@@ -67,7 +66,7 @@ struct Form {
     return verify::unit_of(spec, topology.n_ranks(), rank, region);
   }
   /// Encoded data is in scratch, and what moves it does not add.
-  [[nodiscard]] bool may_be_encoded(const Step& step, const Region& region) const {
+  [[nodiscard]] bool may_be_encoded(const plan::Step& step, const Region& region) const {
     if (!region.encoded) return true;
     const bool moves = step.kind == StepKind::Send || step.kind == StepKind::Recv ||
                        step.kind == StepKind::Reduce || step.kind == StepKind::Copy ||
@@ -86,7 +85,7 @@ struct Form {
            (region.buffer != Buffer::Output || has_output);
   }
 
-  [[nodiscard]] const char* fault_of_shards(const Step& step) const {
+  [[nodiscard]] const char* fault_of_shards(const plan::Step& step) const {
     const int local = topology.local_rank(rank);
     for (const ShardRegion& shard : step.shards) {
       if (shard.root < 0 || shard.root >= cluster_size()) return "a root outside the cluster";
@@ -106,7 +105,7 @@ struct Form {
     return nullptr;
   }
 
-  [[nodiscard]] const char* fault_of_transfers(const Step& step) const {
+  [[nodiscard]] const char* fault_of_transfers(const plan::Step& step) const {
     for (const plan::TransferRegion& transfer : step.transfers) {
       if (transfer.peer < 0 || transfer.peer >= cluster_size()) return "a peer outside the cluster";
       const bool fits = transfer.send ? readable(transfer.region) : writable(transfer.region);
@@ -118,7 +117,7 @@ struct Form {
     return nullptr;
   }
 
-  [[nodiscard]] const char* fault_of_encoded(const Step& step) const {
+  [[nodiscard]] const char* fault_of_encoded(const plan::Step& step) const {
     bool may = may_be_encoded(step, step.dst);
     for (const Region& src : step.srcs) may = may && may_be_encoded(step, src);
     for (const ShardRegion& shard : step.shards) {
@@ -142,7 +141,7 @@ struct Form {
     return nullptr;
   }
 
-  [[nodiscard]] const char* fault_of_regions(const Step& step) const {
+  [[nodiscard]] const char* fault_of_regions(const plan::Step& step) const {
     const bool has_dst = step.kind == StepKind::CclAllReduce || step.kind == StepKind::Recv ||
                          step.kind == StepKind::Reduce || step.kind == StepKind::Copy;
     const bool has_src = has_dst ? step.kind != StepKind::Recv : step.kind == StepKind::Send;
@@ -164,7 +163,7 @@ struct Form {
   }
 
   [[nodiscard]] const char* fault_of(size_t index) const {
-    const Step& step = plan.steps[index];
+    const plan::Step& step = plan.steps[index];
     for (uint16_t dep : step.deps) {
       if (dep >= index) return "a dependency on a later step: it waits for itself";
       if (plan.steps[dep].stage > step.stage) return "a dependency on a later stage";

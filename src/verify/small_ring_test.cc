@@ -23,7 +23,7 @@ topology::Topology on_one_host(const char* layout) {
   return topology::Topology::build(std::move(infos)).value();
 }
 
-const Options kLong{.depth = 6, .count = 100'000, .slice_bytes = 4096};
+const Options kManySlices{.depth = 6, .count = 100'000, .slice_bytes = 4096};
 
 void set_rings(Lowered& lowered, size_t bytes) {
   for (lower::Target& target : lowered.problem.targets) {
@@ -38,14 +38,14 @@ TEST_CASE("the smallest rings for the same Code") {
   for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter}) {
     const plan::Spec spec{collective};
     const auto plans = test::plan_all(spec, topology);
-    const Lowered large = lower_all(spec, topology, plans, kLong).value();
+    const Lowered large = lower_all(spec, topology, plans, kManySlices).value();
     Lowered small = large;
-    shrink_rings(small, plans, kLong);
+    shrink_rings(small, plans, kManySlices);
     const size_t bytes = small.problem.targets[0].lanes[0].ring_bytes;
     CHECK(bytes > 0);
     CHECK(bytes < large.problem.targets[0].lanes[0].ring_bytes);
     CHECK(fault(small) == "none");
-    Options options = kLong;
+    Options options = kManySlices;
     options.most_ring_bytes = bytes;
     const Lowered same = lower_all(spec, topology, plans, options).value();
     options.most_ring_bytes = bytes - Ring::kGrain;
@@ -59,10 +59,10 @@ TEST_CASE("a reader in place that starts later than the ring keeps messages") {
   const topology::Topology topology = on_one_host("AB");
   const plan::Spec spec{Collective::ReduceScatter};
   const auto plans = test::plan_all(spec, topology);
-  Lowered large = lower_all(spec, topology, plans, kLong).value();
+  Lowered large = lower_all(spec, topology, plans, kManySlices).value();
   CHECK(fault(large) == "none");
-  Options options = kLong;
-  options.most_ring_bytes = 4 * kLong.slice_bytes;
+  Options options = kManySlices;
+  options.most_ring_bytes = 4 * kManySlices.slice_bytes;
   const Lowered small = lower_all(spec, topology, plans, options).value();
   CHECK(fault(small) == "none");
   // The large ring's Code, whose messages fit into the small one as well.
@@ -78,17 +78,17 @@ TEST_CASE("a ring too small for what its Code sends ahead") {
   const topology::Topology topology = on_one_host("ABC");
   const plan::Spec spec{Collective::ReduceScatter};
   const auto plans = test::plan_all(spec, topology);
-  Lowered lowered = lower_all(spec, topology, plans, kLong).value();
-  shrink_rings(lowered, plans, kLong);
+  Lowered lowered = lower_all(spec, topology, plans, kManySlices).value();
+  shrink_rings(lowered, plans, kManySlices);
   CHECK(fault(lowered) == "none");
-  set_rings(lowered, 2 * kLong.slice_bytes);
+  set_rings(lowered, 2 * kManySlices.slice_bytes);
   check_fault(fault(lowered), "(reserve) never completes");
 }
 
 TEST_CASE("pairs that init does not connect share no window") {
   const topology::Topology topology = on_one_host("AABBB");
   const auto lower_call = [&](Collective collective, bool late_windows) {
-    Options options = kLong;
+    Options options = kManySlices;
     options.late_windows = late_windows;
     const plan::Spec spec{collective};
     return lower_all(spec, topology, test::plan_all(spec, topology), options).value();

@@ -13,10 +13,15 @@ namespace {
 using testing::check_fault;
 using testing::fault;
 
-constexpr uint64_t kSlice = 128;  // elements
+constexpr uint64_t kSlice = 128;   // elements
+#if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
+constexpr uint64_t kOneInUneven = 6;
+#else
+constexpr uint64_t kOneInUneven = 1;
+#endif
 
 /// All ranks on devices, so that messages are staged and slices fixed.
-topology::Topology on_devices(const char* layout, int64_t window = 0) {
+topology::Topology on_uneven_devices(const char* layout, int64_t window = 0) {
   std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
   for (topology::RankInfo& info : infos) {
     info.host_access = false;
@@ -46,14 +51,14 @@ Lowered lower_call(const plan::Spec& spec, const topology::Topology& topology,
 const std::vector<uint64_t> kLengths = {5,   2 * kSlice,
                                         1,  //
                                         700, 0,          9 * kSlice - 1, 0, 2 * kSlice + 1, 77};
-constexpr plan::Spec kAllToAll{.collective = Collective::AllToAll, .uneven = true};
+constexpr plan::Spec kUneven{.collective = Collective::AllToAll, .uneven = true};
 
 }  // namespace
 
 TEST_CASE("ranks that know their own blocks alone run different numbers of slices") {
   for (const int64_t window : {0, 4 << 20}) {
-    const topology::Topology topology = on_devices("AAB", window);
-    const Lowered lowered = lower_call(kAllToAll, topology, kLengths);
+    const topology::Topology topology = on_uneven_devices("AAB", window);
+    const Lowered lowered = lower_call(kUneven, topology, kLengths);
     CHECK(lowered.codes[2].fixed_slices);
     CHECK(lowered.problem.n_slices == std::vector<uint32_t>{6, 9, 9});
     CHECK(fault(lowered) == "none");
@@ -61,9 +66,9 @@ TEST_CASE("ranks that know their own blocks alone run different numbers of slice
 }
 
 TEST_CASE("a receiver that waits for slices which never travel") {
-  const topology::Topology topology = on_devices("AAB");
-  Lowered even = lower_call(kAllToAll, topology, {}),
-          uneven = lower_call(kAllToAll, topology, kLengths);
+  const topology::Topology topology = on_uneven_devices("AAB");
+  Lowered even = lower_call(kUneven, topology, {}),
+          uneven = lower_call(kUneven, topology, kLengths);
   for (Lowered* const one : {&even, &uneven}) one->codes[2].fixed_slices = false;
   CHECK(fault(even) == "none");
   check_fault(fault(uneven),
@@ -71,7 +76,7 @@ TEST_CASE("a receiver that waits for slices which never travel") {
 }
 
 TEST_CASE("a message of nothing that nobody receives") {
-  const topology::Topology topology = on_devices("AB");
+  const topology::Topology topology = on_uneven_devices("AB");
   const plan::Spec gather{.collective = Collective::Gather, .uneven = true};
   Lowered lowered = lower_call(gather, topology, {3 * kSlice, 0});
   CHECK(fault(lowered) == "none");
@@ -80,9 +85,9 @@ TEST_CASE("a message of nothing that nobody receives") {
 }
 
 TEST_CASE("an exchange of blocks that is cut as each rank cuts its own") {
-  const topology::Topology topology = on_devices("AAB");
-  Lowered even = lower_call(kAllToAll, topology, {}),
-          uneven = lower_call(kAllToAll, topology, kLengths);
+  const topology::Topology topology = on_uneven_devices("AAB");
+  Lowered even = lower_call(kUneven, topology, {}),
+          uneven = lower_call(kUneven, topology, kLengths);
   for (Lowered* const one : {&even, &uneven}) {
     for (lower::Code& code : one->codes) {
       for (lower::Instruction& instruction : code.list) instruction.whole = false;
@@ -93,18 +98,18 @@ TEST_CASE("an exchange of blocks that is cut as each rank cuts its own") {
 }
 
 TEST_CASE("slices that ranks would have to agree on") {
-  const topology::Topology topology = on_devices("AAB");
-  std::vector<plan::RankPlan> plans = test::plan_all(kAllToAll, topology);
+  const topology::Topology topology = on_uneven_devices("AAB");
+  std::vector<plan::RankPlan> plans = test::plan_all(kUneven, topology);
   for (plan::RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
-  CHECK(lower_all(kAllToAll, topology, plans, options_of({})).ok());
-  const auto uneven = lower_all(kAllToAll, topology, plans, options_of(kLengths));
+  CHECK(lower_all(kUneven, topology, plans, options_of({})).ok());
+  const auto uneven = lower_all(kUneven, topology, plans, options_of(kLengths));
   REQUIRE_FALSE(uneven.ok());
   check_fault(uneven.status().message(), "cuts the call into");
 }
 
 TEST_CASE("all ranks agree on the slices of blocks that all of them know") {
   for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter}) {
-    const topology::Topology topology = on_devices("AABB");
+    const topology::Topology topology = on_uneven_devices("AABB");
     const Lowered lowered =
         lower_call({collective}, topology, {0, 4 * kSlice + 1, 30, 11 * kSlice});
     const uint32_t n_slices = lowered.problem.n_slices[0];
@@ -115,7 +120,7 @@ TEST_CASE("all ranks agree on the slices of blocks that all of them know") {
 }
 
 TEST_CASE("slices that repeat others are left out, the ends of blocks are not") {
-  const topology::Topology topology = on_devices("AB");
+  const topology::Topology topology = on_uneven_devices("AB");
   const plan::Spec gather{Collective::AllGather};
   // The pipeline is 3 deep: 6 slices show all there is to see.
   const Lowered even = lower_call(gather, topology, {});
@@ -134,8 +139,8 @@ TEST_CASE("slices that repeat others are left out, the ends of blocks are not") 
 }
 
 TEST_CASE("a block of another length than its message") {
-  const topology::Topology topology = on_devices("AB");
-  Lowered lowered = lower_call(kAllToAll, topology, {1, 3 * kSlice, 2 * kSlice, 0});
+  const topology::Topology topology = on_uneven_devices("AB");
+  Lowered lowered = lower_call(kUneven, topology, {1, 3 * kSlice, 2 * kSlice, 0});
   CHECK(fault(lowered) == "none");
   // Rank 1 takes the message for the block that it keeps.
   for (lower::Message& message : lowered.codes[1].messages) {
@@ -148,7 +153,8 @@ TEST_CASE("a block of another length than its message") {
 // has ended before.
 TEST_CASE("mutants of calls whose blocks all have many slices are rejected") {
   uint64_t made = 0, rejected = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  const std::vector<uint64_t> seeds = fake::sampled_seeds(60, kOneInUneven);
+  for (const uint64_t seed : seeds) {
     std::mt19937_64 random(seed);
     const topology::Topology topology = test::random_topology(random);
     const plan::Spec spec{test::kUneven[random() % std::size(test::kUneven)]};
@@ -161,8 +167,10 @@ TEST_CASE("mutants of calls whose blocks all have many slices are rejected") {
     made += report.made;
     rejected += report.rejected;
   }
-  CHECK(made > 300);
-  CHECK(static_cast<double>(rejected) >= 0.97 * static_cast<double>(made));
+  CHECK(made > 5 * seeds.size());
+  // Three of 100 in the whole; a sample has no more of them than the whole.
+  const auto all = static_cast<double>(made) * 60 / static_cast<double>(seeds.size());
+  CHECK(static_cast<double>(made - rejected) <= 0.03 * std::max(all, static_cast<double>(made)));
 }
 
 }  // namespace hetccl::verify

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "golden/random_call.h"
 #include "golden/random_topology.h"
 #include "plan/planner.h"
 #include "verify/testing.h"
@@ -31,14 +32,6 @@ constexpr Spec kAllToAll{Collective::AllToAll};
 constexpr Spec kUnevenAllToAll{.collective = Collective::AllToAll, .uneven = true};
 constexpr Spec kBarrier{Collective::Barrier};
 constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
-
-Plans plan_all(const Spec& spec, const topology::Topology& topology) {
-  Plans plans;
-  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
-    plans.push_back(plan::plan(rank, spec, topology).value());
-  }
-  return plans;
-}
 
 std::string fault(const Spec& spec, const topology::Topology& topology, const Plans& plans) {
   const Result<Verified> verified = verify(spec, topology, plans);
@@ -87,14 +80,14 @@ TEST_CASE("unharmed plans pass") {
          {kAllReduce, kReduceScatter, kAllGather, kBarrier, Spec{Collective::Broadcast, 0},
           Spec{Collective::AllReduce, 0, true}, kScaled, Spec{Collective::Reduce, 0}, kAllToAll,
           Spec{Collective::Gather, 0}, Spec{Collective::Scatter, 0}}) {
-      CHECK(fault(spec, topology, plan_all(spec, topology)) == "none");
+      CHECK(fault(spec, topology, test::plan_all(spec, topology)) == "none");
     }
   }
 }
 
 TEST_CASE("a dropped chunk") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kAllGather, topology);
+  Plans plans = test::plan_all(kAllGather, topology);
   const size_t send = find(plans[0], StepKind::Send);
   const int peer = plans[0].steps[send].peer;
   erase(plans[0], send);
@@ -106,7 +99,7 @@ TEST_CASE("a dropped chunk") {
 
 TEST_CASE("an exchange whose ranks list different messages") {
   const topology::Topology topology = test::layout_topology("AAB");
-  const Plans good = plan_all(kUnevenAllToAll, topology);
+  const Plans good = test::plan_all(kUnevenAllToAll, topology);
   const auto transfers = [](Plans& plans, size_t rank) -> std::vector<plan::TransferRegion>& {
     return plans[rank].steps[find(plans[rank], StepKind::CclExchange)].transfers;
   };
@@ -141,12 +134,12 @@ TEST_CASE("an exchange whose ranks list different messages") {
 TEST_CASE("an exchange that receives two messages in one place, and one where it sends from") {
   const topology::Topology topology = test::layout_topology("AA");
   const Spec gather{.collective = Collective::Gather, .uneven = true};
-  Plans plans = plan_all(gather, topology);
+  Plans plans = test::plan_all(gather, topology);
   for (auto& one : plans[0].steps[0].transfers) {
     if (!one.send && one.peer == 1) one.region.block = 0;
   }
   check_fault(fault(gather, topology, plans), "unmatched: message 0 from rank 1 to rank 0");
-  plans = plan_all(gather, topology);
+  plans = test::plan_all(gather, topology);
   auto& root = plans[0].steps[0].transfers;
   root.insert(root.end(), root.begin(), root.end());
   auto& other = plans[1].steps[0].transfers;
@@ -158,7 +151,7 @@ TEST_CASE("a copy onto what an exchange receives, on another stream") {
   const topology::Topology topology = test::layout_topology("AAB");
   const Spec gather{Collective::Gather, 0};
   const Options large{.count = 1'000'000};
-  Plans plans = plan_all(gather, topology);
+  Plans plans = test::plan_all(gather, topology);
   CHECK(verify(gather, topology, plans, large).ok());
   plans[0].steps.push_back(
       {.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}});
@@ -171,7 +164,7 @@ TEST_CASE("a copy onto what an exchange receives, on another stream") {
 TEST_CASE("a gathered message whose blocks are in the wrong order, too few, or sent too early") {
   const topology::Topology topology = test::layout_topology("AAABBB");
   const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
-  const Plans good = plan_all(gathered, topology);
+  const Plans good = test::plan_all(gathered, topology);
   CHECK(fault(gathered, topology, good) == "none");
   Plans plans = good;
   const size_t copy = find(plans[0], StepKind::Copy);
@@ -195,7 +188,7 @@ TEST_CASE("a gathered message whose blocks are in the wrong order, too few, or s
 TEST_CASE("runs without form are refused: blocks of two lengths or places, or beyond the scratch") {
   const topology::Topology topology = test::layout_topology("AAABBB");
   const Spec gathered{.collective = Collective::AllToAll, .algorithm = "gathered"};
-  const Plans good = plan_all(gathered, topology);
+  const Plans good = test::plan_all(gathered, topology);
   const size_t send = find(good[0], StepKind::Send), copy = find(good[0], StepKind::Copy);
   const auto check = [&](size_t step, const std::string& expected, auto&& change) {
     Plans plans = good;
@@ -217,7 +210,7 @@ TEST_CASE("runs without form are refused: blocks of two lengths or places, or be
 
 TEST_CASE("who uses one block of a run uses all: blocks of a shorter slice lie elsewhere") {
   const topology::Topology topology = test::layout_topology("AB");
-  Plans plans = plan_all(kAllToAll, topology);
+  Plans plans = test::plan_all(kAllToAll, topology);
   for (RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
   // Rank 0 copies one block through scratch after it has copied what it received.
   RankPlan& plan = plans[0];
@@ -247,7 +240,7 @@ TEST_CASE("who uses one block of a run uses all: blocks of a shorter slice lie e
 
 TEST_CASE("a contribution doubled, and one left out") {
   const topology::Topology topology = test::layout_topology("ABC");
-  const Plans good = plan_all(kAllReduce, topology);
+  const Plans good = test::plan_all(kAllReduce, topology);
   Plans plans = good;
   std::vector<Region>& srcs = plans[1].steps[find(plans[1], StepKind::Reduce)].srcs;
   srcs.push_back(srcs[0]);
@@ -258,7 +251,7 @@ TEST_CASE("a contribution doubled, and one left out") {
 
 TEST_CASE("an early overwrite: the reduction in place does not wait for the send") {
   const topology::Topology topology = test::layout_topology("AB");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   const auto send = static_cast<uint16_t>(find(plans[0], StepKind::Send));
   std::erase(plans[0].steps[find(plans[0], StepKind::Reduce)].deps, send);
   check_fault(fault(kAllReduce, topology, plans), "nothing orders rank 0, step 0 (send");
@@ -266,14 +259,14 @@ TEST_CASE("an early overwrite: the reduction in place does not wait for the send
 
 TEST_CASE("an early overwrite: the owner's result arrives where the input is still read") {
   const topology::Topology topology = test::layout_topology("ABC");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   plans[2].steps[find(plans[2], StepKind::Recv, 2)].deps.clear();
   check_fault(fault(kAllReduce, topology, plans), "share memory in place");
 }
 
 TEST_CASE("a read before the write") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kReduceScatter, topology);
+  Plans plans = test::plan_all(kReduceScatter, topology);
   plans[3].steps[find(plans[3], StepKind::Send)].deps.clear();
   check_fault(fault(kReduceScatter, topology, plans), "nothing orders rank 3");
 }
@@ -281,7 +274,7 @@ TEST_CASE("a read before the write") {
 TEST_CASE("two messages in one piece of scratch") {
   const topology::Topology topology = test::layout_topology("ABC");
   const Spec spec{.collective = Collective::ReduceScatter, .algorithm = "direct"};
-  Plans plans = plan_all(spec, topology);
+  Plans plans = test::plan_all(spec, topology);
   Step& second = plans[0].steps[find(plans[0], StepKind::Recv, 1)];
   Step& reduce = plans[0].steps[find(plans[0], StepKind::Reduce)];
   for (Region& src : reduce.srcs) {
@@ -295,7 +288,7 @@ TEST_CASE("a vendor's reduce that adds one part twice, or an identity for a part
   std::vector<topology::RankInfo> infos = test::layout_topology("AAABBB").infos();
   for (topology::RankInfo& info : infos) info.kernels = false;
   const topology::Topology topology = topology::Topology::build(infos).value();
-  const Plans good = plan_all(kAllReduce, topology);
+  const Plans good = test::plan_all(kAllReduce, topology);
   CHECK(fault(kAllReduce, topology, good) == "none");
   // The second vendor call adds what arrived. Of its shards, each rank roots one.
   const size_t add = find(good[0], StepKind::CclReduce, 1);
@@ -324,7 +317,7 @@ TEST_CASE("a vendor's reduce that adds one part twice, or an identity for a part
 
 TEST_CASE("swapped receives") {
   const topology::Topology topology = narrow();
-  const Plans good = plan_all(kAllGather, topology);
+  const Plans good = test::plan_all(kAllGather, topology);
   const size_t first = find(good[2], StepKind::Recv);
   REQUIRE(good[2].steps[first + 1].kind == StepKind::Recv);
   Plans plans = good;
@@ -337,7 +330,7 @@ TEST_CASE("swapped receives") {
 
 TEST_CASE("arithmetic after the last crossing that differs between ranks") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   std::vector<Region>& srcs = plans[3].steps[find(plans[3], StepKind::Reduce)].srcs;
   std::swap(srcs[0], srcs[1]);
   check_fault(fault(kAllReduce, topology, plans), "evaluate different expressions");
@@ -345,7 +338,7 @@ TEST_CASE("arithmetic after the last crossing that differs between ranks") {
 
 TEST_CASE("a cyclic wait: both ends receive before they send") {
   const topology::Topology topology = test::layout_topology("AB");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   for (RankPlan& plan : plans) {
     REQUIRE(find(plan, StepKind::Send) == 0);
     swap_steps(plan, 0);
@@ -359,7 +352,7 @@ TEST_CASE("a cyclic wait that closes only where all streams are one queue") {
   std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
   for (topology::RankInfo& info : infos) info.host_access = false;
   const topology::Topology topology = topology::Topology::build(infos).value();
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   for (RankPlan& plan : plans) {
     REQUIRE(find(plan, StepKind::Send) == 0);
     REQUIRE(find(plan, StepKind::Recv) == 1);
@@ -370,7 +363,7 @@ TEST_CASE("a cyclic wait that closes only where all streams are one queue") {
 
 TEST_CASE("a cyclic wait that closes only through vendor calls") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   // Rank 0 enters its cluster's call once rank 2's partial is here, which waits for rank 3 to enter
   // that cluster's call: which it does once rank 1's partial is there, which waits for rank 0.
   for (size_t rank : {size_t{0}, size_t{3}}) {
@@ -384,14 +377,14 @@ TEST_CASE("a cyclic wait that closes only through vendor calls") {
 
 TEST_CASE("a missing participant of a vendor call") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kAllReduce, topology);
+  Plans plans = test::plan_all(kAllReduce, topology);
   erase(plans[1], find(plans[1], StepKind::CclBroadcast));
   check_fault(fault(kAllReduce, topology, plans), "rank 1 of the cluster does not take part");
 }
 
 TEST_CASE("a wrong root") {
   const topology::Topology topology = narrow();
-  const Plans good = plan_all(kAllReduce, topology);
+  const Plans good = test::plan_all(kAllReduce, topology);
   Plans plans = good;
   plans[1].steps[find(plans[1], StepKind::CclBroadcast)].shards[0].root = 1;
   check_fault(fault(kAllReduce, topology, plans), "meets no equal call of rank 0");
@@ -402,7 +395,7 @@ TEST_CASE("a wrong root") {
 TEST_CASE("an average taken twice, too early, or not at all") {
   const topology::Topology topology = test::layout_topology("AABB");
   const Spec spec{Collective::AllReduce, 0, true};
-  const Plans good = plan_all(spec, topology);
+  const Plans good = test::plan_all(spec, topology);
   Plans plans = good;
   for (RankPlan& plan : plans) plan.steps[find(plan, StepKind::Reduce)].average = false;
   check_fault(fault(spec, topology, plans), "was not averaged");
@@ -414,9 +407,9 @@ TEST_CASE("an average taken twice, too early, or not at all") {
 
 TEST_CASE("a factor that is forgotten, applied twice, or applied to a sum") {
   const topology::Topology topology = test::layout_topology("AAB");
-  const Plans good = plan_all(kScaled, topology);
+  const Plans good = test::plan_all(kScaled, topology);
   check_fault(fault(kAllReduce, topology, good), "was multiplied by the ranks' factors");
-  check_fault(fault(kScaled, topology, plan_all(kAllReduce, topology)),
+  check_fault(fault(kScaled, topology, test::plan_all(kAllReduce, topology)),
               "was not multiplied by the ranks' factors");
   Plans plans = good;
   plans[2].steps[find(plans[2], StepKind::Reduce)].scale = false;
@@ -424,7 +417,7 @@ TEST_CASE("a factor that is forgotten, applied twice, or applied to a sum") {
   plans = good;
   plans[2].steps[find(plans[2], StepKind::Reduce, 1)].scale = true;
   check_fault(fault(kScaled, topology, plans), "multiplies by a factor twice");
-  plans = plan_all(kAllReduce, topology);
+  plans = test::plan_all(kAllReduce, topology);
   plans[0].steps[find(plans[0], StepKind::Reduce)].scale = true;
   check_fault(fault(kAllReduce, topology, plans), "multiplies what is not its own input");
   plans = good;
@@ -440,7 +433,7 @@ TEST_CASE("a factor that is forgotten, applied twice, or applied to a sum") {
 TEST_CASE("a rooted reduction that loses a cluster, or writes where nobody receives") {
   const topology::Topology topology = test::layout_topology("AABB");
   const Spec spec{Collective::Reduce, 1};
-  const Plans good = plan_all(spec, topology);
+  const Plans good = test::plan_all(spec, topology);
   CHECK(fault(spec, topology, good) == "none");
   Plans plans = good;
   plans[0].steps[find(plans[0], StepKind::Reduce)].srcs.pop_back();
@@ -460,7 +453,7 @@ TEST_CASE("a rooted reduction that loses a cluster, or writes where nobody recei
 
 TEST_CASE("a barrier that lets a rank pass") {
   const topology::Topology topology = test::layout_topology("AABB");
-  Plans plans = plan_all(kBarrier, topology);
+  Plans plans = test::plan_all(kBarrier, topology);
   Step& last = plans[0].steps[find(plans[0], StepKind::CclBarrier, 1)];
   last.deps.clear();
   check_fault(fault(kBarrier, topology, plans), "rank 1 may pass the barrier before rank 2");
@@ -468,7 +461,7 @@ TEST_CASE("a barrier that lets a rank pass") {
 
 TEST_CASE("plans without form are refused, not executed") {
   const topology::Topology topology = test::layout_topology("AABB");
-  const Plans good = plan_all(kAllReduce, topology);
+  const Plans good = test::plan_all(kAllReduce, topology);
   const auto broken = [&](auto&& harm) {
     Plans plans = good;
     harm(plans[0]);

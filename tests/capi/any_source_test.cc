@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "capi/threads.h"
+#include "fake/thread.h"
 
 namespace {
 
@@ -274,9 +275,10 @@ TEST_CASE("ranks leave: one after its message, then all") {
   const auto comms = join(3, true);
   std::vector<float> data(10);
   int source = -1;
-  std::thread sender([&] { CHECK(send(letter(1, 0, 10), 0, 0, comms[1]) == hetcclSuccess); });
+  hetccl::fake::Thread sender(
+      [&] { CHECK(send(letter(1, 0, 10), 0, 0, comms[1]) == hetcclSuccess); });
   // Rank 2 never reaches rank 0.
-  std::thread leaver([&] { CHECK(hetcclCommDestroy(comms[2]) == hetcclSuccess); });
+  hetccl::fake::Thread leaver([&] { CHECK(hetcclCommDestroy(comms[2]) == hetcclSuccess); });
   CHECK(recv_any(data, 0, &source, comms[0]) == hetcclSuccess);
   sender.join();
   leaver.join();
@@ -298,7 +300,7 @@ TEST_CASE("ranks leave: one after its message, then all") {
 
 TEST_CASE("an abort ends it") {
   const auto comms = join(2, true);
-  std::thread aborter([&] {
+  hetccl::fake::Thread aborter([&] {
     std::this_thread::sleep_for(milliseconds(100));
     CHECK(hetcclCommAbort(comms[0]) == hetcclSuccess);
   });

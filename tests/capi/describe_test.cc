@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "fake/thread.h"
 #include "hetccl/hetccl.h"
 
 namespace {
@@ -131,7 +131,7 @@ TEST_CASE("a bad query is an error that names what is wrong") {
 }
 
 TEST_CASE("threads describe at once, each with a text of its own") {
-  std::vector<std::thread> threads;
+  std::vector<hetccl::fake::Thread> threads;
   std::vector<int> right(4, 0);
   for (size_t i = 0; i < right.size(); ++i) {
     threads.emplace_back([i, &right] {
@@ -145,7 +145,7 @@ TEST_CASE("threads describe at once, each with a text of its own") {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (hetccl::fake::Thread& thread : threads) thread.join();
   CHECK(right == std::vector<int>(4, 20));
 }
 

@@ -6,9 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "hetccl/hetccl.h"
 
 namespace {
@@ -199,7 +200,7 @@ TEST_CASE("a device that is not there is an error on every rank, at once") {
   REQUIRE(hetcclGetUniqueId(&id) == hetcclSuccess);
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   std::string others;
-  std::thread other([&] {
+  hetccl::fake::Thread other([&] {
     hetcclComm_t comm = nullptr;
     if (hetcclCommInitRank(&comm, 2, id, 1) != hetcclSuccess) others = hetcclGetLastError(nullptr);
   });
@@ -284,7 +285,7 @@ TEST_CASE("a forked child is told so by every call, and its parent goes on") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    alarm(10);  // ends a child that hangs
+    alarm(hetccl::fake::kAlarm);  // ends a child that hangs
     hetcclUniqueId id;
     const bool told = all_calls(comm, hetcclInvalidUsage).empty() &&
                       hetcclGetUniqueId(&id) == hetcclInvalidUsage &&

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "capi/threads.h"
+#include "fake/thread.h"
 
 using namespace hetccl::capi_test;
 
@@ -153,11 +154,11 @@ TEST_CASE("what is being set up ends at once when it is destroyed or aborted, wi
     const auto id = make_id();
     const int before = n_threads();
     hetcclComm_t one = start(id, 3, 0), other = start(id, 3, 1);
-    std::this_thread::sleep_for(milliseconds(abort ? 100 : 300));
+    std::this_thread::sleep_for(hetccl::fake::patient(milliseconds(abort ? 100 : 300)));
     const auto begin = Clock::now();
     CHECK((abort ? hetcclCommAbort(one) : hetcclCommDestroy(one)) == hetcclSuccess);
     CHECK(settled(other) == hetcclRemoteError);
-    CHECK(Clock::now() - begin < milliseconds(5'000));
+    CHECK(Clock::now() - begin < milliseconds(kLimitMs / 2));
     CHECK(std::string(hetcclGetLastError(other)).find("rank 0") != std::string::npos);
     CHECK(hetcclBarrier(other, nullptr) == hetcclRemoteError);
     CHECK(hetcclCommDestroy(other) == hetcclRemoteError);
@@ -167,22 +168,24 @@ TEST_CASE("what is being set up ends at once when it is destroyed or aborted, wi
 
 TEST_CASE("init_timeout_ms bounds the wait, blocking or not, and names who is missing") {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  config.init_timeout_ms = 200;
+  const int64_t limit_ms = hetccl::fake::patient_ms(200);
+  config.init_timeout_ms = limit_ms;
   hetcclComm_t comm = nullptr;
   const auto begin = Clock::now();
   CHECK(hetcclCommInitRankConfig(&comm, 2, make_id(), 0, &config) == hetcclTimeout);
   CHECK(std::string(hetcclGetLastError(nullptr)).find("rank 1 of 2 never came") !=
         std::string::npos);
   // The smaller of a limit and what it limits holds.
-  for (const auto& [timeout, limit] : {std::pair{200, 60'000}, {60'000, 200}, {0, 200}}) {
+  for (const auto& [timeout, limit] :
+       {std::pair{limit_ms, 60'000L}, {60'000L, limit_ms}, {0L, limit_ms}}) {
     config.init_timeout_ms = timeout;
     config.init_limit_ms = limit;
     CHECK(hetcclCommInitRankConfig(&comm, 2, make_id(), 0, &config) == hetcclTimeout);
   }
-  comm = start(make_id(), 2, 0, 200);
+  comm = start(make_id(), 2, 0, limit_ms);
   CHECK(settled(comm) == hetcclTimeout);
   CHECK(std::string(hetcclGetLastError(comm)).find("rank 1 of 2 never came") != std::string::npos);
-  CHECK(Clock::now() - begin < milliseconds(5'000));
+  CHECK(Clock::now() - begin < milliseconds(kLimitMs / 2));
   CHECK(hetcclCommAbort(comm) == hetcclSuccess);
 
   // The same process goes on with a communicator that works.
@@ -246,14 +249,14 @@ TEST_CASE("an abort ends a finalize that waits for others") {
   CHECK(hetcclCommFinalize(comms[0]) == hetcclInProgress);
   const auto begin = Clock::now();
   CHECK(hetcclCommAbort(comms[0]) == hetcclSuccess);
-  CHECK(Clock::now() - begin < milliseconds(5'000));
+  CHECK(Clock::now() - begin < milliseconds(kLimitMs / 2));
   CHECK(settled(comms[1]) == hetcclAborted);
   CHECK(hetcclCommDestroy(comms[1]) == hetcclAborted);
   CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
 }
 
 TEST_CASE("communicators come, fail and go on several threads at once") {
-  std::vector<std::thread> threads;
+  std::vector<hetccl::fake::Thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&wrong, t] {

@@ -1,5 +1,6 @@
 // Send, receive and groups as the C API's users see them.
 #include "capi/threads.h"
+#include "fake/thread.h"
 
 namespace {
 
@@ -194,14 +195,16 @@ TEST_CASE("what is wrong with messages and groups is said, and nothing is harmed
 
 TEST_CASE("a send without a receive times out, and both ranks are named to both") {
   const auto comms = join(2, true);
-  CHECK(hetcclCommSetTimeout(comms[0], 200) == hetcclSuccess);
+  const int64_t limit_ms = hetccl::fake::patient_ms(200);
+  CHECK(hetcclCommSetTimeout(comms[0], limit_ms) == hetcclSuccess);
   const std::vector<float> data(3'000'000, 1);  // more than fits on the way
   CHECK(send(data, 1, comms[0]) == hetcclTimeout);
   for (auto* comm : comms) {
     const std::string text = failure_of(comm);
     CAPTURE(text);
-    CHECK(text.find("rank 0: send of 3000000 float32 to rank 1 timed out after 200 ms: rank 1 has "
-                    "not received it") != std::string::npos);
+    CHECK(text.find("rank 0: send of 3000000 float32 to rank 1 timed out after " +
+                    std::to_string(limit_ms) + " ms: rank 1 has not received it") !=
+          std::string::npos);
   }
   abort(comms);
 }
@@ -242,7 +245,7 @@ TEST_CASE("a rank that has left is named to whoever waits for its message") {
   const auto comms = join(2, true);
   std::vector<float> data(10);
   hetcclComm_t comm = comms[1];
-  std::thread receiver([&] {
+  hetccl::fake::Thread receiver([&] {
     CHECK(recv(data, 0, comm) == hetcclRemoteError);
     const std::string text = failure_of(comm);
     CAPTURE(text);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <stdlib.h>
 
 #include <chrono>
 #include <functional>
@@ -9,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "hetccl/hetccl.h"
 
 namespace hetccl::capi_test {
@@ -16,13 +19,16 @@ namespace hetccl::capi_test {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-inline constexpr int64_t kLimitMs = 20'000;
+inline constexpr int64_t kLimitMs = fake::kHangMs;
 
-inline void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
-  for (auto& thread : threads) thread.join();
-}
+using fake::on_all_ranks;
+
+/// Of all communicators in this program, unless a test says otherwise.
+inline const bool kSettings = [] {
+  setenv("HETCCL_INIT_TIMEOUT_MS", std::to_string(kLimitMs).c_str(), 1);
+  setenv("HETCCL_LIVENESS_MS", std::to_string(fake::patient_ms(2000)).c_str(), 1);
+  return true;
+}();
 
 /// The options of rank `rank`: of cluster rank % 2 when there are `two`.
 inline hetcclConfig_t config_of(int rank, bool two) {

@@ -1,12 +1,11 @@
 // torch's backend over the C API alone: no call that blocks keeps another thread from hearing of a
 // failure, or from aborting.
-#include "communicator.h"
-
 #include <atomic>
 #include <memory>
 #include <optional>
 
 #include "capi/threads.h"
+#include "communicator.h"
 
 namespace {
 
@@ -16,9 +15,9 @@ using hetccl::torch_backend::Failure;
 using hetccl::torch_backend::Route;
 using hetccl::torch_backend::Ticket;
 
-constexpr milliseconds kLong{600'000};  // of calls: only an abort ends them before
-constexpr milliseconds kLimit{60'000};  // only a hang takes so long
-constexpr size_t kMostMessages = 1024;  // of a communicator that are in flight
+constexpr milliseconds kLong{600'000};    // of calls: only an abort ends them before
+constexpr milliseconds kLimit{kLimitMs};  // only a hang takes so long
+constexpr size_t kMostMessages = 1024;    // of a communicator that are in flight
 const std::string kReason = "the test gives up";
 
 // Rank 0 runs `body`. Rank 1 sends `letters` floats, one by one, and waits until all has failed.

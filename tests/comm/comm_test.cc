@@ -27,23 +27,24 @@ using hetccl::comm::Runtime;
 using hetccl::fake::Case;
 
 // Sanitizers see in a few cases what there is to see of threads and memory.
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kLayouts = 4, kCases = 40;
-#elif defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kLayouts = 6, kCases = 40;
-#else
 constexpr uint64_t kLayouts = 20, kCases = 75;
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kOneIn = 10, kCasesOneIn = 3;
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kOneIn = 5, kCasesOneIn = 2;
+#else
+constexpr uint64_t kOneIn = 1, kCasesOneIn = 1;
 #endif
 
 void random_sweep(uint64_t layouts, uint64_t cases, const Config& config) {
-  const uint64_t last = layouts * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
-  for (uint64_t seed = 1; seed <= last; ++seed) {
+  for (const uint64_t seed : hetccl::fake::sampled_seeds(layouts, kOneIn)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     Ranks ranks(hetccl::fake::random_labels(random, 5, 3), config, seed % 2 == 0);
     for (uint64_t i = 0; i < cases; ++i) {
       const Case test = hetccl::fake::random_case(random, ranks.labels(), 5000);
-      REQUIRE(run(ranks, test, random() % 2 == 0) == "");
+      const bool asynchronous = random() % 2 == 0;
+      if (hetccl::fake::is_sampled(i, kCasesOneIn)) REQUIRE(run(ranks, test, asynchronous) == "");
     }
   }
 }
@@ -134,7 +135,7 @@ TEST_CASE("ranks that disagree get an error on every rank, and a new communicato
   for (int odd = 0; odd < 4; ++odd) {
     CAPTURE(odd);
     std::vector<Status> statuses(4);
-    on_all_ranks(4, [&](int r) {
+    on_all_ranks(ranks, [&](int r) {
       std::vector<float> data(1000);
       const uint64_t count = r == odd ? 999 : 1000;
       statuses[static_cast<size_t>(r)] =
@@ -211,7 +212,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       };
       const auto result = [&] {
         std::vector<float> data(1000);
-        CHECK(device.synchronize(std::chrono::seconds(20)));
+        CHECK(device.synchronize(hetccl::fake::kHang));
         device.download(data.data(), memory, kBytes);
         return data[999];
       };
@@ -232,7 +233,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       const auto exchanged =
           comm.start({all, memory, static_cast<float*>(memory) + 500}, stream->native());
       CHECK(exchanged.status().code() == (apart ? Code::InvalidUsage : Code::Ok));
-      CHECK(device.synchronize(std::chrono::seconds(20)));
+      CHECK(device.synchronize(hetccl::fake::kHang));
       device.set_capturing(false);
       CHECK(sum(3).ok());
       CHECK(result() == 6);
@@ -246,7 +247,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
 TEST_CASE("a reduction reads every rank's buffer and writes the root's alone") {
   Ranks ranks({"A", "B", "A"}, {}, false);
   std::vector<Status> statuses(3);
-  on_all_ranks(3, [&](int r) {
+  on_all_ranks(ranks, [&](int r) {
     const std::vector<float> send(1000, static_cast<float>(r + 1));
     std::vector<float> recv(1000, -1);
     const hetccl::Signature signature{Collective::Reduce, DataType::Float32, RedOp::Sum, 2, 1000};
@@ -289,9 +290,14 @@ TEST_CASE("an idle communicator uses no processor time") {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   };
-  const double before = cpu();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  CHECK(cpu() - before < 0.05);
+  // On a slow machine it takes a while to come to rest; what spins never does.
+  double used = 1;
+  for (int attempt = 0; attempt < 30 && used >= 0.05; ++attempt) {
+    const double before = cpu();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    used = cpu() - before;
+  }
+  CHECK(used < 0.05);
 }
 
 TEST_CASE("a call that failed never looks successful, blocking or on a stream") {
@@ -299,7 +305,7 @@ TEST_CASE("a call that failed never looks successful, blocking or on a stream") 
     CAPTURE(round);
     Ranks ranks({"A", "A"}, {}, round % 2 == 0);
     const bool asynchronous = round % 4 < 2;
-    on_all_ranks(2, [&](int r) {
+    on_all_ranks(ranks, [&](int r) {
       std::vector<float> data(2000);
       const uint64_t count = r == 0 ? 2000 : 1999;
       void* stream = asynchronous ? ranks.runtime(r).create_host_stream().value() : nullptr;

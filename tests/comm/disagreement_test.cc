@@ -12,7 +12,7 @@ using namespace hetccl::comm;
 
 Config quick() {
   Config config;
-  config.liveness_ms = 5'000;
+  config.liveness_ms = fake::kHangMs;
   return config;
 }
 
@@ -29,7 +29,7 @@ TEST_CASE("ranks that call different collectives are named, with the calls, in t
       Ranks ranks(labels, quick(), false);
       std::vector<Status> statuses(4);
       std::barrier all_done(4);
-      on_all_ranks(4, [&](int rank) {
+      on_all_ranks(ranks, [&](int rank) {
         std::vector<float> data(count, 1), more(count + 1, 1);
         CHECK(sum(*ranks[rank], data).ok());
         all_done.arrive_and_wait();
@@ -60,7 +60,7 @@ TEST_CASE("a rank that skips a call, or gives another root, is named within its 
     arguments.send = arguments.recv = data.data();
     return ranks[rank]->call(arguments, nullptr);
   };
-  on_all_ranks(3, [&](int rank) {
+  on_all_ranks(ranks, [&](int rank) {
     std::vector<float> data(100, 1);
     statuses[static_cast<size_t>(rank)] = broadcast(rank, rank == 1 ? 2 : 0, data);
   });
@@ -70,7 +70,7 @@ TEST_CASE("a rank that skips a call, or gives another root, is named within its 
         "(100 float32, root 0);"));
   }
   ranks.join();
-  on_all_ranks(3, [&](int rank) {
+  on_all_ranks(ranks, [&](int rank) {
     std::vector<float> data(100, 1);
     if (rank != 2) CHECK(ranks[rank]->start({{Collective::Barrier}}, nullptr).ok());
     statuses[static_cast<size_t>(rank)] = sum(*ranks[rank], data);
@@ -84,7 +84,7 @@ TEST_CASE("a rank that skips a call, or gives another root, is named within its 
 TEST_CASE("ranks whose blocks differ in length are named") {
   Ranks ranks({"A", "A"}, quick(), false);
   std::vector<Status> statuses(2);
-  on_all_ranks(2, [&](int rank) {
+  on_all_ranks(ranks, [&](int rank) {
     std::vector<float> sent(10), received(10);
     const std::vector<uint64_t> mine =
         rank == 0 ? std::vector<uint64_t>{4, 6} : std::vector<uint64_t>{3, 7};

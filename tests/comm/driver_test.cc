@@ -8,18 +8,17 @@
 
 #include "comm/ranks.h"
 #include "fake/fake_device.h"
+#include "fake/patience.h"
 
 namespace hetccl::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
-constexpr size_t kCount = 1000;
+constexpr size_t kSummed = 1000;
 
-// Only a hang takes so long.
-bool wait_until(const std::function<bool()>& done) {
-  const auto end = steady_clock().now() + seconds(60);
+bool comes_true(const std::function<bool()>& done) {
+  const auto end = steady_clock().now() + fake::kHang;
   while (!done() && steady_clock().now() < end) std::this_thread::sleep_for(milliseconds(1));
   return done();
 }
@@ -28,7 +27,7 @@ std::vector<Config> two_clusters() {
   std::vector<Config> configs(2);
   for (size_t r = 0; r < configs.size(); ++r) {
     configs[r].cluster = r == 0 ? "A" : "B";
-    configs[r].init_timeout_ms = 60'000;
+    configs[r].init_timeout_ms = fake::kHangMs;
   }
   return configs;
 }
@@ -46,13 +45,13 @@ class Calls {
   Calls& operator=(const Calls&) = delete;
 
   void sum() {
-    const Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, kCount};
+    const Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, kSummed};
     const auto ticket = communicator_.start({all, summed_, summed_}, sums_->native());
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
   }
   // Of rank 0 to rank 1.
   void exchange() {
-    const exec::Message message{rank_ == 0, 1 - rank_, message_, DataType::Float32, kCount};
+    const exec::Message message{rank_ == 0, 1 - rank_, message_, DataType::Float32, kSummed};
     const auto ticket = communicator_.start({&message, 1}, messages_->native());
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
   }
@@ -61,8 +60,8 @@ class Calls {
   const int rank_;
   fake::FakeDevice& device_;
   Communicator& communicator_;
-  void* const summed_ = device_.allocate(kCount * sizeof(float)).value();
-  void* const message_ = device_.allocate(kCount * sizeof(float)).value();
+  void* const summed_ = device_.allocate(kSummed * sizeof(float)).value();
+  void* const message_ = device_.allocate(kSummed * sizeof(float)).value();
   const std::unique_ptr<device::Stream> sums_ = device_.create_stream().value();
   const std::unique_ptr<device::Stream> messages_ = device_.create_stream().value();
 };
@@ -77,18 +76,18 @@ TEST_CASE("a first message waits for a driver that waits for a collective, and h
         void* const spare = device.allocate(64).value();
         calls.sum();
         freeing = std::thread([&device, spare] { device.drain_and_free(spare); });
-        CHECK(wait_until([&] { return device.calls().drains; }));
+        CHECK(comes_true([&] { return device.calls().drains; }));
         sending = std::thread([&] { calls.exchange(); });
-        CHECK(wait_until([&] { return device.calls().waiting > 0; }));
+        CHECK(comes_true([&] { return device.calls().waiting > 0; }));
         blocked = true;
         freeing.join();
         sending.join();
       } else {
-        CHECK(wait_until([&] { return blocked.load(); }));
+        CHECK(comes_true([&] { return blocked.load(); }));
         calls.sum();
         calls.exchange();
       }
-      CHECK(device.synchronize(seconds(60)));
+      CHECK(device.synchronize(fake::kHang));
     }
     CHECK(made->finish().ok());
   });
@@ -97,23 +96,23 @@ TEST_CASE("a first message waits for a driver that waits for a collective, and h
 TEST_CASE("an abort ends a collective for which a driver, and a first message, wait") {
   on_fake_devices(two_clusters(), {}, [&](int rank, auto& device, auto made) {
     if (rank == 1) {  // never calls anything
-      CHECK(wait_until([&] { return !made->failure().ok(); }));
+      CHECK(comes_true([&] { return !made->failure().ok(); }));
       return;
     }
     Calls calls(rank, device, *made);
     void* const spare = device.allocate(64).value();
     calls.sum();
     std::thread freeing([&device, spare] { device.drain_and_free(spare); });
-    CHECK(wait_until([&] { return device.calls().drains; }));
+    CHECK(comes_true([&] { return device.calls().drains; }));
     std::thread sending([&] {
       const exec::Message message{true, 1, nullptr, DataType::Float32, 0};
       CHECK_FALSE(made->start({&message, 1}, nullptr).ok());
     });
-    CHECK(wait_until([&] { return device.calls().waiting > 0; }));
+    CHECK(comes_true([&] { return device.calls().waiting > 0; }));
     made->abort("the test gives up");
     freeing.join();
     sending.join();
-    CHECK(device.synchronize(seconds(60)));
+    CHECK(device.synchronize(fake::kHang));
   });
 }
 

@@ -19,6 +19,14 @@ Config quick(int64_t liveness_ms) {
   return config;
 }
 
+// Until a failure has come, or a hang.
+void wait_for_failure(Communicator& communicator) {
+  const TimePoint end = steady_clock().now() + fake::kHang;
+  while (communicator.failure().ok() && steady_clock().now() < end) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
 const std::vector<std::vector<std::string>> kLayouts = {
     {"A", "A", "A"}, {"A", "B", "B"}, {"A", "B", "C"}};
 
@@ -27,10 +35,11 @@ const std::vector<std::vector<std::string>> kLayouts = {
 TEST_CASE("a collective that a rank left without calling fails within about the liveness time") {
   for (const auto& labels : kLayouts) {
     for (const int leaver : {0, 2}) {  // rank 0's Runtime holds the coordinator
-      Ranks ranks(labels, quick(500), false);
+      const int64_t liveness_ms = fake::patient_ms(300);
+      Ranks ranks(labels, quick(liveness_ms), false);
       std::vector<Status> statuses(3);
       std::vector<milliseconds> took(3);
-      on_all_ranks(3, [&](int rank) {
+      on_all_ranks(ranks, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         std::vector<float> data(5000, 1);
         CHECK(sum(*ranks[rank], data).ok());
@@ -53,8 +62,8 @@ TEST_CASE("a collective that a rank left without calling fails within about the 
                   format("all_reduce #1 (5000 float32, sum) cannot complete: rank %d has left the "
                          "communicator without calling it (rank %d is at #0)",
                          leaver, leaver)) != std::string::npos);
-        CHECK(took[r] >= milliseconds(490));
-        CHECK(took[r] < milliseconds(4'000));
+        CHECK(took[r] >= milliseconds(liveness_ms - 10));
+        CHECK(took[r] < fake::kHang / 2);
       }
     }
   }
@@ -62,16 +71,17 @@ TEST_CASE("a collective that a rank left without calling fails within about the 
 
 TEST_CASE("who leaves after its last call does no harm to those who are slower") {
   for (const auto& labels : kLayouts) {
-    Ranks ranks(labels, quick(300), false);
+    Ranks ranks(labels, quick(fake::patient_ms(200)), false);
     constexpr int kCalls = 40;
-    on_all_ranks(3, [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       // Enqueued at once; rank 1 enters the last of them only when rank 0 has long gone.
       void* stream = ranks.runtime(rank).create_host_stream().value();
       std::vector<std::vector<float>> data(kCalls, std::vector<float>(2000, 1));
       for (int i = 0; i < kCalls; ++i) {
         // A broadcast from rank 0 leaves it free as soon as its data is with the others.
         auto& buffer = data[static_cast<size_t>(i)];
-        if (i >= kCalls - 2 && rank == 1) std::this_thread::sleep_for(milliseconds(500));
+        if (i >= kCalls - 2 && rank == 1)
+          std::this_thread::sleep_for(fake::patient(milliseconds(350)));
         CollectiveArguments arguments;
         arguments.signature = {Collective::Broadcast, DataType::Float32, RedOp::Sum, 0, 2000};
         arguments.send = arguments.recv = buffer.data();
@@ -84,9 +94,9 @@ TEST_CASE("who leaves after its last call does no harm to those who are slower")
 }
 
 TEST_CASE("a call after a rank has left fails too, with its name") {
-  Ranks ranks({"A", "A"}, quick(300), true);
+  Ranks ranks({"A", "A"}, quick(fake::patient_ms(300)), true);
   CHECK(ranks[1]->finish().ok());
-  std::this_thread::sleep_for(milliseconds(300));
+  std::this_thread::sleep_for(fake::patient(milliseconds(300)));
   std::vector<float> data(100, 1);
   const Status status = sum(*ranks[0], data);
   CHECK(status.code() == Code::RemoteError);
@@ -96,16 +106,16 @@ TEST_CASE("a call after a rank has left fails too, with its name") {
 
 TEST_CASE("a rank that cannot launch a call tells those who have entered it, at once") {
   for (const auto& labels : kLayouts) {
-    Ranks ranks(labels, quick(5'000), false);
+    Ranks ranks(labels, quick(2 * fake::kHangMs), false);
     const auto begin = steady_clock().now();
-    on_all_ranks(3, [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       std::vector<float> data(1000, 1);
       const Status status = sum(*ranks[rank], data, rank == 1 ? data.data() : nullptr);
       CAPTURE(status.message());
       CHECK(status.code() == Code::InvalidArgument);
       CHECK(status.message().find("rank 1: launching all_reduce: stream") != std::string::npos);
     });
-    CHECK(steady_clock().now() - begin < milliseconds(3'000));
+    CHECK(steady_clock().now() - begin < fake::kHang);
   }
 }
 
@@ -132,26 +142,28 @@ TEST_CASE("streams that are gone leave nothing behind") {
 
 TEST_CASE("a timeout names the call and the ranks that are missing, in the same words everywhere") {
   for (const auto& labels : kLayouts) {
-    Ranks ranks(labels, quick(2'000), false);
+    const int64_t limit_ms = fake::patient_ms(200);
+    Ranks ranks(labels, quick(fake::kHangMs), false);
     std::vector<Status> statuses(3);
-    on_all_ranks(3, [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
       std::vector<float> data(1000, 1);
       for (int i = 0; i < 3; ++i) CHECK(sum(*ranks[rank], data).ok());
       if (rank == 1) {
-        std::this_thread::sleep_for(milliseconds(600));
+        wait_for_failure(*ranks[rank]);
         statuses[r] = ranks[rank]->failure();
         return;
       }
-      ranks[rank]->set_timeout(200);
+      ranks[rank]->set_timeout(limit_ms);
       statuses[r] = sum(*ranks[rank], data);
     });
     for (const auto& status : statuses) {
       CAPTURE(status.message());
       CHECK(status.code() == Code::Timeout);
       CHECK(status.message() ==
-            "all_reduce #3 (1000 float32, sum) timed out after 200 ms: rank 1 has not called it "
-            "(rank 1 is at #2)");
+            format("all_reduce #3 (1000 float32, sum) timed out after %lld ms: rank 1 has not "
+                   "called it (rank 1 is at #2)",
+                   static_cast<long long>(limit_ms)));
     }
   }
 }
@@ -161,15 +173,15 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
                                        {{"A", "A", "A"}, false},
                                        {{"A", "B", "A"}, true},
                                        {{"A", "B", "A"}, false}}) {
-    Ranks ranks(labels, quick(500), false);
+    Ranks ranks(labels, quick(fake::patient_ms(500)), false);
     std::vector<Status> statuses(3);
-    on_all_ranks(3, [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       if (rank == 1) {
-        std::this_thread::sleep_for(milliseconds(300));
+        std::this_thread::sleep_for(fake::patient(milliseconds(200)));
         if (leaves) CHECK(ranks[1]->finish().ok());
         return;
       }
-      if (!leaves) ranks[rank]->set_timeout(1'000);
+      if (!leaves) ranks[rank]->set_timeout(fake::patient_ms(700));
       std::vector<float> sent(3), received(3);
       CollectiveArguments arguments;
       arguments.signature = {Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 1};
@@ -177,7 +189,7 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
       arguments.recv = received.data();
       const auto begin = steady_clock().now();
       statuses[static_cast<size_t>(rank)] = ranks[rank]->call(arguments, nullptr);
-      CHECK(steady_clock().now() - begin < milliseconds(10'000));
+      CHECK(steady_clock().now() - begin < fake::kHang / 2);
     });
     for (const int rank : {0, 2}) {
       const Status& status = statuses[static_cast<size_t>(rank)];
@@ -194,11 +206,11 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
   constexpr size_t kBytes = 1000 * sizeof(float);
   for (const bool apart : {false, true}) {
     CAPTURE(apart);
-    std::vector<Config> configs(2, quick(1000));
+    std::vector<Config> configs(2, quick(fake::patient_ms(1000)));
     configs[0].cluster = "A";
     configs[1].cluster = apart ? "B" : "A";
     on_fake_devices(configs, {}, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
-      made->set_timeout(200);
+      made->set_timeout(fake::patient_ms(200));
       const auto stream = device.create_stream().value();
       void* memory = device.allocate(kBytes).value();
       auto* flag = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
@@ -207,9 +219,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
       REQUIRE(made->start({all, memory, memory}, stream->native()).ok());
       const auto begin = steady_clock().now();
-      while (made->failure().ok() && steady_clock().now() - begin < std::chrono::seconds(20)) {
-        std::this_thread::sleep_for(milliseconds(5));
-      }
+      wait_for_failure(*made);
       CHECK(made->failure().code() == Code::Timeout);
       const std::string why = made->failure().message();
       CAPTURE(why);
@@ -221,11 +231,11 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       CHECK_FALSE(made->finish().ok());
       made.reset();
       const auto took = steady_clock().now() - begin;
-      CHECK(took < std::chrono::seconds(15));
+      CHECK(took < fake::kHang);
       if (r == 0) CHECK(took >= std::chrono::seconds(5));
       // What goes on then finds its memory where it was.
       flag->word.store(1, std::memory_order_release);
-      CHECK(device.synchronize(std::chrono::seconds(20)));
+      CHECK(device.synchronize(fake::kHang));
       device.free(memory);
       device.free_pinned(flag);
     });
@@ -236,7 +246,7 @@ TEST_CASE("what a device has no memory for fails on every rank, and what it has 
   constexpr size_t kMemory = size_t{16} << 20, kMost = kMemory / 4;  // where a slice needs more
   hetccl::fake::FakeOptions little;
   little.memory_bytes = kMemory;
-  std::vector<Config> configs(2, quick(5000));
+  std::vector<Config> configs(2, quick(fake::kHangMs));
   for (size_t r = 0; r < 2; ++r) {
     configs[r].cluster = r > 0 ? "B" : "A";
     configs[r].slice_bytes = kMost;
@@ -250,11 +260,8 @@ TEST_CASE("what a device has no memory for fails on every rank, and what it has 
       void* taken = r == 1 ? device.allocate(kMemory - kMost - (size_t{1} << 20)).value() : nullptr;
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
       const auto started = made->start({all, memory, memory}, stream->native());
-      const auto end = steady_clock().now() + std::chrono::seconds(20);
-      while (count > 1000 && made->failure().ok() && steady_clock().now() < end) {
-        std::this_thread::sleep_for(milliseconds(5));
-      }
-      CHECK(device.synchronize(std::chrono::seconds(20)));
+      if (count > 1000) wait_for_failure(*made);
+      CHECK(device.synchronize(fake::kHang));
       const std::string why = made->failure().message();
       CAPTURE(why);
       if (count == 1000) {

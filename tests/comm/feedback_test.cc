@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "base/encoding.h"
 #include "comm/ranks.h"
@@ -15,6 +16,13 @@ namespace {
 using namespace hetccl;
 using comm::Ranks;
 using Floats = std::vector<float>;
+
+// Sanitizers see in a few cases what there is to see of memory.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kFeedbackOneIn = 3;
+#else
+constexpr uint64_t kFeedbackOneIn = 1;
+#endif
 
 bool has_equal_bits(const Floats& one, const Floats& other) {
   return std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
@@ -49,7 +57,7 @@ class Tensor {
   Floats sum(bool feedback = true) {
     const bool scatters = signature_.collective == Collective::ReduceScatter;
     std::vector<Floats> results(n(), Floats(signature_.count));
-    comm::on_all_ranks(ranks_.n(), [&](int rank) {
+    comm::on_all_ranks(ranks_, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
       comm::CollectiveArguments call{signature_, inputs_[r].data(), results[r].data()};
       call.factor = fake::element_of(DataType::Float32, factor(r));
@@ -97,13 +105,14 @@ constexpr Collective kCollectives[] = {Collective::AllReduce, Collective::Reduce
 }  // namespace
 
 TEST_CASE("over many calls nothing is lost but what the residuals hold") {
-  std::mt19937_64 random(41);
   constexpr int kCalls = 12;
-  int n_encoded = 0;
-  for (int job = 0; job < 10; ++job) {
+  int n_encoded = 0, n_apart = 0;
+  for (const uint64_t job : fake::sampled_seeds(10, kFeedbackOneIn)) {
+    std::mt19937_64 random(job);
     Config config = config_with(kWires[job % 5]);
     config.slice_bytes = job % 2 == 0 ? 0 : 4096;
     Ranks ranks(fake::random_labels(random, 6, 4), config, job % 2 == 0);
+    n_apart += std::set(ranks.labels().begin(), ranks.labels().end()).size() > 1 ? 1 : 0;
     for (const Collective collective : kCollectives) {
       for (const RedOp op : {RedOp::Sum, RedOp::PreMulSum}) {
         Tensor tensor(ranks, collective, op, 512 * (1 + random() % 3));
@@ -122,7 +131,7 @@ TEST_CASE("over many calls nothing is lost but what the residuals hold") {
       }
     }
   }
-  CHECK(n_encoded > 20);  // of 40: some have one cluster alone
+  CHECK(n_encoded >= 3 * n_apart);  // of 4 in each job of several clusters
 }
 
 TEST_CASE("the mean of many results comes near the exact one, which without feedback it does not") {
@@ -203,7 +212,7 @@ TEST_CASE("calls in flight use one residual in their order") {
         const auto started = made->start(arguments, stream->native());
         REQUIRE_MESSAGE(started.ok(), started.status().message());
       }
-      REQUIRE(device.synchronize(std::chrono::seconds(20)));
+      REQUIRE(device.synchronize(fake::kHang));
       for (void* result : results) {
         device.download(host.data(), result, kBytes);
         for (size_t i = 0; i < kCount; ++i) sums[r][i] += host[i];
@@ -263,7 +272,7 @@ TEST_CASE("some ranks may have a residual and others none") {
     std::vector<double> lost(1024);
     for (int number = 0; number < kCalls; ++number) {
       std::vector<Floats> data(3, Floats(1024));
-      comm::on_all_ranks(3, [&](int rank) {
+      comm::on_all_ranks(ranks, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         for (size_t i = 0; i < data[r].size(); ++i) data[r][i] = static_cast<float>(i % 10) / 9;
         comm::CollectiveArguments call{

@@ -29,19 +29,20 @@ class Imposter {
     card.version = HETCCL_VERSION_CODE;
     card.agreed = runtime.config().agreed();
     auto* device = runtime.device("").value();
-    card.info =
-        probe(1, *device, *runtime.library(*device, 5000).value(), runtime.config(), "", label)
-            .value();
+    card.info = probe(1, *device, *runtime.library(*device, fake::kHangMs).value(),
+                      runtime.config(), "", label)
+                    .value();
     for (const auto& listening : runtime.listening()) {
       card.addresses[listening.transport->name()] = listening.address;
     }
-    CHECK(session_->all_gather(encode(card), 20'000).ok());
+    CHECK(session_->all_gather(encode(card), fake::kHangMs).ok());
     std::vector<uint8_t> cluster_id;
     if (label != "A") {
-      const auto made = runtime.library(*device, 5000).value()->unique_id(1, 5000).value();
+      const auto made =
+          runtime.library(*device, fake::kHangMs).value()->unique_id(1, fake::kHangMs).value();
       cluster_id.assign(std::begin(made.bytes), std::end(made.bytes));
     }
-    CHECK(session_->all_gather(cluster_id, 20'000).ok());
+    CHECK(session_->all_gather(cluster_id, fake::kHangMs).ok());
   }
   bootstrap::Session& session() { return *session_; }
 
@@ -58,8 +59,8 @@ struct Outcome {
 Outcome open_with(const std::string& label, bool shm,
                   const std::function<void(bootstrap::Session&)>& go_wrong) {
   Config config;
-  config.init_timeout_ms = 30'000;
-  config.liveness_ms = 5'000;
+  config.init_timeout_ms = 2 * fake::kHangMs;
+  config.liveness_ms = 2 * fake::kHangMs;
   config.transport_shm = shm;
   std::vector<std::unique_ptr<Runtime>> runtimes;
   for (int i = 0; i < 3; ++i) runtimes.push_back(std::move(Runtime::create(config)).value());
@@ -71,7 +72,7 @@ Outcome open_with(const std::string& label, bool shm,
     const auto r = static_cast<size_t>(rank);
     if (rank == 1) {
       Imposter imposter(*runtimes[r], id, label);
-      std::this_thread::sleep_for(milliseconds(200));
+      std::this_thread::sleep_for(fake::patient(milliseconds(200)));
       wrong_at = steady_clock().now();
       return go_wrong(imposter.session());
     }
@@ -91,7 +92,7 @@ void check_told(const Outcome& outcome, const std::string& text) {
     CHECK(outcome.statuses[rank].code() == Code::RemoteError);
     CHECK(outcome.statuses[rank].message().find(text) != std::string::npos);
   }
-  CHECK(outcome.took < milliseconds(3'000));
+  CHECK(outcome.took < fake::kHang);
 }
 
 }  // namespace

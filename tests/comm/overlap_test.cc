@@ -71,7 +71,7 @@ TEST_CASE("threads of a rank call in turn, each on a stream of its own, and nobo
     CAPTURE(shm);
     Ranks ranks({"A", "B", "A", "B", "C"}, config_of(shm), false);
     std::atomic<int> wrong{0};
-    on_all_ranks(ranks.n(), [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       Turns turns;
       on_all_ranks(kThreads, [&](int thread) {
         auto buffers = buffers_of(thread, rank);

@@ -16,7 +16,6 @@ namespace {
 
 using fake::VendorLibrary;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr size_t kBytes = 100'000;
 constexpr int kMost = 100'000;  // exchanges
@@ -25,12 +24,12 @@ std::vector<Config> one_cluster(size_t n) {
   Config config;
   config.cluster = "A";
   config.log_level = "info";
-  config.init_timeout_ms = 20'000;
+  config.init_timeout_ms = fake::kHangMs;
   return std::vector<Config>(n, config);
 }
 
 bool wait_until(const std::function<bool()>& done) {
-  const auto end = steady_clock().now() + seconds(20);
+  const auto end = steady_clock().now() + fake::kHang;
   while (!done() && steady_clock().now() < end) std::this_thread::sleep_for(milliseconds(1));
   return done();
 }
@@ -59,7 +58,7 @@ class Neighbour {
                                       {false, from, received_, DataType::Uint8, kBytes}};
     const auto ticket = communicator_.start(messages, stream_->native());
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
-    if (!ticket.ok() || !device_.synchronize(seconds(20))) return false;
+    if (!ticket.ok() || !device_.synchronize(fake::kHang)) return false;
     std::vector<uint8_t> got(kBytes);
     device_.download(got.data(), received_, kBytes);
     return got == std::vector<uint8_t>(kBytes, content(from, number));
@@ -139,7 +138,7 @@ TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
                         const exec::Message& mine = rank == 0 ? sent : received;
                         CHECK(made->start({&mine, 1}, stream->native()).ok());
                       }
-                      CHECK(device.synchronize(seconds(20)));
+                      CHECK(device.synchronize(fake::kHang));
                       if (!again) CHECK(wait_until(all_told));
                     }
                     CHECK(made->finish().ok());
@@ -152,7 +151,7 @@ TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
 
 TEST_CASE("where a rank cannot have a communicator for a pair, both ends stay with channels") {
   std::vector<Config> configs = one_cluster(2);
-  for (Config& config : configs) config.init_timeout_ms = 2000;
+  for (Config& config : configs) config.init_timeout_ms = fake::patient_ms(2000);
   VendorLibrary::pairs_refused_to = 1;
   // The other end waits for this one in the library, within its time for that.
   const std::string log = log_of(configs, "a channel carries messages with rank ", 2);
@@ -189,7 +188,7 @@ TEST_CASE("a communicator that goes while pairs are being made goes at once, and
                       });
     });
     CHECK_MESSAGE(count(log, "warn") + count(log, "error") == 0, log);
-    CHECK(steady_clock().now() - begin < seconds(4));
+    CHECK(steady_clock().now() - begin < fake::kHang / 2);
   }
 }
 

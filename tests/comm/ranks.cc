@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <mutex>
-#include <thread>
 
 #include "comm/case_arguments.h"
 #include "fake/vendor_library.h"
@@ -13,10 +12,13 @@ namespace hetccl::comm {
 
 using fake::Case;
 
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
-  for (auto& thread : threads) thread.join();
+void on_all_ranks(Ranks& ranks, const std::function<void(int)>& body) {
+  on_all_ranks(ranks.n(), body, [&](int failed) {
+    for (int rank = 0; rank < ranks.n(); ++rank) {
+      if (const std::shared_ptr<Communicator> one = ranks[rank])
+        one->abort(format("a check of rank %d has failed", failed));
+    }
+  });
 }
 
 Adaptors adaptors_with(std::unique_ptr<device::Device> device) {
@@ -35,7 +37,8 @@ Ranks::Ranks(std::vector<std::string> labels, const Config& config, bool share)
 Ranks::Ranks(std::vector<std::string> labels, std::vector<Config> configs)
     : labels_(std::move(labels)), statuses_(labels_.size()), communicators_(labels_.size()) {
   for (Config& config : configs) {
-    config.init_timeout_ms = 20'000;
+    config.init_timeout_ms = fake::kHangMs;
+    config.timeout_ms = std::min(config.timeout_ms, fake::kHangMs);
     auto runtime = Runtime::create(config);
     REQUIRE(runtime.ok());
     runtimes_.push_back(std::move(runtime).value());
@@ -75,14 +78,28 @@ void on_fake_devices(
   }
   const auto id = runtimes[0]->service().unique_id().value();
   const int n_ranks = static_cast<int>(configs.size());
-  on_all_ranks(n_ranks, [&](int rank) {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Communicator>> all;
+  const auto give_up = [&](int failed) {
+    std::lock_guard lock(mutex);
+    for (const auto& one : all) {
+      if (const auto alive = one.lock())
+        alive->abort(format("a check of rank %d has failed", failed));
+    }
+  };
+  const auto run_rank = [&](int rank) {
     CommunicatorOptions ours;
     ours.rank = rank;
     ours.n_ranks = n_ranks;
     auto made = Communicator::create(*runtimes[static_cast<size_t>(rank)], id, ours);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
+    {
+      std::lock_guard lock(mutex);
+      all.push_back(made.value());
+    }
     body(rank, *devices[static_cast<size_t>(rank)], std::move(made).value());
-  });
+  };
+  on_all_ranks(n_ranks, run_rank, give_up);
 }
 
 std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
@@ -91,7 +108,7 @@ std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
   for (int r = 0; r < ranks.n(); ++r) inputs.push_back(input_of(test, r));
   std::mutex mutex;
   std::string wrong;
-  on_all_ranks(ranks.n(), [&](int r) {
+  on_all_ranks(ranks, [&](int r) {
     const size_t send_bytes = send_elements(test, r) * width;
     const size_t recv_bytes = recv_elements(test, r) * width;
     const fake::InPlace shared = in_place(test, r);

@@ -10,11 +10,12 @@
 #include "comm/communicator.h"
 #include "fake/cases.h"
 #include "fake/fake_device.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace hetccl::comm {
 
-/// `body(0)` to `body(n_ranks - 1)`, each on a thread.
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
+using fake::on_all_ranks;
 
 /// The build's, but for `device` in the host's place, and a library that joins such devices of
 /// several hosts.
@@ -47,6 +48,10 @@ class Ranks {
   std::vector<std::shared_ptr<Communicator>> communicators_;
   bootstrap::UniqueId id_{};
 };
+
+/// `body(0)` to `body(ranks.n() - 1)`, each on a thread. A rank whose check fails aborts all, so
+/// that none waits for it.
+void on_all_ranks(Ranks& ranks, const std::function<void(int)>& body);
 
 /// A communicator of ranks on fake devices, one for each configuration: `body` on each rank's
 /// thread. A failure to form it fails the test.

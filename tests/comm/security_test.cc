@@ -14,20 +14,20 @@
 #include "comm/ranks.h"
 #include "comm/wiretap.h"
 #include "fake/captured_stderr.h"
+#include "fake/thread.h"
 #include "transport/tcp/address.h"
 
 namespace hetccl::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 Config over_tcp(bool encrypt) {
   Config config;
   config.transport_shm = false;
   config.encrypt = encrypt;
   config.socket_ifname = "=lo";
-  config.liveness_ms = 2'000;
+  config.liveness_ms = fake::patient_ms(2'000);
   return config;
 }
 
@@ -54,7 +54,7 @@ uint16_t port_of(const net::SocketAddress& address) {
 }
 
 TimePoint soon() {
-  return steady_clock().now() + seconds(20);
+  return steady_clock().now() + fake::kHang;
 }
 
 // --- somebody on the line ---
@@ -64,7 +64,7 @@ constexpr std::string_view kPayload =
 
 Status broadcast(Ranks& ranks, std::string text) {
   std::vector<Status> statuses(static_cast<size_t>(ranks.n()));
-  on_all_ranks(ranks.n(), [&](int rank) {
+  on_all_ranks(ranks, [&](int rank) {
     std::string data = rank == 0 ? text : std::string(text.size(), '.');
     const Signature signature{Collective::Broadcast, DataType::Uint8, RedOp::Sum, 0, text.size()};
     Status& status = statuses[static_cast<size_t>(rank)];
@@ -97,7 +97,7 @@ TEST_CASE("with encryption a vendor's library stays inside its host, unless that
         const Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, ones.size()};
         CHECK(made->call({sum, memory, memory}, stream->native()).ok());
         CHECK(made->finish().ok());
-        REQUIRE(device.synchronize(seconds(20)));
+        REQUIRE(device.synchronize(fake::kHang));
         device.download(sums.data(), memory, bytes);
         CHECK(sums == std::vector<float>(1000, 4));
         made.reset();
@@ -136,7 +136,7 @@ TEST_CASE("a bit that is changed on the way is an error on every rank, data and 
     REQUIRE(broadcast(ranks, text).ok());
     tap.falsify(port_of(coordinator_of(ranks)), !control);
     std::vector<Status> told(4);
-    on_all_ranks(4, [&](int rank) {
+    on_all_ranks(ranks, [&](int rank) {
       std::vector<float> data(50'000);
       const Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, data.size()};
       Status& status = told[static_cast<size_t>(rank)];
@@ -162,7 +162,7 @@ TEST_CASE("a bit that is changed on the way is an error on every rank, data and 
 class Worker {
  public:
   explicit Worker(Ranks& ranks) : ranks_(ranks) {
-    thread_ = std::thread([this] {
+    thread_ = fake::Thread([this] {
       while (!stop_ && wrong_.empty()) {
         wrong_ = run(ranks_, all_reduce(ranks_, 10'007), false);
         ++rounds_;
@@ -189,7 +189,7 @@ class Worker {
   std::string wrong_;
   std::atomic<bool> stop_{false};
   std::atomic<int> rounds_{0};
-  std::thread thread_;
+  fake::Thread thread_;
 };
 
 Fd dial(const net::SocketAddress& address, const std::vector<uint8_t>& says = {}) {
@@ -259,7 +259,7 @@ TEST_CASE("a job forms, works and forms anew among strangers of every kind") {
         at_listener.push_back(std::move(one));
       const auto start = steady_clock().now();
       ranks.join();
-      CHECK(steady_clock().now() - start < seconds(10));
+      CHECK(steady_clock().now() - start < fake::kHang / 2);
       CHECK(run(ranks, all_reduce(ranks, 1000), false).empty());
     });
     CAPTURE(log);
@@ -289,8 +289,8 @@ TEST_CASE("a flood of thousands of connections keeps nobody out") {
       };
       std::atomic<int> at_coordinator{0}, at_listener{0};
       const net::SocketAddress control = coordinator_of(ranks), data = listener_of(ranks, 2);
-      std::thread first([&] { flood(control, at_coordinator); });
-      std::thread second([&] { flood(data, at_listener); });
+      fake::Thread first([&] { flood(control, at_coordinator); });
+      fake::Thread second([&] { flood(data, at_listener); });
       for (const TimePoint deadline = soon();
            (at_coordinator < 3'000 || at_listener < 3'000) && steady_clock().now() < deadline;)
         worker.proceed();
@@ -299,7 +299,7 @@ TEST_CASE("a flood of thousands of connections keeps nobody out") {
       CHECK(worker.stop().empty());
       const auto start = steady_clock().now();
       ranks.join();
-      CHECK(steady_clock().now() - start < seconds(15));
+      CHECK(steady_clock().now() - start < fake::kHang / 2);
       CHECK(run(ranks, all_reduce(ranks, 1000), false).empty());
       stop = true;
       first.join();
@@ -319,13 +319,13 @@ TEST_CASE("one byte at a time does not keep a stranger in") {
     const auto start = steady_clock().now();
     const auto hello = hello_and_a_huge_frame();
     bool open = true;
-    for (size_t i = 0; open && steady_clock().now() - start < seconds(20); ++i) {
+    for (size_t i = 0; open && steady_clock().now() - start < fake::kHang; ++i) {
       open = net::send_all(slow.get(), &hello[i % net::kHelloBytes], 1, soon()).ok();
       pollfd entry{slow.get(), POLLIN | POLLRDHUP, 0};
       open = open && ::poll(&entry, 1, 100) == 0;
     }
     CHECK_FALSE(open);
-    CHECK(steady_clock().now() - start < milliseconds(2'000) + seconds(5));
+    CHECK(steady_clock().now() - start < fake::kHang / 2);
     worker.proceed();
     CHECK(worker.stop().empty());
   }

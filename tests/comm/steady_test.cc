@@ -13,7 +13,7 @@ using namespace hetccl;
 using namespace hetccl::comm;
 
 constexpr int kRanks = 2, kAtOnce = 4, kBatches = 4;
-constexpr size_t kMost = size_t{1} << 17;  // in slices, on streams of their own
+constexpr size_t kMostCalls = size_t{1} << 17;  // in slices, on streams of their own
 
 struct Case {
   std::string name;
@@ -35,7 +35,7 @@ uint64_t makes(fake::FakeDevice& device, Communicator& communicator, device::Str
     }
     gate->word.store(batch + 1, std::memory_order_release);
     REQUIRE(communicator.complete(*last).ok());
-    REQUIRE(device.synchronize(std::chrono::seconds(20)));
+    REQUIRE(device.synchronize(fake::kHang));
   }
   const uint64_t made = device.calls().makes - before;
   device.free_pinned(gate);
@@ -59,19 +59,19 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
     options.max_delay_us = 5;
     on_fake_devices(configs, options, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
       const auto stream = device.create_stream().value();
-      void* send = device.allocate(kRanks * kMost * sizeof(float)).value();
-      void* recv = device.allocate(kRanks * kMost * sizeof(float)).value();
+      void* send = device.allocate(kRanks * kMostCalls * sizeof(float)).value();
+      void* recv = device.allocate(kRanks * kMostCalls * sizeof(float)).value();
       for (const auto collective :
            {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
             Collective::Broadcast, Collective::AllToAll}) {
-        for (const size_t count : {size_t{100}, kMost}) {
+        for (const size_t count : {size_t{100}, kMostCalls}) {
           CAPTURE(hetccl::name_of(collective));
           CAPTURE(count);
           const hetccl::Signature all{collective, DataType::Float32, RedOp::Sum, 0, count};
           CHECK(makes(device, *made, *stream, CollectiveArguments{all, send, recv}) == 0);
         }
       }
-      for (const size_t count : {size_t{100}, 16 * kMost}) {
+      for (const size_t count : {size_t{100}, 16 * kMostCalls}) {
         CAPTURE(count);
         const exec::Message messages[] = {
             {.send = true, .peer = 1 - r, .data = send, .type = DataType::Int8, .count = count / 8},
@@ -121,7 +121,7 @@ TEST_CASE("calls in flight share their memory, whatever streams they are on") {
         }
         if (call == kDoubled / 2 + r) gate->word.store(1, std::memory_order_release);
       }
-      REQUIRE(device.synchronize(std::chrono::seconds(20)));
+      REQUIRE(device.synchronize(fake::kHang));
       for (void* buffer : buffers) {
         std::vector<float> got(kCount);
         device.download(got.data(), buffer, kBytes);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/config.h"
+#include "fake/thread.h"
 
 namespace hetccl::comm {
 
@@ -52,7 +53,7 @@ Wiretap::Wiretap() {
   auto listening = net::listen(Config());
   REQUIRE(listening.ok());
   listener_ = std::move(listening).value();
-  acceptor_ = std::thread([this] { accept_all(); });
+  acceptor_ = fake::Thread([this] { accept_all(); });
   current = this;
 }
 
@@ -66,7 +67,7 @@ Wiretap::~Wiretap() {
       for (const Fd& end : line.ends) ::shutdown(end.get(), SHUT_RDWR);
   }
   acceptor_.join();
-  for (std::thread& carrier : carriers_) carrier.join();
+  for (fake::Thread& carrier : carriers_) carrier.join();
 }
 
 int Wiretap::redirect(int fd, const sockaddr_storage& wanted) {
@@ -92,8 +93,7 @@ void Wiretap::accept_all() {
     if (!accepted.ok() || !accepted->valid()) continue;
     const auto from = net::peer_address(accepted->get());
     const uint16_t port = port_of(from.storage);
-    changed_.wait_for(lock, std::chrono::seconds(10),
-                      [&] { return ending_ || wanted_.contains(port); });
+    changed_.wait_for(lock, fake::kHang, [&] { return ending_ || wanted_.contains(port); });
     const auto wanted = wanted_.extract(port);
     if (wanted.empty()) continue;
     const sockaddr_storage& target = wanted.mapped();
@@ -126,8 +126,7 @@ void Wiretap::carry(Line& line, int from) {
       line.said[from].insert(line.said[from].end(), bytes.begin(), bytes.begin() + got);
       if (std::exchange(line.falsify, false)) bytes[n / 2] ^= 0x10;
     }
-    if (!net::send_all(out, bytes.data(), n, steady_clock().now() + std::chrono::minutes(1)).ok())
-      break;
+    if (!net::send_all(out, bytes.data(), n, steady_clock().now() + fake::kHang).ok()) break;
   }
   ::shutdown(out, SHUT_WR);
 }

@@ -11,9 +11,9 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <vector>
 
+#include "fake/thread.h"
 #include "net/socket.h"
 
 namespace hetccl::comm {
@@ -53,9 +53,9 @@ class Wiretap {
   std::condition_variable changed_;
   std::map<uint16_t, sockaddr_storage> wanted_;  // by the port from which was dialled
   std::list<Line> lines_;
-  std::list<std::thread> carriers_;
+  std::list<fake::Thread> carriers_;
   bool ending_ = false;
-  std::thread acceptor_;
+  fake::Thread acceptor_;
 };
 
 }  // namespace hetccl::comm

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "ccl/ccl.h"
 #include "contract/ccl_ranks.h"
+#include "fake/thread.h"
 
 using namespace hetccl;
 using namespace hetccl::ccl;
@@ -318,10 +319,10 @@ TEST_CASE("exchange: abort by one rank ends what is pending") {
           for (const bool send : {true, false})
             transfers.push_back(
                 {static_cast<int>(r), send, memory + (2 * r + (send ? 1 : 0)) * kBlock, kBlock});
-        std::thread aborter;
+        fake::Thread aborter;
         for (int i = 0; i < 6; ++i) {
           if (self.rank == 2 && i >= round) {  // never comes again, and gives up
-            if (!aborter.joinable()) aborter = std::thread([&] { self.comm->abort(); });
+            if (!aborter.joinable()) aborter = fake::Thread([&] { self.comm->abort(); });
             continue;
           }
           // After the abort the call itself may fail.
@@ -329,7 +330,7 @@ TEST_CASE("exchange: abort by one rank ends what is pending") {
         }
         self.finish();
         if (aborter.joinable()) aborter.join();
-        const TimePoint end = steady_clock().now() + std::chrono::seconds(10);
+        const TimePoint end = steady_clock().now() + fake::kHang;
         while (self.comm->async_error().ok() && steady_clock().now() < end)
           std::this_thread::yield();
         need(self.comm->async_error().code() == Code::Aborted, "not aborted");

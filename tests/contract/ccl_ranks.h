@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <random>
@@ -18,13 +19,15 @@
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
+#include "fake/patience.h"
 #include "fake/reference.h"
+#include "fake/thread.h"
 #include "host/crew.h"
 
 namespace hetccl::contract {
 
 using Bytes = std::vector<std::byte>;
-inline constexpr int64_t kTimeoutMs = 20'000;
+inline constexpr int64_t kTimeoutMs = fake::kHangMs;
 
 // A failure inside a rank's thread, collected and reported by the test's own.
 inline void need(bool condition, const std::string& what) {
@@ -50,11 +53,11 @@ class Rank {
       // Some ranks copy and reduce with help.
       device_ = device::make_host_device(r % 2 == 0 ? std::make_shared<Crew>(2) : nullptr);
     }
-    stream_ = std::move(device_->create_stream().value());
-    done_ = static_cast<device::Flag*>(device_->allocate_pinned(sizeof(device::Flag)).value());
     auto made = library.init(id, n, r, nullptr, kTimeoutMs);
     need(made.status(), "init");
     comm = std::move(made).value();
+    stream_ = std::move(device_->create_stream().value());
+    done_ = static_cast<device::Flag*>(device_->allocate_pinned(sizeof(device::Flag)).value());
   }
   ~Rank() {
     comm.reset();
@@ -110,26 +113,33 @@ class Rank {
   std::vector<void*> memory_;
 };
 
+// Ends what other ranks wait for when a check of this one fails.
+struct AbortOnFailure {
+  ccl::Communicator& comm;
+  const int before = std::uncaught_exceptions();
+  ~AbortOnFailure() {
+    if (std::uncaught_exceptions() > before) comm.abort();
+  }
+};
+
 // Runs `body` on `n` ranks, each a thread.
 inline void run_ranks(int n, bool asynchronous, const std::function<void(Rank&)>& body,
                       uint64_t seed = 1) {
   CAPTURE(n);
   CAPTURE(asynchronous);
   auto library = ccl::make_host_library(asynchronous ? nullptr : std::make_shared<Crew>(2));
-  auto id = library->unique_id(n, 5000);
+  auto id = library->unique_id(n, kTimeoutMs);
   REQUIRE(id.ok());
   std::vector<std::string> failures(static_cast<size_t>(n));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < n; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        Rank rank(*library, *id, n, r, asynchronous, seed);
-        body(rank);
-      } catch (const std::exception& failure) {
-        failures[static_cast<size_t>(r)] = failure.what();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  fake::on_all_ranks(n, [&](int r) {
+    try {
+      Rank rank(*library, *id, n, r, asynchronous, seed);
+      const AbortOnFailure others{*rank.comm};
+      body(rank);
+    } catch (const std::exception& failure) {
+      failures[static_cast<size_t>(r)] = failure.what();
+    }
+  });
   for (const auto& failure : failures) CHECK(failure == "");
 }
 

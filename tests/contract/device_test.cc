@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
+#include "fake/patience.h"
 #include "fake/reference.h"
+#include "fake/thread.h"
 #include "gpu/gpu.h"
 #include "host/crew.h"
 
@@ -23,7 +25,7 @@ using fake::FakeDevice;
 namespace {
 
 using Bytes = std::vector<std::byte>;
-constexpr auto kDeadline = std::chrono::seconds(20);
+constexpr auto kDeadline = fake::kHang;
 
 enum class Kind { Host, Fake, Gpu };
 
@@ -400,7 +402,7 @@ TEST_CASE("streams come and go on other threads while the device advances") {
     CAPTURE(s.name);
     constexpr int kThreads = 3, kEach = 30;
     Flag* flags = s.flags(kThreads);
-    std::vector<std::thread> users;
+    std::vector<fake::Thread> users;
     for (int t = 0; t < kThreads; ++t)
       users.emplace_back([&s, flags, t] {
         for (uint32_t i = 1; i <= kEach; ++i) {

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "fake/captured_stderr.h"
 #include "fake/strangers.h"
+#include "fake/thread.h"
 #include "transport/tcp/acceptor.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/tcp_transport.h"
@@ -22,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kPatienceMs = 20'000;
+constexpr int64_t kPatienceMs = fake::kHangMs;
 
 std::vector<uint8_t> secret() {
   return std::vector<uint8_t>(32, 1);
@@ -50,7 +51,7 @@ struct Rank {
 // Ranks 0 and 1 connect; rank 0 dials `of_higher`.
 Status connect_both(Rank (&ranks)[2], uint64_t communicator, const Address& of_higher) {
   Status told[2];
-  std::thread other([&] {
+  fake::Thread other([&] {
     told[1] = ranks[1]
                   .transport->connect({communicator, 1, 0}, ranks[0].address, secret(), kPatienceMs)
                   .status();
@@ -61,7 +62,7 @@ Status connect_both(Rank (&ranks)[2], uint64_t communicator, const Address& of_h
   return told[0].ok() ? std::move(told[1]) : std::move(told[0]);
 }
 
-// `total` strangers, 1,000 each second.
+// `total` strangers, at most 1,000 each second.
 void check_flood(uint32_t sources, int total) {
   Rank ranks[2];
   const fake::Words hello = fake::true_hello({tcp::kPurpose, 0, 1'000, 0, 1});
@@ -78,15 +79,15 @@ void check_flood(uint32_t sources, int total) {
   }
   MESSAGE(flood.count() << " strangers from " << sources << " addresses; a channel takes at worst "
                         << worst.count() << " ms");
-  CHECK(worst < milliseconds(2'000));
+  CHECK(worst < fake::kHang / 2);  // nobody waits until a stranger's time is over
 }
 
-TEST_CASE("a flood of half-open handshakes delays no channel by more than 2 s") {
+TEST_CASE("a flood of half-open handshakes holds up no channel") {
   check_flood(1, 2'000);
   check_flood(10'000, 2'000);
 }
 
-TEST_CASE("the same for 20 s" * doctest::skip()) {
+TEST_CASE("the same with 20,000 strangers" * doctest::skip()) {
   check_flood(1, 20'000);
   check_flood(10'000, 20'000);
 }
@@ -112,17 +113,18 @@ TEST_CASE("a stranger's time ends though nobody connects; who waits long says fo
   REQUIRE(::listen(full.fd.get(), 0) == 0);
   auto endpoint = ranks[1].endpoint();
   endpoint.addresses = {ranks[1].where().with_port(full.port)};
-  const auto taken = net::connect(endpoint.addresses, after(1'000));
+  const auto taken = net::connect(endpoint.addresses, after(kPatienceMs));
   REQUIRE(taken.ok());
+  const int64_t limit_ms = 10'000 + fake::patient_ms(500);
   Status told[2];
   const std::string log = fake::stderr_of([&] {
     const auto loud = [&](int self) {
       const Rank own(LogLevel::Warn);
       told[self] =
-          own.transport->connect({6, self, 1 - self}, tcp::encode(endpoint), secret(), 11'500)
+          own.transport->connect({6, self, 1 - self}, tcp::encode(endpoint), secret(), limit_ms)
               .status();
     };
-    std::thread other([&] { loud(1); });
+    fake::Thread other([&] { loud(1); });
     loud(0);
     other.join();
   });
@@ -139,7 +141,7 @@ TEST_CASE("a stranger's time ends though nobody connects; who waits long says fo
   CHECK(told[1].code() == Code::Timeout);
   CHECK(told[1].message().find("HETCCL_PORT_RANGE") != std::string::npos);
   char byte = 0;
-  CHECK(net::recv_all(dialled->get(), &byte, 1, after(3'000)).code() == Code::RemoteError);
+  CHECK(net::recv_all(dialled->get(), &byte, 1, after(kPatienceMs)).code() == Code::RemoteError);
 }
 
 }  // namespace

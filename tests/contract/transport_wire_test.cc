@@ -6,11 +6,12 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "base/log.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "net/auth.h"
 #include "transport/message.h"
 #include "transport/tcp/address.h"
@@ -23,7 +24,7 @@ using Bytes = std::vector<uint8_t>;
 constexpr uint32_t kStreams = 2;
 
 TimePoint soon() {
-  return steady_clock().now() + std::chrono::seconds(20);
+  return steady_clock().now() + fake::kHang;
 }
 
 // Rank 1 is the transport; rank 0 is written out by the test.
@@ -40,7 +41,7 @@ struct Wire {
     auto endpoint = tcp::decode(*address);
     REQUIRE(endpoint.ok());
     const Bytes secret(32, 5);
-    std::thread dialer([&] {
+    fake::Thread dialer([&] {
       for (uint32_t i = 0; i < kStreams; ++i) {
         auto fd = net::connect(endpoint->addresses, soon());
         CHECK(fd.ok());
@@ -51,7 +52,7 @@ struct Wire {
         if (wire.ok()) peer[i] = std::move(*wire);
       }
     });
-    auto connected = transport->connect({77, 1, 0}, *address, secret, 20'000);
+    auto connected = transport->connect({77, 1, 0}, *address, secret, fake::kHangMs);
     dialer.join();
     REQUIRE_MESSAGE(connected.ok(), connected.status().message());
     channel = std::move(connected).value();

@@ -1,7 +1,6 @@
 #include "exec/job.h"
 
 #include <cstring>
-#include <thread>
 
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
@@ -92,8 +91,9 @@ JobRank::~JobRank() {
 
 Status JobRank::open(const ccl::UniqueId& cluster_id) {
   const auto& cluster = topology_.clusters()[static_cast<size_t>(topology_.cluster_of(rank_))];
-  HETCCL_ASSIGN(ccl_, library_->init(cluster_id, static_cast<int>(cluster.ranks.size()),
-                                     topology_.local_rank(rank_), &engine_->waker(), 10'000));
+  HETCCL_ASSIGN(ccl_,
+                library_->init(cluster_id, static_cast<int>(cluster.ranks.size()),
+                               topology_.local_rank(rank_), &engine_->waker(), fake::kHangMs));
   if (options_.late_abort) {
     auto late = std::make_unique<fake::LateAbort>(std::move(ccl_));
     late_ = late.get();
@@ -119,7 +119,8 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
     if (peer == rank_) continue;
     const bool shares = is_fake(options_, rank_) || is_fake(options_, peer);
     const size_t wanted = shares ? options_.window : 0;
-    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer, wanted}, {}, {}, 10'000));
+    HETCCL_ASSIGN(auto channel,
+                  transport_->connect({1, rank_, peer, wanted}, {}, {}, fake::kHangMs));
     Window* window = nullptr;
     if (!channel->window().empty()) {
       HETCCL_ASSIGN(auto opened, Window::open(*device_, channel->window(), rank_ < peer));
@@ -186,7 +187,7 @@ Status JobRank::wait() {
     std::lock_guard lock(fault_mutex_);
     return executor_->done(last_) || !fault_.ok();
   };
-  if (!engine_->wait(done, steady_clock().now() + std::chrono::seconds(60))) {
+  if (!engine_->wait(done, steady_clock().now() + fake::kHang)) {
     return error(Code::Timeout, "the test's own deadline");
   }
   std::lock_guard lock(fault_mutex_);
@@ -218,14 +219,7 @@ std::string JobRank::standing() {
 }
 
 bool JobRank::drained() {
-  return engine_->wait([&] { return executor_->idle(); },
-                       steady_clock().now() + std::chrono::seconds(20));
-}
-
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n_ranks; ++rank) threads.emplace_back(body, rank);
-  for (auto& thread : threads) thread.join();
+  return engine_->wait([&] { return executor_->idle(); }, steady_clock().now() + fake::kHang);
 }
 
 Job::Job(JobOptions options)
@@ -233,7 +227,7 @@ Job::Job(JobOptions options)
   auto library = ccl::make_host_library();
   std::vector<ccl::UniqueId> ids;
   for (const auto& cluster : topology_.clusters()) {
-    auto id = library->unique_id(static_cast<int>(cluster.ranks.size()), 5000);
+    auto id = library->unique_id(static_cast<int>(cluster.ranks.size()), fake::kHangMs);
     if (!id.ok()) opened_ = id.status();
     ids.push_back(id.ok() ? id.value() : ccl::UniqueId{});
   }

@@ -15,6 +15,8 @@
 #include "fake/cases.h"
 #include "fake/fake_network.h"
 #include "fake/late_abort.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "plan/call.h"
 #include "plan/planner.h"
 #include "progress/engine.h"
@@ -35,7 +37,7 @@ struct JobOptions {
   size_t window = 0;            ///< that a fake device shares with others, and with hosts
   bool last_algorithm = false;  ///< calls go by the last algorithm that applies, not the first
   uint64_t timed_every = 0;     ///< each n-th call is timed; 0: none
-  Duration deadline = std::chrono::seconds(60);
+  Duration deadline = fake::kHang;
 };
 
 /// A call that was timed.
@@ -74,7 +76,7 @@ class JobRank {
   void abort();
   /// Of a library whose abort is late.
   void enter_abort();
-  /// Waits until nothing is in flight; false after 20 s.
+  /// Waits until nothing is in flight; false after `fake::kHang`.
   bool drained();
   [[nodiscard]] bool idle() const { return executor_->idle(); }
   /// See Executor.
@@ -115,8 +117,7 @@ class JobRank {
   Status fault_;
 };
 
-/// Runs `body(rank)` on a thread per rank and waits for all.
-void on_all_ranks(int n_ranks, const std::function<void(int)>& body);
+using fake::on_all_ranks;
 
 /// A whole job: opened on construction.
 class Job {

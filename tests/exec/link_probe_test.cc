@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fake/fake_network.h"
+#include "fake/patience.h"
 
 namespace {
 
@@ -47,7 +48,7 @@ class Watched : public hetccl::transport::Channel {
 struct End {
   End(hetccl::fake::Network& network, int self, const hetccl::Clock& clock = steady_clock())
       : transport(network.transport(self)),
-        channel(transport->connect({1, self, 1 - self}, {}, {}, 10'000).value()),
+        channel(transport->connect({1, self, 1 - self}, {}, {}, hetccl::fake::kHangMs).value()),
         probe(channel, 1, self == 0, clock) {}
   void drive() {
     transport->progress();
@@ -59,7 +60,7 @@ struct End {
 };
 
 void finish(End& first, End& second) {
-  const auto end = steady_clock().now() + std::chrono::seconds(60);
+  const auto end = steady_clock().now() + hetccl::fake::kHang;
   while (!(first.probe.done() && second.probe.done()) && steady_clock().now() < end) {
     first.drive();
     second.drive();

@@ -13,6 +13,8 @@
 #include "ccl/host/host_library.h"
 #include "exec/job.h"
 #include "exec/point_to_point.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace {
 
@@ -21,7 +23,7 @@ using exec::Message;
 using exec::PointToPoint;
 using Bytes = std::vector<std::byte>;
 
-constexpr auto kLimit = std::chrono::seconds(60);
+constexpr auto kLimit = fake::kHang;
 
 // One message of a pattern that all ranks know.
 struct Letter {
@@ -80,13 +82,14 @@ class Rank {
   // A channel of its own for the memory that both share, as that of the collectives.
   Status share(int peer, size_t bytes) {
     if (bytes == 0) return {};
-    HETCCL_ASSIGN(auto channel, transport_->connect({1, rank_, peer, bytes}, {}, {}, 10'000));
+    HETCCL_ASSIGN(auto channel,
+                  transport_->connect({1, rank_, peer, bytes}, {}, {}, fake::kHangMs));
     HETCCL_ASSIGN(windows_[peer], exec::Window::open(*device_, channel->window(), rank_ < peer));
     channels_.push_back(std::move(channel));
     return {};
   }
   Status connect(int peer) {
-    HETCCL_ASSIGN(auto channel, transport_->connect({7, rank_, peer}, {}, {}, 10'000));
+    HETCCL_ASSIGN(auto channel, transport_->connect({7, rank_, peer}, {}, {}, fake::kHangMs));
     engine_->exclusively([&] { messages_->connect(peer, channel.get(), true); });
     channels_.push_back(std::move(channel));
     engine_->notify();
@@ -98,7 +101,7 @@ class Rank {
   Status use_libraries(int peer, const std::array<ccl::UniqueId, 2>& ids) {
     for (const size_t direction : {size_t{0}, size_t{1}}) {
       HETCCL_ASSIGN(auto pair, library_->init(ids[direction], 2, rank_ < peer ? 0 : 1,
-                                              &engine_->waker(), 10'000));
+                                              &engine_->waker(), fake::kHangMs));
       const bool send = (direction == 0) == (rank_ < peer);
       HETCCL_ASSIGN(auto library, messages_->make_library(peer, send, *pair));
       engine_->exclusively([&] { messages_->use_library(peer, send, std::move(library)); });
@@ -218,8 +221,8 @@ struct Ranks {
     std::map<std::pair<int, int>, std::array<ccl::UniqueId, 2>> ids;
     for (int high = 0; high < n(); ++high) {
       for (int low = 0; low < high; ++low) {
-        ids[{low, high}] = {library->unique_id(2, 5000).value(),
-                            library->unique_id(2, 5000).value()};
+        ids[{low, high}] = {library->unique_id(2, fake::kHangMs).value(),
+                            library->unique_id(2, fake::kHangMs).value()};
       }
     }
     exec::on_all_ranks(n(), [&](int rank) {
@@ -268,7 +271,7 @@ std::vector<Round> random_rounds(std::mt19937_64& random, int n) {
   return rounds;
 }
 
-std::string random_job(uint64_t seed, bool fake_device) {
+std::string random_messages(uint64_t seed, bool fake_device) {
   std::mt19937_64 random(seed);
   const int n = 1 + static_cast<int>(random() % 4);
   const bool one_queue = random() % 4 == 0;
@@ -282,7 +285,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
   // From some message on, which the seed does not decide.
   const bool by_library = fake_device && !one_queue && random() % 2 == 0;
   if (by_library) ranks.use_libraries();
-  std::thread agreeing([&] {
+  fake::Thread agreeing([&] {
     if (by_library) ranks.agree_all();
   });
   std::mutex mutex;
@@ -317,23 +320,21 @@ void check_disagreement(Ranks& ranks, bool streamed) {
 }
 
 // ThreadSanitizer is slow, and sees in a few what there is to see of threads.
+constexpr uint64_t kMessageJobs = 30;
 #if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kJobs = 12;
+constexpr uint64_t kOneIn = 3;
 #else
-constexpr uint64_t kJobs = 30;
+constexpr uint64_t kOneIn = 2;
 #endif
 
 }  // namespace
 
 TEST_CASE("random messages arrive as they were sent") {
-  const uint64_t only = hetccl::fake::number_from("HETCCL_TEST_SEED", 0);
-  const uint64_t last = kJobs * hetccl::fake::number_from("HETCCL_TEST_SCALE", 1);
-  for (uint64_t seed = 1; seed <= last; ++seed) {
-    if (only != 0 && seed != only) continue;
+  for (const uint64_t seed : fake::sampled_seeds(kMessageJobs, kOneIn)) {
     for (const bool fake_device : {true, false}) {
       CAPTURE(seed);
       CAPTURE(fake_device);
-      REQUIRE(random_job(seed, fake_device) == "");
+      REQUIRE(random_messages(seed, fake_device) == "");
     }
   }
 }
@@ -468,7 +469,7 @@ TEST_CASE("messages go by the library from the number on which both ends have ag
   }
   CHECK(ranks[1].call(letter(0), false, deadline).ok());
   CHECK(ranks[0].route(1, true).propose() == 3);
-  std::thread ahead([&] {
+  fake::Thread ahead([&] {
     for (uint64_t number = 3; number < 5; ++number)
       CHECK(ranks[0].call(letter(number), true, deadline).ok());
   });
@@ -517,7 +518,7 @@ TEST_CASE("who waits for the ends to agree is let go by an abort, and at its dea
     ranks.use_libraries();
     CHECK(ranks[0].route(1, true).propose() == 0);
     const auto limit = aborts ? kLimit : std::chrono::milliseconds(50);
-    std::thread waiting([&] {
+    fake::Thread waiting([&] {
       const Status status =
           ranks[0].call({{0, 1, 10, DataType::Int8, 0}}, true, steady_clock().now() + limit);
       CHECK(status.code() == (aborts ? Code::Aborted : Code::Timeout));

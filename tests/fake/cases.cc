@@ -1,7 +1,6 @@
 #include "fake/cases.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -61,11 +60,6 @@ std::string Case::text() const {
                 std::string(name_of(signature.op)).c_str(),
                 static_cast<unsigned long long>(signature.count), signature.root,
                 in_place ? " in place" : "", layout.c_str());
-}
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 std::vector<std::string> random_labels(std::mt19937_64& random, int max_ranks, int max_clusters) {

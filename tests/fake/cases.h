@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "fake/sample.h"
 #include "topology/topology.h"
 
 namespace hetccl::fake {
@@ -22,8 +23,6 @@ struct Case {
   [[nodiscard]] std::string text() const;
 };
 
-/// A number from the environment, as HETCCL_TEST_SCALE and HETCCL_TEST_SEED.
-uint64_t number_from(const char* variable, uint64_t otherwise);
 /// Labels of `n_ranks` ranks in 1 to `max_clusters` clusters, in random order.
 std::vector<std::string> random_labels(std::mt19937_64& random, int max_ranks, int max_clusters);
 /// A collective over `labels`.

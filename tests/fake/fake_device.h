@@ -50,7 +50,7 @@ class FakeDevice : public device::Device {
   virtual void set_capturing(bool capturing) = 0;
   [[nodiscard]] virtual FakeCalls calls() const = 0;
   /// Frees as cudaFree does: holds the driver's lock until all streams are empty. (`free` itself
-  /// gives memory back to a pool, as hetccl's GPU devices do.) Ends the process after a minute.
+  /// gives memory back to a pool, as hetccl's GPU devices do.) Ends the process after kHang.
   virtual void drain_and_free(void* memory) = 0;
   /// Waits until all streams are empty; false at the deadline.
   [[nodiscard]] virtual bool synchronize(Duration deadline) = 0;

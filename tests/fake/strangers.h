@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "fake/patience.h"
 #include "net/auth.h"
 #include "net/socket.h"
 
@@ -145,7 +146,7 @@ class Impostor {
     }
   }
 
-  static TimePoint soon() { return steady_clock().now() + std::chrono::seconds(2); }
+  static TimePoint soon() { return steady_clock().now() + kHang; }
 
   static void answer(const Fd& visitor, const Words& words) {
     Words hello(net::kHelloBytes);

@@ -17,10 +17,12 @@
 #include <thread>
 #include <vector>
 
+#include "fake/patience.h"
+
 namespace hetccl::fake {
 namespace {
 
-constexpr int kGivenUp = 3, kBroken = 7, kGone = 9, kWrong = 11;
+constexpr int kGivenUp = 3, kTransportBroken = 7, kGone = 9, kWrong = 11;
 constexpr size_t kPipeBytes = 512 << 10, kHeader = 96;
 
 struct Transport {
@@ -70,7 +72,7 @@ std::multimap<std::string, Waiting*> waiting;
 std::map<std::string, Transport*> listening;
 std::atomic<int> transports_open{0}, channels_open{0};
 
-const char* error_text(int code) {
+const char* transport_error_text(int code) {
   switch (code) {
     case kGivenUp:
       return "hetccl has given up";
@@ -117,8 +119,10 @@ int connect(void* transport, const hetcclTransportPeer* peer, void** channel) {
   if (faults.throws) throw std::runtime_error("connect");
   if (faults.connects_nothing) return 0;
   if (faults.hangs) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    return kBroken;
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (transport_faults().hangs && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return kTransportBroken;
   }
   Waiting self{static_cast<Transport*>(transport), peer->side};
   const std::string id(reinterpret_cast<const char*>(peer->id), sizeof peer->id);
@@ -209,7 +213,7 @@ int completed(void* channel, uint64_t* sends, uint64_t* receives) {
 int progress(void* transport, int* moved) {
   const std::lock_guard lock(mutex);
   const auto& own = *static_cast<Transport*>(transport);
-  if (transport_faults().fails) return kBroken;
+  if (transport_faults().fails) return kTransportBroken;
   uint64_t rings = 0;
   const bool rung = ::read(own.fd, &rings, sizeof rings) > 0;
   for (Channel* channel : all_channels) {
@@ -239,7 +243,7 @@ void close(void* channel) {
   delete own;
 }
 
-void destroy(void* transport) {
+void destroy_transport(void* transport) {
   const std::lock_guard lock(mutex);
   auto* own = static_cast<Transport*>(transport);
   listening.erase(own->address);
@@ -256,11 +260,21 @@ void set_transport_faults(const TransportFaults& faults) {
 }
 
 const hetcclAdaptorTable& transport_adaptor() {
-  static const hetcclTransportAdaptor made = {
-      sizeof made, "fake",  "1",       HETCCL_TRANSPORT_JOINS_HOSTS,
-      error_text,  score,   open,      connect,
-      send,        receive, completed, progress,
-      poll_fd,     close,   destroy};
+  static const hetcclTransportAdaptor made = {sizeof made,
+                                              "fake",
+                                              "1",
+                                              HETCCL_TRANSPORT_JOINS_HOSTS,
+                                              transport_error_text,
+                                              score,
+                                              open,
+                                              connect,
+                                              send,
+                                              receive,
+                                              completed,
+                                              progress,
+                                              poll_fd,
+                                              close,
+                                              destroy_transport};
   static const hetcclAdaptorTable table = [] {
     hetcclAdaptorTable whole{};
     whole.size = sizeof whole;

@@ -4,10 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <vector>
 
+#include "fake/sample.h"
 #include "golden/random_topology.h"
 #include "lower/ring.h"
 #include "plan/algorithms.h"
@@ -16,12 +16,6 @@
 #include "verify/verify.h"
 
 namespace hetccl::test {
-
-/// How often `HETCCL_TEST_SCALE` wants random cases repeated.
-inline uint64_t scale() {
-  const char* text = std::getenv("HETCCL_TEST_SCALE");
-  return text == nullptr ? 1 : static_cast<uint64_t>(std::max(1, std::atoi(text)));
-}
 
 inline std::vector<plan::RankPlan> plan_all(const plan::Spec& spec,
                                             const topology::Topology& topology) {

@@ -62,10 +62,7 @@ std::vector<Letter> random_letters(std::mt19937_64& random, int n_ranks) {
 
 void random_jobs(uint64_t n_jobs, bool shm) {
   if (runtime() == nullptr) return;
-  const uint64_t only = fake::number_from("HETCCL_TEST_SEED", 0);
-  const uint64_t last = n_jobs * fake::number_from("HETCCL_TEST_SCALE", 1);
-  for (uint64_t seed = 1; seed <= last; ++seed) {
-    if (only != 0 && seed != only) continue;
+  for (const uint64_t seed : fake::sampled_seeds(n_jobs)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     Config config = Config::from_environment().value();

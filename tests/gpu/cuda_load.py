@@ -253,6 +253,36 @@ def many_in_flight(where: Rank) -> None:
     assert (buckets[-1] == total(where)).all()
 
 
+def resident_mib() -> float:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def generations(where: Rank) -> None:
+    """Groups that are made and destroyed, with calls in flight: memory does not grow."""
+    after = []
+    for _ in range(12):
+        groups = [dist.new_group() for _ in range(3)]
+        tensors = [where.full(where.rank + 1, 1 << 20) for _ in range(30)]
+        works = [
+            dist.all_reduce(tensor, group=groups[number % 3], async_op=True)
+            for number, tensor in enumerate(tensors)
+        ]
+        for group in groups:
+            dist.destroy_process_group(group)
+        for work, tensor in zip(works, tensors, strict=True):
+            assert work is not None
+            work.wait()
+            assert (tensor == total(where)).all()
+        del groups, tensors, works, group, work, tensor
+        torch.cuda.empty_cache()
+        dist.barrier()
+        after.append(resident_mib())
+    print(f"   rank {where.rank} has {after[3]:.0f} MiB, then {after[-1]:.0f}", flush=True)
+    assert after[-1] - after[3] < 24, after  # by 109 MiB where freed memory was kept
+
+
 HOSTILE = [disturbed, beside_graphs]
 GROUPS = [many_groups]
+GENERATIONS = [generations]
 IN_FLIGHT = [many_in_flight]

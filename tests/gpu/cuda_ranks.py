@@ -1,7 +1,8 @@
 """Runs functions as the ranks of one torch process group, some of them on GPUs, with a deadline.
 
-Processes are forked from a server that has torch loaded but has not touched a GPU. Plain Python:
-where GPUs are there may be no pytest.
+Processes are forked from a server that has torch loaded but has not touched a GPU. A process whose
+job has ended well is kept for the next job with its device and environment, which saves loading the
+GPU's driver, contexts and kernels again. Plain Python: where GPUs are there may be no pytest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import MappingProxyType
 
@@ -89,14 +91,16 @@ def join(where: Rank, name: str, bind: bool) -> None:
     )
 
 
-def _rank(
-    bodies: Sequence[Callable[[Rank], None]],
-    where: Rank,
-    bind: bool,
-    env: dict[str, str],
-    pipe: Connection,
-) -> None:
+def _serve(env: dict[str, str], pipe: Connection) -> None:
+    """Runs one job after the other, until one fails or there is no more."""
     os.environ.update(env)
+    while (job := pipe.recv()) is not None and _run_job(*job, pipe):
+        pass
+
+
+def _run_job(
+    bodies: Sequence[Callable[[Rank], None]], where: Rank, bind: bool, pipe: Connection
+) -> bool:
     name = "joining"
     try:
         torch.set_num_threads(1)
@@ -112,9 +116,84 @@ def _rank(
             pipe.send((name, time.monotonic() - started))
         if dist.is_initialized():
             dist.destroy_process_group()
+        if where.on_gpu:
+            torch.cuda.empty_cache()
         pipe.send(("", None))
+        return True
     except BaseException:
         pipe.send((name, traceback.format_exc()))
+        return False
+
+
+@dataclass
+class Worker:
+    """A process that runs a rank of one job after the other."""
+
+    process: BaseProcess
+    pipe: Connection
+
+    @classmethod
+    def start(cls, env: dict[str, str]) -> Worker:
+        """A new one, with `env` in its environment."""
+        mine, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_serve, args=(env, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return cls(process, mine)
+
+    def leave(self, deadline: float) -> int | None:
+        """Lets the interpreter end as it would by itself: its exit code."""
+        self.pipe.send(None)
+        self.process.join(max(0.1, deadline - time.monotonic()))
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join(5)
+        self.pipe.close()
+
+
+class Pool:
+    """Idle workers by their device and environment. No more than two jobs' ranks are kept."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[tuple[object, ...], Worker]] = []
+
+    def take(self, device: str, env: dict[str, str]) -> Worker:
+        """An idle worker, or a new one."""
+        key = self._key(device, env)
+        for place, (its, worker) in enumerate(self._idle):
+            if its == key and worker.process.is_alive():
+                del self._idle[place]
+                return worker
+        return Worker.start(env)
+
+    def put(self, device: str, env: dict[str, str], worker: Worker) -> None:
+        """Keeps a worker whose job has ended well."""
+        self._idle.append((self._key(device, env), worker))
+        while len(self._idle) > self.MOST:
+            self._leave(self._idle.pop(0)[1])
+
+    def close(self) -> None:
+        """Ends all workers. Raises where one ends badly."""
+        while self._idle:
+            self._leave(self._idle.pop()[1])
+
+    @staticmethod
+    def _leave(worker: Worker) -> None:
+        code = worker.leave(time.monotonic() + 30)
+        worker.kill()
+        if code != 0:
+            raise RuntimeError(f"a rank that had finished its jobs ended with {code}")
+
+    @staticmethod
+    def _key(device: str, env: dict[str, str]) -> tuple[object, ...]:
+        return (device, *sorted(env.items()))
+
+
+pool = Pool()
 
 
 def vanish() -> None:
@@ -141,43 +220,52 @@ def run(
     lost: Sequence[int] = (),
     timeout: float = 60 * SCALE,
     env: Mapping[str, str] = MappingProxyType({}),
+    fresh: bool = False,
 ) -> list[str]:
     """Runs `bodies` one after the other as every rank; what failed, and who.
 
     `labels` has one letter a rank: its cluster. `env` is set before a rank touches its GPU.
+    `fresh`: in new processes, for bodies that count what a process has, or leave it changed.
     """
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         deadline = time.monotonic() + timeout
-        pipes, processes = [], []
-        for rank in range(len(devices)):
-            mine, theirs = _CONTEXT.Pipe()
-            own = {**env, **({"HETCCL_CLUSTER": labels[rank]} if labels else {})}
-            if _shares_gpu(rank, devices, labels):
-                own |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo"}
+        environments = [_environment(rank, devices, labels, env) for rank in range(len(devices))]
+        once = fresh or bool(lost)
+        workers = [
+            Worker.start(own) if once else pool.take(device, own)
+            for device, own in zip(devices, environments, strict=True)
+        ]
+        for rank, worker in enumerate(workers):
             where = Rank(rank, len(devices), tuple(devices), labels, folder)
-            arguments = (bodies, where, bind, own, theirs)
-            processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            pipes.append(mine)
+            worker.pipe.send((bodies, where, bind))
         try:
-            for rank, pipe in enumerate(pipes):
+            for rank, worker in enumerate(workers):
                 if rank not in lost:
-                    failures += _follow(rank, pipe, deadline, len(bodies))
+                    failures += _follow(rank, worker.pipe, deadline, len(bodies))
                 if failures:  # the others cannot go on; what they say by now is worth knowing
                     deadline = min(deadline, time.monotonic() + 3)
-            for rank, process in enumerate(processes):
-                if rank in lost:
+            for rank, worker in enumerate(workers):
+                if failures or rank in lost:
                     continue
-                process.join(max(0.1, deadline - time.monotonic()))
-                if process.exitcode != 0 and not failures:
-                    failures.append(f"rank {rank} ended with {process.exitcode}")
+                if not once:
+                    pool.put(devices[rank], environments[rank], worker)
+                elif (code := worker.leave(deadline)) != 0:
+                    failures.append(f"rank {rank} ended with {code}")
         finally:
-            for process in processes:
-                process.kill()
-                process.join(5)
+            for worker in workers:
+                if once or failures:
+                    worker.kill()
     return failures
+
+
+def _environment(
+    rank: int, devices: Sequence[str], labels: str, env: Mapping[str, str]
+) -> dict[str, str]:
+    own = {**env, **({"HETCCL_CLUSTER": labels[rank]} if labels else {})}
+    if _shares_gpu(rank, devices, labels):
+        own |= {"NCCL_HOSTID": f"rank{rank}", "NCCL_SOCKET_IFNAME": "lo"}
+    return own
 
 
 def _shares_gpu(rank: int, devices: Sequence[str], labels: str) -> bool:

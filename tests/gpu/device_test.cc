@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "fake/reductions.h"
+#include "fake/thread.h"
 #include "gpu/gpu.h"
 
 using namespace hetccl;
@@ -229,7 +230,7 @@ TEST_CASE("any thread may call, and keeps its own device") {
   std::vector<std::unique_ptr<GpuDevice>> opened;
   for (int i = 0; i < devices; ++i) opened.push_back(open(i));
   const int of_new_thread = vendors().front() == "hip" ? 0 : -1;  // CUDA's has none
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {

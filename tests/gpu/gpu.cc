@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "fake/patience.h"
 
 namespace hetccl::gpu_tests {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace device;
 
-constexpr auto kDeadline = std::chrono::seconds(20);
+constexpr auto kDeadline = fake::kHang;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);

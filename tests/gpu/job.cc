@@ -6,10 +6,10 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
-#include <thread>
 
 #include "base/clock.h"
 #include "comm/case_arguments.h"
+#include "fake/thread.h"
 #include "gpu/gpu.h"
 
 namespace hetccl::gpu_tests {
@@ -176,7 +176,7 @@ Job::~Job() {
 
 void Job::on_all(const std::function<std::string(Rank&)>& body, std::string& wrong) {
   std::mutex mutex;
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   for (const auto& rank : ranks_) {
     threads.emplace_back([&, rank = rank.get()] {
       const std::string said = body(*rank);

@@ -2,23 +2,29 @@
 
     python tests/gpu/test_torch_cuda.py --list     # the jobs that this machine's GPUs allow
     python tests/gpu/test_torch_cuda.py JOB...     # each within a deadline
+    python tests/gpu/test_torch_cuda.py --passed FOLDER --seconds 300 JOB...
 
-tools/gpu-test runs them all. Without a GPU there is none, and that is said loudly.
+`--passed`: a job that passes leaves a file there, and is not run where it has one. `--seconds`:
+starts no job later than that; the exit status is 3 where jobs are left. tools/gpu-test runs them
+all. Without a GPU there is none, and that is said loudly.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import cuda_tuning
 import torch
 import torch.distributed as dist
 from cuda_exits import leave, leave_missed, leave_spinning
-from cuda_load import GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
+from cuda_load import GENERATIONS, GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
 from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
 from cuda_messages import messages
@@ -31,7 +37,7 @@ from cuda_pairs import (
     mismatched,
 )
 from cuda_quantized import by_hand, feedback, gradients, quantized
-from cuda_ranks import CPU, SCALE, Rank, raises, refuse_without_settings, run, total
+from cuda_ranks import CPU, SCALE, Rank, pool, raises, refuse_without_settings, run, total
 from cuda_sharding import encoded_sharding, sharding
 from cuda_training import TRAINING, TRAINING_ON_GPUS
 
@@ -441,7 +447,7 @@ def under_settings(
 def in_flight(devices: list[str], labels: str, bind: bool) -> list[str]:
     """Many operations at once, through shared memory and over TCP."""
     settings: tuple[dict[str, str], ...] = ({}, {"HETCCL_SHM": "0"})
-    found = [run(IN_FLIGHT, devices, labels, bind, env=env) for env in settings]
+    found = [run(IN_FLIGHT, devices, labels, bind, env=env, fresh=True) for env in settings]
     return [*found[0], *found[1]]
 
 
@@ -453,9 +459,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         training = TRAINING + (TRAINING_ON_GPUS if "cpu" not in devices else [])
         lost = [len(devices) - 1]
         made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
-        made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind)
+        made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind, fresh=True)
         if name in ("two", "apart", "mixed"):
-            made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind)
+            made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind, fresh=True)
         if name in ("two", "shared", "apart", "mixed"):
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
         if name == "two":  # whoever is left is inside NCCL then
@@ -464,7 +470,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         if name in ("two", "shared", "apart", "mixed"):  # and what is left works again
             made[f"{name}-lost-slice"] = lambda: run([lose_inside], devices, labels, bind, lost)
         if name in ("shared", "apart"):
-            made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind)
+            made[f"{name}-groups"] = lambda: run(GROUPS, devices, labels, bind, fresh=True)
             made[f"{name}-in-flight"] = lambda: in_flight(devices, labels, bind)
         made[f"{name}-training"] = lambda: run(training, devices, labels, bind)
         made[f"{name}-sharding"] = lambda: run(
@@ -476,9 +482,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         )
         if len(devices) > 1:
             made[f"{name}-lost"] = lambda: run([lose], devices, labels, bind, lost)
-            made[f"{name}-abort"] = lambda: run([abort], devices, labels, bind)
+            made[f"{name}-abort"] = lambda: run([abort], devices, labels, bind, fresh=True)
         if name in ("shared", "apart", "mixed"):  # they wait for a deadline
-            made[f"{name}-missing"] = lambda: run([miss], devices, labels, bind)
+            made[f"{name}-missing"] = lambda: run([miss], devices, labels, bind, fresh=True)
         if "cpu" not in devices:
             made[f"{name}-exit"] = lambda: leave(devices, labels)
         if name in ("two", "shared", "apart"):
@@ -491,11 +497,18 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
 
         made[f"{name}-meshes"] = lambda: on_mesh(GROUPS_OF_GROUPS)
         if "cpu" not in devices:
+            made[f"{name}-generations"] = lambda: run(
+                GENERATIONS, devices, labels, bind=True, timeout=120 * SCALE, fresh=True
+            )
+        if "cpu" not in devices:
             made[f"{name}-mesh-training"] = lambda: on_mesh(TRAINING_ON_MESHES)
 
     def add_pairs(name: str, devices: list[str], labels: str = "") -> None:
-        def on_pairs(bodies: list[Callable[[Rank], None]], lost: tuple[int, ...] = ()) -> list[str]:
-            return run(bodies, devices, labels, bind=True, lost=lost, timeout=120 * SCALE)
+        def on_pairs(
+            bodies: list[Callable[[Rank], None]], lost: tuple[int, ...] = (), fresh: bool = False
+        ) -> list[str]:
+            timeout = 120 * SCALE
+            return run(bodies, devices, labels, bind=True, lost=lost, timeout=timeout, fresh=fresh)
 
         made[f"{name}-all"] = lambda: on_pairs(COLLECTIVES)
         made[f"{name}-messages"] = lambda: on_pairs(PAIRS)
@@ -506,7 +519,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, True, UNDER_SETTINGS)
             made[f"{name}-connecting"] = lambda: under_settings(devices, labels, True, CONNECTING)
             made[f"{name}-leaving"] = lambda: on_pairs([leaving_sender])
-        made[f"{name}-mismatched"] = lambda: on_pairs([*PAIRS[:1], mismatched])
+        made[f"{name}-mismatched"] = lambda: on_pairs([*PAIRS[:1], mismatched], fresh=True)
         made[f"{name}-lost-partner"] = lambda: on_pairs([lose_partner], (len(devices) - 1,))
 
     gpus = [f"cuda:{i}" for i in range(count)]
@@ -534,30 +547,52 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
     return made
 
 
+def run_jobs(names: Sequence[str], passed: Path | None, seconds: float) -> int:
+    """The exit status: 1 where a job fails, 3 where some are left."""
+    known, failed, left = jobs(), [], []
+    begin = time.monotonic()
+    for name in names or list(known):
+        stamp = passed / name if passed else None
+        if stamp and stamp.exists():
+            continue
+        if time.monotonic() - begin > seconds:
+            left.append(name)
+            continue
+        started = time.monotonic()
+        print(f"-- {name}", flush=True)
+        failures = known[name]()
+        outcome = "FAILED" if failures else "passed"
+        print(*failures, f"{outcome}  {name}, {time.monotonic() - started:.1f} s", sep="\n")
+        if failures:
+            failed.append(name)
+        elif stamp:
+            stamp.touch()
+    pool.close()
+    if failed:
+        print("test_torch_cuda: FAILED:", *failed)
+    if left:
+        print("test_torch_cuda: left for the next run:", *left)
+    return 1 if failed else 3 if left else 0
+
+
 def main() -> int:
-    names = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--passed", type=Path)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("jobs", nargs="*")
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         if os.environ.get("HETCCL_TEST_GPU") == "1":
             print("test_torch_cuda: FAILED: torch sees no GPU, and there is one", file=sys.stderr)
             return 1
         print("test_torch_cuda: SKIPPED, NO GPU HERE (as torch sees it)", file=sys.stderr)
         return 0
-    known = jobs()
-    if names == ["--list"]:
-        print(*known, sep="\n")
+    if options.list:
+        print(*jobs(), sep="\n")
         return 0
     refuse_without_settings()
-    failed = []
-    for name in names or list(known):
-        started = time.monotonic()
-        print(f"-- {name}", flush=True)
-        failures = known[name]()
-        outcome = "FAILED" if failures else "passed"
-        print(*failures, f"{outcome}  {name}, {time.monotonic() - started:.1f} s", sep="\n")
-        failed += [name] if failures else []
-    if failed:
-        print("test_torch_cuda: FAILED:", *failed)
-    return int(bool(failed))
+    return run_jobs(options.jobs, options.passed, options.seconds)
 
 
 if __name__ == "__main__":

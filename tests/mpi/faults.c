@@ -1,6 +1,6 @@
-/* An MPI program in which something goes wrong: faults FAULT [PREFIX]. Each
- * rank prints its error, as a program does that has set MPI_ERRORS_RETURN, and with PREFIX writes it
- * to a file PREFIX.RANK: a launcher may lose what ranks print while one dies. */
+/* An MPI program in which something goes wrong: faults FAULT PREFIX. Each rank writes its error to a
+ * file PREFIX.RANK, as a program can that has set MPI_ERRORS_RETURN: a launcher may lose what ranks
+ * print while one dies. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,22 +12,29 @@ enum { N = 20000 };
 static int rank, size;
 static const char* prefix;
 
-/* Ends this rank alone: others may have to report, too. */
-static void report(int code) {
+static char* path_of(int other) {
+  static char path[4096];
+  snprintf(path, sizeof path, "%s.%d", prefix, other);
+  return path;
+}
+
+/* Waits for another rank's report, of which only a hang makes an end. */
+static void wait_for_report(int other) {
+  for (int i = 0; i < 12000 && access(path_of(other), F_OK) != 0; ++i) usleep(10000);
+}
+
+/* Ends this rank alone, once the first `reporters` ranks have reported: a launcher ends the others
+ * with it. */
+static void report(int code, int reporters) {
   char text[MPI_MAX_ERROR_STRING] = "no error";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, text, &length);
-  if (prefix != NULL) {
-    /* Whole or not at all: the launcher may kill this rank at any time. */
-    char path[4096], part[4096 + 8];
-    snprintf(path, sizeof path, "%s.%d", prefix, rank);
-    snprintf(part, sizeof part, "%s.part", path);
-    FILE* file = fopen(part, "w");
-    if (file != NULL) fprintf(file, "%s\n", text), fclose(file), rename(part, path);
-  }
-  printf("rank %d: %s\n", rank, text);
-  fflush(stdout);
-  usleep(1500000);
+  /* Whole or not at all: the launcher may kill this rank at any time. */
+  char part[4096 + 8];
+  snprintf(part, sizeof part, "%s.part", path_of(rank));
+  FILE* file = fopen(part, "w");
+  if (file != NULL) fprintf(file, "%s\n", text), fclose(file), rename(part, path_of(rank));
+  for (int other = 0; other < reporters; ++other) wait_for_report(other);
   _exit(code == MPI_SUCCESS ? 0 : 7);
 }
 
@@ -40,23 +47,23 @@ static void die(void) {
 int main(int argc, char** argv) {
   static int a[2 * N], b[2 * N];
   const char* what = argc > 1 ? argv[1] : "";
-  prefix = argc > 2 ? argv[2] : NULL;
+  prefix = argc > 2 ? argv[2] : "error";
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int code = MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  if (code != MPI_SUCCESS) report(code);
+  if (code != MPI_SUCCESS) report(code, size);
   if (strcmp(what, "lost") == 0) {
     die();
-    report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD), size - 1);
   } else if (strcmp(what, "lost-request") == 0) {
     MPI_Request request;
     die();
     code = MPI_Iallreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
     if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-    report(code);
+    report(code, size - 1);
   } else if (strcmp(what, "counts") == 0) {
-    report(MPI_Allreduce(a, b, rank == 0 ? N : N - 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    report(MPI_Allreduce(a, b, rank == 0 ? N : N - 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), size);
   } else if (strcmp(what, "counts-request") == 0 || strcmp(what, "counts-persistent") == 0) {
     /* On a communicator with an error handler of its own: MPI_COMM_WORLD's would end the job. */
     MPI_Comm own;
@@ -75,20 +82,21 @@ int main(int argc, char** argv) {
 #endif
     }
     if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-    report(code);
+    report(code, size);
   } else if (strcmp(what, "negative") == 0) {
     int class;
     code = MPI_Allreduce(a, b, -1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Error_class(code, &class);
-    if (class != MPI_ERR_COUNT) report(code);
+    if (class != MPI_ERR_COUNT) report(code, size);
     code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     const int first = code;
-    for (int i = 0; i < 5000; ++i) code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0) printf("%s codes\n", code == first ? "equal" : "unlike");
-    report(code);
+    for (int i = 0; i < 5000; ++i)
+      code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("%s codes\n", code == first ? "equal" : "unlike"), fflush(stdout);
+    report(code, size);
   } else if (strcmp(what, "late") == 0) {
-    if (rank == 0) sleep(3);
-    report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    for (int other = 1; rank == 0 && other < size; ++other) wait_for_report(other);
+    report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD), size);
   } else {
     if (rank == 0) printf("ok\n");
   }

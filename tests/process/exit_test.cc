@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "fake/patience.h"
 #include "process/forked_ranks.h"
 
 namespace {
@@ -18,10 +20,10 @@ using hetccl::process::ForkedRanks;
 using hetccl::process::join;
 using hetccl::process::Rank;
 using hetccl::process::Report;
-using std::chrono::milliseconds;
+using hetccl::process::wait_for_failure;
 using std::chrono::steady_clock;
 
-constexpr auto kLimit = milliseconds(20'000);
+constexpr auto kLimit = hetccl::fake::kHang;
 
 hetcclResult_t sum(std::vector<float>& data, hetcclComm_t comm, hetcclStream_t stream = nullptr) {
   return hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclSum, comm,
@@ -36,7 +38,7 @@ int fork_child(bool by_exit) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(hetccl::fake::kAlarm);
     usleep(20'000);
     if (by_exit) std::exit(0);
     _exit(0);
@@ -91,7 +93,8 @@ TEST_CASE("exit() with all work complete is a goodbye") {
       std::vector<float> data(1000, 1);
       if (sum(data, comm) != hetcclSuccess) return hetcclGetLastError(nullptr);
       if (rank.rank == leaver) std::exit(0);
-      usleep(1'500'000);  // longer than the liveness time
+      std::this_thread::sleep_for(hetccl::fake::patient(
+          std::chrono::milliseconds(1'400)));  // longer than the liveness time
       hetcclResult_t result{};
       if (hetcclCommGetAsyncError(comm, &result) != hetcclSuccess) return "?";
       if (result != hetcclSuccess) return hetcclGetLastError(comm);
@@ -138,7 +141,7 @@ TEST_CASE("exit() with work pending ends in time, and the peers are told why") {
         if (sum(pending_data, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
         std::exit(0);
       }
-      usleep(4'000'000);  // never calls it, within the other's two seconds of grace
+      wait_for_failure(comm);  // never calls it, within the other's two seconds of grace
       hetcclResult_t result{};
       if (hetcclCommGetAsyncError(comm, &result) != hetcclSuccess) return "?";
       const Report report = hetcclGetLastError(comm);
@@ -147,7 +150,7 @@ TEST_CASE("exit() with work pending ends in time, and the peers are told why") {
     });
     const auto begin = steady_clock::now();
     CHECK(ranks.exited(leaver));
-    CHECK(steady_clock::now() - begin < milliseconds(9'000));
+    CHECK(steady_clock::now() - begin < kLimit / 2);
     const Report report = ranks.report(1 - leaver, kLimit);
     CAPTURE(report);
     CHECK(report.find("rank " + std::to_string(leaver) + ": its process exited before") !=

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "fake/patience.h"
+
 namespace hetccl::process {
 namespace {
 
@@ -52,7 +54,7 @@ ForkedRanks::ForkedRanks(int n, const Body& body) {
     std::fflush(nullptr);  // or a rank that exits prints what is buffered once more
     const pid_t pid = fork();
     if (pid == 0) {
-      alarm(120);  // no rank outlives a broken test
+      alarm(fake::kAlarm);  // no rank outlives a broken test
       Rank rank{r, n, {}, [ready] { write_all(ready[1], "r", 1); }};
       share_id(rank, id_pipes);
       const Report text = body(rank);
@@ -80,7 +82,7 @@ ForkedRanks::~ForkedRanks() {
 bool ForkedRanks::wait_ready() {
   for (auto& child : children_) {
     char byte = 0;
-    if (!readable(child.ready_fd, std::chrono::seconds(60))) return false;
+    if (!readable(child.ready_fd, fake::kHang)) return false;
     if (read(child.ready_fd, &byte, 1) != 1) return false;
   }
   return true;
@@ -104,7 +106,8 @@ Report ForkedRanks::report(int rank, std::chrono::milliseconds limit) {
 
 bool ForkedRanks::exited(int rank) {
   auto& child = children_[static_cast<size_t>(rank)];
-  for (int i = 0; i < 1000; ++i) {
+  const auto end = std::chrono::steady_clock::now() + fake::kHang;
+  while (std::chrono::steady_clock::now() < end) {
     int status = 0;
     if (waitpid(child.pid, &status, WNOHANG) == child.pid) {
       child.pid = -1;
@@ -124,6 +127,15 @@ hetcclComm_t join(const Rank& rank, const char* label) {
     _exit(6);
   }
   return comm;
+}
+
+void wait_for_failure(hetcclComm_t comm) {
+  const auto end = std::chrono::steady_clock::now() + fake::kHang;
+  hetcclResult_t result = hetcclSuccess;
+  while (result == hetcclSuccess && std::chrono::steady_clock::now() < end) {
+    usleep(10'000);
+    if (hetcclCommGetAsyncError(comm, &result) != hetcclSuccess) return;
+  }
 }
 
 }  // namespace hetccl::process

@@ -51,12 +51,12 @@ class ForkedRanks {
   /// Kills whoever is left.
   ~ForkedRanks();
 
-  /// Waits until every rank has called `ready`; false after 60 s.
+  /// Waits until every rank has called `ready`; false after a hang.
   bool wait_ready();
   void send_signal(int rank, int signal);
   /// The rank's report, or "" when it has died or not reported within `limit`.
   Report report(int rank, std::chrono::milliseconds limit);
-  /// Waits for the rank's end: true when it exited by itself with status 0 within 10 s.
+  /// Waits for the rank's end: true when it exited by itself with status 0.
   bool exited(int rank);
 
  private:
@@ -70,5 +70,8 @@ class ForkedRanks {
 
 /// Joins rank `rank.rank` in the cluster `label`; a failure ends the process with a message.
 hetcclComm_t join(const Rank& rank, const char* label);
+
+/// Waits until `comm` has failed.
+void wait_for_failure(hetcclComm_t comm);
 
 }  // namespace hetccl::process

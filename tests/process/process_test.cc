@@ -12,26 +12,29 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
+#include "fake/patience.h"
 #include "process/forked_ranks.h"
 
 namespace {
 
+using hetccl::fake::kHang;
+using hetccl::fake::patient_ms;
 using hetccl::process::ForkedRanks;
 using hetccl::process::join;
 using hetccl::process::Rank;
 using hetccl::process::Report;
 using hetccl::process::Settings;
-using std::chrono::milliseconds;
+using hetccl::process::wait_for_failure;
 using std::chrono::steady_clock;
 
 // Two clusters in the two rank orders.
 const char* const kAabb[] = {"A", "A", "B", "B"};
 const char* const kAbab[] = {"A", "B", "A", "B"};
 
-// The liveness deadline that CMakeLists.txt sets, and room for a busy machine.
-constexpr auto kDeadline = milliseconds(1000);
-constexpr auto kRoom = milliseconds(4000);
+// Of all ranks in this program, those of exit_test.cc too.
+const Settings kLiveness({{"HETCCL_LIVENESS_MS", std::to_string(patient_ms(1000))}});
 
 Report sum_matches(Rank& rank, hetcclComm_t comm, size_t count) {
   std::vector<float> data(count);
@@ -59,7 +62,7 @@ Report reduce_until_failure(Rank& rank, const char* const* layout) {
     if (result != hetcclSuccess) {
       const auto took = steady_clock::now() - start;
       Report report = hetcclGetLastError(nullptr);
-      report += took < kDeadline + kRoom ? " [in time]" : " [late]";
+      report += took < kHang / 2 ? " [in time]" : " [late]";
       hetcclResult_t again = hetcclBarrier(comm, nullptr);
       report += again == result ? " [sticky]" : " [not sticky]";
       hetcclCommAbort(comm);
@@ -73,7 +76,7 @@ Report reduce_until_failure(Rank& rank, const char* const* layout) {
 void check_survivors(ForkedRanks& ranks, int victim) {
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == victim) continue;
-    const Report report = ranks.report(rank, kDeadline + kRoom);
+    const Report report = ranks.report(rank, kHang);
     CAPTURE(rank);
     CAPTURE(report);
     CHECK(report.find("rank " + std::to_string(victim)) != Report::npos);
@@ -119,7 +122,7 @@ TEST_CASE("two clusters of two add up, in both rank orders") {
       }
       return hetcclCommDestroy(comm) == hetcclSuccess ? "ok" : "destroy failed";
     });
-    for (int rank = 0; rank < 4; ++rank) CHECK(ranks.report(rank, milliseconds(30'000)) == "ok");
+    for (int rank = 0; rank < 4; ++rank) CHECK(ranks.report(rank, kHang) == "ok");
   }
 }
 
@@ -130,7 +133,7 @@ TEST_CASE("no thread of a communicator takes the process's signals") {
     hetcclComm_t comm = join(rank, kAabb[rank.rank]);
     const Report sum = sum_matches(rank, comm, 3'000'001);
     Report threads;
-    const auto limit = steady_clock::now() + std::chrono::seconds(10);
+    const auto limit = steady_clock::now() + kHang;
     do {  // a thread has its name once it has run
       threads = other_threads();
     } while (!has_names(threads) && steady_clock::now() < limit);
@@ -138,7 +141,7 @@ TEST_CASE("no thread of a communicator takes the process's signals") {
     return sum == "ok" ? threads : sum;
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const Report report = ranks.report(rank, milliseconds(30'000));
+    const Report report = ranks.report(rank, kHang);
     CAPTURE(report);
     CHECK(has_names(report));
     CHECK(report.find("takes signals") == Report::npos);
@@ -153,7 +156,7 @@ TEST_CASE("settings of security reach every connection: equal ones work, others 
   const Settings settings({{"HETCCL_SHM", "0"},
                            {"HETCCL_ENCRYPT", "1"},
                            {"HETCCL_SECRET_FILE", path},
-                           {"HETCCL_INIT_TIMEOUT_MS", "3000"}});
+                           {"HETCCL_INIT_TIMEOUT_MS", std::to_string(patient_ms(3000))}});
   for (const char* odd : {"", "HETCCL_ENCRYPT", "HETCCL_SECRET_FILE"}) {
     CAPTURE(odd);
     ForkedRanks ranks(4, [&](Rank& rank) -> Report {
@@ -164,7 +167,8 @@ TEST_CASE("settings of security reach every connection: equal ones work, others 
       if (hetcclCommInitRankConfig(&comm, rank.n_ranks, rank.id, rank.rank, &config) !=
           hetcclSuccess) {
         const Report why = hetcclGetLastError(nullptr);
-        usleep(500'000);  // rank 0 still has to tell those that come later
+        std::this_thread::sleep_for(hetccl::fake::patient(
+            std::chrono::milliseconds(500)));  // rank 0 still has to tell those that come later
         return why;
       }
       Report report = sum_matches(rank, comm, 300'001);
@@ -172,7 +176,7 @@ TEST_CASE("settings of security reach every connection: equal ones work, others 
       return report;
     });
     for (int rank = 0; rank < 4; ++rank) {
-      const Report report = ranks.report(rank, milliseconds(20'000));
+      const Report report = ranks.report(rank, kHang);
       CAPTURE(report);
       if (*odd == '\0') CHECK(report == "ok");
       if (*odd != '\0') CHECK(report.find(odd) != Report::npos);
@@ -222,28 +226,28 @@ TEST_CASE(
     for (int rank = 0; rank < 4; ++rank) {
       CAPTURE(kind);
       CAPTURE(rank);
-      CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+      CHECK(ranks.report(rank, kHang) == "ok");
     }
   }
 }
 
 TEST_CASE("a rank that does not enter a collective is a timeout that names the call") {
-  ForkedRanks ranks(4, [](Rank& rank) -> Report {
+  const int64_t limit_ms = patient_ms(700);
+  ForkedRanks ranks(4, [limit_ms](Rank& rank) -> Report {
     hetcclComm_t comm = join(rank, kAabb[rank.rank]);
-    hetcclCommSetTimeout(comm, 700);
+    hetcclCommSetTimeout(comm, limit_ms);
     float value = 1;
-    if (rank.rank == 1) usleep(3'000'000);
+    if (rank.rank == 1) wait_for_failure(comm);
     const auto result = hetcclAllReduce(&value, &value, 1, hetcclFloat32, hetcclSum, comm, nullptr);
     const Report report = hetcclGetLastError(nullptr);
     hetcclCommAbort(comm);
     return result == hetcclTimeout ? report : hetcclGetErrorString(result);
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const Report report = ranks.report(rank, milliseconds(10'000));
+    const Report report = ranks.report(rank, kHang);
     CAPTURE(report);
-    CHECK(report ==
-          "all_reduce #0 (1 float32, sum) timed out after 700 ms: rank 1 has not called it (rank 1 "
-          "has called nothing)");
+    CHECK(report == "all_reduce #0 (1 float32, sum) timed out after " + std::to_string(limit_ms) +
+                        " ms: rank 1 has not called it (rank 1 has called nothing)");
   }
 }
 
@@ -269,7 +273,7 @@ TEST_CASE("abort on one rank ends the call of every other, and a next communicat
     hetcclCommDestroy(comm);
     return report;
   });
-  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.report(rank, kHang) == "ok");
 }
 
 TEST_CASE("a full /dev/shm is no obstacle: nothing of hetccl lies there") {
@@ -285,7 +289,7 @@ TEST_CASE("a full /dev/shm is no obstacle: nothing of hetccl lies there") {
     return report;
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const Report report = ranks.report(rank, milliseconds(20'000));
+    const Report report = ranks.report(rank, kHang);
     if (report == "skipped") {
       MESSAGE("SKIPPED: needs root to mount a full /dev/shm");
     } else {
@@ -297,11 +301,12 @@ TEST_CASE("a full /dev/shm is no obstacle: nothing of hetccl lies there") {
 TEST_CASE("exit without destroy does not hang, and is no failure of what is complete") {
   ForkedRanks ranks(4, [](Rank& rank) -> Report {
     const Report report = sum_matches(rank, join(rank, kAabb[rank.rank]), 1000);
-    usleep(300'000);  // the others complete theirs: leaving earlier would be a loss
+    std::this_thread::sleep_for(hetccl::fake::patient(std::chrono::milliseconds(
+        500)));  // the others complete theirs: leaving earlier would be a loss
     return report;
   });
   for (int rank = 0; rank < 4; ++rank) {
-    CHECK(ranks.report(rank, milliseconds(20'000)) == "ok");
+    CHECK(ranks.report(rank, kHang) == "ok");
     CHECK(ranks.exited(rank));
   }
 }

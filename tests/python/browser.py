@@ -8,6 +8,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from patience import HANG
 
 _NAMES = ("chromium-headless-shell", "chromium", "google-chrome", "chrome")
 # Fails where the page asks for anything: a report needs nothing else.
@@ -33,7 +34,7 @@ def _run(*arguments):
                 browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                 f"--user-data-dir={profile}", "--virtual-time-budget=2000", *arguments,
             ],
-            capture_output=True, text=True, timeout=100, check=False,
+            capture_output=True, text=True, timeout=HANG, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

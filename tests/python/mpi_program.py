@@ -26,7 +26,7 @@ def sum_of_ranks(rank: int, size: int, folder: Path) -> str:
     while not shared.exists():
         time.sleep(0.01)
     try:
-        comm = hetccl.Communicator(shared.read_bytes(), rank, size, timeout=20, init_timeout=20)
+        comm = hetccl.Communicator(shared.read_bytes(), rank, size, timeout=120, init_timeout=120)
         value = array("f", [1.0 + rank])
         comm.all_reduce(value)
         topology = comm.topology()
@@ -56,7 +56,7 @@ def wait_for_others(ranks: list[int], size: int, folder: Path) -> None:
     """A launcher kills a job's other processes once one ends without MPI_Finalize."""
     for rank in ranks:
         (folder / f"ended{rank}").touch()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while len(list(folder.glob("ended*"))) < size and time.monotonic() < end:
         time.sleep(0.02)
 
@@ -76,7 +76,7 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    lines.append(f"child: {'ends' if forked_child_ends(3) else 'hangs'}")
+    lines.append(f"child: {'ends' if forked_child_ends(60) else 'hangs'}")
     os.write(1, "".join(f"{line}\n" for line in lines).encode())  # in one piece
     wait_for_others(ranks, size, folder)
 

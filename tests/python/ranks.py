@@ -1,26 +1,20 @@
 """Runs a function as the ranks of one communicator, each a process, with a deadline."""
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import hetccl
+import server
+from patience import COLLECTIVE, HANG
 
-_CONTEXT = multiprocessing.get_context("spawn")
+import hetccl
 
 
 def _rank(
-    body: Callable[..., Any],
-    rank: int,
-    size: int,
-    options: dict,
-    environment: Mapping[str, str],
-    pipe: Connection,
+    body: Callable[..., Any], rank: int, size: int, options: dict[str, Any], pipe: Connection
 ) -> None:
-    os.environ.update(environment)
     try:
         if rank == 0:
             pipe.send(hetccl.unique_id())
@@ -36,7 +30,6 @@ def run_ranks(
     size: int,
     body: Callable[..., Any],
     labels: Sequence[str] = (),
-    timeout: float = 60,
     environments: Sequence[Mapping[str, str]] = (),
     **more: Any,
 ) -> list[Any]:
@@ -46,19 +39,18 @@ def run_ranks(
     """
     pipes, processes = [], []
     for rank in range(size):
-        options = {"cluster": labels[rank] if labels else None, "timeout": 30.0, **more}
-        mine, theirs = _CONTEXT.Pipe()
-        environment = environments[rank] if environments else {}
-        arguments = (body, rank, size, options, environment, theirs)
-        processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
-        processes[-1].start()
+        options = {"cluster": labels[rank] if labels else None, "timeout": COLLECTIVE, **more}
+        mine, theirs = server.Pipe()
+        environment = {**os.environ, **(environments[rank] if environments else {})}
+        arguments = (body, rank, size, options, theirs)
+        processes.append(server.start(_rank, *arguments, environment=environment))
         theirs.close()
         pipes.append(mine)
     try:
-        uid = _receive(pipes[0], timeout)
+        uid = _receive(pipes[0])
         for pipe in pipes:
             pipe.send(uid)
-        outcomes = [_receive(pipe, timeout) for pipe in pipes]
+        outcomes = [_receive(pipe) for pipe in pipes]
     finally:
         for process in processes:
             process.join(5)
@@ -68,8 +60,8 @@ def run_ranks(
     return [result for _, result in outcomes]
 
 
-def _receive(pipe: Connection, timeout: float) -> Any:
-    assert wait([pipe], timeout), f"a rank has not answered within {timeout} s"
+def _receive(pipe: Connection) -> Any:
+    assert wait([pipe], HANG), f"a rank has not answered within {HANG} s"
     received = pipe.recv()
     if isinstance(received, tuple) and received[0] is False:
         raise AssertionError(received[1])

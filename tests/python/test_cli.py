@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
+from patience import HANG
 
 from hetccl._lib import PROTOTYPES, TEXTS
 
@@ -39,14 +41,10 @@ int main(void) {
 
 
 def hetccl(*arguments, env=None, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "hetccl", *arguments],
-        capture_output=True, text=True, timeout=100, env={**os.environ, **(env or {})}, check=False,
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+    return commands.run_to(status, *arguments, env=env)
 
 
+@pytest.mark.smoke
 def test_info_is_json_with_every_setting():
     document = json.loads(hetccl("info", "--json").stdout)
     text = json.dumps(document)
@@ -77,20 +75,28 @@ def test_info_shows_what_a_setting_was_given():
     assert "54321" in hetccl("info", env={"HETCCL_TIMEOUT_MS": "54321"}).stdout
 
 
+@pytest.mark.smoke
 def test_a_bad_setting_is_an_error_that_names_it():
     done = hetccl("bench", "--ranks", "1", env={"HETCCL_DEPTH": "deep"}, status=1)
     assert "HETCCL_DEPTH" in done.stderr
     assert "Traceback" not in done.stderr
 
 
+def test_the_package_is_a_command():
+    command = [sys.executable, "-m", "hetccl", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=True)
+    assert done.stdout == hetccl("--version").stdout
+
+
 def test_version():
     assert re.fullmatch(r"hetccl \d+\.\d+\.\d+\n", hetccl("--version").stdout)
 
 
+@pytest.mark.smoke
 def test_the_command_is_installed():
     done = subprocess.run(
         [os.path.join(os.path.dirname(sys.executable), "hetccl"), "--help"],  # noqa: PTH118, PTH120
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=HANG, check=True,
     )  # fmt: skip
     for command in ("info", "topo", "plan", "bench", "tune", "demo"):
         assert command in done.stdout
@@ -103,7 +109,7 @@ def test_bad_arguments_are_usage_errors(arguments):
 
 def run(*command):
     arguments = list(map(str, command))
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

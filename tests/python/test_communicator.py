@@ -5,6 +5,7 @@ import time
 from array import array
 
 import pytest
+from patience import COLLECTIVE, HANG
 from ranks import run_ranks
 
 import hetccl
@@ -30,6 +31,7 @@ def collectives(comm):
     return list(set(total)), list(gathered), piece[0], word[0]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("labels", [(), ("a", "a", "b"), ("a", "b", "a")])
 def test_collectives(labels):
     for rank, result in enumerate(run_ranks(3, collectives, labels)):
@@ -71,7 +73,7 @@ def streamed(comm):
     values = [array("i", [comm.rank + step] * 50_000) for step in range(20)]
     for value in values:
         comm.all_reduce(value, op="max", stream=stream)
-    stream.synchronize(timeout=30)
+    stream.synchronize(timeout=COLLECTIVE)
     comm.check()
     done = stream.done()
     stream.close()
@@ -157,6 +159,7 @@ def messages(comm):
     return list(got)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("labels", [(), ("a", "b", "a")])
 def test_messages_and_groups(labels):
     assert run_ranks(3, messages, labels) == [[2] * 3, [0] * 3, [1] * 3]
@@ -271,12 +274,13 @@ def test_a_split_orders_by_key():
 
 
 def ready(comm):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG
     while not comm.ready() and time.monotonic() < deadline:
         time.sleep(0.01)
     return comm.ready()
 
 
+@pytest.mark.smoke
 def test_ranks_of_one_thread_that_do_not_block():
     uid = hetccl.unique_id()
     first = hetccl.Communicator(uid, 0, 2, blocking=False)

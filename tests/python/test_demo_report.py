@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from browser import ask, picture
+from patience import HANG
 
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
@@ -170,7 +171,7 @@ def test_a_short_run_writes_its_report(tmp_path, capsys):
 
 def test_a_report_that_cannot_be_written_is_known_before_training(tmp_path):
     argv = [sys.executable, "-m", "hetccl.demo", "--report", str(tmp_path / "none/demo.html")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 2
     assert "its folder does not exist" in done.stderr
 

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from patience import HANG, PROMPT, milliseconds
 
 SETUP = """
 import os, sys, time
@@ -31,29 +32,31 @@ ENDINGS = {
         "comm.all_reduce(value)\n"
         "import threading\n"
         "threading.Thread(target=comm.all_reduce, args=(value,), daemon=True).start()\n"
-        "time.sleep(0.2)",
+        "while len(comm.dump()['operations']) < 2: time.sleep(0.01)",
         "rank 1: its process exited before",
     ),
 }
 WATCH = """
 comm.all_reduce(value)
 input()
-time.sleep(0.5)
+end = time.monotonic() + float(sys.argv[4])
 try:
-    comm.check()
+    while time.monotonic() < end:
+        comm.check()
+        time.sleep(0.01)
     print("fine")
 except hetccl.HetcclError as error:
     print(error)
 """
 
 
-def start(rank: int, body: str, clusters: tuple[str, str]) -> subprocess.Popen[str]:
+def start(rank: int, body: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", SETUP + body, str(rank), *clusters],
+        [sys.executable, "-c", SETUP + body, str(rank), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"HETCCL_LIVENESS_MS": "2000"},
+        env=os.environ | {"HETCCL_LIVENESS_MS": milliseconds(2000)},
     )
 
 
@@ -61,16 +64,17 @@ def start(rank: int, body: str, clusters: tuple[str, str]) -> subprocess.Popen[s
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_an_interpreter_that_ends_tells_its_peers(ending, clusters):
     body, told = ENDINGS[ending]
-    watcher, leaver = start(0, WATCH, clusters), start(1, body, clusters)
+    watch = str(HANG if told else 0.5)  # seconds: an error comes, or none
+    watcher, leaver = start(0, WATCH, *clusters, watch), start(1, body, *clusters)
     try:
         uid = watcher.stdout.readline()
         for process in (watcher, leaver):
             process.stdin.write(uid)
             process.stdin.flush()
         begin = time.monotonic()
-        assert leaver.wait(timeout=20) == 0
-        assert time.monotonic() - begin < 15
-        said, _ = watcher.communicate("go on\n", timeout=20)
+        assert leaver.wait(timeout=HANG) == 0
+        assert time.monotonic() - begin < PROMPT
+        said, _ = watcher.communicate("go on\n", timeout=HANG)
         assert watcher.returncode == 0
         assert (told or "fine") in said
     finally:
@@ -90,14 +94,14 @@ for _ in range(3):
     numbers = context.Queue()
     process = context.Process(target=lambda: numbers.put(sum(range(10))))
     process.start()
-    assert numbers.get(timeout=20) == 45
-    process.join(20)
+    assert numbers.get(timeout=300) == 45
+    process.join(300)
     assert process.exitcode == 0
     pid = os.fork()
     if pid == 0:
         sys.exit(0)  # with all that an interpreter does at its end
     assert os.waitpid(pid, 0)[1] == 0
-    stream.synchronize(20)
+    stream.synchronize(300)
     assert set(value) == {2}
 comm.check()
 comm.destroy()
@@ -106,14 +110,14 @@ print("fine")
 
 
 def test_forked_workers_leave_their_parents_communicator_alone():
-    ranks = [start(rank, WORKERS, ("A", "B")) for rank in range(2)]
+    ranks = [start(rank, WORKERS, "A", "B") for rank in range(2)]
     try:
         uid = ranks[0].stdout.readline()
         for process in ranks:
             process.stdin.write(uid)
             process.stdin.flush()
         for process in ranks:
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=HANG)
             assert said == "fine\n"
             assert process.returncode == 0
     finally:

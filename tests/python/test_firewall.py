@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from patience import FACTOR, HANG, PROMPT
 
 pytest.importorskip("torch")
 
@@ -23,7 +24,7 @@ from hetccl import torch_backend
 torch_backend.register()
 dist.init_process_group("hetccl")  # 30 minutes, says torch
 """
-LIMIT_MS = 12_000
+LIMIT_MS = round(12_000 * FACTOR)
 
 
 def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
@@ -51,7 +52,7 @@ def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
             )
             for rank in range(4)
         ]
-        said = [rank.communicate(timeout=100)[1] for rank in ranks]
+        said = [rank.communicate(timeout=HANG)[1] for rank in ranks]
         assert all(rank.returncode != 0 for rank in ranks), said
         return said, time.monotonic() - start
 
@@ -67,10 +68,9 @@ def test_a_coordinator_that_is_not_reached():
         assert "HETCCL_SOCKET_IFNAME" in text
         assert "firewall" in text
     for rank in (0, 1):
-        assert re.search(
-            r"ranks 2, 3 of 4 never came within 1[12]\d{3} ms to 10.77.0.1:", said[rank]
-        )
-    assert took < 60
+        waited = re.search(r"ranks 2, 3 of 4 never came within (\d+) ms to 10.77.0.1:", said[rank])
+        assert 0 < int(waited[1]) <= LIMIT_MS
+    assert took < LIMIT_MS / 1000 + 2 * PROMPT  # not torch's 30 minutes
 
 
 def test_a_rank_that_is_not_reached():
@@ -81,4 +81,4 @@ def test_a_rank_that_is_not_reached():
     for mine in said:
         assert "10.77.0.2:210" in mine
         assert "HETCCL_PORT_RANGE" in mine
-    assert took < 60
+    assert took < LIMIT_MS / 1000 + 2 * PROMPT  # not torch's 30 minutes

@@ -63,6 +63,7 @@ def ctype_of(argument: str) -> object:
     }[kind]
 
 
+@pytest.mark.smoke
 def test_every_function_is_bound_with_its_types(header):
     declared = declarations(header)
     assert set(declared) == set(_lib.PROTOTYPES) | set(_lib.TEXTS)
@@ -72,6 +73,7 @@ def test_every_function_is_bound_with_its_types(header):
         assert (kind == "const char*") == (name in _lib.TEXTS), name
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("enum", "prefix", "rename"),
     [

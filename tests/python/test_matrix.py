@@ -12,6 +12,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
+from patience import HANG
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,7 +128,7 @@ def test_torch_is_installed_once(torches, tmp_path, monkeypatch):
 def command(name, *arguments):
     return subprocess.run(
         [sys.executable, ROOT / "tools" / name, *arguments],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANG,
     )  # fmt: skip
 
 
@@ -237,7 +238,7 @@ def test_pip_takes_the_wheel(tools, tmp_path, index):
     wheel = tools["wheel"].relabel(built(tmp_path), "2.13.0+cpu", tmp_path / "dist")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     target = tmp_path / "target"
-    subprocess.run([*pip, "install", "--no-deps", "-t", target, wheel], check=True, timeout=60)
+    subprocess.run([*pip, "install", "--no-deps", "-t", target, wheel], check=True, timeout=HANG)
     assert (target / "hetccl-0.1.0+torch2.13.dist-info/METADATA").is_file()
 
 

@@ -2,11 +2,9 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
 from xml.etree import ElementTree
 
+import commands
 import pytest
 from rich.console import Console
 
@@ -37,13 +35,7 @@ def shown(topology, plan, **options):
 
 
 def hetccl(*arguments, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "hetccl", *map(str, arguments)],
-        capture_output=True, text=True, timeout=100, check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    done = commands.run_to(status, *arguments, env={"COLUMNS": "200"})
     return done.stdout + done.stderr
 
 
@@ -122,6 +114,7 @@ def test_slices_are_those_that_run_at_most_64():
     assert pairwise["slices"]["number"] == 1
 
 
+@pytest.mark.smoke
 def test_code_lists_every_instruction_and_mutants_are_rejected():
     plan = planned(THREE, "all_reduce", rank=0, code=True, mutants=200, seed=7)
     (mine,) = plan.ranks
@@ -162,6 +155,7 @@ def test_a_picture_of_too_many_ranks_is_refused():
     assert svg.draw(planned(many, "barrier", rank=2))
 
 
+@pytest.mark.smoke
 def test_command(tmp_path):
     file, picture = tmp_path / "t.json", tmp_path / "p.svg"
     file.write_text(THREE)
@@ -176,6 +170,7 @@ def test_command(tmp_path):
     assert [rank["rank"] for rank in answer["ranks"]] == [1]
 
 
+@pytest.mark.smoke
 def test_bad_arguments_are_errors_that_name_them(tmp_path):
     file = tmp_path / "t.json"
     file.write_text(TWO)
@@ -206,10 +201,7 @@ def test_a_plan_needs_a_topology_or_a_layout(both):
 
 
 def test_help_breaks_no_name_at_80_columns():
-    done = subprocess.run(
-        [sys.executable, "-m", "hetccl", "plan", "--help"],
-        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "80"},
-    )  # fmt: skip
+    done = commands.run_to(0, "plan", "--help", env={"COLUMNS": "80"})
     for whole in ("--slice-bytes", "HETCCL_SLICE_BYTES", "[A=]VENDOR[:MODEL]"):
         assert whole in done.stdout
     assert "9223372036854775" not in done.stdout

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import HANG
 
 import hetccl
 
@@ -46,7 +47,7 @@ def example(tmp_path_factory) -> Path:
 
 def run(example: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [example], env={**os.environ, **settings}, capture_output=True, text=True, timeout=60,
+        [example], env={**os.environ, **settings}, capture_output=True, text=True, timeout=HANG,
         check=False,
     )  # fmt: skip
 

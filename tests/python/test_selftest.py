@@ -2,17 +2,21 @@
 
 import contextlib
 import ctypes
+import functools
 import getpass
 import json
 import math
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import commands
+import faulty_selftest
 import pytest
+from patience import FACTOR, PROMPT
 
+import hetccl
+from hetccl import _lib
 from hetccl._elements import pack
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
@@ -24,23 +28,21 @@ from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import operators, trials
 from hetccl.selftest.values import Values
 
-FAULTY = Path(__file__).with_name("faulty_selftest.py")
-
 
 def selftest(tmp_path, *arguments, fault=None, status=0):
     path = tmp_path / "report.json"
-    start = [FAULTY, fault] if fault else ["-m", "hetccl"]
-    done = subprocess.run(
-        [sys.executable, *start, "selftest", "--quick", "--report", path, *arguments],
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
+    prepare = None
+    if fault:
+        found = {"version": hetccl.__version__, **json.loads(_lib.info())}
+        prepare = functools.partial(faulty_selftest.sow, fault, found)
+    commands.run_to(status, "selftest", "--quick", "--report", path, *arguments, prepare=prepare)
     return json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
-    return selftest(tmp_path_factory.mktemp("selftest"), "--devices", "host,host")
+def right(once):
+    folder = once("selftest", lambda folder: selftest(folder, "--devices", "host,host"))
+    return json.loads((folder / "report.json").read_text())
 
 
 def test_every_collective_passes_in_both_layouts(right):
@@ -73,6 +75,7 @@ def test_the_report_names_no_host_address_user_or_folder(right):
         assert getpass.getuser() not in text
 
 
+@pytest.mark.smoke
 def test_a_wrong_result_is_caught(tmp_path):
     document = selftest(tmp_path, fault="wrong", status=1)
     failed = [case for case in document["cases"] if case["ok"] is False]
@@ -114,9 +117,9 @@ def test_a_rank_that_dies_is_in_the_report(tmp_path):
 
 
 def test_a_rank_that_hangs_is_killed_at_the_deadline(tmp_path):
-    document = selftest(tmp_path, "--deadline", "5", fault="hang", status=1)
+    document = selftest(tmp_path, "--deadline", str(round(5 * FACTOR)), fault="hang", status=1)
     assert document["ranks"][1]["ended"] == "did not end in time, and was killed"
-    assert document["seconds"] < 60
+    assert document["seconds"] < 5 * FACTOR + PROMPT
     assert not document["result"]["ok"]
 
 

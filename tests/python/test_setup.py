@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import HANG
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -39,7 +40,7 @@ def setup(tree, *arguments, path="/usr/bin:/bin"):
         env={"PATH": f"{tree}/bin:{path}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
 

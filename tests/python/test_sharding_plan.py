@@ -432,6 +432,7 @@ def shard(*arguments, status=0):
     return done.output
 
 
+@pytest.mark.smoke
 def test_the_command_prints_tables():
     out = shard("20B", "--layout", "A384", "--hosts", "48", "--kind", "hip:MI250X", "--nics", "4")
     assert "20B parameters of 2 bytes" in out

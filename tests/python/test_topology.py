@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from xml.etree import ElementTree
 
+import commands
 import pytest
 from rich.console import Console
 
@@ -24,13 +22,7 @@ def topology_of(*arguments, **options):
 
 
 def hetccl(*arguments, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "hetccl", *map(str, arguments)],
-        capture_output=True, text=True, timeout=100, check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    done = commands.run_to(status, *arguments, env={"COLUMNS": "200"})
     return done.stdout + done.stderr
 
 
@@ -189,6 +181,7 @@ def test_hosts_of_one_name_are_told_apart():
     assert list(named.hosts.values()) == ["vm (1)", "vm (2)"]
 
 
+@pytest.mark.smoke
 def test_command_makes_saves_and_reads_a_topology(tmp_path):
     saved, picture = tmp_path / "t.json", tmp_path / "t.svg"
     made = hetccl("topo", "--layout", "A2B2", "--kind", "A=cuda:H100", "--nic", "100G",
@@ -205,15 +198,16 @@ def test_command_shows_this_machine():
     assert "1 rank, 1 host, 1 cluster" in hetccl("topo")
 
 
+@pytest.mark.smoke
 def test_command_shows_a_launched_job(tmp_path):
     meeting = tmp_path / "id"
     jobs = []
     for rank in range(3):
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "HETCCL_CLUSTER": "xyx"[rank]}
-        argv = [sys.executable, "-m", "hetccl", "topo", "--rendezvous", str(meeting)]
-        jobs.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True))
-    outputs = [job.communicate(timeout=100)[0] for job in jobs]
-    assert [job.returncode for job in jobs] == [0, 0, 0]
+        env = {"RANK": str(rank), "WORLD_SIZE": "3", "HETCCL_CLUSTER": "xyx"[rank]}
+        jobs.append(commands.Command("topo", "--rendezvous", meeting, env=env))
+    done = [job.finish() for job in jobs]
+    assert [job.returncode for job in done] == [0, 0, 0]
+    outputs = [job.stdout for job in done]
     assert "3 ranks, 1 host, 2 clusters" in outputs[0]
     assert re.search(r"cluster 0 .*x", outputs[0])
     assert outputs[1:] == ["", ""]

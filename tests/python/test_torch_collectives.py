@@ -217,6 +217,7 @@ def special_types(rank, size):
     assert leaf.tolist() == [1, 1, 1]
 
 
+@pytest.mark.smoke
 def test_special_types(tmp_path):
     run(2, special_types, folder=tmp_path, labels="ab")
 
@@ -299,6 +300,7 @@ def groups_and_objects(rank, size):
     return stats["cross_bytes_sent"]
 
 
+@pytest.mark.smoke
 def test_groups_and_objects(tmp_path):
     assert sum(run(4, groups_and_objects, folder=tmp_path, labels="aabb")) > 0
 
@@ -336,5 +338,6 @@ def refusals(rank, size):
     assert (grid == size).all()
 
 
+@pytest.mark.smoke
 def test_refusals(tmp_path):
     run(2, refusals, folder=tmp_path)

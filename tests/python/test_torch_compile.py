@@ -40,4 +40,4 @@ def test_compiled(tmp_path):
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
-    run(2, compiled, folder=tmp_path, labels="ab", env=env, timeout=110)
+    run(2, compiled, folder=tmp_path, labels="ab", env=env)

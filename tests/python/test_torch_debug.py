@@ -1,12 +1,11 @@
 """TORCH_DISTRIBUTED_DEBUG=DETAIL, in which torch checks every call, and monitored barriers."""
 
-import time
 from datetime import timedelta
 
 import pytest
 from test_torch_fsdp import meshes, shard
 from test_torch_training import batches, data_parallel
-from torch_ranks import run
+from torch_ranks import FOREVER, run, tell, wait_for
 
 import hetccl
 
@@ -43,30 +42,33 @@ def detail(rank, size):
         tensor = torch.ones(3)
         dist.all_reduce(tensor)  # the group goes on: hetccl was not called
         assert (tensor == size).all(), how
-    dist.group.WORLD.monitored_barrier(timedelta(seconds=10))
+    dist.group.WORLD.monitored_barrier(FOREVER)
 
 
 def monitored(rank, size):
     group = dist.group.WORLD
-    group.monitored_barrier(timedelta(seconds=10))
+    group.monitored_barrier(FOREVER)
     every = ", ".join(f"rank {r}" for r in range(1, size))
     for name_all, missing in ((False, "rank 1"), (True, every)):
         dist.barrier()
         if rank == 0:
             with pytest.raises(dist.DistBackendError, match=f"{missing} did not come"):
                 group.monitored_barrier(timedelta(seconds=1), wait_all_ranks=name_all)
+            tell(f"missed {name_all}")
         else:
-            time.sleep(2.5)  # a FileStore counts whole seconds
+            wait_for(f"missed {name_all}")
             with pytest.raises(dist.DistBackendError, match="rank 1"):  # what rank 0 decided
-                group.monitored_barrier(timedelta(seconds=10), wait_all_ranks=name_all)
+                group.monitored_barrier(FOREVER, wait_all_ranks=name_all)
     dist.barrier()
     if rank != 0:
         with pytest.raises(dist.DistBackendError, match="rank 0 did not come within 100 ms"):
             group.monitored_barrier(timedelta(milliseconds=100))
+        tell(f"{rank} has gone")
     else:
-        time.sleep(5)
-        group.monitored_barrier(timedelta(seconds=10))
-    group.monitored_barrier(timedelta(seconds=10))
+        for other in range(1, size):
+            wait_for(f"{other} has gone")
+        group.monitored_barrier(FOREVER)
+    group.monitored_barrier(FOREVER)
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert (tensor == size).all()

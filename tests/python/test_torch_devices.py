@@ -4,6 +4,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from patience import HANG
 from torch_ranks import TIMEOUT, run
 
 torch = pytest.importorskip("torch")
@@ -83,7 +84,7 @@ def as_threads(size, body):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG)
         assert not thread.is_alive()
     if errors:
         raise errors[0]

@@ -1,20 +1,18 @@
 """What survivors of a failure see: an exception in time, and a next process group that works."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from datetime import timedelta
 
 import pytest
-from torch_ranks import freeze, join, run, vanish
+import server
+from patience import HANG, PROMPT
+from torch_ranks import freeze, join, run, tell, vanish, wait_for
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
-
-DEADLINE = 15  # seconds within which each survivor must know
 
 
 def lose(rank, size, victim, end, folder):
@@ -25,7 +23,7 @@ def lose(rank, size, victim, end, folder):
     with pytest.raises(dist.DistBackendError, match=rf"\brank {victim}\b"):
         while True:
             dist.all_reduce(torch.ones(100_000))
-    assert time.monotonic() - start < DEADLINE
+    assert time.monotonic() - start < PROMPT
     with pytest.raises(dist.DistBackendError):
         dist.all_reduce(torch.ones(1))  # later calls fail fast
     dist.destroy_process_group()
@@ -52,6 +50,7 @@ def lose_async(rank, size):
         future.wait()
 
 
+@pytest.mark.smoke
 def test_lost_rank_fails_futures(tmp_path):
     run(3, lose_async, folder=tmp_path, lost={1})
 
@@ -71,7 +70,7 @@ def lose_in_training(rank, size):
             model(torch.ones(4, 64)).sum().backward()
             optimiser.step()
             optimiser.zero_grad()
-    assert time.monotonic() - start < DEADLINE
+    assert time.monotonic() - start < PROMPT
 
 
 @pytest.mark.parametrize("labels", ["", "abab"])
@@ -92,25 +91,31 @@ def test_the_group_s_timeout_is_that_of_joining(tmp_path):
     run(2, come_late, str(tmp_path), folder=tmp_path, env=env)
 
 
-JOIN = """
-import sys
-import torch.distributed as dist
-store = dist.FileStore(sys.argv[1], 2)
-try:
-    dist.init_process_group("hetccl", store=store, rank=int(sys.argv[2]), world_size=2)
-except dist.DistBackendError as error:
-    print(error)
-"""
+def join_or_tell(folder, rank):
+    store = dist.FileStore(str(folder / "store"), 2)
+    try:
+        dist.init_process_group("hetccl", store=store, rank=rank, world_size=2)
+    except dist.DistBackendError as error:
+        (folder / f"error{rank}").write_text(str(error))
 
 
-def test_an_error_of_joining_names_each_rank_once(tmp_path):
-    ranks = []
-    for rank, slice_bytes in enumerate(("0", "4096")):
-        argv = [sys.executable, "-c", JOIN, str(tmp_path / "store"), str(rank)]
-        env = {**os.environ, "HETCCL_SLICE_BYTES": slice_bytes}
-        ranks.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True))
+def errors_of_joining(folder, settings):
+    """The error of each of two ranks, whose processes have these variables."""
+    ranks = [
+        server.start(join_or_tell, folder, rank, environment={**os.environ, **setting})
+        for rank, setting in enumerate(settings)
+    ]
     for rank in ranks:
-        assert rank.communicate(timeout=60)[0].splitlines()[0] == (
+        rank.join(HANG)
+        assert rank.exitcode == 0
+    return [(folder / f"error{rank}").read_text() for rank in range(2)]
+
+
+@pytest.mark.smoke
+def test_an_error_of_joining_names_each_rank_once(tmp_path):
+    settings = [{"HETCCL_SLICE_BYTES": slice_bytes} for slice_bytes in ("0", "4096")]
+    for text in errors_of_joining(tmp_path, settings):
+        assert text.splitlines()[0] == (
             "hetccl: cannot join process group '0' from host memory: rank 0 has "
             "HETCCL_SLICE_BYTES=0, rank 1 has HETCCL_SLICE_BYTES=4096: set it equally everywhere "
             "[invalid usage]"
@@ -129,13 +134,11 @@ MISSET = {
 
 @pytest.mark.parametrize("wrong", MISSET)
 def test_a_wrong_setting_is_what_the_error_begins_with(wrong, tmp_path):
-    ranks = []
-    for rank in range(2):
-        argv = [sys.executable, "-c", JOIN, str(tmp_path / "store"), str(rank)]
-        setting = {"HETCCL_SHM": "no"} if rank in wrong else {}
-        env = {**os.environ, **setting, "HETCCL_INIT_TIMEOUT_MS": "3000"}
-        ranks.append(subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True))
-    texts = [rank.communicate(timeout=60)[0] for rank in ranks]
+    settings = [
+        {"HETCCL_INIT_TIMEOUT_MS": "3000", **({"HETCCL_SHM": "no"} if rank in wrong else {})}
+        for rank in range(2)
+    ]
+    texts = errors_of_joining(tmp_path, settings)
     for text, ends in zip(texts, MISSET[wrong], strict=True):
         if ends is not None:
             assert text.splitlines()[0] == f"hetccl: HETCCL_SHM=no: takes 0 or 1{ends}"
@@ -178,18 +181,20 @@ def time_out(rank, size):
         with pytest.raises(dist.DistBackendError, match="300 ms"):
             work.wait(timedelta(milliseconds=300))
         start = time.monotonic()
+        tell("rank 0 has waited")
     if rank == 1:
-        time.sleep(1)
+        wait_for("rank 0 has waited")
         dist.all_reduce(torch.ones(10))
     else:
         work.wait()  # late is not dead
-        assert time.monotonic() - start < DEADLINE
+        assert time.monotonic() - start < PROMPT
     group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match=r"rank.*1"):
             dist.all_reduce(torch.ones(10))
+        tell("time is up")
     else:
-        time.sleep(4)
+        wait_for("time is up")
 
 
 def test_timeouts(tmp_path):
@@ -209,6 +214,7 @@ def abandon(rank, size):
                 dist.all_reduce(torch.ones(10))
 
 
+@pytest.mark.smoke
 def test_abort(tmp_path):
     run(2, abandon, folder=tmp_path)
 

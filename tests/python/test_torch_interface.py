@@ -5,7 +5,8 @@ import time
 from datetime import timedelta
 
 import pytest
-from torch_ranks import run
+from patience import HANG
+from torch_ranks import FOREVER, run
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
@@ -89,7 +90,7 @@ def works(rank, size):
     }
     for name, make in makers.items():
         work = make()
-        assert work.wait(timedelta(seconds=10)), name
+        assert work.wait(FOREVER), name
         assert work.is_completed(), name
         work.block_current_stream()
         work.synchronize()
@@ -104,8 +105,9 @@ def works(rank, size):
         while not polled.is_completed():
             time.sleep(0.001)
 
-    late = dist.new_group(timeout=timedelta(seconds=1))
+    late = dist.new_group()
     if rank == 0:
+        late._get_backend(CPU)._set_default_timeout(timedelta(seconds=1))
         work = dist.all_reduce(torch.ones(4), group=late, async_op=True)
         assert WorkResult(work.get_future_result().wait()) == WorkResult.TIMEOUT
         with pytest.raises(dist.DistBackendError, match="rank 1"):
@@ -163,6 +165,7 @@ def works_and_coalescing(rank, size):
     coalescing(rank, size)
 
 
+@pytest.mark.smoke
 def test_works_and_coalescing(tmp_path):
     run(2, works_and_coalescing, folder=tmp_path, labels="ab")
 
@@ -225,7 +228,7 @@ def forks(rank, size):
             assert total == size * batch.sum()
     child = multiprocessing.get_context("fork").Process(target=end_as_child, args=(flight[-1],))
     child.start()
-    child.join(20)
+    child.join(HANG)
     assert child.exitcode == 0
     assert [work.wait() for work in flight] == [True] * 20
     future.wait()

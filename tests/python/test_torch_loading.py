@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from patience import HANG
 
 torch = pytest.importorskip("torch")
 
@@ -16,7 +17,7 @@ def python(code, **env):
 
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=HANG, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -207,7 +207,7 @@ def options(rank, size):
 
 
 def test_options(tmp_path):
-    run(4, options, folder=tmp_path, labels="aabb", timeout=120)
+    run(4, options, folder=tmp_path, labels="aabb")
 
 
 def encoded(rank, size):
@@ -399,6 +399,7 @@ def small_cases(rank, size):
         unlike_passes(rank, size)
 
 
+@pytest.mark.smoke
 def test_small_cases(tmp_path):
     env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
     run(4, small_cases, folder=tmp_path, labels="aabb", env=env)
@@ -407,4 +408,4 @@ def test_small_cases(tmp_path):
 @pytest.mark.parametrize("labels", ["aabb", "aaaa"])
 def test_encodings(labels, tmp_path):
     env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
-    run(4, encoded, folder=tmp_path, labels=labels, env=env, timeout=120)
+    run(4, encoded, folder=tmp_path, labels=labels, env=env)

@@ -1,10 +1,9 @@
 """All-reduce of sparse tensors: what Gloo computes, bit for bit."""
 
-import time
 from datetime import timedelta
 
 import pytest
-from torch_ranks import run
+from torch_ranks import run, tell, wait_for
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
@@ -119,10 +118,11 @@ def late(rank, size):
     one = torch.eye(4).to_sparse()
     dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
     if rank == 1:
-        time.sleep(3)
+        wait_for("time is up")
         return
     with pytest.raises(dist.DistBackendError, match=r"all_reduce_sparse.*timed out.*1"):
         dist.all_reduce(one)
+    tell("time is up")
 
 
 def test_a_rank_does_not_come(tmp_path):

@@ -5,7 +5,8 @@ from datetime import timedelta
 from unittest import mock
 
 import pytest
-from torch_ranks import TIMEOUT, run
+from patience import PROMPT, seconds
+from torch_ranks import TIMEOUT, run, tell, wait_for
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
@@ -53,6 +54,7 @@ def test_split(tmp_path):
     assert run(5, split_apart, folder=tmp_path) == [3, 2, 3, 2, 3]
 
 
+@pytest.mark.smoke
 def test_split_of_clusters(tmp_path):
     assert run(4, split_apart, folder=tmp_path, labels="aabb") == [2, 2, 2, 2]
 
@@ -69,12 +71,12 @@ def as_if_bound():
 def split_by_torch(rank, size):
     available, accelerator = as_if_bound()
     with available, accelerator:
-        group = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=timedelta(seconds=9))
+        group = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=timedelta(seconds=99))
         tensor = torch.full((9,), float(rank))
         dist.all_reduce(tensor, group=group)
         assert (tensor == 2 * (rank % 2) + 2).all()
         assert dist.get_group_rank(group, rank) == rank // 2
-        assert group._get_backend(CPU).options._timeout == timedelta(seconds=9)
+        assert group._get_backend(CPU).options._timeout == timedelta(seconds=99)
         some = dist.split_group(split_ranks=[[1, 2]])
         assert (some is not None) == (rank in (1, 2))
         for _ in range(2):  # the same ranks again are another group
@@ -131,12 +133,14 @@ def miss(rank, size):
         world.split_group([0, 9], group_name="wrong")
     dist.barrier()
     if rank == 2:
-        time.sleep(4)
+        for other in (0, 1):
+            wait_for(f"{other} has gone on")
         return
     started = time.monotonic()
     with pytest.raises(dist.DistBackendError, match=r"could not split it: .*rank 2"):
-        world.split_group([0, 1], timeout=timedelta(seconds=1), group_name="without 2")
-    assert time.monotonic() - started < 4
+        world.split_group([0, 1], timeout=timedelta(seconds=seconds(2)), group_name="without 2")
+    assert time.monotonic() - started < PROMPT
+    tell(f"{rank} has gone on")
 
 
 def test_a_rank_does_not_come(tmp_path):

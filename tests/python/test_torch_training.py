@@ -49,7 +49,7 @@ def data_parallel(rank, size):
     return True
 
 
-@pytest.mark.parametrize("labels", ["aabb", "abab"])
+@pytest.mark.parametrize("labels", [pytest.param("aabb", marks=pytest.mark.smoke), "abab"])
 def test_data_parallel(labels, tmp_path):
     run(4, data_parallel, folder=tmp_path, labels=labels)
 
@@ -141,6 +141,7 @@ def nested(rank, size):
     uneven(rank, size)
 
 
+@pytest.mark.smoke
 def test_callbacks_that_wait(tmp_path):
     run(3, nested, folder=tmp_path, labels="aab")
 
@@ -171,6 +172,7 @@ def again(rank, size, folder):
         assert (tensor == size).all(), attempt
 
 
+@pytest.mark.smoke
 def test_destroy_and_init_again(tmp_path):
     run(2, again, str(tmp_path), folder=tmp_path)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from compiled import ADAPTORS, compile_to
+from patience import HANG
 from ranks import run_ranks
 
 import hetccl
@@ -67,7 +68,7 @@ def test_it_conforms_and_what_is_broken_does_not(ucx: Path, tmp_path: Path) -> N
     program = compile_to(
         tmp_path / "conformance", "g++", "-std=c++17", *STRICT, "-pthread", source, "-ldl"
     )
-    ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=HANG)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "conforms: scores 50 and 50" in ran.stdout
     shutil.copytree(ADAPTORS / "ucx", tmp_path / "broken")
@@ -83,7 +84,7 @@ def test_it_conforms_and_what_is_broken_does_not(ucx: Path, tmp_path: Path) -> N
     for fault, (_, _, rule) in FAULTS.items():
         ran = subprocess.run(
             [program, broken], env={**os.environ, "FAULT": fault},
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=HANG, check=False,
         )  # fmt: skip
         assert ran.returncode == 1, fault
         assert rule in ran.stderr
@@ -185,7 +186,7 @@ if rank == 0:
     os.rename(path + ".new", path)
 while not os.path.exists(path):
     time.sleep(0.01)
-comm = hetccl.Communicator(open(path, "rb").read(), rank, 2, cluster=str(rank), timeout=20.0)
+comm = hetccl.Communicator(open(path, "rb").read(), rank, 2, cluster=str(rank), timeout=120.0)
 try:
     for call in range(1000):
         if rank == 1 and call == 5:
@@ -206,7 +207,7 @@ def test_a_rank_that_is_killed_is_named(by_ucx: None, tmp_path: Path) -> None:
         for rank in range(2)
     ]
     try:
-        told, _ = ranks[0].communicate(timeout=60)
+        told, _ = ranks[0].communicate(timeout=HANG)
     finally:
         for rank in ranks:
             rank.kill()
@@ -230,7 +231,7 @@ def test_info_shows_it_or_why_it_is_left_out(
         env={**os.environ, "HETCCL_ADAPTORS": str(ucx), **setting},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     line = next(line for line in ran.stdout.splitlines() if line.startswith("INFO "))
     document = json.loads(line.removeprefix("INFO "))

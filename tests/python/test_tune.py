@@ -1,40 +1,32 @@
 """`hetccl tune`: sweeps of two ranks, what they leave behind, and arguments that do not fit."""
 
 import json
-import os
-import subprocess
-import sys
 from array import array
 
+import commands
 import pytest
 from ranks import run_ranks
 from typer.testing import CliRunner
 
 from hetccl import cli
+from hetccl.tune.trial import CONFIRMING_PAIRS
 
-TUNE = [sys.executable, "-m", "hetccl", "tune"]
 SMALL = ("--layout", "AB", "--collective", "all_reduce", "--sizes", "64K", "--points", "3")
 
 
 @pytest.fixture
 def tune(tmp_path):
     """Runs the command in a folder of its own, with a tuning file of its own."""
-    env = {
-        **os.environ, "HETCCL_TUNE_FILE": str(tmp_path / "cache/tuning.json"), "COLUMNS": "200",
-        "NO_COLOR": "1",
-    }  # fmt: skip
+    saved = tmp_path / "cache/tuning.json"
+    env = {"HETCCL_TUNE_FILE": str(saved), "COLUMNS": "200", "NO_COLOR": "1"}
 
     def run(*arguments, status=0, **more):
-        done = subprocess.run(
-            [*TUNE, *map(str, arguments)], capture_output=True, text=True, timeout=60,
-            check=False, cwd=tmp_path, env={**env, **more},
-        )  # fmt: skip
-        assert done.returncode == status, done.stdout + done.stderr
-        return done
+        options = {"folder": tmp_path, "env": {**env, **more}}
+        return commands.run_to(status, "tune", *arguments, **options)
 
     run.folder = tmp_path
     run.points = tmp_path / "tune.jsonl"
-    run.saved = tmp_path / "cache/tuning.json"
+    run.saved = saved
     run.env = env
     return run
 
@@ -43,6 +35,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.smoke
 def test_a_sweep_measures_the_grid_and_shows_and_keeps_the_best(tune):
     done = tune(*SMALL)
     points = lines(tune.points)
@@ -72,7 +65,11 @@ def test_a_second_run_measures_only_what_is_missing(tune):
     tune(*SMALL)
     whole = tune.points.read_text()
     tune(*SMALL)
-    assert tune.points.read_text() == whole
+    assert tune.points.read_text().startswith(whole)
+    # Nothing for the first time. Noise may make another setting seem the best: it is confirmed.
+    more = lines(tune.points)[len(whole.splitlines()) :]
+    assert {point["samples"] for point in more} <= {CONFIRMING_PAIRS}
+    whole = tune.points.read_text()
     kept = whole.splitlines()[:4]
     tune.points.write_text("\n".join(kept) + "\n" + whole.splitlines()[4][:50])  # was killed
     tune(*SMALL)
@@ -124,19 +121,18 @@ def test_the_next_job_starts_tuned(tune, monkeypatch):
 
 def test_ranks_of_a_launcher_sweep_together(tune):
     meet = tune.folder / "meet"
-    command = [*TUNE, *SMALL, "--rendezvous", str(meet)]
+    call = ("tune", *SMALL, "--rendezvous", meet)
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
     processes = [
-        subprocess.Popen(
-            command, cwd=tune.folder, stdout=subprocess.PIPE, text=True,
-            env={**tune.env, **dict(zip(names, (str(rank), "2"), strict=True))},
+        commands.Command(
+            *call, folder=tune.folder, env={**tune.env, names[0]: str(rank), names[1]: "2"}
         )
         for rank in range(2)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert "all_reduce" in outputs[0]
-    assert outputs[1] == ""
+    ]
+    done = [process.finish() for process in processes]
+    assert [one.returncode for one in done] == [0, 0]
+    assert "all_reduce" in done[0].stdout
+    assert done[1].stdout == ""
     assert not meet.exists()
 
 

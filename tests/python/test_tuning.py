@@ -41,7 +41,7 @@ def test_settings_by_hand():
 
 def tune_while_calling(comm):
     values = array("f", [0.0] * 50_000)
-    for _ in range(4000):
+    for _ in range(100_000):
         comm.all_reduce(values)
         comm.broadcast(flag := bytearray([settled(comm)]), root=0)
         if flag[0]:

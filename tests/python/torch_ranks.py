@@ -3,7 +3,6 @@
 Processes are forked from a server that has torch loaded, so that a test costs no import of it.
 """
 
-import multiprocessing
 import os
 import signal
 import time
@@ -14,23 +13,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+import server
+from patience import COLLECTIVE, HANG
 
 pytest.importorskip("torch")
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "torch",
-        "torch._dynamo",  # which DistributedDataParallel imports when it is made
-        "torch.distributed",
-        "torch.distributed.fsdp",
-        "torch.distributed.optim",
-        "torch.distributed.tensor",
-        "torch.nn",
-        "torch_ranks",
-    ]
-)
-TIMEOUT = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=COLLECTIVE)
+FOREVER = timedelta(seconds=HANG)
 
 
 def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT, store: Any = None) -> None:
@@ -46,16 +35,28 @@ def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT, store: A
     dist.init_process_group("hetccl", **where, rank=rank, world_size=size, timeout=timeout)
 
 
+def tell(event: str) -> None:
+    """Tells the ranks that `wait_for` the event, through the default process group's store."""
+    import torch.distributed as dist
+
+    dist.distributed_c10d._get_default_store().set(f"event/{event}", "1")
+
+
+def wait_for(event: str) -> None:
+    """Waits until a rank tells of the event: progress, where time would depend on the machine."""
+    import torch.distributed as dist
+
+    dist.distributed_c10d._get_default_store().wait([f"event/{event}"], FOREVER)
+
+
 def _rank(
     body: Callable[..., Any],
     rank: int,
     size: int,
     path: str,
-    env: dict,
-    args: tuple,
+    args: tuple[Any, ...],
     pipe: Connection,
 ) -> None:
-    os.environ.update(env)
     try:
         import torch.distributed as dist
 
@@ -77,7 +78,6 @@ def run(
     labels: str = "",
     env: dict[str, str] | None = None,
     lost: Collection[int] = (),
-    timeout: float = 60,
 ) -> list[Any]:
     """What `body(rank, size, *args)` returned on each rank, by rank; None from ranks in `lost`.
 
@@ -85,13 +85,13 @@ def run(
     """
     pipes, processes = [], []
     path = str(folder / "store")
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + HANG
     for rank in range(size):
-        mine, theirs = _CONTEXT.Pipe()
-        extra = {**(env or {}), **({"HETCCL_CLUSTER": labels[rank]} if labels else {})}
-        arguments = (body, rank, size, path, extra, args, theirs)
-        processes.append(_CONTEXT.Process(target=_rank, args=arguments, daemon=True))
-        processes[-1].start()
+        mine, theirs = server.Pipe()
+        cluster = {"HETCCL_CLUSTER": labels[rank]} if labels else {}
+        environment = {**os.environ, **(env or {}), **cluster}
+        arguments = (body, rank, size, path, args, theirs)
+        processes.append(server.start(_rank, *arguments, environment=environment))
         theirs.close()
         pipes.append(mine)
     try:

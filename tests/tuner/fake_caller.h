@@ -19,8 +19,11 @@ struct Chosen {
   bool operator==(const Chosen&) const = default;
 };
 
-/// NCCL's own choice is tree, ll128.
+inline constexpr size_t kMiB = size_t{1} << 20U;
+
+/// NCCL's own choice is kOwn.
 Table usual_table();
+inline const Chosen kOwn{Tactic::kTree, Tactic::kLl128, 0};
 
 class FakeNccl {
  public:

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "bootstrap/bootstrap.h"
+#include "fake/patience.h"
 
 namespace hetccl::nccl_tuner {
 namespace {
@@ -21,7 +22,6 @@ using enum Tactic::Algorithm;
 using enum Tactic::Protocol;
 
 constexpr size_t kAhead = 20;  // calls that a rank may be ahead of others, as with streams
-constexpr size_t kMiB = size_t{1} << 20U;
 
 uint32_t written(const Chosen& chosen) {
   return static_cast<uint32_t>((chosen.algorithm + 1) << 16U | (chosen.protocol + 1) << 8U |
@@ -86,10 +86,10 @@ std::string Job::start_coordinator() {
   coordinator_ = fork();
   if (coordinator_ < 0) std::abort();
   if (coordinator_ == 0) {
-    alarm(100);
+    alarm(fake::kAlarm);
     Config config;
     config.socket_ifname = "=lo";
-    config.liveness_ms = 1000;
+    config.liveness_ms = fake::patient_ms(1000);
     auto service = bootstrap::Service::create(config, Log{LogLevel::Error}).value();
     const auto id = service->unique_id();
     if (!id.ok()) _exit(2);
@@ -106,15 +106,16 @@ std::string Job::start_coordinator() {
 }
 
 void Job::run_rank(size_t rank, const std::string& id) {
-  alarm(100);
-  std::map<std::string, std::string> environment = {{"RANK", std::to_string(rank)},
-                                                    {"WORLD_SIZE", std::to_string(kJobRanks)},
-                                                    {"HETCCL_TUNER_ID", id},
-                                                    {"HETCCL_SOCKET_IFNAME", "=lo"},
-                                                    {"HETCCL_LIVENESS_MS", "1000"},
-                                                    {"HETCCL_TUNE_BUDGET", options_.budget},
-                                                    {"HETCCL_TUNE_FILE", options_.tune_file},
-                                                    {"HETCCL_DEBUG", "error"}};
+  alarm(fake::kAlarm);
+  std::map<std::string, std::string> environment = {
+      {"RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(kJobRanks)},
+      {"HETCCL_TUNER_ID", id},
+      {"HETCCL_SOCKET_IFNAME", "=lo"},
+      {"HETCCL_LIVENESS_MS", std::to_string(fake::patient_ms(1000))},
+      {"HETCCL_TUNE_BUDGET", options_.budget},
+      {"HETCCL_TUNE_FILE", options_.tune_file},
+      {"HETCCL_DEBUG", "error"}};
   for (const auto& [name, value] : options_.environment(rank)) environment[name] = value;
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   const FakeNccl nccl(options_.version);

@@ -7,8 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <thread>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "nccl-tuner/calls.h"
 #include "tuner/fake_caller.h"
 
@@ -18,8 +19,7 @@ namespace {
 using enum Tactic::Algorithm;
 using enum Tactic::Protocol;
 
-constexpr size_t kRanks = 4, kNodes = 2, kMiB = size_t{1} << 20U;
-const Chosen kOwn{kTree, kLl128, 0};
+constexpr size_t kRanks = 4, kNodes = 2;
 
 plan::Resources resources(int algorithm, int protocol, int channels = 0) {
   plan::Resources made;
@@ -212,7 +212,7 @@ TEST_CASE(
   constexpr int kCalls = 200'000;
   double ns[2] = {};
   size_t wrong[2] = {};
-  std::vector<std::thread> threads;
+  std::vector<fake::Thread> threads;
   for (size_t t = 0; t < 2; ++t) {
     threads.emplace_back([&, t] {
       void* context = nccl.init(t, kRanks, kNodes);
@@ -227,7 +227,7 @@ TEST_CASE(
   for (auto& thread : threads) thread.join();
   CHECK(wrong[0] + wrong[1] == 0);
   MESSAGE("a call takes ", std::min(ns[0], ns[1]), " ns, the fake's own part included");
-  CHECK(std::min(ns[0], ns[1]) < 5'000);  // of a busy machine
+  CHECK(std::min(ns[0], ns[1]) < 5'000 * fake::patience());  // of a busy machine
 }
 
 }  // namespace

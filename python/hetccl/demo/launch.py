@@ -23,6 +23,7 @@ from hetccl.hosts import INTERFACE, EmulatedHosts
 from hetccl.units import size
 
 CLUSTERS, RANKS = 2, 2
+STEPS = 80  # some 12 s of training over a link of 1 Gbit/s, for each backend
 LOSS_TOLERANCE = 1e-3
 REPORT = Path("hetccl-demo.html")  # where it is written unless told
 DEADLINE = 600.0  # seconds for one run
@@ -186,7 +187,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Train a small GPT with PyTorch over two clusters and a slow link, first over "
         "hetccl, then over Gloo, and write a page that compares them.",
     )
-    parser.add_argument("--steps", type=int, default=200, help="default: 200")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"default: {STEPS}")
     parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
     parser.add_argument("--loopback", action="store_true", help="emulate no hosts")
     parser.add_argument("--no-gloo", action="store_true", help="hetccl alone")
@@ -201,6 +202,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.report and reason:
         parser.error(reason)
     return options
+
+
+def compile_imports() -> None:
+    """Imports what ranks import, where Python has not compiled it yet.
+
+    Python compiles a module when it is imported first. Six processes that start at the same time
+    would each compile all of torch.
+    """
+    spec = importlib.util.find_spec("torch._dynamo")  # DistributedDataParallel imports it
+    is_compiled = spec is None or spec.cached is None or Path(spec.cached).exists()
+    if is_compiled or sys.dont_write_bytecode:
+        return
+    for module in ("torch.distributed.run", "torch._dynamo", "hetccl.demo.train"):
+        importlib.import_module(module)
 
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | None]:
@@ -228,6 +243,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.no_report and (reason := no_report()):
         print(f"This run writes no report: {reason}")
         options.no_report = True
+    compile_imports()
     try:
         runs, verdict, rate = run(options)
         if not options.no_report:

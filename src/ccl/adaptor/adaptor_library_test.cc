@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "fake/host_adaptor.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "host/task_queue.h"
 
 namespace hetccl::ccl {
@@ -28,7 +30,7 @@ struct Rank {
   TaskQueue& queue;
 
   void run() const {
-    const TimePoint end = steady_clock().now() + std::chrono::seconds(20);
+    const TimePoint end = steady_clock().now() + fake::kHang;
     while (!queue.empty() && steady_clock().now() < end)
       if (!queue.poll()) std::this_thread::yield();
     CHECK(queue.empty());
@@ -37,17 +39,17 @@ struct Rank {
 
 void on_ranks(const std::function<void(const Rank&)>& body) {
   const auto library = make_adaptor_library(adaptor::check(&fake::host_adaptor(), "", {}).value());
-  const UniqueId id = library->unique_id(kRanks, 5000).value();
-  std::vector<std::thread> threads;
+  const UniqueId id = library->unique_id(kRanks, fake::kHangMs).value();
+  std::vector<fake::Thread> threads;
   for (int r = 0; r < kRanks; ++r) {
     threads.emplace_back([&, r] {
       TaskQueue queue;
-      auto made = library->init(id, kRanks, r, nullptr, 10'000);
+      auto made = library->init(id, kRanks, r, nullptr, fake::kHangMs);
       REQUIRE(made.ok());
       body({r, **made, queue});
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (fake::Thread& thread : threads) thread.join();
 }
 
 TEST_CASE("reductions, averages by hetccl") {
@@ -180,7 +182,7 @@ std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAd
 
 Status run_alone(Library& library, int& value) {
   TaskQueue queue;
-  HETCCL_ASSIGN(auto comm, library.init({}, 1, 0, nullptr, 200));
+  HETCCL_ASSIGN(auto comm, library.init({}, 1, 0, nullptr, fake::patient_ms(500)));
   HETCCL_TRY(comm->all_reduce(&value, &value, 1, DataType::Int32, {RedOp::Sum}, &queue));
   while (!queue.empty()) queue.poll();
   return comm->async_error();
@@ -207,33 +209,42 @@ TEST_CASE("an exception that leaves the adaptor is an error") {
   CHECK_FALSE(wild->supports(DataType::Int32, RedOp::Sum));
 }
 
+namespace {
+
+// Functions of an adaptor that return once they are released.
+struct Held {
+  std::atomic<bool> released{false};
+  std::atomic<int> left{0};
+  int wait() {
+    const TimePoint end = steady_clock().now() + fake::kHang;
+    while (!released && steady_clock().now() < end) std::this_thread::yield();
+    ++left;
+    return 1;
+  }
+};
+Held held;
+
+}  // namespace
+
 TEST_CASE("an init, an id and a score that do not end are given up at their deadline") {
   int value = 0;
   const auto library = library_of_one([](hetcclLibraryAdaptor& table) {
-    table.init = [](const void*, int, int, int64_t, void**) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(600));
-      return 1;
-    };
+    table.init = [](const void*, int, int, int64_t, void**) { return held.wait(); };
   });
-  const auto pensive = library_of_one([](hetcclLibraryAdaptor& table) {
-    table.make_id = [](int, void*) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      return 1;
-    };
-  });
+  const auto pensive = library_of_one(
+      [](hetcclLibraryAdaptor& table) { table.make_id = [](int, void*) { return held.wait(); }; });
   CHECK(has(pensive->unique_id(1, 50).status().message(), "make_id has not ended within 50 ms"));
   const TimePoint start = steady_clock().now();
   CHECK(run_alone(*library, value).code() == Code::Timeout);
-  CHECK(steady_clock().now() - start < std::chrono::milliseconds(500));
-  hetcclLibraryAdaptor slow = *fake::host_adaptor().library;
-  slow.score = [] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    return 1;
-  };
-  const hetcclAdaptorTable table = fake::table_of(&slow);
+  CHECK(steady_clock().now() - start < fake::kHang / 2);
+  static hetcclLibraryAdaptor slow = *fake::host_adaptor().library;
+  slow.score = [] { return held.wait(); };
+  static const hetcclAdaptorTable table = fake::table_of(&slow);
   CHECK(score_of(adaptor::check(&table, "slow.so", {}).value(), 50).status().code() ==
         Code::Timeout);
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // until both have ended
+  held.released = true;
+  while (held.left < 3) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they still have to return
 }
 
 }  // namespace

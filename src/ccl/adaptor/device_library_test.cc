@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "fake/host_adaptor.h"
+#include "fake/patience.h"
 
 namespace hetccl::ccl {
 namespace {
@@ -34,7 +35,7 @@ int begin(void*, const hetcclLibraryWork* work, void**) {
 }
 
 int make(const void*, int, int rank, int64_t timeout_ms, void** made) {
-  if (timeout_ms < 100) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  if (timeout_ms < 100) std::this_thread::sleep_for(fake::patient(std::chrono::milliseconds(300)));
   if (timeout_ms < 100) ++slow_inits;
   *made = seen.init_makes_nothing ? nullptr : &seen;
   return is_current && rank == 1 ? seen.inits_fail : 77;
@@ -81,7 +82,7 @@ TEST_CASE("calls reach the adaptor on their stream, with the pieces as they are"
   CHECK_FALSE(ours->supports(DataType::Float32, RedOp::PreMulSum));
   CHECK_FALSE(ours->supports(DataType::Int8, RedOp::Sum));
   const int before = destroys;
-  auto comm = ours->init({}, 2, 1, nullptr, 5000).value();
+  auto comm = ours->init({}, 2, 1, nullptr, fake::kHangMs).value();
   int stream = 0;
   float send[4] = {}, recv[4] = {};
   const Reducer avg{RedOp::Avg, {}};
@@ -113,7 +114,7 @@ TEST_CASE("calls reach the adaptor on their stream, with the pieces as they are"
 
 TEST_CASE("errors of calls, of the communicator and of init") {
   const auto ours = library();
-  auto comm = ours->init({}, 2, 1, nullptr, 5000).value();
+  auto comm = ours->init({}, 2, 1, nullptr, fake::kHangMs).value();
   CHECK(comm->async_error().ok());
   seen.tests_fail = 5;
   CHECK(has(comm->async_error(), "ours: a call has failed: it is broken"));
@@ -121,17 +122,18 @@ TEST_CASE("errors of calls, of the communicator and of init") {
   CHECK(has(comm->barrier(nullptr), "a call cannot start"));
   comm->abort();
   CHECK(seen.aborts == 1);
-  CHECK(has(ours->init({}, 2, 0, nullptr, 5000).status(), "a wrong thread or rank"));
+  CHECK(has(ours->init({}, 2, 0, nullptr, fake::kHangMs).status(), "a wrong thread or rank"));
   seen.inits_fail = 5;
-  CHECK(has(ours->init({}, 2, 1, nullptr, 5000).status(), "ours: init: it is broken"));
+  CHECK(has(ours->init({}, 2, 1, nullptr, fake::kHangMs).status(), "ours: init: it is broken"));
   seen.inits_fail = 0;
   seen.init_makes_nothing = true;
-  CHECK(has(ours->init({}, 2, 1, nullptr, 5000).status(), "init has made no communicator"));
+  CHECK(
+      has(ours->init({}, 2, 1, nullptr, fake::kHangMs).status(), "init has made no communicator"));
   seen.init_makes_nothing = false;
   const int destroyed = destroys;
   const auto late = ours->init({}, 2, 1, nullptr, 50);
   CHECK(late.status().code() == Code::Timeout);
-  const TimePoint end = steady_clock().now() + std::chrono::seconds(10);
+  const TimePoint end = steady_clock().now() + fake::kHang;
   while (destroys == destroyed && steady_clock().now() < end) std::this_thread::yield();
   CHECK(slow_inits == 1);
   CHECK(destroys == destroyed + 1);  // what came too late is ended

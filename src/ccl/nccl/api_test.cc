@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "fake/fake_nccl.h"
+#include "fake/patience.h"
 #include "fake/run_alone.h"
 
 namespace hetccl::ccl {
@@ -128,7 +129,7 @@ TEST_CASE("a library that lacks an operator's calls does all but that operator")
   const auto library = make_nccl_library(api, std::make_shared<fake::FakeWorkspace>(), kNcclReach);
   CHECK(library->supports(DataType::Float32, RedOp::Avg));
   CHECK_FALSE(library->supports(DataType::Float32, RedOp::PreMulSum));
-  auto made = library->init(library->unique_id(2, 5000).value(), 2, 0, nullptr, 5000);
+  auto made = library->init(library->unique_id(2, 5000).value(), 2, 0, nullptr, fake::kHangMs);
   REQUIRE_MESSAGE(made.ok(), made.status().message());
   float word = 0;
   const auto all_reduce = [&](RedOp op) {

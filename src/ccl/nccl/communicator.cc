@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/heap.h"
 #include "base/keep.h"
 #include "base/thread.h"
 
@@ -135,6 +136,7 @@ bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
   auto thread = start_thread("nccl", [handle, by_force, ended] {
     handle->end(by_force);
     if (ended != nullptr) ended->store(true, std::memory_order_release);
+    return_freed_memory();
   });
   if (!thread.ok()) return false;
   thread->detach();

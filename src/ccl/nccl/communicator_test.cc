@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "fake/fake_nccl.h"
 #include "fake/no_threads.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 
 namespace hetccl::ccl {
 namespace {
@@ -28,8 +30,8 @@ struct Rig {
     nccl.base = memory.data();
     nccl.version_code = version_code;
     library = make_nccl_library(nccl.api(), workspace, kNcclReach);
-    auto made =
-        library->init(library->unique_id(n_ranks, 5000).value(), n_ranks, rank, nullptr, 5000);
+    auto made = library->init(library->unique_id(n_ranks, 5000).value(), n_ranks, rank, nullptr,
+                              fake::kHangMs);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     comm = std::move(made).value();
     nccl.take();
@@ -184,7 +186,7 @@ TEST_CASE("init connects every pair of ranks, in all sizes") {
   Rig rig;
   Calls calls;
   rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
-  auto made = rig.library->init({}, 3, 1, nullptr, 5000);
+  auto made = rig.library->init({}, 3, 1, nullptr, fake::kHangMs);
   REQUIRE(made.ok());
   for (const std::string& call : rig.nccl.take())
     if (call.starts_with("send ")) calls.push_back(call.substr(call.find(' ', 5)));
@@ -196,8 +198,9 @@ TEST_CASE("a communicator for a pair takes few blocks, and runs messages alone a
   Rig rig;
   rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
   CHECK(rig.library->makes_pairs());
-  CHECK(rig.library->init_pair({}, 2, nullptr, 5000).status().code() == Code::InvalidArgument);
-  REQUIRE(rig.library->init_pair({}, 1, nullptr, 5000).ok());
+  CHECK(rig.library->init_pair({}, 2, nullptr, fake::kHangMs).status().code() ==
+        Code::InvalidArgument);
+  REQUIRE(rig.library->init_pair({}, 1, nullptr, fake::kHangMs).ok());
   CHECK(rig.nccl.max_blocks == 4);
   const Calls calls = rig.nccl.take();
   CHECK(std::count_if(calls.begin(), calls.end(),
@@ -210,7 +213,7 @@ TEST_CASE("first messages of a pair that do not meet are ended, and nothing come
   on_the_device.workspace->stuck = true;
   in_the_call.nccl.blocks = true;
   for (Rig* rig : {&on_the_device, &in_the_call}) {
-    const auto made = rig->library->init_pair({}, 1, nullptr, 20'000);
+    const auto made = rig->library->init_pair({}, 1, nullptr, fake::kHangMs);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     CHECK(made.value() == nullptr);
     const Calls calls = rig->nccl.take();
@@ -291,7 +294,7 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
     over = true;
   };
   rig.nccl.blocks = true;
-  std::thread caller([&] {  // what it returns is as good as what NCCL says
+  fake::Thread caller([&] {  // what it returns is as good as what NCCL says
     static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
   });
   while (rig.nccl.take().empty()) std::this_thread::yield();
@@ -310,7 +313,7 @@ TEST_CASE("an abort has begun once NCCL knows of it, not before") {
     while (!returns) std::this_thread::yield();
   };
   rig.nccl.blocks = true;
-  std::thread caller([&] {
+  fake::Thread caller([&] {
     static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
   });
   while (rig.nccl.take().empty()) std::this_thread::yield();
@@ -357,7 +360,7 @@ TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   cancel->set(error(Code::RemoteError, "rank 7 is gone"));
   CHECK(library->init({}, 2, 0, nullptr, {60'000, cancel.get()}).status().message() ==
         "rank 7 is gone");
-  CHECK(steady_clock().now() - start < std::chrono::seconds(30));
+  CHECK(steady_clock().now() - start < fake::kHang);
   held->release = true;
   library.reset();
   while (held->left < 2) std::this_thread::yield();
@@ -367,7 +370,7 @@ TEST_CASE("init says why it failed, and first calls that hang are aborted") {
   fake::FakeNccl nccl;
   nccl.on_init = [] { return 2; };
   auto library = make_nccl_library(nccl.api(), std::make_shared<fake::FakeWorkspace>(), kNcclReach);
-  const auto failed = library->init({}, 2, 0, nullptr, 5000);
+  const auto failed = library->init({}, 2, 0, nullptr, fake::kHangMs);
   CHECK(failed.status().message().find("ncclCommInitRank: an error") != std::string::npos);
 
   nccl.on_init = [] { return 0; };
@@ -376,7 +379,7 @@ TEST_CASE("init says why it failed, and first calls that hang are aborted") {
   library = make_nccl_library(nccl.api(), workspace, kNcclReach);
   nccl.base = nullptr;
   CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
-  const TimePoint end = steady_clock().now() + std::chrono::seconds(20);
+  const TimePoint end = steady_clock().now() + fake::kHang;
   bool aborted = false;
   while (!aborted && steady_clock().now() < end)
     for (const auto& call : nccl.take()) aborted |= call == "abort";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/thread.h"
 #include "ccl/nccl/communicator.h"
 #include "ccl/nccl/warm_up.h"
@@ -158,6 +159,7 @@ class NcclLibrary : public Library {
     HETCCL_ASSIGN(auto thread,
                   start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
                     attempt->finish(connect(api, workspace, seat, *attempt));
+                    return_freed_memory();
                   }));
     thread.detach();
     return attempt->wait(limit);

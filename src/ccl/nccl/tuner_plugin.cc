@@ -9,8 +9,6 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
-using nccl_tuner::kSuccess;
-
 // constinit: no guard to look at in every call.
 constinit thread_local const ScopedTactic* current = nullptr;
 
@@ -66,7 +64,7 @@ namespace tuner {
 
 int init(size_t /*n_ranks*/, size_t /*n_nodes*/, nccl_tuner::LogFunction /*log*/, void** context) {
   *context = nullptr;  // the thread's ScopedTactic is all there is
-  return kSuccess;
+  return nccl_tuner::kSuccess;
 }
 
 int init_v5(void** context, uint64_t /*communicator*/, size_t n_ranks, size_t n_nodes,
@@ -79,7 +77,7 @@ int choose_v3(void* /*context*/, int function, size_t /*bytes*/, int /*pipelined
               int n_algorithms, int n_protocols, int* channels) {
   if (current != nullptr && costs != nullptr)
     current->answer(function, {costs, n_algorithms, n_protocols}, channels);
-  return kSuccess;
+  return nccl_tuner::kSuccess;
 }
 
 int choose_v4(void* context, int function, size_t bytes, int pipelined, float** costs,
@@ -88,7 +86,7 @@ int choose_v4(void* context, int function, size_t bytes, int pipelined, float** 
 }
 
 int finish(void* /*context*/) {
-  return kSuccess;
+  return nccl_tuner::kSuccess;
 }
 
 }  // namespace tuner

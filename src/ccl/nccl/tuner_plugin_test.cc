@@ -4,7 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <thread>
+
+#include "fake/thread.h"
 
 namespace hetccl::ccl::nccl {
 namespace {
@@ -72,7 +73,7 @@ TEST_CASE(
   Tactics possible;
   {
     const ScopedTactic scope(tactic(kRing, kLl, 4), possible);
-    std::thread([&] { asked.ask(); }).join();
+    fake::Thread([&] { asked.ask(); }).join();
     CHECK(asked.untouched());
     asked.ask(5);
     asked.ask(-1);

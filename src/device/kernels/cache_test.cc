@@ -12,6 +12,9 @@
 #include <fstream>
 #include <thread>
 
+#include "fake/patience.h"
+#include "fake/thread.h"
+
 namespace hetccl::device::kernels {
 namespace {
 
@@ -96,8 +99,8 @@ TEST_CASE("a FIFO in the place of a file is refused at once, and replaced by wha
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<bool> read{false};
-  std::thread rescuer([&] {  // after two seconds lets a reader go that waits for a writer
-    const auto given = begin + std::chrono::seconds(2);
+  fake::Thread rescuer([&] {  // lets a reader go that waits for a writer
+    const auto given = begin + fake::kHang / 4;
     for (; !read; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       if (std::chrono::steady_clock::now() > given)
         close(open(path.c_str(), O_WRONLY | O_NONBLOCK));
@@ -107,7 +110,7 @@ TEST_CASE("a FIFO in the place of a file is refused at once, and replaced by wha
   read = true;
   rescuer.join();
   CHECK(found.status().message() == path + " is no regular file");
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(1));
+  CHECK(std::chrono::steady_clock::now() - begin < fake::kHang / 4);
   REQUIRE(cache.write("key", kImages).ok());
   CHECK(cache.read("key").value() == kImages);
 }
@@ -133,7 +136,7 @@ TEST_CASE("writers and readers at once: a reader sees nothing or a whole file") 
   const auto images_of = [](int writer) {
     return Images(3, std::string(100'000, char('a' + writer)));
   };
-  std::vector<std::thread> writers;
+  std::vector<fake::Thread> writers;
   for (int w = 0; w < 3; ++w) {
     writers.emplace_back([&, w] {
       for (int i = 0; i < 20; ++i) (void)cache.write("key", images_of(w));

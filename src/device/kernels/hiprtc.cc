@@ -8,18 +8,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
+constexpr const char* kHiprtcNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
 
-std::vector<std::string> places() {
+std::vector<std::string> hiprtc_places() {
   std::vector<std::string> places = loaded_libraries("libhiprtc.so");
   for (const std::string& runtime : loaded_libraries("libamdhip64.so")) {
-    for (const char* name : kNames) {
+    for (const char* name : kHiprtcNames) {
       std::error_code failure;
       const fs::path path = fs::path(runtime).parent_path() / name;
       if (fs::exists(path, failure)) places.push_back(path);
     }
   }
-  places.insert(places.end(), std::begin(kNames), std::end(kNames));
+  places.insert(places.end(), std::begin(kHiprtcNames), std::end(kHiprtcNames));
   places.emplace_back("/opt/rocm/lib/libhiprtc.so");
   return places;
 }
@@ -27,7 +27,7 @@ std::vector<std::string> places() {
 }  // namespace
 
 Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path) {
-  const auto names = path.empty() ? places() : std::vector<std::string>{path};
+  const auto names = path.empty() ? hiprtc_places() : std::vector<std::string>{path};
   HETCCL_ASSIGN(DynLib library, DynLib::open(names));
   HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "hiprtc", "Code"));
   // LLVM 21's vectoriser of straight-line code (SLP) makes wrong code of words taken apart:

@@ -10,12 +10,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
-                                  "libnvrtc.so"};
+constexpr const char* kNvrtcNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
+                                       "libnvrtc.so"};
 
-std::vector<std::string> places() {
+std::vector<std::string> nvrtc_places() {
   std::vector<std::string> places = loaded_libraries("libnvrtc.so");
-  places.insert(places.end(), std::begin(kNames), std::end(kNames));
+  places.insert(places.end(), std::begin(kNvrtcNames), std::end(kNvrtcNames));
   std::vector<std::string> folders;
   for (const char* loaded : {"libcudart.so", "libnccl.so", "libtorch_cuda.so"}) {
     for (const std::string& path : loaded_libraries(loaded)) {
@@ -30,7 +30,7 @@ std::vector<std::string> places() {
   }
   folders.emplace_back("/usr/local/cuda/lib64");
   for (const std::string& folder : folders) {
-    for (const char* name : kNames) {
+    for (const char* name : kNvrtcNames) {
       std::error_code failure;
       const fs::path path = fs::path(folder) / name;
       if (fs::exists(path, failure)) places.push_back(path);
@@ -53,7 +53,7 @@ void load_builtins(const std::string& path, std::vector<DynLib>& libraries) {
 }  // namespace
 
 Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path) {
-  const auto names = path.empty() ? places() : std::vector<std::string>{path};
+  const auto names = path.empty() ? nvrtc_places() : std::vector<std::string>{path};
   HETCCL_ASSIGN(DynLib library, DynLib::open(names));
   HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "nvrtc", "CUBIN"));
   compiler->options = {"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"};

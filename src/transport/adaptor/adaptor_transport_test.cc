@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "fake/captured_stderr.h"
+#include "fake/patience.h"
+#include "fake/thread.h"
 #include "fake/transport_adaptor.h"
 
 namespace hetccl::transport {
@@ -20,7 +22,7 @@ namespace {
 using fake::TransportFaults;
 using std::chrono::milliseconds;
 
-constexpr int64_t kPatienceMs = 20'000;
+constexpr int64_t kPatienceMs = fake::kHangMs;
 
 std::vector<uint8_t> secret(uint8_t seed = 1) {
   return std::vector<uint8_t>(32, seed);
@@ -60,7 +62,7 @@ struct Pair {
       told[self] = made.status();
       if (made.ok()) channels[self] = std::move(made).value();
     };
-    std::thread other([&] { join(1, one); });
+    fake::Thread other([&] { join(1, one); });
     join(0, zero);
     other.join();
     return told[0].ok() ? told[1] : told[0];
@@ -124,14 +126,15 @@ TEST_CASE("a connect that throws, makes nothing or hangs ends all the same") {
   const Status late = failure({.hangs = true});
   CHECK(late.code() == Code::Timeout);
   CHECK(has(late, "connecting to rank 1 over fake-1, within 100 ms"));
-  CHECK(steady_clock().now() - begin < milliseconds(500));
+  CHECK(steady_clock().now() - begin < fake::kHang / 2);
   CHECK(pair.connect().ok());
 }
 
 TEST_CASE("who waits long says for whom") {
   const std::string log = fake::stderr_of([&] {
     auto transport = make(LogLevel::Warn).value();
-    const auto made = transport->connect({7, 0, 3}, transport->listen().value(), secret(), 10'500);
+    const auto made = transport->connect({7, 0, 3}, transport->listen().value(), secret(),
+                                         10'000 + fake::patient_ms(500));
     CHECK(made.status().code() == Code::Timeout);
   });
   CHECK_MESSAGE(
@@ -142,7 +145,7 @@ TEST_CASE("who waits long says for whom") {
 TEST_CASE("a cancelled connect ends at once, and the adaptor's soon") {
   auto transport = make().value();
   const auto cancel = Cancel::create().value();
-  std::thread canceller([&] {
+  fake::Thread canceller([&] {
     std::this_thread::sleep_for(milliseconds(30));
     cancel->set(error(Code::Aborted, "no more"));
   });
@@ -165,12 +168,12 @@ TEST_CASE("who does not know the secret is refused, and does not end a connect")
   CHECK(fake::open_channels() == 0);
   // A stranger comes first, then the peer.
   Status strangers;
-  std::thread stranger([&] {
+  fake::Thread stranger([&] {
     auto made =
         pair.transports[1]->connect({7, 1, 0}, pair.transports[0]->listen().value(), secret(9), 30);
     strangers = made.status();
   });
-  std::thread late([&] {
+  fake::Thread late([&] {
     std::this_thread::sleep_for(milliseconds(150));
     auto made = pair.transports[1]->connect({7, 1, 0}, pair.transports[0]->listen().value(),
                                             secret(1), kPatienceMs);

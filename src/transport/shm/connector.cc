@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // A full mailbox rings nobody when it has room again.
-constexpr milliseconds kFull{10};
+constexpr milliseconds kFullMailbox{10};
 constexpr milliseconds kLongestSleep{3'600'000};
 
 bool is_dead(int32_t pid) {
@@ -161,7 +161,7 @@ void Connector::sleep(Lock& lock) {
   for (const auto& wait : waits_) {
     end = std::min(end, wait->deadline);
     if (wait->proposal != nullptr && wait->proposal->slot < 0)
-      end = std::min(end, steady_clock().now() + kFull);
+      end = std::min(end, steady_clock().now() + kFullMailbox);
     if (wait->limit.cancel == nullptr) continue;
     const int fd = wait->limit.cancel->fd();
     const bool known = std::any_of(sources.begin(), sources.end(),

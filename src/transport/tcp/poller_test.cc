@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "fake/thread.h"
+
 namespace hetccl::transport::tcp {
 namespace {
 
@@ -27,7 +29,7 @@ TEST_CASE("every kick arrives though its receiver is awake, and leaves a silent 
   const auto poller = std::move(Poller::create()).value();
   for (int round = 0; round < kRounds; ++round) {
     Counted kicked;
-    std::thread kicker([&] {
+    fake::Thread kicker([&] {
       for (int i = 0; i < kKicks; ++i) {
         poller->kick(kicked);
         // Each meets another moment of the receiver's.

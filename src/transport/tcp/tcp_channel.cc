@@ -276,7 +276,7 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
 // which nobody knew), or the channel has failed.
 bool TcpChannel::begin_message(Stream& stream, bool* news) {
   if (!stream.parked) {
-    auto header = decode(stream.reader.header());
+    auto header = transport::decode(stream.reader.header());
     if (!header.ok()) {
       fail(stream.share, header.status().with(format("from rank %d", peer_)));
       return false;

@@ -1,0 +1,36 @@
+// How long tests wait. No test depends on how fast the machine is: a limit is one that only a hang
+// can miss, and a time that a test waits out grows with the machine's slowness.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+
+namespace hetccl::fake {
+
+/// A wait that has not ended after this time never will. Shorter than ctest's limit for a program.
+inline constexpr std::chrono::seconds kHang(120);
+inline constexpr int64_t kHangMs = 120'000;
+/// Seconds after which a forked process ends itself: none outlives a broken test.
+inline constexpr unsigned kAlarm = 240;
+
+/// How many times slower this machine is than a quiet one: HETCCL_TEST_PATIENCE, at least 1.
+inline double patience() {
+  static const double factor = [] {
+    const char* text = std::getenv("HETCCL_TEST_PATIENCE");
+    return text != nullptr ? std::max(1.0, std::atof(text)) : 1.0;
+  }();
+  return factor;
+}
+
+/// `ms` on a quiet machine, more on a slow one: for a liveness time or a time-out whose end a test
+/// waits for, while other ranks must not miss it.
+inline int64_t patient_ms(int64_t ms) {
+  return static_cast<int64_t>(static_cast<double>(ms) * patience());
+}
+inline std::chrono::milliseconds patient(std::chrono::milliseconds time) {
+  return std::chrono::milliseconds(patient_ms(time.count()));
+}
+
+}  // namespace hetccl::fake

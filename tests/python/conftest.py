@@ -1,0 +1,33 @@
+"""What all tests share."""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from patience import FACTOR
+
+if FACTOR > 1:  # ranks on a slower machine wait longer for each other
+    for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
+        os.environ.setdefault(name, str(round(usual * FACTOR)))
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`once(name, fill)`: a folder that `fill(folder)` has filled, in one of xdist's processes."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def folder_of(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, filled = shared / name, shared / f"{name}.filled"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not filled.exists():
+                folder.mkdir(exist_ok=True)
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return folder_of

@@ -1,0 +1,37 @@
+"""How long tests wait and how much of a matrix they run. The environment decides.
+
+HETCCL_TEST_PATIENCE (1 or more) says how many times slower than usual this machine is; tools/test
+measures it. HETCCL_TEST_SCALE (10 or more) runs matrices whole, as `make soak` does.
+"""
+
+import os
+import random
+from collections.abc import Iterable
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+FACTOR = max(1.0, float(os.environ.get("HETCCL_TEST_PATIENCE", "1")))
+HANG = 300.0  # seconds: only a test that hangs takes so long
+COLLECTIVE = 120.0  # seconds that a collective may take, so that ranks tell of a hang themselves
+PROMPT = 60.0  # seconds within which ranks learn of a failure: before a collective's time is up
+WHOLE = float(os.environ.get("HETCCL_TEST_SCALE", "1")) >= 10
+
+
+def seconds(short: float) -> float:
+    """A time that must pass in a test: `short` on a usual machine, longer on a slower one."""
+    return short * FACTOR
+
+
+def milliseconds(short: float) -> str:
+    """The same for a setting."""
+    return str(round(short * FACTOR))
+
+
+def sample(cases: Iterable[Case], count: int, seed: int = 1) -> list[Case]:
+    """`count` of the cases in their order, the same ones in each run; all of them at full scale."""
+    every = list(cases)
+    if WHOLE or count >= len(every):
+        return every
+    chosen = set(random.Random(seed).sample(range(len(every)), count))
+    return [case for place, case in enumerate(every) if place in chosen]
