@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace hetccl::torch_backend {
 namespace {
@@ -57,11 +58,10 @@ std::optional<Failure> Communicator::split(int color, int key, const std::string
     if (const auto refusal = refusal_locked()) return refusal;
     comm = comm_;
   }
-  // Unlocked: it waits for other ranks, and another thread may abort meanwhile.
   const hetcclConfig_t config = config_of(device, timeout, wire);
   hetcclComm_t made = nullptr;
   const hetcclResult_t result = hetcclCommSplit(comm, color, key, &made, &config);
-  if (result != hetcclSuccess) return last_failure(result);
+  if (const auto failure = end_call(result)) return failure;
   if (made != nullptr) child.reset(new Communicator(made, timeout));
   return std::nullopt;
 }
@@ -79,7 +79,16 @@ bool Communicator::forked() const {
   return getpid() != owner_;
 }
 
-std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) {
+hetcclComm_t Communicator::handle() {
+  const std::lock_guard lock(mutex_);
+  return comm_;
+}
+
+// Between this and the call another thread may set another deadline: the C API takes none by call.
+std::optional<Failure> Communicator::begin_call(Milliseconds timeout, hetcclComm_t& comm) {
+  const std::lock_guard lock(mutex_);
+  if (const auto refusal = refusal_locked()) return refusal;
+  comm = comm_;
   if (timeout == timeout_) return std::nullopt;
   const hetcclResult_t result = hetcclCommSetTimeout(comm_, timeout.count());
   if (result != hetcclSuccess) return last_failure(result);
@@ -87,7 +96,18 @@ std::optional<Failure> Communicator::apply_timeout_locked(Milliseconds timeout) 
   return std::nullopt;
 }
 
-std::optional<Failure> Communicator::find_lane_locked(const Route& route, Lane*& lane) {
+// A handle that went meanwhile says less than whoever made it go.
+std::optional<Failure> Communicator::end_call(hetcclResult_t result) {
+  if (result == hetcclSuccess) return std::nullopt;
+  Failure own = last_failure(result);
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return refusal_locked();
+  return own;
+}
+
+std::optional<Failure> Communicator::find_lane(const Route& route, Lane*& lane) {
+  const std::lock_guard lock(mutex_);
+  if (const auto refusal = refusal_locked()) return refusal;
   lane = &lanes_[route];
   if (lane->stream != nullptr) return std::nullopt;
   const hetcclResult_t result = hetcclHostStreamCreate(&lane->stream);
@@ -96,67 +116,56 @@ std::optional<Failure> Communicator::find_lane_locked(const Route& route, Lane*&
   return last_failure(result);
 }
 
+std::optional<Failure> Communicator::wait_for_room(const Lane& lane, Milliseconds timeout) {
+  Ticket oldest;
+  {
+    const std::lock_guard lock(mutex_);
+    oldest = lane.oldest();
+  }
+  if (wait(oldest, timeout)) return std::nullopt;
+  return Failure{hetcclTimeout, std::to_string(kInFlight) +
+                                    " operations are in flight and the oldest did not end in " +
+                                    std::to_string(timeout.count()) + " ms"};
+}
+
 std::optional<Failure> Communicator::launch(const Launch& call, const Route& route,
                                             Milliseconds timeout, bool blocking, Ticket& ticket) {
   if (forked()) return forked_failure();
-  for (;;) {
-    Ticket oldest;
-    {
-      std::unique_lock lock(mutex_);
-      if (const auto refusal = refusal_locked()) return refusal;
-      Lane* lane = nullptr;
-      if (const auto failure = find_lane_locked(route, lane)) return failure;
-      uint64_t& slot = lane->tickets[lane->launched % kInFlight];
-      oldest = {lane->stream, slot};
-      if (lane->launched < kInFlight || reached(oldest)) {
-        if (const auto failure = apply_timeout_locked(timeout)) return failure;
-        if (blocking && reached(lane->last())) {
-          // Another thread may abort meanwhile: a handle that is gone is an error like any other.
-          hetcclComm_t comm = comm_;
-          lock.unlock();
-          const hetcclResult_t result = call(comm, nullptr);
-          if (result != hetcclSuccess) return last_failure(result);
-          return std::nullopt;
-        }
-        hetcclResult_t result = call(comm_, lane->stream);
-        if (result == hetcclSuccess) result = hetcclHostStreamRecord(lane->stream, &slot);
-        if (result != hetcclSuccess) return last_failure(result);
-        ++lane->launched;
-        ticket = lane->last();
-        return std::nullopt;
-      }
-    }
-    if (!wait(oldest, timeout)) {
-      return Failure{hetcclTimeout, std::to_string(kInFlight) +
-                                        " operations are in flight and the oldest did not end in " +
-                                        std::to_string(timeout.count()) + " ms"};
-    }
+  Lane* lane = nullptr;
+  if (const auto failure = find_lane(route, lane)) return failure;
+  std::unique_lock order(lane->order);
+  if (const auto failure = wait_for_room(*lane, timeout)) return failure;
+  hetcclComm_t comm = nullptr;
+  if (const auto failure = begin_call(timeout, comm)) return failure;
+  if (blocking) {
+    const std::lock_guard lock(mutex_);
+    blocking = reached(lane->last());
   }
+  if (blocking) {
+    order.unlock();
+    return end_call(call(comm, nullptr));
+  }
+  hetcclResult_t result = call(comm, lane->stream);
+  uint64_t number = 0;
+  if (result == hetcclSuccess) result = hetcclHostStreamRecord(lane->stream, &number);
+  if (const auto failure = end_call(result)) return failure;
+  const std::lock_guard lock(mutex_);
+  lane->tickets[lane->launched++ % kInFlight] = number;
+  ticket = lane->last();
+  return std::nullopt;
 }
 
 std::optional<Failure> Communicator::enqueue(const Launch& call, hetcclStream_t stream,
                                              Milliseconds timeout) {
   if (forked()) return forked_failure();
   hetcclComm_t comm = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto refusal = refusal_locked()) return refusal;
-    if (const auto failure = apply_timeout_locked(timeout)) return failure;
-    comm = comm_;
-  }
-  // Unlocked: it may wait for room, and another thread may abort meanwhile.
-  const hetcclResult_t result = call(comm, stream);
-  if (result != hetcclSuccess) return last_failure(result);
-  return std::nullopt;
+  if (const auto failure = begin_call(timeout, comm)) return failure;
+  return end_call(call(comm, stream));
 }
 
 bool Communicator::is_capturing(hetcclStream_t stream) {
   if (forked()) return false;
-  hetcclComm_t comm = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    comm = comm_;
-  }
+  const hetcclComm_t comm = handle();
   int capturing = 0;
   return comm != nullptr && hetcclCommIsCapturing(comm, stream, &capturing) == hetcclSuccess &&
          capturing != 0;
@@ -182,48 +191,66 @@ bool Communicator::wait_all(const std::vector<Ticket>& tickets, Milliseconds tim
   });
 }
 
+// Asking may wait for the ranks' agreement on a failure.
 std::optional<Failure> Communicator::failure() {
   if (forked()) return forked_failure();
-  const std::lock_guard lock(mutex_);
-  return failure_locked();
-}
-
-std::optional<Failure> Communicator::failure_locked() {
-  if (failed_ || comm_ == nullptr) return failed_;
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || comm_ == nullptr) return failed_;
+    comm = comm_;
+  }
   hetcclResult_t result = hetcclSuccess;
-  const hetcclResult_t asked = hetcclCommGetAsyncError(comm_, &result);
-  if (asked != hetcclSuccess) return last_failure(asked);
-  if (result == hetcclSuccess || result == hetcclInProgress) return std::nullopt;
-  return Failure{result, hetcclGetLastError(comm_)};
+  const hetcclResult_t asked = hetcclCommGetAsyncError(comm, &result);
+  if (asked == hetcclSuccess && (result == hetcclSuccess || result == hetcclInProgress))
+    return std::nullopt;
+  Failure found = last_failure(asked == hetcclSuccess ? result : asked);
+  const std::lock_guard lock(mutex_);
+  if (failed_ || comm_ == nullptr) return failed_;
+  return found;
 }
 
 std::optional<Failure> Communicator::refusal_locked() const {
-  if (failed_ || comm_ != nullptr) return failed_;
+  if (failed_ || (comm_ != nullptr && !closing_)) return failed_;
   return Failure{hetcclInvalidUsage, "the process group has been destroyed; make a new one"};
 }
 
+// The handle stays while this waits, so that an abort can end the wait.
 void Communicator::close() {
   if (forked()) return;
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  failed_ = failure_locked();
-  if (!failed_) {
-    const hetcclResult_t result = hetcclCommDestroy(comm_);
-    if (result != hetcclSuccess) failed_ = last_failure(result);
-  } else {
-    hetcclCommAbort(comm_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    closing_ = true;
   }
-  comm_ = nullptr;
+  std::optional<Failure> failed = failure();
+  const hetcclComm_t comm = handle();
+  if (!failed && comm != nullptr) {
+    const hetcclResult_t result = hetcclCommFinalize(comm);
+    if (result != hetcclSuccess) failed = last_failure(result);
+  }
+  end(std::move(failed));
 }
 
 void Communicator::abort(const std::string& reason) {
   if (forked()) return;
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  failed_ = failure_locked();
-  if (!failed_) failed_ = Failure{hetcclAborted, reason};
-  hetcclCommAbort(comm_);
-  comm_ = nullptr;
+  std::optional<Failure> failed = failure();
+  if (!failed) failed = Failure{hetcclAborted, reason};
+  end(std::move(failed));
+}
+
+// Where another thread ends it already, this one waits for that.
+void Communicator::end(std::optional<Failure> failed) {
+  const std::lock_guard end_lock(end_mutex_);
+  const bool aborts = failed.has_value();
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return;
+    comm = std::exchange(comm_, nullptr);
+    failed_ = std::move(failed);
+  }
+  aborts ? hetcclCommAbort(comm) : hetcclCommDestroy(comm);
 }
 
 void Communicator::close_within(Milliseconds grace) {
@@ -240,13 +267,15 @@ void Communicator::close_within(Milliseconds grace) {
 
 std::optional<Failure> Communicator::stats(hetcclCommStats_t& out) {
   if (forked()) return forked_failure();
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return refusal_locked();
+  hetcclComm_t comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return refusal_locked();
+    comm = comm_;
+  }
   out = {};
   out.size = sizeof(out);
-  const hetcclResult_t result = hetcclCommGetStats(comm_, &out);
-  if (result != hetcclSuccess) return last_failure(result);
-  return std::nullopt;
+  return end_call(hetcclCommGetStats(comm, &out));
 }
 
 std::optional<Failure> Communicator::topology(std::string& out) {

@@ -108,31 +108,44 @@ class Communicator {
   [[nodiscard]] std::optional<Failure> tuning(std::string& out);
 
  private:
-  /// Under the C API's bound of 1,024, so that an enqueue never blocks while `mutex_` is held.
   static constexpr size_t kInFlight = 512;
 
   /// What was launched on one route.
   struct Lane {
+    std::mutex order;  ///< held from a call to its ticket; the other members are under `mutex_`
     hetcclStream_t stream = nullptr;
     uint64_t launched = 0;
     std::array<uint64_t, kInFlight> tickets{};  ///< of the last launches, by launched % kInFlight
     [[nodiscard]] Ticket last() const {
       return {stream, launched == 0 ? 0 : tickets[(launched - 1) % kInFlight]};
     }
+    /// That has to end before one more is launched.
+    [[nodiscard]] Ticket oldest() const { return {stream, tickets[launched % kInFlight]}; }
   };
 
   Communicator(hetcclComm_t comm, Milliseconds timeout);
   using Teller = hetcclResult_t (*)(hetcclComm_t comm, const char** json);
   [[nodiscard]] std::optional<Failure> tell(Teller teller, std::string& out);
-  [[nodiscard]] std::optional<Failure> find_lane_locked(const Route& route, Lane*& lane);
+  [[nodiscard]] std::optional<Failure> find_lane(const Route& route, Lane*& lane);
+  /// Waits, with `lane.order` held, until it has room for one more.
+  [[nodiscard]] std::optional<Failure> wait_for_room(const Lane& lane, Milliseconds timeout);
+  /// The handle, for one call with a deadline of `timeout`.
+  [[nodiscard]] std::optional<Failure> begin_call(Milliseconds timeout, hetcclComm_t& comm);
+  /// What to say of a call that returned `result`.
+  [[nodiscard]] std::optional<Failure> end_call(hetcclResult_t result);
   [[nodiscard]] bool forked() const;
-  [[nodiscard]] std::optional<Failure> failure_locked();
-  [[nodiscard]] std::optional<Failure> apply_timeout_locked(Milliseconds timeout);
+  [[nodiscard]] hetcclComm_t handle();
+  /// Ends the communicator: aborts it where something has `failed`.
+  void end(std::optional<Failure> failed);
   /// Why no further call is possible.
   [[nodiscard]] std::optional<Failure> refusal_locked() const;
 
-  std::mutex mutex_;  ///< guards every use of `comm_`, which close and abort free
-  hetcclComm_t comm_;
+  /// Never held across a call of the C API that may block: `abort` and `failure` must get in, and
+  /// end or explain it. Such a call may find its handle gone, which is an error like any other.
+  std::mutex mutex_;
+  std::mutex end_mutex_;  ///< held by whoever ends the communicator, before `mutex_`
+  hetcclComm_t comm_;     ///< null once it is closed or aborted
+  bool closing_ = false;
   const pid_t owner_;  ///< a forked child may not touch the engine
   Milliseconds timeout_;
   std::optional<Failure> failed_;

@@ -2,6 +2,10 @@
 // that they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
 #include "tune/describe.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
 #include "base/json.h"
 #include "capi/process.h"
 #include "comm/adaptors.h"
@@ -23,10 +27,15 @@ Result<Topology> read_topology(const char* text) {
   return Topology::from_json(text, hetccl::comm::traits_of(hetccl::comm::all_adaptors()));
 }
 
-Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& given) {
-  if (given.size < sizeof given) {
+// The first release's struct: callers that were compiled against it pass no more.
+constexpr size_t kFirstQueryBytes = offsetof(hetcclPlanQuery_t, code);
+
+Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {
+  if (caller.size < kFirstQueryBytes) {
     return error(Code::InvalidArgument, "query->size is not sizeof(hetcclPlanQuery_t)");
   }
+  hetcclPlanQuery_t given{};
+  std::memcpy(&given, &caller, std::min(caller.size, sizeof given));
   if (given.topology == nullptr) return null("query->topology");
   if (given.collective == nullptr) return null("query->collective");
   const auto collective = hetccl::parse_collective(given.collective);

@@ -43,8 +43,9 @@ Status put(T* out, const char* argument, T value) {
   return {};
 }
 
-// The first release's struct: callers that were compiled against it pass no more.
+// The first release's structs: callers that were compiled against it pass no more.
 constexpr size_t kFirstConfigBytes = offsetof(hetcclConfig_t, blocking);
+constexpr size_t kFirstStatsBytes = offsetof(hetcclCommStats_t, plans) + sizeof(uint64_t);
 
 Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   if (given.magic != HETCCL_CONFIG_MAGIC || given.size < kFirstConfigBytes) {
@@ -473,13 +474,15 @@ hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream, i
 hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
   return with(comm, [&](Communicator& self) -> Status {
     if (stats == nullptr) return null("stats");
-    if (stats->size < sizeof *stats) {
+    const size_t size = stats->size;
+    if (size < kFirstStatsBytes) {
       return error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
     }
     HETCCL_TRY(self.known());
     const auto now = self.statistics();
-    *stats = {sizeof *stats, now.operations, now.cross_bytes_sent, now.least_cross_bytes,
-              now.plans};
+    const hetcclCommStats_t all = {size, now.operations, now.cross_bytes_sent,
+                                   now.least_cross_bytes, now.plans};
+    std::memcpy(stats, &all, std::min(size, sizeof all));
     return {};
   });
 }

@@ -110,9 +110,7 @@ void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
   }
 }
 
-Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
-                                                                   const WaitLimit& limit) const {
-  const int peer = id.peer;
+Result<Channels::Way> Channels::find_way(int peer) const {
   const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
   const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
   auto* transport = environment_.runtime.transport(end(rank_), end(peer), addresses);
@@ -120,8 +118,13 @@ Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transpo
     return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
                  rank_);
   }
-  return transport->connect(id, addresses.at(transport->name()), environment_.session.secret(),
-                            limit);
+  return Way{transport, &addresses.at(transport->name())};
+}
+
+Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
+                                                                   const WaitLimit& limit) const {
+  HETCCL_ASSIGN(const Way way, find_way(id.peer));
+  return way.transport->connect(id, *way.address, environment_.session.secret(), limit);
 }
 
 // All ranks make the channels of one collective in ascending order: of all that wait, the two of
@@ -153,13 +156,44 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 
 Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
-  Status status;
-  environment_.runtime.engine().exclusively(
-      [&] { status = messages_->meet(peer, find_window(message_windows_, peer)); });
-  HETCCL_TRY(std::move(status));
+  // Made before nobody may drive: a driver may block this thread until the engine has moved data.
+  HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, find_window(message_windows_, peer)));
+  environment_.runtime.engine().exclusively([&] { messages_->meet(peer, std::move(ends)); });
   met_.insert(peer);
-  connect_later({peer}, true);
+  connect_for_messages(peer);
   return {};
+}
+
+// The other end may never come: where the transport can wait for many, no thread does for one.
+void Channels::connect_for_messages(int peer) {
+  const auto way = find_way(peer);
+  if (!way.ok()) return connect_later({peer}, true);  // which says so
+  const auto connected = [this, peer](Result<std::unique_ptr<transport::Channel>> made) {
+    if (made.ok()) {
+      use(peer, true, std::move(made).value());
+    } else if (!environment_.cancel.is_set()) {
+      static_cast<void>(
+          explaining_.post([this, peer, why = made.status()] { explain(peer, true, why); }));
+    }
+    end_connecting();
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    ++begun_;
+  }
+  const transport::PeerId id{messages_number(environment_.session), rank_, peer};
+  const bool begun =
+      way.value().transport->connect_later(id, *way.value().address, environment_.session.secret(),
+                                           patient_limit(environment_.cancel), connected);
+  if (begun) return;
+  end_connecting();
+  connect_later({peer}, true);
+}
+
+void Channels::end_connecting() {
+  const std::lock_guard lock(mutex_);
+  --begun_;
+  ended_.notify_all();
 }
 
 void Channels::connect_later(std::vector<int> peers, bool for_messages) {
@@ -175,9 +209,14 @@ void Channels::connect_later(std::vector<int> peers, bool for_messages) {
 
 // False where the communicator fails, which is known to all ranks then.
 bool Channels::try_connect(int peer, bool for_messages) {
+  const Status status = connect(peer, for_messages);
+  return status.ok() || explain(peer, for_messages, status);
+}
+
+// As try_connect.
+bool Channels::explain(int peer, bool for_messages, const Status& why) {
   Verdict& verdict = environment_.verdict;
-  const Status status = connect(peer, for_messages).with(format("connecting to rank %d", peer));
-  if (status.ok()) return true;
+  const Status status = Status(why).with(format("connecting to rank %d", peer));
   // Messages that want it say that it has left; a receive from any rank wants others, too.
   if (for_messages && has_left_soon(peer)) return true;
   // It may be how a failure looks from here of which all are about to be told.
@@ -201,6 +240,11 @@ Status Channels::connect(int peer, bool for_messages) {
   const uint64_t number =
       for_messages ? messages_number(environment_.session) : environment_.session.communicator();
   HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, patient_limit(environment_.cancel)));
+  use(peer, for_messages, std::move(made));
+  return {};
+}
+
+void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Channel> made) {
   auto& engine = environment_.runtime.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];
@@ -209,11 +253,15 @@ Status Channels::connect(int peer, bool for_messages) {
                  : executor_->connect({peer, channel.get(), crosses(peer)});
   });
   engine.notify();
-  return {};
 }
 
 void Channels::stop() {
   connecting_.wait();
+  {
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [this] { return begun_ == 0; });
+  }
+  explaining_.wait();
 }
 
 // Closing a window may call a driver, which waits for work that others drive; channels are driven

@@ -2,9 +2,11 @@
 // the rest in the background when a call first needs them, which never blocks its caller.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <vector>
@@ -95,9 +97,19 @@ class Channels {
   [[nodiscard]] bool exchanges_by_devices(int peer) const;
   Status open_windows(int peer, size_t for_collectives);
   Status meet(int peer);
+  /// How to connect with `peer`.
+  struct Way {
+    transport::Transport* transport = nullptr;
+    const transport::Address* address = nullptr;
+  };
+  Result<Way> find_way(int peer) const;
   void connect_later(std::vector<int> peers, bool for_messages);
+  void connect_for_messages(int peer);
   bool try_connect(int peer, bool for_messages);
   Status connect(int peer, bool for_messages);
+  void use(int peer, bool for_messages, std::unique_ptr<transport::Channel> channel);
+  void end_connecting();
+  bool explain(int peer, bool for_messages, const Status& status);
 
   const Environment environment_;
   const int rank_;
@@ -112,6 +124,11 @@ class Channels {
   // Guarded by the communicator's launch mutex.
   std::set<int> reached_, met_;  // ranks that are connected, or being so: for plans, for messages
   ChoresAtOnce connecting_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  size_t begun_ = 0;   // connections that transports make on threads of their own
+  Chores explaining_;  // why some were not made
 };
 
 }  // namespace hetccl::comm

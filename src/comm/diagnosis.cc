@@ -69,8 +69,9 @@ std::string Communicator::dump() {
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
   std::vector<Json> messages;
-  if (known().ok() && messages_ != nullptr) {
+  if (known().ok()) {
     runtime_.engine().exclusively([&] {
+      if (messages_ == nullptr) return;
       for (const auto& one : messages_->pending()) messages.push_back(json_of(one, wall));
     });
   }

@@ -55,8 +55,9 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
     if (leads()) {
       decide(conductor_->resolve(round));
     } else {
+      const uint64_t settled = settled_.load();
       lock.unlock();
-      const bool known = await_verdict(round);
+      const bool known = await_verdict(round, settled);
       lock.lock();
       if (!known) return {};  // the communicator has failed
     }
@@ -68,16 +69,18 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
   return {use->setting, use->round, timed};
 }
 
-bool Tuning::await_verdict(uint64_t round) {
-  const auto decided = [&] {
-    const std::lock_guard lock(mutex_);
-    return ledger_.open_round() != round;
-  };
+bool Tuning::await_verdict(uint64_t round, uint64_t settled) {
+  const auto decided = [&] { return settled_.load(std::memory_order_acquire) != settled; };
   for (;;) {
     const auto over = [&] { return decided() || options_.failed(); };
     if (engine_.wait(over, engine_.clock().now() + kPatience)) return decided();
     tell(kLeader, tune::Doubt{round});
   }
+}
+
+void Tuning::settle(const tune::Verdict& verdict) {
+  ledger_.settle(verdict);
+  settled_.fetch_add(1, std::memory_order_release);
 }
 
 void Tuning::propose(const tune::Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
@@ -143,13 +146,13 @@ void Tuning::hear(int from, const tune::Note& note) {
   if (from == kLeader) {
     if (const auto* proposal = std::get_if<tune::Proposal>(&note))
       tell(kLeader, ledger_.vote(*proposal));
-    if (const auto* verdict = std::get_if<tune::Verdict>(&note)) ledger_.settle(*verdict);
+    if (const auto* verdict = std::get_if<tune::Verdict>(&note)) settle(*verdict);
   }
   if (!leads()) return;
   if (const auto* vote = std::get_if<tune::Vote>(&note)) count(from, *vote);
   if (const auto* doubt = std::get_if<tune::Doubt>(&note)) {
     const tune::Verdict verdict = conductor_->resolve(doubt->round);
-    ledger_.settle(verdict);
+    settle(verdict);
     tell_all(verdict);
   }
   if (const auto* samples = std::get_if<tune::Samples>(&note)) conductor_->add(from, *samples);
@@ -160,7 +163,7 @@ void Tuning::count(int rank, const tune::Vote& vote) {
 }
 
 void Tuning::decide(const tune::Verdict& verdict) {
-  ledger_.settle(verdict);
+  settle(verdict);
   tell_all(verdict);
 }
 

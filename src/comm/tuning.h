@@ -92,7 +92,9 @@ class Tuning {
   void decide(const tune::Verdict& verdict);
   void tell_all(const tune::Note& note);
   void tell(int to, const tune::Note& note);
-  bool await_verdict(uint64_t round);
+  void settle(const tune::Verdict& verdict);
+  /// Without mutex_: waits until more than `settled` verdicts are known; false: it has failed.
+  bool await_verdict(uint64_t round, uint64_t settled);
 
   bootstrap::Session& session_;
   progress::Engine& engine_;
@@ -100,6 +102,7 @@ class Tuning {
   std::atomic<bool> active_;
   std::mutex mutex_;  // guards what follows
   tune::Ledger ledger_;
+  std::atomic<uint64_t> settled_{0};          // verdicts that the ledger has; read without mutex_
   std::optional<tune::Conductor> conductor_;  // on rank 0 alone
   std::vector<tune::Learnt> known_;           // when the communicator was made
   std::deque<Timed> timed_;

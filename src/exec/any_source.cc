@@ -28,18 +28,23 @@ bool PointToPoint::match(Transit& any) {
     const size_t at = (next_any_ + k) % met_.size();
     Lane& lane = *met_[at];
     if (lane.send || lane.channel == nullptr) continue;
-    InFlight& others = lane.operations;
-    const bool later =
-        others.empty() || precedes(any, static_cast<Transit&>(others.at(others.oldest())));
-    const auto incoming = later ? lane.channel->incoming() : std::nullopt;
-    if (!incoming || !takes(any.message, *incoming) || wire_.is_receiving(lane.peer)) continue;
+    const auto incoming = lane.channel->incoming();
+    if (!incoming || !takes(any.message, *incoming) || !may_go_first(any, lane)) continue;
+    if (!wire_.receive_next(lane.peer, any)) return false;
     any.message.peer = lane.peer;
     if (any.message.source != nullptr) *any.message.source = lane.peer;
-    wire_.receive_first(lane.peer, any);
     next_any_ = at + 1;
     return true;
   }
   return false;
+}
+
+// Operations that are complete, though not retired yet, are not in its way.
+bool PointToPoint::may_go_first(const Transit& any, Lane& lane) {
+  if (wire_.is_receiving(lane.peer)) return false;
+  const uint64_t next = wire_.next_received(lane.peer);
+  if (next == lane.operations.end()) return true;
+  return precedes(any, static_cast<Transit&>(lane.operations.at(next)));
 }
 
 bool PointToPoint::is_held(const Lane& lane, const Transit& transit) const {

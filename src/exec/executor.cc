@@ -1,9 +1,8 @@
 // The engine's side of an executor: progress, retirement, abort. launch.cc is the caller's side.
 #include "exec/executor.h"
 
-#include <cassert>
-
 namespace hetccl::exec {
+
 Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
@@ -37,7 +36,15 @@ Status Executor::open() {
 
 void Executor::connect(const Peer& peer) {
   if (aborted_ && peer.channel != nullptr) peer.channel->close();
-  assert(peer.window == nullptr || !host_memory_ || options_.windows);
+  const bool copies = !host_memory_ || options_.windows;  // as `open` has made streams for it
+  if (peer.window != nullptr && !copies && !faulted_) {
+    fault({error(Code::InternalError,
+                 "a window with rank %d, and no streams that copy into it. This is a defect of "
+                 "hetccl: please report it",
+                 peer.rank),
+           -1,
+           {}});
+  }
   wire_.connect(peer, {&in_flight_, &in_flight_});
 }
 
@@ -55,6 +62,7 @@ bool Executor::poll(TimePoint now) {
     if (released_) wire_.release_windows(now);
   } else {
     moved = wire_.poll(now);
+    if (!wire_.status().ok() && !faulted_) fault({wire_.status(), -1, {}});
     if (!moved && !faulted_) {
       if (auto found = watch_->check(now)) fault(std::move(*found));
     }

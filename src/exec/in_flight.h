@@ -33,12 +33,14 @@ class InFlight {
     retired_.store(number + 1, std::memory_order_release);
     return at(number);
   }
-  /// Puts `op` before all others. By the engine alone, as `launch`.
-  void put_first(Operation& op) {
+  /// Puts `op` before operation `number`, and so takes one from the numbers of those before that:
+  /// its own is `number` - 1. By the engine alone, as `launch`.
+  void put_before(uint64_t number, Operation& op) {
     if (full()) grow();
-    const uint64_t number = oldest() - 1;
-    place(number) = &op;
-    retired_.store(number, std::memory_order_release);
+    const uint64_t first = oldest();
+    for (uint64_t n = first; n < number; ++n) place(n - 1) = place(n);
+    place(number - 1) = &op;
+    retired_.store(first - 1, std::memory_order_release);
   }
   [[nodiscard]] Operation& at(uint64_t number) { return *place(number); }
   [[nodiscard]] uint64_t oldest() const { return retired_.load(std::memory_order_acquire); }

@@ -149,23 +149,31 @@ Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slic
   return device_.record(*event, stream);
 }
 
+Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message& message) {
+  if (message.lane < frame.windows.size() && frame.windows[message.lane] != nullptr)
+    return frame.windows[message.lane];
+  return error(Code::InternalError,
+               "a message of lane %u has no window. This is a defect of hetccl: please report it",
+               unsigned{message.lane});
+}
+
 Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slice) {
   if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
-  Window& window = *frame.windows[message.lane];
-  const auto place = window.out.place(frame.op.bytes_of(message.region, slice));
-  frame.op.ring_place(code.message, slice) = window.out_memory(place.offset);
+  HETCCL_ASSIGN(Window* const window, window_of(frame, message));
+  const auto place = window->out.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window->out_memory(place.offset);
   // Whatever the message before has waited for: it may be on another stream.
-  if (place.needed == 0 || window.read_there().reached(place.needed)) return {};
-  return device_.wait_flag(stream_of(code.queue), window.read_there(), place.needed);
+  if (!place.needed || window->read_there().reached(*place.needed)) return {};
+  return device_.wait_flag(stream_of(code.queue), window->read_there(), *place.needed);
 }
 
 Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
   if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
-  Window& window = *frame.windows[message.lane];
-  const auto place = window.in.place(frame.op.bytes_of(message.region, slice));
-  frame.op.ring_place(code.message, slice) = window.in_memory(place.offset);
+  HETCCL_ASSIGN(Window* const window, window_of(frame, message));
+  const auto place = window->in.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window->in_memory(place.offset);
   return {};
 }
 

@@ -52,6 +52,7 @@ class Interpreter {
   Status run(Frame& frame, lower::Issue issue);
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status signal(Operation& op, const lower::Instruction& code, uint32_t slice);
+  static Result<Window*> window_of(const Frame& frame, const lower::Message& message);
   Status reserve(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status locate(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status copy(Operation& op, const lower::Instruction& code, uint32_t slice);

@@ -23,14 +23,15 @@ using hetccl::plan::Buffer;
 using hetccl::plan::Step;
 using hetccl::plan::StepKind;
 
-// Counts what is posted; nothing ever completes.
+// Counts what is posted; `completed` are complete, each way.
 class Channel : public hetccl::transport::Channel {
  public:
   int posted = 0;
+  uint64_t completed = 0;
   void post_send(const hetccl::transport::Transfer&) override { ++posted; }
   void post_recv(const hetccl::transport::Transfer&) override { ++posted; }
-  [[nodiscard]] uint64_t sends_completed() const override { return 0; }
-  [[nodiscard]] uint64_t recvs_completed() const override { return 0; }
+  [[nodiscard]] uint64_t sends_completed() const override { return completed; }
+  [[nodiscard]] uint64_t recvs_completed() const override { return completed; }
   [[nodiscard]] const Status& status() const override { return status_; }
   void close() override {}
 
@@ -73,6 +74,7 @@ struct LaunchFixture {
     options.device = &device;
     options.ccl = &library;
     options.n_ranks = 2;
+    options.on_fault = [this](const hetccl::exec::Fault& fault) { faults.push_back(fault.status); };
     auto made = Executor::create(std::move(options));
     REQUIRE(made.ok());
     executor = std::move(made).value();
@@ -104,6 +106,7 @@ struct LaunchFixture {
   QueueDevice device;
   Library library;
   Channel channel;
+  std::vector<Status> faults;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<hetccl::device::Stream> user;
   std::vector<std::byte> send = std::vector<std::byte>(1024), recv = send;
@@ -185,6 +188,24 @@ TEST_CASE("calls in flight share two sets of buffers, also where the host reache
   };
   CHECK(launch(2) > 2 * kBytes);
   CHECK(launch(20) < kBytes);  // 20 operations' flags
+  f.executor->abort();
+  f.drive();
+  f.check_drained();
+}
+
+TEST_CASE("a completion of a message that nobody posted fails the communicator, with a text") {
+  Fixture f;
+  f.channel.completed = 1;
+  for (int times = 0; times < 2; ++times) f.executor->poll(hetccl::steady_clock().now());
+  REQUIRE(f.faults.size() == 1);
+  CHECK(f.faults[0].code() == Code::InternalError);
+  const std::string& text = f.faults[0].message();
+  CHECK_MESSAGE(text.find("lost track of its messages with rank 1") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("only a message that was posted completes") != std::string::npos, text);
+  // Nothing moves any more, and an abort ends what is in flight.
+  CHECK(f.launch().ok());
+  f.drive();
+  CHECK(f.channel.posted == 0);
   f.executor->abort();
   f.drive();
   f.check_drained();

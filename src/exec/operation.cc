@@ -22,8 +22,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   call.input = call.output = {};  // the caller's memory
   slice_elements = lowered.slice_elements;
   n_slices = lowered.n_slices;
-  outstanding = 0;
-  for (uint16_t m = 0; m < code->messages.size(); ++m) outstanding += slices_of(m);
+  outstanding = n_messages();
   turn = {};
   buffers_ = &own_;
   marks = nullptr;
@@ -77,6 +76,12 @@ uint32_t Operation::slices_of(uint16_t message) const {
   const uint64_t count = block_of(code->messages[message].region).count;
   const uint64_t slices = count / slice_elements + (count % slice_elements != 0 ? 1 : 0);
   return static_cast<uint32_t>(std::max<uint64_t>(slices, 1));
+}
+
+size_t Operation::n_messages() const {
+  size_t all = 0;
+  for (uint16_t m = 0; m < code->messages.size(); ++m) all += slices_of(m);
+  return all;
 }
 
 Operation::Part Operation::part_of(const plan::Region& region, uint64_t block_count,

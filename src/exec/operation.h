@@ -77,6 +77,8 @@ struct Operation {
   }
   /// Slices in which that message travels.
   [[nodiscard]] uint32_t slices_of(uint16_t message) const;
+  /// Messages of all slices.
+  [[nodiscard]] size_t n_messages() const;
   /// The length of a region of slice `k`, in bytes.
   [[nodiscard]] size_t bytes_of(const plan::Region& region, uint32_t k) const;
   /// Where message `message` of slice `k` lies in the ring: set where its place is taken.

@@ -55,7 +55,7 @@ Result<std::unique_ptr<PointToPoint>> PointToPoint::create(PointToPointOptions o
 }
 
 Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send,
-                                                                    Window* window) {
+                                                                    Window* window) const {
   auto& device = *options_.device;
   const int self = options_.rank;
   // Where it may be any, another rank stands for all.
@@ -92,16 +92,22 @@ bool PointToPoint::done(const Ticket& ticket) {
   return ticket.group_->use.load(std::memory_order_acquire) != ticket.use_;
 }
 
-Status PointToPoint::meet(int peer, Window* window) {
-  HETCCL_ASSIGN(auto receives, make_lane(peer, false, window));
-  HETCCL_ASSIGN(auto sends, make_lane(peer, true, window));
-  met_.insert(met_.end(), {receives.get(), sends.get()});
+Result<std::unique_ptr<PointToPoint::Ends>> PointToPoint::make_ends(int peer,
+                                                                    Window* window) const {
+  auto ends = std::make_unique<Ends>();
+  HETCCL_ASSIGN(ends->receives, make_lane(peer, false, window));
+  HETCCL_ASSIGN(ends->sends, make_lane(peer, true, window));
+  return ends;
+}
+
+void PointToPoint::meet(int peer, std::unique_ptr<Ends> ends) {
+  Window* const window = ends->sends->window;
+  met_.insert(met_.end(), {ends->receives.get(), ends->sends.get()});
   const size_t first = 2 * static_cast<size_t>(peer);
   if (lanes_.size() < first + 2) lanes_.resize(first + 2);
-  lanes_[first] = std::move(receives);
-  lanes_[first + 1] = std::move(sends);
+  lanes_[first] = std::move(ends->receives);
+  lanes_[first + 1] = std::move(ends->sends);
   wire_.connect({peer, nullptr, false, window}, carried_by(peer));
-  return {};
 }
 
 void PointToPoint::connect(int peer, transport::Channel* channel, bool crosses) {
@@ -121,6 +127,7 @@ bool PointToPoint::poll(TimePoint now) {
   if (!aborted_) {
     moved = match_any();
     moved |= wire_.poll(now);
+    if (!wire_.status().ok() && !faulted_) fault({wire_.status(), -1, {}});
     if (!moved && !faulted_) check(now);
   } else if (released_) {
     wire_.release_windows(now);
@@ -137,6 +144,7 @@ void PointToPoint::admit() {
     std::swap(admitting_, launched_);
   }
   for (Transit* transit : admitting_) {
+    if (released_) transit->release_waits();  // it was launched while the abort began
     transit->order = admitted_++;
     if (transit->message.peer == kAnyRank)
       any_.push_back(transit);
@@ -304,7 +312,7 @@ void PointToPoint::abort() {
 
 // As Executor::release_streams.
 void PointToPoint::release_streams() {
-  if (!aborts_have_begun()) return;
+  if (released_ || !aborts_have_begun()) return;
   released_ = true;
   for_each_in_flight([](Transit& transit) { transit.release_waits(); });
   for (Lane* lane : met_) {

@@ -91,9 +91,13 @@ class PointToPoint final : public progress::Driven {
   static Result<std::unique_ptr<PointToPoint>> create(PointToPointOptions options);
   ~PointToPoint() override;
 
-  /// Prepares for messages with that rank, `window` being what its device shares with this one, or
-  /// null. Before they are launched, where nobody drives (Engine::exclusively).
-  Status meet(int peer, Window* window);
+  struct Ends;
+  /// What messages with that rank take, `window` being what its device shares with this one, or
+  /// null. Thread-safe; asks the device.
+  Result<std::unique_ptr<Ends>> make_ends(int peer, Window* window) const;
+  /// Has messages with that rank use `ends`. Before the first is launched, where nobody drives
+  /// (Engine::exclusively).
+  void meet(int peer, std::unique_ptr<Ends> ends);
   /// How `peer` is reached; messages wait until then. Call where nobody drives.
   void connect(int peer, transport::Channel* channel, bool crosses);
 
@@ -181,7 +185,7 @@ class PointToPoint final : public progress::Driven {
   explicit PointToPoint(PointToPointOptions options);
   [[nodiscard]] Lane& lane_of(const Message& message) const;
   [[nodiscard]] Wire::Carried carried_by(int peer) const;
-  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window);
+  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window) const;
 
   // point_to_point_launch.cc
   /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to
@@ -224,6 +228,8 @@ class PointToPoint final : public progress::Driven {
   /// Gives receives from any rank what has come. True when any got something.
   bool match_any();
   bool match(Transit& any);
+  /// Whether `any` may take the next message that `lane` receives.
+  bool may_go_first(const Transit& any, Lane& lane);
   /// Whether `transit`, which is the next to post, must wait: what comes may be for a receive from
   /// any rank that was called before it.
   [[nodiscard]] bool is_held(const Lane& lane, const Transit& transit) const;
@@ -269,6 +275,11 @@ class PointToPoint final : public progress::Driven {
   bool faulted_ = false;
   bool released_ = false;  ///< after an abort: the streams' waits
   std::atomic<bool> aborted_{false};
+};
+
+/// Both directions between this rank and another.
+struct PointToPoint::Ends {
+  std::unique_ptr<Lane> receives, sends;
 };
 
 /// What it takes for the library to carry a lane's messages.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace hetccl::exec {
 
@@ -50,7 +51,9 @@ Status Rotation::make_room(Set& set, uint64_t retired, size_t scratch_bytes, siz
   return {};
 }
 
+// Counts are compared cyclically: added twice, the mark would take the release back.
 void Rotation::release_waits() {
+  if (std::exchange(released_, true)) return;
   for (Set& set : sets_) {
     auto& word = set.left->word;
     word.store(word.load(std::memory_order_relaxed) + device::kFlagAborted,

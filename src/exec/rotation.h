@@ -31,7 +31,7 @@ class Rotation {
   static void leave(const Turn& turn) {
     turn.left->word.store(turn.before + 1, std::memory_order_release);
   }
-  /// Ends all waits of the device, after which nobody leaves.
+  /// Ends all waits of the device, for good: nobody leaves any more. Further calls do nothing.
   void release_waits();
 
  private:
@@ -54,6 +54,7 @@ class Rotation {
   std::byte* flags_ = nullptr;
   std::array<Set, 2> sets_;
   std::vector<Outgrown> outgrown_;
+  bool released_ = false;
 };
 
 }  // namespace hetccl::exec

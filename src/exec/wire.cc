@@ -66,10 +66,37 @@ bool Wire::is_receiving(int peer) {
   return find(peer)->recvs.posted > 0;
 }
 
-void Wire::receive_first(int peer, Operation& op) {
-  Queue& queue = find(peer)->recvs;
-  queue.operations->put_first(op);
-  queue.next = queue.complete = {queue.operations->oldest()};
+uint64_t Wire::next_received(int peer) {
+  Lane& lane = *find(peer);
+  const bool any = next_message(lane, lane.recvs).index != kEnd;
+  return any ? lane.recvs.complete.operation : lane.recvs.operations->end();
+}
+
+// Operations before it may be complete, and not retired, since their streams have not gone on yet.
+bool Wire::receive_next(int peer, Operation& op) {
+  const uint64_t next = next_received(peer);
+  Lane& lane = *find(peer);
+  Queue& queue = lane.recvs;
+  InFlight& operations = *queue.operations;
+  const bool between = lane.alone && lane.window == nullptr && queue.posted == 0 &&
+                       (next == operations.end() ||
+                        operations.at(next).outstanding == operations.at(next).n_messages());
+  if (!require(between, lane, "a receive is put between messages, not into one")) return false;
+  operations.put_before(next, op);
+  queue.next = queue.complete = {next - 1};
+  return true;
+}
+
+bool Wire::require(bool holds, const Lane& lane, const char* invariant) {
+  if (holds) return true;
+  if (status_.ok()) {
+    status_ = error(Code::InternalError,
+                    "hetccl has lost track of its messages with rank %d (broken: %s): data may be "
+                    "wrong. This is a defect of hetccl: please report it, with what HETCCL_DUMP "
+                    "writes",
+                    lane.peer, invariant);
+  }
+  return false;
 }
 
 void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const {
@@ -83,6 +110,7 @@ void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& win
 }
 
 bool Wire::poll(TimePoint now) {
+  if (!status_.ok()) return false;
   bool moved = false;
   for (Lane& lane : lanes_) {
     if (lane.channel == nullptr) continue;
@@ -180,18 +208,20 @@ bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
   if (done == queue.completed) return false;
   for (; queue.completed < done; ++queue.completed) {
     const Issue issue = next_message(lane, queue);
-    if (issue.index == kEnd) break;  // cannot be: only what was posted completes
-    finish_message(lane, queue, issue, now);
+    const bool known = issue.index != kEnd && queue.posted > 0;
+    if (!require(known, lane, "only a message that was posted completes")) break;
+    if (!finish_message(lane, queue, issue, now)) break;
     queue.complete.walk.advance();
   }
   return true;
 }
 
-void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
+bool Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   const uint64_t number = queue.complete.operation;
   Operation& op = queue.operations->at(number);
   const Instruction& code = op.code->list[issue.index];
   const bool sends = queue.list == List::Sends;
+  if (!require(op.outstanding > 0, lane, "a message completes once")) return false;
   --queue.posted;
   --op.outstanding;
   if (code.done != lower::kNoSync) {
@@ -201,10 +231,11 @@ void Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) 
   if (options_.tracer != nullptr) {
     options_.tracer->complete(number, op, issue, track_of(lane, sends), now);
   }
-  if (!sends) return;
+  if (!sends) return true;
   const uint64_t bytes = op.bytes_of(operand_of(code).region, issue.slice);
   if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
   if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
+  return true;
 }
 
 void Wire::acknowledge_reads() {

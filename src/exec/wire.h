@@ -52,14 +52,20 @@ class Wire {
   void connect(const Peer& peer, const Carried& carried);
   /// Whether a receive from `peer` is posted, and not complete.
   [[nodiscard]] bool is_receiving(int peer);
-  /// Has `peer`'s lane, which carries operations alone and `is_receiving` none, receive `op` before
-  /// all others.
-  void receive_first(int peer, Operation& op);
+  /// The number of the operation, of those that `peer`'s lane carries alone, whose message is
+  /// received next: while none is posted, the messages of all operations before it are complete.
+  [[nodiscard]] uint64_t next_received(int peer);
+  /// Has that lane, while none is posted, receive `op` before operation `next_received`, of which
+  /// nothing has been received. False: it was not so, which breaks an invariant (`status`).
+  bool receive_next(int peer, Operation& op);
   /// The windows of `peers`, null where there is none. By the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
 
   /// Posts what may start and takes up what is complete: true when anything moved.
   bool poll(TimePoint now);
+  /// InternalError once an invariant is broken: the defect is hetccl's own, and data cannot be
+  /// trusted. Nothing moves after it.
+  [[nodiscard]] const Status& status() const { return status_; }
   /// Gives credit for what the device has read, and learns of the credit that others gave: true
   /// when any changed.
   bool exchange_credit();
@@ -129,13 +135,16 @@ class Wire {
   bool complete(Lane& lane, Queue& queue, TimePoint now);
   bool may_start(const Lane& lane, Operation& op, lower::Issue issue) const;
   void post(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
-  void finish_message(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
+  bool finish_message(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
+  /// `holds`; where it does not, `status` tells that `invariant` is broken.
+  bool require(bool holds, const Lane& lane, const char* invariant);
   [[nodiscard]] uint16_t track_of(const Lane& lane, bool sends) const;
 
   WireOptions options_;
   std::deque<Lane> lanes_;  // by peers as they were connected
   std::atomic<uint64_t> bytes_sent_{0};
   std::optional<TimePoint> releasing_since_;
+  Status status_;
 };
 
 }  // namespace hetccl::exec

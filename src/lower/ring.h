@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/fifo.h"
 
@@ -18,10 +19,13 @@ class Ring {
 
   struct Place {
     size_t offset = 0;
-    uint32_t needed = 0;  ///< messages that must have been read before this one is written; 0: none
+    /// So many messages must have been read before this one is written, counted modulo 2^32; none:
+    /// the ring has had room so far.
+    std::optional<uint32_t> needed;
   };
 
-  explicit Ring(size_t bytes) : bytes_(bytes) {}
+  /// `number`: of the messages that count as read already.
+  explicit Ring(size_t bytes, uint32_t number = 0) : bytes_(bytes), number_(number) {}
   /// Bytes of each of the two rings in a window of so many bytes, which begins with `kHead` others.
   [[nodiscard]] static size_t bytes_of_window(size_t window);
   static constexpr size_t kHead = 4096;
@@ -39,7 +43,7 @@ class Ring {
   }
   /// The next message's place.
   Place place(size_t bytes);
-  /// Messages so far. Thread-safe.
+  /// Messages so far, modulo 2^32. Thread-safe.
   [[nodiscard]] uint32_t number() const { return number_.load(std::memory_order_relaxed); }
 
  private:
@@ -49,8 +53,8 @@ class Ring {
   };
   size_t bytes_;
   uint64_t end_ = 0;  // of all messages, as if the ring had no end
-  std::atomic<uint32_t> number_{0};
-  uint32_t needed_ = 0;
+  std::atomic<uint32_t> number_;
+  std::optional<uint32_t> needed_;
   Fifo<Message> messages_;  // of some length, that may still be unread
 };
 

@@ -1,6 +1,5 @@
 #include "progress/engine.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 
@@ -33,7 +32,29 @@ constexpr auto kHookPeriod = microseconds(50);
 // What is not urgent is looked at this often.
 constexpr auto kLeisure = milliseconds(1);
 
+thread_local int wheels_held = 0;
+
 }  // namespace
+
+void Engine::Wheel::lock() {
+  mutex_.lock();
+  ++wheels_held;
+}
+
+bool Engine::Wheel::try_lock() {
+  const bool locked = mutex_.try_lock();
+  wheels_held += locked ? 1 : 0;
+  return locked;
+}
+
+void Engine::Wheel::unlock() {
+  --wheels_held;
+  mutex_.unlock();
+}
+
+bool Engine::drives() {
+  return wheels_held > 0;
+}
 
 Result<std::unique_ptr<Engine>> Engine::create(const Clock& clock) {
   HETCCL_ASSIGN(auto waker, Waker::create());
@@ -162,17 +183,17 @@ bool Engine::silent() const {
 }
 
 void Engine::sleep(TimePoint deadline) {
-  pollfd fds[8];
-  nfds_t n = 0;
-  fds[n++] = {waker_->fd(), POLLIN, 0};
+  sources_.assign(1, {waker_->fd(), POLLIN, 0});
   for (auto* transport : transports_) {
-    if (transport->poll_fd() >= 0 && n < std::size(fds))
-      fds[n++] = {transport->poll_fd(), POLLIN, 0};
+    if (transport->poll_fd() >= 0) sources_.push_back({transport->poll_fd(), POLLIN, 0});
   }
   auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
   if (silent()) time = std::min<Duration>(time, kPollOnlySleep);
   const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};
-  if (ppoll(fds, n, &timeout, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) waker_->drain();
+  if (ppoll(sources_.data(), sources_.size(), &timeout, nullptr) > 0 &&
+      (sources_[0].revents & POLLIN) != 0) {
+    waker_->drain();
+  }
 }
 
 void Engine::set_idle_hook(std::function<void()> hook) {
@@ -285,7 +306,7 @@ Engine::Pause Engine::drive_thread() {
   leisurely_.exchange(false, std::memory_order_seq_cst);
   hurried_.exchange(false, std::memory_order_seq_cst);
   {
-    std::lock_guard drive_lock(drive_mutex_);
+    const std::lock_guard drive_lock(drive_mutex_);
     drive(leave, this, TimePoint::max());
     if (active() && !urgent()) drive_once();
     pause.unfinished = urgent();

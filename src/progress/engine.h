@@ -4,6 +4,8 @@
 // it spins briefly, then sleeps until a socket, a peer of the host, or new work wakes it.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -54,8 +56,12 @@ class Engine {
   void notify(bool at_once = false);
   /// The same of work that is not urgent: costs next to nothing while there is other such work.
   void notify_at_leisure();
-  /// Runs `change` while nobody drives, e.g. to close a channel. Must not wait for progress.
+  /// Runs `change` while nobody drives, e.g. to close a channel. Must neither wait for progress nor
+  /// call a device (see `drives`).
   void exclusively(const std::function<void()>& change);
+  /// Whether the calling thread drives an engine, or runs its `change`. It must not call a device
+  /// then: a driver may block the call until device work ends, which may wait for this engine.
+  [[nodiscard]] static bool drives();
 
   /// Drives until `done()` or the deadline: whether it is done. Any number of threads may wait;
   /// `done` is called from this thread alone, and must be a cheap check of atomics.
@@ -74,6 +80,16 @@ class Engine {
 
  private:
   using Check = bool (*)(void*);
+  // A mutex that tells each thread whether it holds one of them.
+  class Wheel {
+   public:
+    void lock();
+    bool try_lock();
+    void unlock();
+
+   private:
+    std::mutex mutex_;
+  };
   Engine(const Clock& clock, std::unique_ptr<Waker> waker);
   bool wait_until(Check done, void* context, TimePoint deadline);
   void call_idle_hook();
@@ -109,8 +125,9 @@ class Engine {
   std::function<void()> idle_hook_;  // guarded by hook_mutex_
   std::atomic<bool> has_hook_{false};
 
-  std::mutex drive_mutex_;       // held by whoever drives
+  Wheel drive_mutex_;            // held by whoever drives
   std::vector<Driven*> driven_;  // guarded by drive_mutex_
+  std::vector<pollfd> sources_;  // the same
 
   std::mutex mutex_;                 // guards the condition variables' predicates
   std::condition_variable idle_;     // the engine's thread waits here

@@ -5,7 +5,11 @@
 
 #include <array>
 #include <chrono>
+#include <deque>
 #include <stdexcept>
+#include <thread>
+
+#include "base/waker.h"
 
 #include "fake/patience.h"
 #include "fake/thread.h"
@@ -75,6 +79,39 @@ class Counter : public Driven {
   Source source_;
   std::atomic<uint64_t> wanted_{0}, finished_{0}, polls_{0};
   std::atomic<bool> inside_{false}, overlapped_{false}, held_{false}, urgent_{true};
+};
+
+// Nothing but a descriptor: counts how often it was rung.
+class Bell : public hetccl::transport::Transport {
+ public:
+  void ring() { waker_->ring(); }
+  [[nodiscard]] int heard() const { return heard_.load(); }
+
+  [[nodiscard]] std::string name() const override { return "bell"; }
+  hetccl::Result<hetccl::transport::Address> listen() override { return refused(); }
+  hetccl::Result<std::unique_ptr<hetccl::transport::Channel>> connect(
+      const hetccl::transport::PeerId&, const hetccl::transport::Address&,
+      const std::vector<uint8_t>&, const hetccl::WaitLimit&) override {
+    return refused();
+  }
+  void forget(uint64_t, int) override {}
+  bool progress() override {
+    pollfd rung{waker_->fd(), POLLIN, 0};
+    if (poll(&rung, 1, 0) != 1) return false;
+    waker_->drain();
+    ++heard_;
+    return true;
+  }
+  [[nodiscard]] int poll_fd() const override { return waker_->fd(); }
+  [[nodiscard]] hetccl::ShmSource* shm_source() override { return nullptr; }
+  [[nodiscard]] uint64_t bytes_sent() const override { return 0; }
+
+ private:
+  static hetccl::Status refused() {
+    return hetccl::error(hetccl::Code::Unsupported, "a bell connects nobody");
+  }
+  std::unique_ptr<hetccl::Waker> waker_ = std::move(hetccl::Waker::create()).value();
+  std::atomic<int> heard_{0};
 };
 
 struct Fixture {
@@ -287,6 +324,37 @@ TEST_CASE("a change that throws leaves the engine to those who drive") {
   f.counter.work(10);
   f.engine->notify();
   CHECK(f.reaches(10));
+}
+
+TEST_CASE("a thread knows whether it drives") {
+  Fixture f;
+  CHECK_FALSE(Engine::drives());
+  f.engine->exclusively([&] {
+    CHECK(Engine::drives());
+    std::thread([] { CHECK_FALSE(Engine::drives()); }).join();
+  });
+  CHECK_FALSE(Engine::drives());
+  bool driven = false;
+  CHECK(f.engine->wait([&] { return driven |= Engine::drives(); }, in(kLimit)));
+  CHECK_FALSE(Engine::drives());
+}
+
+// Were one of them not heard, each ring would wait for the longest sleep, and all for two minutes.
+TEST_CASE("a sleeping engine hears each transport's descriptor, however many there are") {
+  constexpr int kRings = 1300;
+  std::deque<Bell> bells(12);
+  auto engine = std::move(Engine::create(steady_clock())).value();
+  for (Bell& bell : bells) engine->use(bell);
+  Bell& last = bells.back();
+  std::thread ringing([&] {
+    for (int ring = 0; ring < kRings; ++ring) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // it sleeps again by now
+      last.ring();
+      while (last.heard() <= ring) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  CHECK(engine->wait([&] { return last.heard() >= kRings; }, in(milliseconds(60'000))));
+  ringing.join();
 }
 
 TEST_CASE("a sleeping engine is woken by notify at once") {

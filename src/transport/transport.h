@@ -113,6 +113,17 @@ class Transport {
   virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                                    const std::vector<uint8_t>& secret,
                                                    const WaitLimit& limit) = 0;
+  /// What `connect` would return. By a thread of the transport's that others need: must be brief.
+  using Connected = std::function<void(Result<std::unique_ptr<Channel>>)>;
+  /// Begins `connect` without a thread that waits, and calls `connected` once. False: not by this
+  /// transport. `address` and `secret` are copied; thread-safe.
+  virtual bool connect_later(const PeerId& id, const Address& address,
+                             const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                             Connected connected) {
+    static_cast<void>(id), static_cast<void>(address), static_cast<void>(secret);
+    static_cast<void>(limit), static_cast<void>(connected);
+    return false;
+  }
   /// Rank `self` connects no more within `communicator`: lets go of what peers began there that it
   /// has not taken, which they see as a closed channel. Thread-safe.
   virtual void forget(uint64_t communicator, int self) = 0;

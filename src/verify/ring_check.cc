@@ -4,7 +4,7 @@ namespace hetccl::verify {
 
 uint32_t RingCheck::reserve(RingMessage message, size_t bytes, Use use) {
   entries_.push_back({.message = message, .reserved = use, .written = {}, .received = {}});
-  return ring_.place(bytes).needed;
+  return ring_.place(bytes).needed.value_or(0);
 }
 
 RingCheck::Entry* RingCheck::find(RingMessage message) {

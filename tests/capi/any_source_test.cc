@@ -1,6 +1,8 @@
 // Receives from whichever rank sends, as the C API's users see them.
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 
 #include "capi/threads.h"
 #include "fake/thread.h"
@@ -28,6 +30,18 @@ void destroy(const std::vector<hetcclComm_t>& comms) {
   on_all_ranks(static_cast<int>(comms.size()), [&](int rank) {
     CHECK(hetcclCommDestroy(comms[static_cast<size_t>(rank)]) == hetcclSuccess);
   });
+}
+
+// Of this process, with that name.
+int n_threads(const std::string& name) {
+  int found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string text;
+    std::getline(file, text);
+    found += text == name ? 1 : 0;
+  }
+  return found;
 }
 
 std::string failure_of(hetcclComm_t comm) {
@@ -129,6 +143,65 @@ TEST_CASE("of two receives the one called first takes the message") {
   CHECK(hetcclHostStreamDestroy(first) == hetcclSuccess);
   CHECK(hetcclHostStreamDestroy(second) == hetcclSuccess);
   destroy(comms);
+}
+
+TEST_CASE("what a later receive has got already, a receive from any rank leaves as it is") {
+  const auto comms = join(2, true);
+  std::atomic<bool> sent{false};
+  on_all_ranks(2, [&](int rank) {
+    hetcclComm_t comm = comms[static_cast<size_t>(rank)];
+    if (rank == 1) {
+      CHECK(send(letter(1, 0, 1), 0, 0, comm) == hetcclSuccess);  // connects the two
+      const int tags[] = {7, 1, 7};
+      for (int i = 0; i < 3; ++i)
+        CHECK(send(letter(1, i, 100), 0, static_cast<uint32_t>(tags[i]), comm) == hetcclSuccess);
+      sent = true;
+      return;
+    }
+    hetcclStream_t streams[2] = {};
+    for (auto& stream : streams) REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+    const auto receive = [&](std::vector<float>& data) {
+      CHECK(hetcclRecvTag(data.data(), 100, hetcclFloat32, 1, 7, comm, streams[1]) ==
+            hetcclSuccess);
+    };
+    const auto wait = [](hetcclStream_t stream) {
+      uint64_t ticket = 0;
+      CHECK(hetcclHostStreamRecord(stream, &ticket) == hetcclSuccess);
+      CHECK(hetcclHostStreamWait(stream, ticket, kLimitMs) == hetcclSuccess);
+    };
+    std::vector<float> first(1), request(100), payload(100), next(100);
+    CHECK(hetcclRecv(first.data(), 1, hetcclFloat32, 1, comm, nullptr) == hetcclSuccess);
+    while (!sent) std::this_thread::sleep_for(milliseconds(1));
+    int source = -1;
+    CHECK(recv_any(request, 1, &source, comm, streams[0]) == hetcclSuccess);
+    receive(payload);
+    for (auto* stream : streams) wait(stream);
+    CHECK(source == 1);
+    CHECK(request == letter(1, 1, 100));
+    CHECK(payload == letter(1, 0, 100));
+    std::fill(payload.begin(), payload.end(), -1.0F);  // it is the caller's again
+    receive(next);
+    wait(streams[1]);
+    CHECK(next == letter(1, 2, 100));
+    CHECK(all_are(payload, -1));
+    for (auto* stream : streams) CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  });
+  destroy(comms);
+}
+
+TEST_CASE("ranks that a receive from any rank waits for keep no threads") {
+  const auto comms = join(8, false);
+  std::vector<float> data(10);
+  hetcclStream_t stream = nullptr;
+  REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
+  CHECK(recv_any(data, 0, nullptr, comms[0], stream) == hetcclSuccess);
+  CHECK(n_threads("hetccl-chores") == 0);  // one for each rank before
+  CHECK(n_threads("hetccl-shm") <= 1);
+  CHECK(send(letter(5, 0, 10), 0, 0, comms[5]) == hetcclSuccess);
+  CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  CHECK(data == letter(5, 0, 10));
+  destroy(comms);
+  CHECK(n_threads("hetccl-chores") == 0);
 }
 
 TEST_CASE("a rank that sends all the time holds up no other") {

@@ -1,6 +1,7 @@
 // Topologies and plans are described without a communicator; bad input is an error that names it.
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,25 @@ TEST_CASE("a plan is described with the verifier's word") {
                            "\"verdict\":\"correct\"", "\"kind\":\"send\""}) {
     CHECK(text.find(part) != std::string::npos);
   }
+}
+
+TEST_CASE("a query of a caller that knows fewer members, or more, is answered") {
+  struct Newer {
+    hetcclPlanQuery_t known;
+    char more[64];
+  } newer{query_of("all_reduce"), {}};
+  newer.known.size = sizeof newer;
+  hetcclPlanQuery_t older = query_of("all_reduce");
+  older.size = offsetof(hetcclPlanQuery_t, code);
+  older.code = 1;  // lies behind what the caller has
+  older.tuning = "no JSON";
+  for (const hetcclPlanQuery_t* query : {&newer.known, &older}) {
+    const char* json = nullptr;
+    REQUIRE(hetcclPlanDescribe(query, &json) == hetcclSuccess);
+    CHECK(std::string(json).find("\"code\":") == std::string::npos);
+  }
+  --older.size;
+  CHECK(refused(older).find("query->size") != std::string::npos);
 }
 
 TEST_CASE("a bad query is an error that names what is wrong") {

@@ -247,6 +247,15 @@ TEST_CASE("types and operators that are none are refused, whatever their low bit
   CHECK(hetcclBarrier(comm, nullptr) == hetcclSuccess);
   hetcclCommStats_t stats{};
   CHECK(hetcclCommGetStats(comm, &stats) == hetcclInvalidArgument);
+  struct Newer {  // a caller that knows more members than the library
+    hetcclCommStats_t known;
+    uint64_t more;
+  } newer{{}, 77};
+  newer.known.size = sizeof newer;
+  CHECK(hetcclCommGetStats(comm, &newer.known) == hetcclSuccess);
+  CHECK(newer.known.size == sizeof newer);
+  CHECK(newer.known.operations > 0);
+  CHECK(newer.more == 77);
   CHECK(hetcclCommDestroy(comm) == hetcclSuccess);
 }
 

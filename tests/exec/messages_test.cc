@@ -75,10 +75,9 @@ class Rank {
   }
 
   Status meet(int peer) {
-    Status status;
-    exec::Window* window = windows_[peer].get();
-    engine_->exclusively([&] { status = messages_->meet(peer, window); });
-    return status;
+    HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, windows_[peer].get()));
+    engine_->exclusively([&] { messages_->meet(peer, std::move(ends)); });
+    return {};
   }
   // A channel of its own for the memory that both share, as that of the collectives.
   Status share(int peer, size_t bytes) {

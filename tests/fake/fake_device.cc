@@ -2,21 +2,25 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <set>
+#include <source_location>
 #include <string_view>
 #include <thread>
 
 #include "device/host/stream_tasks.h"
 #include "fake/device_memory.h"
 #include "fake/patience.h"
+#include "progress/engine.h"
 
 namespace hetccl::fake {
 
@@ -28,30 +32,82 @@ void* map_address(void* memory, const void* address) {
   return static_cast<const DeviceMemory*>(memory)->alias(address);
 }
 
+[[noreturn]] void die(const char* what, const char* where) {
+  std::fprintf(stderr, "fake device: %s: %s\n", where, what);
+  std::abort();
+}
+
+// The lock that calls of a driver take, and what is known of them.
+class Driver {
+ public:
+  using Where = std::source_location;
+  // By each call.
+  static void enter(Where where = Where::current()) {
+    if (progress::Engine::drives())
+      die("called by a thread that drives an engine", where.function_name());
+  }
+  // By each that makes or ends something.
+  void pass(Where where = Where::current()) {
+    enter(where);
+    waiting_.fetch_add(1);
+    const std::lock_guard lock(mutex_);
+    waiting_.fetch_sub(1);
+  }
+  // Holds the lock until `drained`.
+  void drain(const std::function<bool()>& drained) {
+    enter();
+    const std::lock_guard lock(mutex_);
+    drains_.store(true);
+    const TimePoint end = hetccl::steady_clock().now() + kHang;
+    while (!drained()) {
+      if (hetccl::steady_clock().now() > end) die("streams never drain", "drain_and_free");
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    drains_.store(false);
+  }
+  [[nodiscard]] int waiting() const { return waiting_.load(); }
+  [[nodiscard]] bool drains() const { return drains_.load(); }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> waiting_{0};
+  std::atomic<bool> drains_{false};
+};
+
 class FakeStream;
 
-// The streams of a device, so that `synchronize` can look at all of them.
-struct StreamSet {
-  std::mutex mutex;
-  std::set<const FakeStream*> streams;
+// The streams of a device, so that all of them can be looked at.
+class StreamSet {
+ public:
+  void add(const FakeStream& stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.insert(&stream);
+  }
+  void remove(const FakeStream& stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.erase(&stream);
+  }
+  [[nodiscard]] bool idle();
+
+ private:
+  std::mutex mutex_;
+  std::set<const FakeStream*> streams_;
 };
 
 class FakeStream : public Stream {
  public:
-  FakeStream(DeviceMemory& memory, StreamSet& set, uint64_t seed, int max_delay_us)
+  FakeStream(DeviceMemory& memory, StreamSet& set, Driver& driver, uint64_t seed, int max_delay_us)
       : queue_(map_address, &memory),
         set_(set),
+        driver_(driver),
         random_(seed),
         max_delay_us_(max_delay_us),
         thread_([this] { run(); }) {
-    std::lock_guard lock(set_.mutex);
-    set_.streams.insert(this);
+    set_.add(*this);
   }
   ~FakeStream() override {
-    {
-      std::lock_guard lock(set_.mutex);
-      set_.streams.erase(this);
-    }
+    driver_.pass();
+    set_.remove(*this);
     unwinding_.store(std::uncaught_exceptions() > 0);
     closing_.store(true, std::memory_order_release);
     thread_.join();
@@ -77,10 +133,7 @@ class FakeStream : public Stream {
       if (closing && queue_.empty()) return;
       const auto waited = steady_clock::now() - last_move;
       if (closing && unwinding_.load()) return;
-      if (closing && waited > kHang) {
-        std::fprintf(stderr, "fake device: a stream was destroyed with work that never ends\n");
-        std::abort();
-      }
+      if (closing && waited > kHang) die("it was destroyed with work that never ends", "stream");
       if (waited < microseconds(50))
         std::this_thread::yield();
       else
@@ -90,12 +143,19 @@ class FakeStream : public Stream {
 
   TaskQueue queue_;
   StreamSet& set_;
+  Driver& driver_;
   std::mt19937_64 random_;
   int max_delay_us_;
   std::atomic<bool> closing_{false};
   std::atomic<bool> unwinding_{false};  // a check has failed: nobody will do what this waits for
   std::thread thread_;                  // last: it uses all of the above
 };
+
+bool StreamSet::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [](const FakeStream* stream) { return stream->idle(); });
+}
 
 class WrappedStream : public Stream {
  public:
@@ -109,8 +169,9 @@ class WrappedStream : public Stream {
 // One of several on the queue of another stream.
 class SharedStream : public WrappedStream {
  public:
-  explicit SharedStream(void* queue) : WrappedStream(queue) {}
+  SharedStream(void* queue, Driver& driver) : WrappedStream(queue), driver_(driver) {}
   ~SharedStream() override {
+    driver_.pass();
     if (std::uncaught_exceptions() > 0)
       return;  // a check has failed: the queue may never come here
     Flag end;
@@ -119,6 +180,20 @@ class SharedStream : public WrappedStream {
   }
   SharedStream(const SharedStream&) = delete;
   SharedStream& operator=(const SharedStream&) = delete;
+
+ private:
+  Driver& driver_;
+};
+
+class FakeEvent : public HostEvent {
+ public:
+  explicit FakeEvent(Driver& driver) : driver_(driver) {}
+  ~FakeEvent() override { driver_.pass(); }
+  FakeEvent(const FakeEvent&) = delete;
+  FakeEvent& operator=(const FakeEvent&) = delete;
+
+ private:
+  Driver& driver_;
 };
 
 class FakeDeviceImpl : public FakeDevice {
@@ -141,41 +216,41 @@ class FakeDeviceImpl : public FakeDevice {
   }
 
   Result<void*> allocate(size_t bytes) override {
-    note(Makes::Yes);
+    note(Call::Makes);
     return memory_.allocate(bytes);
   }
   void free(void* memory) override {
-    note(Makes::Yes);
+    note(Call::Frees);
     memory_.free(memory);
   }
   Result<void*> allocate_pinned(size_t bytes) override {
-    note(Makes::Yes);
+    note(Call::Makes);
     const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
     return std::memset(std::aligned_alloc(64, rounded), 0, rounded);
   }
   void free_pinned(void* memory) override {
-    note(Makes::Yes);
+    note(Call::Frees);
     std::free(memory);
   }
   Status pin(void* /*memory*/, size_t /*bytes*/) override {
-    note(Makes::Yes);
+    note(Call::Makes);
     return {};
   }
-  void unpin(void* /*memory*/) override { note(Makes::Yes); }
+  void unpin(void* /*memory*/) override { note(Call::Makes); }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
-    note(Makes::Yes);
+    note(Call::Makes);
     if (queue_ == nullptr) return make_stream();
-    return std::unique_ptr<Stream>(std::make_unique<SharedStream>(queue_->native()));
+    return std::unique_ptr<Stream>(std::make_unique<SharedStream>(queue_->native(), driver_));
   }
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
-    note(Makes::No);
+    note(Call::Enqueues);
     if (!native) return error(Code::InvalidArgument, "a null stream is no stream of this device");
     return std::unique_ptr<Stream>(std::make_unique<WrappedStream>(native));
   }
   Result<std::unique_ptr<Event>> create_event() override {
-    note(Makes::Yes);
-    return std::unique_ptr<Event>(std::make_unique<HostEvent>());
+    note(Call::Makes);
+    return std::unique_ptr<Event>(std::make_unique<FakeEvent>(driver_));
   }
 
   Status record(Event& event, Stream& stream) override {
@@ -220,17 +295,18 @@ class FakeDeviceImpl : public FakeDevice {
     if (bytes > 0) std::memcpy(host, memory_.alias(device_memory), bytes);
   }
 
-  [[nodiscard]] FakeCalls calls() const override { return {makes_.load(), by_hetccl_.load()}; }
+  [[nodiscard]] FakeCalls calls() const override {
+    return {makes_.load(), by_hetccl_.load(), driver_.waiting(), driver_.drains()};
+  }
+  void drain_and_free(void* memory) override {
+    driver_.drain([this] { return streams_.idle(); });
+    memory_.free(memory);
+  }
 
   bool synchronize(Duration deadline) override {
     const TimePoint end = hetccl::steady_clock().now() + deadline;
     for (;;) {
-      {
-        std::lock_guard lock(streams_.mutex);
-        bool idle = true;
-        for (const FakeStream* stream : streams_.streams) idle &= stream->idle();
-        if (idle) return true;
-      }
+      if (streams_.idle()) return true;
       if (hetccl::steady_clock().now() > end) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -243,11 +319,12 @@ class FakeDeviceImpl : public FakeDevice {
       std::lock_guard lock(mutex_);
       seed = random_();
     }
-    return std::make_unique<FakeStream>(memory_, streams_, seed, options_.max_delay_us);
+    return std::make_unique<FakeStream>(memory_, streams_, driver_, seed, options_.max_delay_us);
   }
-  enum class Makes : bool { No, Yes };
-  void note(Makes makes) {
-    if (makes == Makes::Yes) makes_.fetch_add(1);
+  enum class Call { Enqueues, Frees, Makes };
+  void note(Call call, Driver::Where where = Driver::Where::current()) {
+    call == Call::Makes ? driver_.pass(where) : Driver::enter(where);
+    if (call != Call::Enqueues) makes_.fetch_add(1);
     char name[16] = {};
     pthread_getname_np(pthread_self(), name, sizeof name);
     const std::string_view thread(name);
@@ -255,7 +332,7 @@ class FakeDeviceImpl : public FakeDevice {
   }
   // The stream's queue, after a task that lets a random time pass.
   TaskQueue& delayed(Stream& stream) {
-    note(Makes::No);
+    note(Call::Enqueues);
     auto& queue = *static_cast<TaskQueue*>(stream.native());
     if (options_.max_delay_us == 0) return queue;
     std::lock_guard lock(mutex_);
@@ -274,6 +351,7 @@ class FakeDeviceImpl : public FakeDevice {
   const FakeOptions options_;
   DeviceMemory memory_;
   StreamSet streams_;
+  Driver driver_;
   std::mutex mutex_;
   std::mt19937_64 random_;
   std::unique_ptr<Stream> queue_;  // of all streams, or null; after what it uses

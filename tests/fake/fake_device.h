@@ -2,6 +2,11 @@
 // between tasks. Device memory lies at addresses that nobody may touch (PROT_NONE): host code that
 // reads or writes it crashes, while stream threads use a second mapping of the same pages. So what
 // works on it does not rely on host-accessible memory, nor on work being done when enqueued.
+//
+// It has a driver's lock, as CUDA has one for each context. A free of the user's (`drain_and_free`)
+// holds it until all streams are empty. Meanwhile calls that make or end streams, events and memory
+// wait for it. Whoever drives an engine may not wait there, since the streams may wait for that
+// engine: any call of the device by such a thread ends the process.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +32,8 @@ struct FakeOptions {
 struct FakeCalls {
   uint64_t makes = 0;      ///< of memory, streams and events: those that make, free, pin or unpin
   uint64_t by_hetccl = 0;  ///< any, from hetccl's own threads, but the one that may wait in drivers
+  int waiting = 0;         ///< that wait for the driver's lock at this moment
+  bool drains = false;     ///< a free holds the driver's lock
 };
 
 /// Vendor "fake". Native streams are `TaskQueue*` polled by the stream's own thread; ccl/host runs
@@ -42,6 +49,9 @@ class FakeDevice : public device::Device {
   /// Whether all streams say that they record a graph; what is enqueued runs all the same.
   virtual void set_capturing(bool capturing) = 0;
   [[nodiscard]] virtual FakeCalls calls() const = 0;
+  /// Frees as cudaFree does: holds the driver's lock until all streams are empty. (`free` itself
+  /// gives memory back to a pool, as hetccl's GPU devices do.) Ends the process after kHang.
+  virtual void drain_and_free(void* memory) = 0;
   /// Waits until all streams are empty; false at the deadline.
   [[nodiscard]] virtual bool synchronize(Duration deadline) = 0;
 };

@@ -246,3 +246,64 @@ def without_threads(rank, size):
 
 def test_a_future_without_threads(tmp_path):
     run(2, without_threads, folder=tmp_path)
+
+
+MOST_MESSAGES = 1024  # of one communicator that are in flight; the next waits for room
+
+
+def overfill(rank, size):
+    group = dist.distributed_c10d._get_default_group()
+    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(minutes=10))
+    if rank > 0:
+        if rank == 1:
+            dist.send(torch.ones(1), dst=0)
+        with pytest.raises(dist.DistBackendError, match="rank 0"):
+            dist.recv(torch.empty(1), src=0)
+        return
+    works, errors = [], []
+
+    def receive():
+        try:
+            for number in range(MOST_MESSAGES + 2):  # one of them comes
+                works.append(dist.irecv(torch.empty(1), src=1 + number % (size - 1)))
+        except dist.DistBackendError as error:
+            errors.append(str(error))
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    while len(works) <= MOST_MESSAGES:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    works[0].wait()
+    assert not works[1].is_completed()
+    group.abort()
+    receiver.join()
+    assert len(works) == MOST_MESSAGES + 1
+    assert "the process group was aborted" in errors[0]
+    with pytest.raises(dist.DistBackendError, match="the process group was aborted"):
+        works[1].wait()
+
+
+def test_abort_reaches_a_call_that_waits_for_room(tmp_path):
+    run(4, overfill, folder=tmp_path)
+
+
+def leave(rank, size):
+    group = dist.distributed_c10d._get_default_group()
+    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(minutes=10))
+    if rank == 1:
+        with pytest.raises(dist.DistBackendError, match="rank 0"):
+            dist.recv(torch.empty(1), src=0)
+        return
+    work = dist.irecv(torch.empty(1), src=1)
+    leaver = threading.Thread(target=group.shutdown)
+    leaver.start()
+    time.sleep(0.2)
+    group.abort()
+    leaver.join()
+    with pytest.raises(dist.DistBackendError, match="the process group was aborted"):
+        work.wait()
+
+
+def test_abort_ends_a_shutdown(tmp_path):
+    run(2, leave, folder=tmp_path)

@@ -24,6 +24,8 @@ net::Mac prove(const char* role, const Offer& offer, const net::Secret& secret) 
   put(&offer.segment.fd, sizeof offer.segment.fd);
   put(&offer.segment.bytes, sizeof offer.segment.bytes);
   put(offer.segment.token, sizeof offer.segment.token);
+  put(&offer.bell.pid, sizeof offer.bell.pid);
+  put(&offer.bell.fd, sizeof offer.bell.fd);
   put(offer.nonce, sizeof offer.nonce);
   return net::authenticate(secret, text, length);
 }
@@ -35,6 +37,12 @@ struct Mailbox::Slot {
   Offer offer;
 };
 
+// New shared memory is zero, which is a free slot.
+struct Mailbox::Layout {
+  WakerAddress bell;
+  Slot slots[kSlots];
+};
+
 net::Mac prove_offer(const Offer& offer, const net::Secret& secret) {
   return prove("shm offer", offer, secret);
 }
@@ -43,21 +51,25 @@ net::Mac prove_acceptance(const Offer& offer, const net::Secret& secret) {
   return prove("shm acceptance", offer, secret);
 }
 
-Result<Mailbox> Mailbox::create() {
-  HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(kSlots * sizeof(Slot)));
+Result<Mailbox> Mailbox::create(WakerAddress bell) {
+  HETCCL_ASSIGN(SharedMemory memory, SharedMemory::create(sizeof(Layout)));
+  reinterpret_cast<Layout*>(memory.data())->bell = bell;
   return Mailbox(std::move(memory));
 }
 
 Result<Mailbox> Mailbox::attach(const SharedMemoryAddress& address) {
-  if (address.bytes != kSlots * sizeof(Slot))
+  if (address.bytes != sizeof(Layout))
     return error(Code::InvalidArgument, "not the address of a mailbox of this version of hetccl");
   HETCCL_ASSIGN(SharedMemory memory, SharedMemory::attach(address));
   return Mailbox(std::move(memory));
 }
 
-// New shared memory is zero, which is a free slot.
+WakerAddress Mailbox::bell() const {
+  return reinterpret_cast<const Layout*>(memory_.data())->bell;
+}
+
 Mailbox::Slot* Mailbox::slots() const {
-  return reinterpret_cast<Slot*>(memory_.data());
+  return reinterpret_cast<Layout*>(memory_.data())->slots;
 }
 
 int Mailbox::post(const Offer& offer) {

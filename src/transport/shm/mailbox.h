@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/shared_memory.h"
+#include "base/waker.h"
 #include "net/auth.h"
 #include "transport/transport.h"
 
@@ -18,6 +19,7 @@ struct Offer {
   int32_t from = -1;
   int32_t to = -1;
   SharedMemoryAddress segment;
+  WakerAddress bell;  ///< that the acceptor rings
   uint8_t nonce[32] = {};
   net::Mac proof{};
 };
@@ -30,9 +32,11 @@ net::Mac prove_acceptance(const Offer& offer, const net::Secret& secret);
 class Mailbox {
  public:
   static constexpr size_t kSlots = 256;
-  static Result<Mailbox> create();
+  /// `bell`: what others ring when they have posted.
+  static Result<Mailbox> create(WakerAddress bell);
   static Result<Mailbox> attach(const SharedMemoryAddress& address);
   [[nodiscard]] SharedMemoryAddress address() const { return memory_.address(); }
+  [[nodiscard]] WakerAddress bell() const;
 
   /// The slot used, or -1 while all are full.
   int post(const Offer& offer);
@@ -43,6 +47,7 @@ class Mailbox {
 
  private:
   struct Slot;
+  struct Layout;
   explicit Mailbox(SharedMemory memory) : memory_(std::move(memory)) {}
   [[nodiscard]] Slot* slots() const;
   SharedMemory memory_;
