@@ -65,12 +65,13 @@ typedef enum {
   hetcclUint16 = 65
 } hetcclDataType_t;
 
-/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum once; integers
- * truncate toward zero. Band, Bor and Bxor take integers of any width, elsewhere they are
- * hetcclInvalidArgument. A reduction that the library or device of any rank lacks is
- * hetcclUnsupported on every rank, before it moves anything: where two or more GPUs form a cluster,
- * NCCL lacks bitwise operators and 16-bit integers. Other numbers from hetcclNumOps on are those of
- * hetcclRedOpCreatePreMulSum. */
+/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum of integers and
+ * truncates toward zero; it scales floats before it adds them, so that a mean of equal numbers is
+ * that number, within rounding, though their sum overflows (docs/python.md). Band, Bor and Bxor
+ * take integers of any width, elsewhere they are hetcclInvalidArgument. A reduction that the
+ * library or device of any rank lacks is hetcclUnsupported on every rank, before it moves anything:
+ * where two or more GPUs form a cluster, NCCL lacks bitwise operators and 16-bit integers. Other
+ * numbers from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
 typedef enum {
   hetcclSum = 0,
   hetcclProd = 1,

@@ -70,16 +70,19 @@ c10d::ErrorType HetcclBackend::getError() {
 
 void HetcclBackend::abort() {
   ended_ = true;
+  own_messages_.close();
   if (opened_) communicator_->abort("the process group was aborted");
 }
 
 void HetcclBackend::shutdown() {
   ended_ = true;
+  own_messages_.close();
   if (opened_) communicator_->close();
 }
 
 void HetcclBackend::shutdown_within(milliseconds grace) {
   ended_ = true;
+  own_messages_.close();
   if (!opened_) return;
   const auto end = std::chrono::steady_clock::now() + grace;
   if (streams_ != nullptr && !streams_->drain(grace)) {

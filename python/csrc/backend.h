@@ -16,6 +16,7 @@
 #include "communicator.h"
 #include "device_streams.h"
 #include "monitored_barrier.h"
+#include "own_messages.h"
 #include "rendezvous.h"
 #include "tensors.h"
 #include "watcher.h"
@@ -129,7 +130,8 @@ class HetcclBackend final : public c10d::Backend {
                         const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
   /// Messages meet in the order of the calls, and their tags must agree. No message waits for
-  /// another of another rank or direction, unless they are of one block.
+  /// another of another rank or direction, unless they are of one block. Messages to this rank
+  /// itself meet by their tags; a send of these is complete before its receive is called.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   /// Of what the ranks send, in their order, the first with this tag; on ranks of the host. Its
@@ -201,22 +203,30 @@ class HetcclBackend final : public c10d::Backend {
   struct Block {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
     std::vector<Operation> messages;  ///< yet to be started
+    std::vector<OwnMessage> own;      ///< the same, of this rank to itself
     std::exception_ptr refusal;       ///< of a message, the first; or null
   };
   /// The calling thread's; null where it has begun none.
   Block* find_block_locked();
   /// The same, which is over then.
   std::optional<Block> take_block();
+  /// Fills `own` instead if `peer` is this rank.
   Operation describe_message(const Where& where, Route::Kind kind, Tensors& tensors, int peer,
-                             int tag);
+                             int tag, std::optional<OwnMessage>& own);
   /// Messages that start in one call.
   static Operation merge(std::vector<Operation> messages);
   /// Keeps a message for endCoalescing. False where it is to start at once.
-  bool keep_message(Operation& operation);
+  bool keep_message(Operation& operation, std::optional<OwnMessage>& own);
   /// The same of a message's error.
   bool keep_refusal(const std::exception_ptr& refusal);
   /// Starts the messages of a block that has ended.
   void start_kept(Block& block);
+  /// The same of messages to this rank itself.
+  void start_own(Block& block);
+  /// Starts one end of a message to this rank itself, with the other if that has come.
+  c10::intrusive_ptr<HetcclWork> start_own_locked(OwnMessage message);
+  c10::intrusive_ptr<HetcclWork> await_send(OwnMessage receive);
+  [[nodiscard]] Operation join_ends(OwnMessage one, OwnMessage other) const;
   /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
@@ -239,6 +249,8 @@ class HetcclBackend final : public c10d::Backend {
   std::mutex watchers_mutex_;
   std::map<Route, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its route's order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
+  std::mutex own_mutex_;  ///< held while an end of an own message looks for the other
+  OwnMessages own_messages_;
 
   std::mutex open_mutex_;
   std::atomic<bool> opened_{false};             ///< what follows is there, and stays

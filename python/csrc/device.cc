@@ -37,7 +37,7 @@ void HetcclBackend::open(std::optional<c10::Device> tensor_device) {
   TORCH_CHECK_WITH(DistBackendError, !ended_, "hetccl: process group '", group_,
                    "' has been destroyed; make a new one");
   const c10::Device device = choose_device(tensor_device);
-  await_first_call(*store_, rank_, size_, group_, options_->timeout);
+  await_first_call(*store_, arrival_, rank_, size_, group_, options_->timeout);
   join(device);
 }
 
@@ -48,12 +48,12 @@ std::optional<c10::Device> HetcclBackend::preferred_device() const {
 }
 
 void HetcclBackend::join(c10::Device device) {
-  const hetcclUniqueId id = share_unique_id(*store_, rank_, group_, options_->timeout);
+  const hetcclUniqueId id = share_unique_id(*store_, arrival_, rank_, group_, options_->timeout);
   Failure failure{};
   auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout,
                                    options_->wire, failure);
   // Wrong arguments end the call at once; then the others may not have read the id yet.
-  if (failure.result != hetcclInvalidArgument) forget_unique_id(*store_, rank_);
+  if (failure.result != hetcclInvalidArgument) forget_unique_id(*store_, arrival_, rank_);
   const std::string place = c10::str("process group '", group_, "' from ",
                                      device.is_cpu() ? "host memory" : device.str());
   // A setting of this rank that is wrong comes first: it is no fault of the network.

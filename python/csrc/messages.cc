@@ -1,6 +1,7 @@
-// Send and receive.
+// Send and receive, also to and from the own rank.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -15,6 +16,17 @@ namespace {
 template <typename List>
 void append(List& to, List& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+Launch launch_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
+  return
+      [sends, data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr(),
+       elements = movable(tensor), peer,
+       tag = static_cast<uint32_t>(tag)](hetcclComm_t comm, hetcclStream_t stream) {
+        const auto [count, element] = elements;
+        return sends ? hetcclSendTag(data, count, element, peer, tag, comm, stream)
+                     : hetcclRecvTag(data, count, element, peer, tag, comm, stream);
+      };
 }
 
 hetcclResult_t launch_in_group(const std::vector<Launch>& launches, hetcclComm_t comm,
@@ -56,6 +68,7 @@ Operation HetcclBackend::merge(std::vector<Operation> messages) {
 // the receive behind it, if each were a call. On the host each message has its route.
 void HetcclBackend::start_kept(Block& block) {
   constexpr std::chrono::milliseconds kOfGroup(0);
+  start_own(block);
   if (streams_ != nullptr && !block.messages.empty()) {
     block.works.push_back(submit(merge(std::move(block.messages)), kOfGroup, false));
   } else {
@@ -65,11 +78,14 @@ void HetcclBackend::start_kept(Block& block) {
   }
 }
 
-bool HetcclBackend::keep_message(Operation& operation) {
+bool HetcclBackend::keep_message(Operation& operation, std::optional<OwnMessage>& own) {
   const std::lock_guard lock(blocks_mutex_);
   Block* block = find_block_locked();
   if (block == nullptr) return false;
-  block->messages.push_back(std::move(operation));
+  if (own)
+    block->own.push_back(std::move(*own));
+  else
+    block->messages.push_back(std::move(operation));
   return true;
 }
 
@@ -83,12 +99,10 @@ bool HetcclBackend::keep_refusal(const std::exception_ptr& refusal) {
 }
 
 Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, Tensors& tensors,
-                                          int peer, int tag) {
+                                          int peer, int tag, std::optional<OwnMessage>& own) {
   check_one(where, tensors.size());
   TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetccl: ", where.operation, " on rank ", rank_,
                     ": ", peer, " is not a rank of a group of ", size_);
-  TORCH_CHECK_VALUE(peer != rank_, "hetccl: ", where.operation, " on rank ", rank_,
-                    ": a rank cannot exchange messages with itself: copy the tensor");
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", where.operation, " on rank ", rank_, ": tag ", tag,
                     " is negative");
   const bool sends = kind == Route::Kind::Send;
@@ -99,27 +113,111 @@ Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, 
   operation.title = sends ? "hetccl:send" : "hetccl:recv";
   operation.inputs = operation.outputs = tensors;
   operation.route = {kind, peer};
-  operation.launches.push_back(
-      [sends, data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr(),
-       elements = movable(tensor), peer,
-       tag = static_cast<uint32_t>(tag)](hetcclComm_t comm, hetcclStream_t stream) {
-        const auto [count, element] = elements;
-        return sends ? hetcclSendTag(data, count, element, peer, tag, comm, stream)
-                     : hetcclRecvTag(data, count, element, peer, tag, comm, stream);
-      });
+  if (peer == rank_) {
+    own = OwnMessage{sends, tag, tensor, std::move(operation)};
+    return {};
+  }
+  operation.launches.push_back(launch_of(sends, tensor, peer, tag));
   return operation;
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::Kind kind,
                                                       Tensors& tensors, int peer, int tag) {
   try {
-    Operation operation = describe_message({name, rank_}, kind, tensors, peer, tag);
-    if (keep_message(operation)) return nullptr;
+    std::optional<OwnMessage> own;
+    Operation operation = describe_message({name, rank_}, kind, tensors, peer, tag, own);
+    if (keep_message(operation, own)) return nullptr;
+    if (own) {
+      const std::lock_guard turn(own_mutex_);
+      return start_own_locked(std::move(*own));
+    }
     return submit(std::move(operation), std::chrono::milliseconds(0), false);
   } catch (...) {
     if (!keep_refusal(std::current_exception())) throw;
     return nullptr;
   }
+}
+
+Operation HetcclBackend::join_ends(OwnMessage one, OwnMessage other) const {
+  if (!one.sends) std::swap(one, other);
+  for (OwnMessage* end : {&one, &other}) {
+    end->operation.staging.push_back(end->tensor);
+    end->operation.launches = {launch_of(end->sends, end->tensor, rank_, end->tag)};
+  }
+  std::vector<Operation> ends;
+  ends.push_back(std::move(one.operation));
+  ends.push_back(std::move(other.operation));
+  Operation both = merge(std::move(ends));
+  both.route = {Route::Kind::Recv, rank_};
+  return both;
+}
+
+// Sends first: a block's receive must find its send, since the block's work is of what has started.
+void HetcclBackend::start_own(Block& block) {
+  const std::lock_guard turn(own_mutex_);
+  std::map<int, int64_t> unmatched;  // sends, by tag
+  for (const OwnMessage& message : block.own) unmatched[message.tag] += message.sends ? 1 : -1;
+  for (const OwnMessage& message : block.own) {
+    const int64_t left = unmatched[message.tag] + own_messages_.count_unmatched_sends(message.tag);
+    TORCH_CHECK_VALUE(message.sends || left >= 0, "hetccl: rank ", rank_,
+                      " receives from itself with tag ", message.tag,
+                      " in a batch, and has no such send: put the send into the batch, or call it "
+                      "before");
+  }
+  std::stable_partition(block.own.begin(), block.own.end(),
+                        [](const OwnMessage& message) { return message.sends; });
+  for (OwnMessage& message : block.own) {
+    block.works.push_back(start_own_locked(std::move(message)));
+  }
+}
+
+// A send is buffered: it is complete though its receive is still to be called. A receive waits for
+// its send.
+c10::intrusive_ptr<HetcclWork> HetcclBackend::start_own_locked(OwnMessage message) {
+  constexpr std::chrono::milliseconds kOfGroup(0);
+  const Where where{message.sends ? "send" : "recv", rank_};
+  if (!message.sends) {
+    auto send = own_messages_.take_send(where, message);
+    if (!send) return await_send(std::move(message));
+    if (send->written != nullptr) send->written->block(streams_->current());
+    return submit(join_ends(std::move(*send), std::move(message)), kOfGroup, false);
+  }
+  if (auto receive = own_messages_.take_receive(where, message)) {
+    try {
+      auto both =
+          submit(join_ends(std::move(message), std::move(receive->message)), kOfGroup, false);
+      receive->work->attach(both);
+      return both;
+    } catch (const std::exception& error) {
+      receive->work->give_up({hetcclInvalidUsage, error.what()});
+      throw;
+    }
+  }
+  Operation done;
+  done.type = message.operation.type;
+  done.title = message.operation.title;
+  done.route = {Route::Kind::Send, rank_};
+  done.inputs = done.outputs = message.operation.outputs;
+  message.tensor = message.tensor.detach().clone();
+  if (streams_ != nullptr) message.written = streams_->mark(streams_->current());
+  message.operation = {};
+  own_messages_.keep(std::move(message));
+  return submit(std::move(done), kOfGroup, false);
+}
+
+c10::intrusive_ptr<HetcclWork> HetcclBackend::await_send(OwnMessage receive) {
+  Operation later;
+  later.type = receive.operation.type;
+  later.title = receive.operation.title;
+  later.inputs = later.outputs = receive.operation.outputs;
+  later.device = device_;
+  later.route = receive.operation.route;
+  auto watcher = watcher_of(later);
+  auto work = c10::make_intrusive<OwnReceive>(rank_, sequence_++, name_, std::move(later),
+                                              communicator_, std::move(watcher));
+  work->launch(std::chrono::milliseconds(timeout_ms_.load()), false);
+  own_messages_.keep({std::move(receive), work});
+  return work;
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors& tensors, int destination, int tag) {

@@ -1,168 +1,219 @@
 #include "rendezvous.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "communicator.h"
+#include "meeting.h"
 
 namespace hetccl::torch_backend {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
-constexpr const char* kKey = "hetccl/unique_id";
 // What a rank with a mark adds to a count of ranks, besides one.
 constexpr int64_t kMarked = int64_t{1} << 32U;
-// A rank that waits says for whom, this often.
-constexpr milliseconds kReminder(10'000);
-constexpr size_t kNamedRanks = 16;
+// How long a rank waits before it reads again what an earlier attempt may have left.
+constexpr milliseconds kFirstPause(5), kLongestPause(500);
+// How often a rank looks whether it still is that rank.
+constexpr milliseconds kGlance(1'000);
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
 constexpr size_t kMostReasonBytes = 4096;
-constexpr const char* kMark = "m";
-constexpr const char* kNoMark = "-";
+constexpr char kMark = 'm', kNoMark = '-';
+constexpr const char* kPlaces = "hetccl/made/";
+constexpr const char* kAttempt = "hetccl/made/attempt";
+constexpr const char* kPurpose = "create the same group with backend \"hetccl\"";
 
 std::string random_name() {
   std::random_device device;
   return c10::str(device(), "-", device());
 }
 
+std::string place_of(int rank) {
+  return c10::str(kPlaces, rank);
+}
+
 std::string binding_key(const std::string& session) {
   return "hetccl/binding/" + session;
 }
 
-/// A later process group under the same prefix must not find what this one left.
-void forget(c10d::Store& store, std::initializer_list<std::string> keys) noexcept {
-  try {
-    for (const std::string& key : keys) store.deleteKey(key);
-  } catch (const std::exception&) {
-    // A store that cannot delete is not worth failing for.
-  }
+std::string id_key(const std::string& session) {
+  return "hetccl/unique_id/" + session;
 }
 
-/// A place in the store where all ranks of a group meet once.
-class Meeting {
+/// One rank's way into an attempt to make a group. An attempt that died may have left anything in
+/// the Store, and the Store may be unable to delete. So each rank has a token, which no other
+/// process and no earlier attempt has. Rank 0 makes a session of the tokens that it finds; a rank
+/// enters a session that has its token. A session with the token of a dead process is never
+/// complete: rank 0 makes another once that process's successor has put its token there. All other
+/// keys carry the session's random name.
+class Gathering {
  public:
-  Meeting(c10d::Store& store, std::string name, int rank, int size, const std::string& group)
+  Gathering(c10d::Store& store, const Seat& seat, bool mark, milliseconds timeout)
       : store_(store),
-        name_("hetccl/" + std::move(name)),
-        rank_(rank),
-        size_(size),
-        group_(group) {}
+        seat_(seat),
+        name_(random_name()),
+        mark_(mark ? kMark : kNoMark),
+        patience_(store, seat, kPurpose, timeout) {}
 
-  struct Outcome {
-    bool any_mark = false;  ///< some rank has come with its mark
-    std::string session;    ///< random, the same on all ranks
-  };
-
-  /// Blocks until all ranks have come. `purpose` is what a rank that is missing has yet to do.
-  Outcome meet(bool mark, const char* purpose, milliseconds timeout) {
-    store_.set(key_of(rank_), std::vector<uint8_t>{1});
-    const int64_t mine = mark ? 1 + kMarked : 1;
-    const int64_t come = store_.add(name_ + "/come", mine);
-    if (come % kMarked == size_) {
-      store_.set(name_ + "/all", (come >= kMarked ? kMark : kNoMark) + random_name());
-    }
-    try {
-      await_all(purpose, timeout);
-    } catch (...) {
-      store_.add(name_ + "/come", -mine);
-      forget(store_, {key_of(rank_)});
-      throw;
-    }
-    const std::string all = store_.get_to_str(name_ + "/all");
-    forget(store_, {key_of(rank_)});
-    if (store_.add(name_ + "/read", 1) == size_) {
-      forget(store_, {name_ + "/come", name_ + "/all", name_ + "/read"});
-    }
-    return {all.substr(0, 1) == kMark, all.substr(1)};
+  Arrival gather() {
+    store_.set(place_of(seat_.rank), mark_ + name_);
+    const std::string session = seat_.rank == 0 ? lead() : follow();
+    const bool any_mark = std::any_of(tokens_.begin(), tokens_.end(),
+                                      [](const auto& token) { return token.front() == kMark; });
+    if (is_own(peek(place_of(seat_.rank)))) forget(store_, {place_of(seat_.rank)});
+    if (seat_.rank == 0) forget(store_, {kAttempt, tokens_key(session)});
+    return {any_mark, session};
   }
 
  private:
-  void await_all(const char* purpose, milliseconds timeout) {
-    const auto begin = Clock::now();
-    for (auto turn_end = begin;;) {
-      const auto now = Clock::now();
-      const auto left = std::chrono::ceil<milliseconds>(begin + timeout - now);
-      const milliseconds turn = std::clamp(left, milliseconds(1), kReminder);
-      turn_end = now + turn;
-      try {
-        return store_.wait({name_ + "/all"}, turn);
-      } catch (const std::exception& error) {
-        const bool timed_out = Clock::now() >= turn_end;
-        TORCH_CHECK_WITH(DistBackendError, timed_out && Clock::now() < begin + timeout,
-                         "hetccl: rank ", rank_, " of process group '", group_,
-                         "': not all of its ", size_, " ranks have come within ", timeout.count(),
-                         " ms", timed_out ? missing() : "", "; check that all of them ", purpose,
-                         ". The torch Store says: ", error.what());
+  using Tokens = std::vector<std::string>;
+
+  static std::string tokens_key(const std::string& session) { return kPlaces + session; }
+
+  std::string lead() {
+    for (;;) {
+      await_tokens();
+      const std::string session = random_name();
+      store_.set(tokens_key(session), c10::Join("\n", tokens_));
+      store_.set(kAttempt, session);
+      keep_place();
+      if (enter(session, [&] {
+            keep_place();
+            return peek(kAttempt) != session || peek_tokens() != tokens_;
+          })) {
+        return session;
       }
-      const auto waited = std::chrono::floor<std::chrono::seconds>(Clock::now() - begin);
-      LOG(WARNING) << "hetccl: rank " << rank_ << " of process group '" << group_
-                   << "' has waited for " << waited.count() << " s" << missing()
-                   << "; check that all of them " << purpose;
+      forget(store_, {tokens_key(session)});
     }
   }
 
-  /// ": ranks 1, 3 of 4 have not come", or nothing where the store does not tell.
-  [[nodiscard]] std::string missing() {
-    std::string text;
-    size_t count = 0;
-    try {
-      for (int rank = 0; rank < size_; ++rank) {
-        if (store_.check({key_of(rank)}) || ++count > kNamedRanks) continue;
-        text += c10::str(text.empty() ? "" : ", ", rank);
-      }
-    } catch (const std::exception&) {
-      return "";
+  std::string follow() {
+    for (std::string last;;) {
+      last = await_session(last);
+      const auto is_over = [&] {
+        keep_place();
+        return peek(kAttempt) != last;
+      };
+      if (enter(last, is_over)) return last;
     }
-    if (count == 0) return "";
-    if (count > kNamedRanks) text += c10::str(" and ", count - kNamedRanks, " more");
-    return c10::str(": rank", count > 1 ? "s " : " ", text, " of ", size_,
-                    count > 1 ? " have" : " has", " not come");
   }
 
-  [[nodiscard]] std::string key_of(int rank) const { return c10::str(name_, "/", rank); }
+  bool enter(const std::string& session, const std::function<bool()>& is_over) {
+    return Meeting(store_, tokens_key(session), seat_).meet(patience_, is_over);
+  }
+
+  /// Sets `tokens_`: one of every rank, dead ones' included.
+  void await_tokens() {
+    std::vector<std::string> places;
+    for (int rank = 0; rank < seat_.size; ++rank) places.push_back(place_of(rank));
+    for (;;) {
+      while (!patience_.wait_for(places, kGlance, [this] { return missing(); })) keep_place();
+      tokens_ = peek_tokens();
+      if (std::find(tokens_.begin(), tokens_.end(), "") == tokens_.end()) return;
+    }
+  }
+
+  /// The session that rank 0 has made of this rank's token, among others, and that is not `last`.
+  /// Sets `tokens_`.
+  std::string await_session(std::string last) {
+    for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+      while (!patience_.wait_for({kAttempt}, kGlance, [this] { return missing(); })) keep_place();
+      if (std::string session = peek(kAttempt); session != last) {
+        tokens_ = split(peek(tokens_key(session)));
+        if (has_own_token()) return session;
+        last = std::move(session);
+      }
+      keep_place();
+      patience_.rest(pause, [this] { return missing(); });
+    }
+  }
+
+  [[nodiscard]] bool has_own_token() const {
+    return tokens_.size() == static_cast<size_t>(seat_.size) &&
+           is_own(tokens_[static_cast<size_t>(seat_.rank)]);
+  }
+
+  [[nodiscard]] bool is_own(const std::string& token) const {
+    return !token.empty() && token.substr(1) == name_;
+  }
+
+  /// Of two processes that call themselves this rank, the later one is it. It may have gone, and
+  /// have taken its token along.
+  void keep_place() {
+    TORCH_CHECK_WITH(DistBackendError, is_own(peek(place_of(seat_.rank))), "hetccl: rank ",
+                     seat_.rank, " of process group '", seat_.group,
+                     "': another process has come as this rank, as after a restart: this one "
+                     "belongs to an attempt that has ended; end it");
+  }
+
+  /// Empty if the key is not there.
+  std::string peek(const std::string& key) {
+    return store_.check({key}) ? store_.get_to_str(key) : std::string();
+  }
+
+  Tokens peek_tokens() {
+    Tokens tokens;
+    for (int rank = 0; rank < seat_.size; ++rank) tokens.push_back(peek(place_of(rank)));
+    return tokens;
+  }
+
+  static Tokens split(const std::string& text) {
+    Tokens tokens;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      tokens.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return tokens;
+  }
+
+  std::string missing() {
+    const std::string ranks = name_missing(store_, seat_.size, place_of);
+    if (!ranks.empty() || seat_.rank == 0) return ranks;
+    return c10::str(": rank 0 of ", seat_.size, " has not come");
+  }
 
   c10d::Store& store_;
-  const std::string name_;
-  const int rank_, size_;
-  const std::string& group_;
+  const Seat seat_;
+  const std::string name_;  ///< with the mark before it: this rank's token
+  const char mark_;
+  Patience patience_;
+  Tokens tokens_;  ///< by rank: of the session
 };
 
-hetcclUniqueId publish(c10d::Store& store, const std::string& group) {
+hetcclUniqueId publish(c10d::Store& store, const std::string& key, const std::string& group) {
   hetcclUniqueId id{};
   const hetcclResult_t result = hetcclGetUniqueId(&id);
   std::vector<uint8_t> value;
   if (result == hetcclSuccess) {
     value.assign(id.internal, id.internal + sizeof(id.internal));
     value.insert(value.begin(), kMade);
-    store.set(kKey, value);
+    store.set(key, value);
     return id;
   }
   const Failure failure = last_failure(result);
   value.assign(failure.text.begin(), failure.text.end());
   value.insert(value.begin(), kFailed);
-  store.set(kKey, value);
+  store.set(key, value);
   // The reason first, here and below: it may be a setting, and no fault of the network.
   TORCH_CHECK_WITH(DistBackendError, false, "hetccl: ", failure.text, " (rank 0 of process group '",
                    group, "' could not make a unique id)");
 }
 
-std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& group,
-                           std::chrono::milliseconds timeout) {
+std::vector<uint8_t> await(c10d::Store& store, const std::string& key, int rank,
+                           const std::string& group, milliseconds timeout) {
   try {
-    store.wait({kKey}, timeout);
-    return store.get(kKey);
+    store.wait({key}, timeout);
+    return store.get(key);
   } catch (const std::exception& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "hetccl: rank ", rank, " of process group '", group,
                      "' got no unique id from rank 0 within ", timeout.count(),
@@ -176,16 +227,14 @@ std::vector<uint8_t> await(c10d::Store& store, int rank, const std::string& grou
 
 Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu, const std::string& group,
                milliseconds timeout) {
-  auto [any_gpu, session] =
-      Meeting(store, "made", rank, size, group)
-          .meet(has_gpu, "create the same group with backend \"hetccl\"", timeout);
-  return {any_gpu, std::move(session)};
+  return Gathering(store, {rank, size, group}, has_gpu, timeout).gather();
 }
 
-void await_first_call(c10d::Store& store, int rank, int size, const std::string& group,
-                      milliseconds timeout) {
-  Meeting(store, "called", rank, size, group)
-      .meet(false, "call the group's first collective", timeout);
+void await_first_call(c10d::Store& store, const std::string& session, int rank, int size,
+                      const std::string& group, milliseconds timeout) {
+  const Seat seat{rank, size, group};
+  Patience patience(store, seat, "call the group's first collective", timeout);
+  Meeting(store, "hetccl/called/" + session, seat).meet(patience);
 }
 
 void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound) {
@@ -209,10 +258,10 @@ Binding await_binding(c10d::Store& store, const std::string& session, int rank,
   }
 }
 
-hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& group,
-                               std::chrono::milliseconds timeout) {
-  if (rank == 0) return publish(store, group);
-  const std::vector<uint8_t> value = await(store, rank, group, timeout);
+hetcclUniqueId share_unique_id(c10d::Store& store, const std::string& session, int rank,
+                               const std::string& group, milliseconds timeout) {
+  if (rank == 0) return publish(store, id_key(session), group);
+  const std::vector<uint8_t> value = await(store, id_key(session), rank, group, timeout);
   hetcclUniqueId id{};
   if (!value.empty() && value[0] == kMade && value.size() == 1 + sizeof(id.internal)) {
     std::memcpy(id.internal, value.data() + 1, sizeof(id.internal));
@@ -228,8 +277,8 @@ hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& 
                    group, "' published no usable unique id)");
 }
 
-void forget_unique_id(c10d::Store& store, int rank) noexcept {
-  if (rank == 0) forget(store, {kKey});
+void forget_unique_id(c10d::Store& store, const std::string& session, int rank) noexcept {
+  if (rank == 0) forget(store, {id_key(session)});
 }
 
 }  // namespace hetccl::torch_backend

@@ -1,4 +1,5 @@
-/// How the ranks of one process group get one unique id through the torch Store.
+/// How the ranks of one process group get one unique id through the torch Store. Whatever an
+/// earlier attempt to make the group has left there, dead or alive, takes no part in this one.
 #pragma once
 
 #include <chrono>
@@ -12,10 +13,11 @@ namespace hetccl::torch_backend {
 /// What all ranks of a group know once all have come.
 struct Arrival {
   bool any_gpu = false;
-  std::string session;  ///< random: tells this group from a later one under the same prefix
+  std::string session;  ///< random: tells this attempt from all others under the same prefix
 };
 
-/// Blocks until all ranks of the group have come. Throws DistBackendError.
+/// Blocks until all ranks of the group have come. Throws DistBackendError, also if another process
+/// comes as this rank.
 [[nodiscard]] Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu,
                              const std::string& group, std::chrono::milliseconds timeout);
 
@@ -31,16 +33,16 @@ void declare_binding(c10d::Store& store, const std::string& session, int size, b
 /// Blocks until all ranks have made their first call of the group, for which a rank with a GPU may
 /// take its time: what follows is the network's. Throws DistBackendError naming the ranks that have
 /// not.
-void await_first_call(c10d::Store& store, int rank, int size, const std::string& group,
-                      std::chrono::milliseconds timeout);
+void await_first_call(c10d::Store& store, const std::string& session, int rank, int size,
+                      const std::string& group, std::chrono::milliseconds timeout);
 
 /// Rank 0 makes the id and publishes it, or the reason why it could not; the others wait for it.
 /// `store` is the process group's own (prefixed). Throws DistBackendError.
-[[nodiscard]] hetcclUniqueId share_unique_id(c10d::Store& store, int rank, const std::string& group,
+[[nodiscard]] hetcclUniqueId share_unique_id(c10d::Store& store, const std::string& session,
+                                             int rank, const std::string& group,
                                              std::chrono::milliseconds timeout);
 
-/// Rank 0, once every rank has joined or the attempt has failed: a later process group under the
-/// same prefix must not find what this one left.
-void forget_unique_id(c10d::Store& store, int rank) noexcept;
+/// Rank 0, once every rank has joined or the attempt has failed: takes the secret out of the Store.
+void forget_unique_id(c10d::Store& store, const std::string& session, int rank) noexcept;
 
 }  // namespace hetccl::torch_backend

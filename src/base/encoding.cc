@@ -228,11 +228,13 @@ template <Format format>
   return std::bit_cast<float>(largest);
 }
 
+// What the codes stand for, times `factor`.
 template <Format format>
 [[gnu::always_inline]] inline void decode(float* to, const std::byte* from, size_t n,
-                                          const Conversion& conversion) {
+                                          const Conversion& conversion, float factor = 1) {
   float scale = 0;
   std::memcpy(&scale, from, sizeof(scale));
+  scale *= factor;
   const auto* codes = reinterpret_cast<const uint8_t*>(from + sizeof(scale));
   if constexpr (format == Format::E4m3 || format == Format::E5m2) {
     conversion.load(to, codes, n);
@@ -249,6 +251,10 @@ template <Format format>
 
 [[gnu::always_inline]] inline void add(float* to, const float* from, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+[[gnu::always_inline]] inline void multiply(float* values, float by, size_t n) {
+  for (size_t i = 0; i < n; ++i) values[i] *= by;
 }
 
 [[gnu::always_inline]] inline void divide(float* sums, float by, size_t n) {
@@ -268,6 +274,8 @@ template <typename Type, Format format>
            (encoded ? at / block * block_bytes : at * element);
   };
   const Conversion words = conversion_of<Type>(), codes = conversion_of_codes<format>();
+  const bool averages = call.op == RedOp::Avg;
+  const float down = averages ? static_cast<float>(call.divisor.down()) : 1;
   Block sums, one;
   for (size_t at = begin; at < begin + count; at += block) {
     const size_t n = std::min(block, begin + count - at);
@@ -276,12 +284,13 @@ template <typename Type, Format format>
       const bool encoded = call.is_encoded(s);
       const std::byte* from = place(call.srcs[s], encoded, at);
       if (encoded)
-        decode<format>(to, from, n, codes);
+        decode<format>(to, from, n, codes, down);
       else
         words.load(to, from, n);
+      if (!encoded && averages) multiply(to, down, n);
       if (s > 0) add(sums.at, one.at, n);
     }
-    if (call.op == RedOp::Avg) divide(sums.at, static_cast<float>(call.divisor), n);
+    if (averages) divide(sums.at, static_cast<float>(call.divisor.quotient()), n);
     auto* to = const_cast<std::byte*>(place(call.dst, call.result_is_encoded(), at));
     if (!call.result_is_encoded()) {
       words.store(to, sums.at, n);

@@ -1,6 +1,8 @@
+#include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "base/element.h"
 #include "base/reduce.h"
 
 namespace hetccl {
@@ -66,6 +68,44 @@ Factor identity_of(DataType type, RedOp op) {
       return floating<uint64_t>(op, 0x3ff0000000000000, 0x7ff0000000000000);
   }
   return {};
+}
+
+bool has_down(DataType type, Divisor divisor) {
+  const int least = [type] {  // the exponent of the least denormal
+    switch (type) {
+      case DataType::Float8E4m3:
+        return -9;
+      case DataType::Float8E5m2:
+        return -16;
+      case DataType::Float16:
+        return -24;
+      case DataType::BFloat16:
+      case DataType::Float32:
+      case DataType::Float64:
+        return -126;
+      default:
+        return 1;
+    }
+  }();
+  return divisor.down() >= std::ldexp(1, least);
+}
+
+Factor down_of(DataType type, Divisor divisor) {
+  const auto down = static_cast<float>(divisor.down());
+  switch (type) {
+    case DataType::Float8E4m3:
+      return element_of(element::E4m3::store(down));
+    case DataType::Float8E5m2:
+      return element_of(element::E5m2::store(down));
+    case DataType::Float16:
+      return element_of(element::Half::store(down));
+    case DataType::BFloat16:
+      return element_of(element::BFloat::store(down));
+    case DataType::Float64:
+      return element_of(divisor.down());
+    default:
+      return element_of(down);
+  }
 }
 
 }  // namespace hetccl

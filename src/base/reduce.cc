@@ -51,42 +51,44 @@ template <RedOp op, typename T>
     return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
 }
 
-// The divisor of an average. Quotients of integers of up to 32 bits are exact by a multiplication
+// How an average divides. Quotients of integers of up to 32 bits are exact by a multiplication
 // in double precision: half a unit is more than its rounding errors, and less than the distance to
 // the next whole quotient.
-struct Divisor {
-  explicit Divisor(uint32_t ranks) : value(ranks), inverse(1.0 / ranks) {}
+struct Division {
+  explicit Division(Divisor by)
+      : value(by.ranks), inverse(1.0 / by.ranks), down(by.down()), quotient(by.quotient()) {}
   uint32_t value;
   double inverse;
+  double down, quotient;  // of floats
 };
 
-[[gnu::always_inline]] inline int32_t divide(int32_t sum, const Divisor& by) {
+[[gnu::always_inline]] inline int32_t divide(int32_t sum, const Division& by) {
   return static_cast<int32_t>((sum + (sum < 0 ? -0.5 : 0.5)) * by.inverse);
 }
 
 // Through int32_t, which processors convert in one instruction.
-[[gnu::always_inline]] inline uint32_t divide(uint32_t sum, const Divisor& by) {
+[[gnu::always_inline]] inline uint32_t divide(uint32_t sum, const Division& by) {
   const double wide = static_cast<int32_t>(sum ^ 0x80000000U) + (0x1p31 + 0.5);
   const auto quotient = static_cast<int32_t>(by.value == 1 ? 0 : wide * by.inverse);
   return by.value == 1 ? sum : static_cast<uint32_t>(quotient);
 }
 
-[[gnu::always_inline]] inline int64_t divide(int64_t sum, const Divisor& by) {
+[[gnu::always_inline]] inline int64_t divide(int64_t sum, const Division& by) {
   return sum / static_cast<int64_t>(by.value);
 }
 
-[[gnu::always_inline]] inline uint64_t divide(uint64_t sum, const Divisor& by) {
+[[gnu::always_inline]] inline uint64_t divide(uint64_t sum, const Division& by) {
   return sum / by.value;
 }
 
 template <RedOp op, typename T>
-[[gnu::always_inline]] inline T finish(T sum, const Divisor& divisor) {
+[[gnu::always_inline]] inline T finish(T sum, const Division& division) {
   if constexpr (op != RedOp::Avg)
     return sum;
   else if constexpr (std::floating_point<T>)
-    return sum / static_cast<T>(divisor.value);
+    return sum / static_cast<T>(division.quotient);
   else
-    return divide(sum, divisor);
+    return divide(sum, division);
 }
 
 struct Call {
@@ -94,22 +96,25 @@ struct Call {
   const void* const* srcs;
   int n_srcs;
   size_t count;
-  Divisor divisor;
+  Division division;
   const Factor* factors;  // of the sources: PreMulSum
 };
 
-// What a PreMulSum multiplies source `s` by, as it lies in memory.
-template <typename Word, RedOp op>
-[[gnu::always_inline]] inline Word factor_of(const Call& call, int s) {
-  Word word{};
+// What source `s` is multiplied by.
+template <typename Type, RedOp op>
+[[gnu::always_inline]] inline typename Type::Sum factor_of(const Call& call, int s) {
+  typename Type::Word word{};
   if constexpr (op == RedOp::PreMulSum) std::memcpy(&word, call.factors[s].element, sizeof word);
-  return word;
+  if constexpr (op == RedOp::Avg && std::floating_point<typename Type::Sum>)
+    return static_cast<typename Type::Sum>(call.division.down);
+  return Type::load(word);
 }
 
 template <typename Type, RedOp op>
 [[gnu::always_inline]] inline typename Type::Sum load(typename Type::Word word,
                                                       typename Type::Sum factor) {
-  if constexpr (op == RedOp::PreMulSum)
+  constexpr bool kScales = op == RedOp::Avg && std::floating_point<typename Type::Sum>;
+  if constexpr (op == RedOp::PreMulSum || kScales)
     return combine<RedOp::Prod>(Type::load(word), factor);
   else
     return Type::load(word);
@@ -123,13 +128,13 @@ template <typename Type, RedOp op>
   const auto* a = static_cast<const Word*>(call.srcs[0]);
   const auto* b = static_cast<const Word*>(call.srcs[1]);
   const size_t count = call.count;
-  const Divisor divisor = call.divisor;
-  const auto factor_a = Type::load(factor_of<Word, op>(call, 0));
-  const auto factor_b = Type::load(factor_of<Word, op>(call, 1));
+  const Division division = call.division;
+  const auto factor_a = factor_of<Type, op>(call, 0);
+  const auto factor_b = factor_of<Type, op>(call, 1);
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
     const auto sum = combine<op>(load<Type, op>(a[i], factor_a), load<Type, op>(b[i], factor_b));
-    dst[i] = Type::store(finish<op>(sum, divisor));
+    dst[i] = Type::store(finish<op>(sum, division));
   }
 }
 
@@ -140,22 +145,22 @@ template <typename Type, RedOp op>
   using Sum = typename Type::Sum;
   constexpr size_t kBlock = 1024;
   alignas(64) Sum sums[kBlock];
-  const Divisor divisor = call.divisor;
+  const Division division = call.division;
   for (size_t done = 0; done < call.count; done += kBlock) {
     const size_t n = call.count - done < kBlock ? call.count - done : kBlock;
     const auto* first = static_cast<const Word*>(call.srcs[0]) + done;
-    const Sum first_factor = Type::load(factor_of<Word, op>(call, 0));
+    const Sum first_factor = factor_of<Type, op>(call, 0);
 #pragma GCC ivdep
     for (size_t i = 0; i < n; ++i) sums[i] = load<Type, op>(first[i], first_factor);
     for (int s = 1; s < call.n_srcs; ++s) {
       const auto* src = static_cast<const Word*>(call.srcs[s]) + done;
-      const Sum factor = Type::load(factor_of<Word, op>(call, s));
+      const Sum factor = factor_of<Type, op>(call, s);
 #pragma GCC ivdep
       for (size_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], load<Type, op>(src[i], factor));
     }
     auto* dst = static_cast<Word*>(call.dst) + done;
 #pragma GCC ivdep
-    for (size_t i = 0; i < n; ++i) dst[i] = Type::store(finish<op>(sums[i], divisor));
+    for (size_t i = 0; i < n; ++i) dst[i] = Type::store(finish<op>(sums[i], division));
   }
 }
 
@@ -198,26 +203,25 @@ template <typename Type, RedOp op>
   const auto load8 = [&](int s, size_t i) __attribute__((always_inline, target("avx2,f16c"))) {
     const auto* words = static_cast<const Word*>(call.srcs[s]) + i;
     const Floats loaded = Eight<Type>::load(Eight<Type>::read(words));
-    if constexpr (op != RedOp::PreMulSum) return loaded;
-    const auto factor = static_cast<short>(factor_of<Word, op>(call, s));
-    return loaded * Eight<Type>::load(_mm_set1_epi16(factor));
+    if constexpr (op != RedOp::PreMulSum && op != RedOp::Avg) return loaded;
+    return loaded * factor_of<Type, op>(call, s);
   };
   auto* dst = static_cast<Word*>(call.dst);
   const size_t whole = call.count / 8 * 8;
   for (size_t i = 0; i < whole; i += 8) {
     Floats sum = load8(0, i);
     for (int s = 1; s < call.n_srcs; ++s) sum = combine8<op>(sum, load8(s, i));
-    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.divisor.value);
+    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.division.quotient);
     Eight<Type>::store(dst + i, sum);
   }
   for (size_t i = whole; i < call.count; ++i) {
     const auto load1 = [&](int s) {
-      const auto factor = Type::load(factor_of<Word, op>(call, s));
-      return load<Type, op>(static_cast<const Word*>(call.srcs[s])[i], factor);
+      return load<Type, op>(static_cast<const Word*>(call.srcs[s])[i],
+                            factor_of<Type, op>(call, s));
     };
     float sum = load1(0);
     for (int s = 1; s < call.n_srcs; ++s) sum = combine<op>(sum, load1(s));
-    dst[i] = Type::store(finish<op>(sum, call.divisor));
+    dst[i] = Type::store(finish<op>(sum, call.division));
   }
 }
 
@@ -292,7 +296,7 @@ Status validate(const Reduction& reduction) {
                  std::string(name_of(reduction.op)).c_str());
   if (reduction.residual != nullptr && !reduction.result_is_encoded())
     return error(Code::InvalidArgument, "a residual is of encoded results alone");
-  if (reduction.op == RedOp::Avg && reduction.divisor == 0)
+  if (reduction.op == RedOp::Avg && reduction.divisor.ranks == 0)
     return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
   return {};
 }
@@ -343,7 +347,7 @@ void run_past_caches(DataType type, RedOp op, const Call& whole) {
     const size_t count = std::min(whole.count - done, kPiece / element);
     for (int s = 0; s < whole.n_srcs; ++s)
       srcs[s] = static_cast<const std::byte*>(whole.srcs[s]) + done * element;
-    run_type(type, op, {result, srcs, whole.n_srcs, count, whole.divisor, whole.factors});
+    run_type(type, op, {result, srcs, whole.n_srcs, count, whole.division, whole.factors});
     copy_past_caches(static_cast<std::byte*>(whole.dst) + done * element, result, count * element);
     done += count;
   }
@@ -352,9 +356,9 @@ void run_past_caches(DataType type, RedOp op, const Call& whole) {
 }  // namespace
 
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor, const Factor* factors, Caching caching) {
+            Divisor divisor, const Factor* factors, Caching caching) {
   const DefaultFloatMode mode;
-  const Call call{dst, srcs, n_srcs, count, Divisor(divisor), factors};
+  const Call call{dst, srcs, n_srcs, count, Division(divisor), factors};
   const bool bypass = caching == Caching::Bypass && n_srcs <= Reduction::kMaxSources;
   return bypass ? run_past_caches(type, op, call) : run_type(type, op, call);
 }

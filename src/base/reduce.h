@@ -2,6 +2,7 @@
 // Device kernels are twins of this code: for the same sources they give the same bits.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,8 +12,25 @@
 
 namespace hetccl {
 
+/// What an average divides by. Integers are summed, and the sum is divided by `ranks`. A sum of
+/// floats could overflow though their mean does not. So each is multiplied by `down`, a power of
+/// two of at most 1 / ranks, which is exact unless it makes a denormal, and the sum is divided by
+/// `quotient`, which is above 1/2 and at most 1.
+struct Divisor {
+  constexpr Divisor(uint32_t n, bool is_scaled = false) : ranks(n), scaled(is_scaled) {}
+  uint32_t ranks;
+  bool scaled;  ///< floats have been multiplied before: down is 1
+  [[nodiscard]] constexpr uint64_t power() const { return std::bit_ceil(uint64_t{ranks}); }
+  [[nodiscard]] constexpr double down() const {
+    return scaled ? 1 : 1 / static_cast<double>(power());
+  }
+  [[nodiscard]] constexpr double quotient() const {
+    return static_cast<double>(ranks) / static_cast<double>(power());
+  }
+};
+
 /// dst[i] = srcs[0][i] op srcs[1][i] op ..., evaluated left to right; for RedOp::Avg the sum is
-/// divided by `divisor` at the end, for RedOp::PreMulSum each source is multiplied by `factor`
+/// divided as Divisor says, for RedOp::PreMulSum each source is multiplied by `factor`
 /// first (other operators ignore them). `dst` may be one of `srcs`; ranges that overlap otherwise
 /// are not allowed.
 ///
@@ -34,7 +52,7 @@ struct Reduction {
   size_t count = 0;
   DataType type{};
   RedOp op{};
-  uint32_t divisor = 1;
+  Divisor divisor = 1;
   Factor factor{};
   Caching caching = Caching::Keep;  ///< of the result; of hosts alone
   uint16_t blocks = 0;              ///< of a GPU's kernel, at most; 0: as the device's setting says
@@ -57,12 +75,17 @@ struct Reduction {
 /// same bits on every processor, whatever the thread's floating-point mode. Past the caches where
 /// that is asked for, and there are at most Reduction::kMaxSources sources.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-            uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep);
+            Divisor divisor, const Factor* factors, Caching caching = Caching::Keep);
 /// The same of at most Reduction::kMaxSources sources.
 void reduce(const Reduction& reduction);
 
 /// The element that changes nothing, whichever way it is combined: x op identity == x for all x,
 /// bit for bit. Of Avg and PreMulSum, the sum's.
 [[nodiscard]] Factor identity_of(DataType type, RedOp op);
+
+/// Whether 1 / `Divisor::power` is a float of that type; false for integers.
+[[nodiscard]] bool has_down(DataType type, Divisor divisor);
+/// That float, as the factor of a PreMulSum. `type` has it.
+[[nodiscard]] Factor down_of(DataType type, Divisor divisor);
 
 }  // namespace hetccl

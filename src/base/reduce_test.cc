@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -208,6 +211,66 @@ TEST_CASE("averages of 32-bit integers are exact next to every multiple of the d
       reference_reduce(expected.data(), srcs, sums.size(), type, RedOp::Avg, divisor);
       reduce(result.data(), srcs, 2, sums.size(), type, RedOp::Avg, divisor, nullptr);
       CHECK_MESSAGE(result == expected, name_of(type), " / ", divisor);
+    }
+  }
+}
+
+double value_of(DataType type, const Factor& element) {
+  uint16_t word = 0;
+  float single = 0;
+  double value = 0;
+  std::memcpy(&word, element.element, std::min(sizeof word, size_of(type)));
+  if (const SmallFloat* kind = small_float(type)) return kind->decode(word);
+  std::memcpy(&single, element.element, sizeof single);
+  std::memcpy(&value, element.element, sizeof value);
+  return type == DataType::Float32 ? single : value;
+}
+
+// Of `n` numbers of a float type, all equal to `value`; `by_hops` as clusters compute it: scaled,
+// added one by one and rounded to the type each time, and divided in the end.
+double mean_of_equals(DataType type, double value, uint32_t n, bool by_hops) {
+  const Factor element = element_of(type, value);
+  std::vector<const void*> srcs(n, element.element);
+  Factor result, scaled;
+  if (!by_hops) {
+    reduce(result.element, srcs.data(), static_cast<int>(n), 1, type, RedOp::Avg, n, nullptr);
+    return value_of(type, result);
+  }
+  const void* one[] = {element.element};
+  reduce(scaled.element, one, 1, 1, type, RedOp::Avg, static_cast<uint32_t>(Divisor(n).power()),
+         nullptr);
+  Factor factors[] = {down_of(type, n)};
+  reduce(result.element, one, 1, 1, type, RedOp::PreMulSum, 1, factors);
+  CHECK(value_of(type, scaled) == value_of(type, result));  // a library's way
+  for (uint32_t i = 1; i < n; ++i) {
+    const void* pair[] = {result.element, scaled.element};
+    reduce(result.element, pair, 2, 1, type, RedOp::Sum, 1, nullptr);
+  }
+  const void* sum[] = {result.element};
+  reduce(result.element, sum, 1, 1, type, RedOp::Avg, {n, true}, nullptr);
+  return value_of(type, result);
+}
+
+TEST_CASE("a mean of equal numbers is that number, where their sum overflows, too") {
+  struct Kind {
+    DataType type;
+    double largest, ulp;  // relative
+  };
+  for (const auto& [type, largest, ulp] :
+       {Kind{DataType::Float16, 65504, 0x1p-10}, Kind{DataType::BFloat16, 0x1.fep127, 0x1p-7},
+        Kind{DataType::Float32, 0x1.fffffep127, 0x1p-23},
+        Kind{DataType::Float64, std::numeric_limits<double>::max(), 0x1p-52},
+        Kind{DataType::Float8E4m3, 448, 0x1p-3}, Kind{DataType::Float8E5m2, 57344, 0x1p-2}}) {
+    for (uint32_t n = 1; n <= 40; ++n) {
+      CAPTURE(name_of(type));
+      CAPTURE(n);
+      const bool narrow = size_of(type) < 4;
+      for (const double value : {largest, -largest, largest / 2, 1.0, 0.75, -1.5}) {
+        const double mean = mean_of_equals(type, value, n, false);
+        CHECK(std::fabs(mean / value - 1) <= (narrow ? 0 : n * ulp));
+        // Each hop rounds once, by half a unit of the last place.
+        CHECK(std::fabs(mean_of_equals(type, value, n, true) / value - 1) <= (n + 1) * ulp / 2);
+      }
     }
   }
 }

@@ -150,6 +150,9 @@ class Service {
   /// For the end of the process: waits until the coordinator here, if there is one, has heard what
   /// this process's sessions said last, so that the others know it too. At most half a second.
   void settle();
+  /// Whether nobody uses it: no session is joined here, and no rank anywhere an id that was made
+  /// here, or may come with one.
+  [[nodiscard]] bool idle();
   /// Blocks until all ranks have joined. Timeout names the ranks that never came; InvalidArgument
   /// when two ranks give the same number or different sizes (told to all); RemoteError when the
   /// id's secret is not the coordinator's; InvalidUsage when HETCCL_ENCRYPT (told to all) or

@@ -136,6 +136,17 @@ void Service::settle() {
   }
 }
 
+bool Service::idle() {
+  const std::lock_guard lock(impl_->mutex);
+  bool idle = true;
+  if (impl_->loop == nullptr) return idle;
+  impl_->loop->run([&] {
+    const auto& coordinator = impl_->coordinator;
+    idle = impl_->clients->empty() && (coordinator == nullptr || coordinator->n_jobs() == 0);
+  });
+  return idle;
+}
+
 Result<UniqueId> Service::unique_id() {
   return impl_->invite(nullptr);
 }

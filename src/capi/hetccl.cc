@@ -99,12 +99,12 @@ Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
   }
   options.rank = rank;
   options.n_ranks = n_ranks;
-  HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+  HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
   hetccl::bootstrap::UniqueId unique_id;
   static_assert(sizeof unique_id == sizeof id.internal);
   std::memcpy(unique_id.data(), id.internal, sizeof id.internal);
   HETCCL_ASSIGN(auto communicator, Communicator::create(*runtime, unique_id, std::move(options)));
-  *comm = hetccl::capi::adopt(std::move(communicator));
+  *comm = hetccl::capi::adopt(std::move(communicator), runtime);
   return {};
 }
 
@@ -116,7 +116,9 @@ Status split(Communicator& parent, int color, int key, hetcclComm_t* newcomm,
     HETCCL_ASSIGN(options, options_of(*config));
   }
   HETCCL_ASSIGN(auto child, parent.split(color, key, options ? &*options : nullptr));
-  if (child != nullptr) *newcomm = hetccl::capi::adopt(std::move(child));
+  if (child == nullptr) return {};
+  HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
+  *newcomm = hetccl::capi::adopt(std::move(child), runtime);
   return {};
 }
 
@@ -156,7 +158,7 @@ hetcclResult_t reduction_with_residual(hetcclComm_t comm, hetcclRedOp_t op,
 template <typename Body>
 Status with_stream(hetcclStream_t stream, Body&& body) {
   if (stream == nullptr) return null("stream");
-  HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+  HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime_of(stream));
   HETCCL_ASSIGN(const auto queue, runtime->host_stream(stream));
   return body(runtime->engine(), *queue);
 }
@@ -207,7 +209,7 @@ const char* hetcclGetLastError(hetcclComm_t comm) {
 hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id) {
   return finished([&]() -> Status {
     if (id == nullptr) return null("id");
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
     HETCCL_ASSIGN(const auto unique_id, runtime->service().unique_id());
     std::memcpy(id->internal, unique_id.data(), sizeof id->internal);
     return {};
@@ -406,8 +408,7 @@ hetcclResult_t hetcclRedOpDestroy(hetcclRedOp_t op, hetcclComm_t comm) {
 hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {
   return finished([&]() -> Status {
     if (stream == nullptr) return null("stream");
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
-    HETCCL_ASSIGN(*stream, runtime->create_host_stream());
+    HETCCL_ASSIGN(*stream, hetccl::capi::create_host_stream());
     return {};
   });
 }
@@ -415,8 +416,7 @@ hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {
 hetcclResult_t hetcclHostStreamDestroy(hetcclStream_t stream) {
   return finished([&]() -> Status {
     if (stream == nullptr) return null("stream");
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
-    return runtime->destroy_host_stream(stream);
+    return hetccl::capi::destroy_host_stream(stream);
   });
 }
 
@@ -454,10 +454,10 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
 
 hetcclResult_t hetcclSetIdleHook(hetcclIdleHook_t hook, void* context) {
   return finished([&]() -> Status {
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
     std::function<void()> call;
     if (hook != nullptr) call = [=] { hook(context); };
-    runtime->engine().set_idle_hook(std::move(call));
+    runtime->set_idle_hook(std::move(call));
     return {};
   });
 }
@@ -548,7 +548,7 @@ hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json) {
 hetcclResult_t hetcclGetInfo(const char** json) {
   return finished([&]() -> Status {
     if (json == nullptr) return null("json");
-    HETCCL_ASSIGN(auto* runtime, hetccl::capi::runtime());
+    HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
     thread_local std::string text;
     text = runtime->describe();
     *json = text.c_str();

@@ -8,25 +8,36 @@
 #include <mutex>
 #include <new>
 #include <shared_mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "base/thread.h"
 
 namespace hetccl::capi {
 namespace {
 
 // What is in flight when the process exits gets this long.
 constexpr std::chrono::milliseconds kExitGrace(2000);
+// A Runtime that nobody has used for so long rests: a new group often follows an old one at once.
+constexpr std::chrono::milliseconds kRestAfter(1000);
+// An exit waits so long for a Runtime that is about to rest.
+constexpr std::chrono::milliseconds kExitPause(1000);
 
 struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
   bool watches_process = false;
+  std::atomic<int64_t> leases{0};          // grows from 0 under `mutex` alone
+  std::atomic<bool> has_attendant{false};  // a thread will see that nobody uses the Runtime
+  std::atomic<bool> exits{false};
   std::atomic<bool> used{false};    // there is a Runtime, or one is being made
   std::atomic<bool> forked{false};  // this is the child of a process that used one
 
   std::shared_mutex handles_mutex;
   std::unordered_map<uintptr_t, std::shared_ptr<comm::Communicator>> handles;
   uintptr_t last_handle = 0;
+  std::unordered_map<void*, Lease> streams;  // of the host
 };
 
 // Never destroyed: threads and handles of the library may outlive static destruction.
@@ -48,10 +59,49 @@ Status check_fork() {
                "by spawn");
 }
 
+// False while somebody may still use the Runtime.
+bool try_to_rest() {
+  Process& self = process();
+  const std::lock_guard lock(self.mutex);
+  if (self.leases.load() == 0 && !self.exits.load()) {
+    if (!self.runtime->service().idle()) return false;
+    self.runtime->rest();
+  }
+  self.has_attendant.store(false);
+  return true;
+}
+
+// Called when the last lease ends. Its thread goes when the Runtime rests, or is used again.
+void attend() {
+  Process& self = process();
+  if (self.forked.load() || self.has_attendant.exchange(true)) return;
+  auto thread = start_thread("hetccl-rest", [] {
+    do std::this_thread::sleep_for(kRestAfter);
+    while (!try_to_rest());
+  });
+  if (thread.ok())
+    thread->detach();
+  else
+    self.has_attendant.store(false);
+}
+
+// What the process's end takes away must not go while a Runtime is being closed.
+void await_rest() {
+  Process& self = process();
+  self.exits.store(true);
+  const TimePoint end = steady_clock().now() + kExitPause;
+  while (!self.mutex.try_lock()) {
+    if (steady_clock().now() >= end) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  self.mutex.unlock();
+}
+
 // Peers are told when this process ends, and its memory is left alone before it goes.
 void at_exit() {
   static std::atomic<bool> done{false};  // it is registered twice
   if (done.exchange(true)) return;
+  if (!process().forked.load()) await_rest();
   try {
     static_cast<void>(shut_down(kExitGrace));
   } catch (...) {  // no memory: the peers will see the connections close
@@ -99,11 +149,29 @@ hetcclResult_t result_of(Code code) {
 
 }  // namespace
 
-Result<comm::Runtime*> runtime() {
+Lease::Lease(comm::Runtime& runtime) : runtime_(&runtime) {
+  process().leases.fetch_add(1);
+}
+
+Lease::Lease(const Lease& other) : Lease(*other.runtime_) {}
+
+Lease& Lease::operator=(Lease other) noexcept {
+  std::swap(runtime_, other.runtime_);
+  return *this;
+}
+
+Lease::~Lease() {
+  if (runtime_ != nullptr && process().leases.fetch_sub(1) == 1) attend();
+}
+
+Result<Lease> runtime() {
   HETCCL_TRY(check_fork());
   Process& self = process();
   std::lock_guard lock(self.mutex);
-  if (self.runtime != nullptr) return self.runtime.get();
+  if (self.runtime != nullptr) {
+    HETCCL_TRY(self.runtime->wake());
+    return Lease(*self.runtime);
+  }
   HETCCL_TRY(watch_process(self));
   HETCCL_ASSIGN(auto config, Config::from_environment());
   self.used.store(true);
@@ -112,10 +180,41 @@ Result<comm::Runtime*> runtime() {
   HETCCL_ASSIGN(self.runtime, std::move(made));
   // Again: or else the vendor's own exit, which is registered by now, comes first.
   self.runtime->when_first_gpu_opens([] { static_cast<void>(std::atexit(at_exit)); });
-  return self.runtime.get();
+  return Lease(*self.runtime);
 }
 
-hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator) {
+Result<hetcclStream_t> create_host_stream() {
+  HETCCL_ASSIGN(Lease lease, runtime());
+  HETCCL_ASSIGN(void* stream, lease->create_host_stream());
+  Process& self = process();
+  std::lock_guard lock(self.handles_mutex);
+  self.streams.emplace(stream, std::move(lease));
+  return static_cast<hetcclStream_t>(stream);
+}
+
+Status destroy_host_stream(hetcclStream_t stream) {
+  HETCCL_ASSIGN(const Lease lease, runtime());
+  HETCCL_TRY(lease->destroy_host_stream(stream));
+  Process& self = process();
+  std::lock_guard lock(self.handles_mutex);
+  self.streams.erase(stream);
+  return {};
+}
+
+Result<comm::Runtime*> runtime_of(hetcclStream_t stream) {
+  HETCCL_TRY(check_fork());
+  Process& self = process();
+  {
+    std::shared_lock lock(self.handles_mutex);
+    const auto found = self.streams.find(stream);
+    if (found != self.streams.end()) return &*found->second;
+  }
+  HETCCL_ASSIGN(const Lease lease, runtime());
+  return lease->host_stream(stream).status();
+}
+
+hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator, Lease lease) {
+  communicator->hold(std::make_shared<const Lease>(std::move(lease)));
   Process& self = process();
   std::lock_guard lock(self.handles_mutex);
   self.handles.emplace(++self.last_handle, std::move(communicator));

@@ -1,10 +1,12 @@
 // What the C API keeps per process: one Runtime, made at the first call that needs it and never
-// torn down, so that exiting without destroy cannot hang; and the calling thread's last error.
+// destroyed, so that exiting without destroy cannot hang; and the calling thread's last error.
+// The Runtime rests, without threads and descriptors, once nobody has used it for a second.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -14,14 +16,35 @@
 
 namespace hetccl::capi {
 
+/// Keeps the process's Runtime awake.
+class Lease {
+ public:
+  Lease(const Lease& other);
+  Lease(Lease&& other) noexcept : runtime_(std::exchange(other.runtime_, nullptr)) {}
+  Lease& operator=(Lease other) noexcept;
+  ~Lease();
+  comm::Runtime* operator->() const { return runtime_; }
+  comm::Runtime& operator*() const { return *runtime_; }
+
+ private:
+  friend Result<Lease> runtime();
+  explicit Lease(comm::Runtime& runtime);
+  comm::Runtime* runtime_;
+};
+
 /// The process's Runtime. Errors repeat until one call succeeds. InvalidUsage in a forked child of
 /// a process that has one: its threads do not exist there.
-Result<comm::Runtime*> runtime();
+Result<Lease> runtime();
+/// A stream of the host device: while it exists it keeps the Runtime awake.
+Result<hetcclStream_t> create_host_stream();
+Status destroy_host_stream(hetcclStream_t stream);
+/// The Runtime, awake if `stream` is one of `create_host_stream`. InvalidArgument else.
+Result<comm::Runtime*> runtime_of(hetcclStream_t stream);
 
 /// A handle is a number, never a pointer: one that was destroyed is an error, not a crash. `adopt`
-/// makes one; `find` and `release` are InvalidArgument for a handle that is none, `release` makes
-/// it so.
-hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator);
+/// makes one, whose communicator keeps `lease`; `find` and `release` are InvalidArgument for a
+/// handle that is none, `release` makes it so.
+hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator, Lease lease);
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 

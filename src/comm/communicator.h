@@ -71,6 +71,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                                       CommunicatorOptions options);
   /// Aborts what is still in flight, being set up included.
   ~Communicator();
+  /// Keeps `lease` until it has gone itself. Once, before others use it.
+  void hold(std::shared_ptr<const void> lease) { lease_ = std::move(lease); }
   /// Collective: the ranks of equal `color` form a new communicator, ordered by `key`, then by
   /// their rank here. Null for kNoColor. `options` but its rank and size is the new one's; null
   /// takes this one's.
@@ -254,6 +256,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Fails the communicator for that cause: ends everything in flight.
   void stop(Status status);
 
+  std::shared_ptr<const void> lease_;  ///< the first: it goes last
   Runtime& runtime_;
   const CommunicatorOptions options_;
   const Config config_;  // the process's settings, but for what the options say

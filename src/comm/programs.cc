@@ -15,7 +15,7 @@ Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t b
   if (last_.program != nullptr && round == last_round_ && signature == last_signature_ &&
       !signature.uneven)
     return last_;
-  plan::Spec spec = plan::spec_of(signature);
+  plan::Spec spec = plan::spec_of(signature, topology_);
   Chosen chosen;
   if (tuned) {
     spec.algorithm = tuned->algorithm;
@@ -66,7 +66,7 @@ Encoding Programs::encoding_for(const Signature& signature, uint64_t block) cons
 
 tune::Space Programs::space(const Signature& signature, uint64_t block,
                             const tune::Limits& limits) {
-  return chooser_.space(plan::spec_of(signature), block, signature.type, limits);
+  return chooser_.space(plan::spec_of(signature, topology_), block, signature.type, limits);
 }
 
 Result<PlannedProgram*> Programs::find_or_make(const plan::Spec& spec) {

@@ -26,10 +26,31 @@ Runtime::Runtime(Config config, Adaptors adaptors)
   for (const GpuRow& row : adaptors_.gpus) gpus_.emplace_back(row, config_, log_);
 }
 
-// The engine's thread stops before what it drives goes away.
 Runtime::~Runtime() {
+  rest();
+}
+
+// The engine's thread stops before what it drives goes away.
+void Runtime::rest() {
   service_.reset();
   engine_.reset();
+  listening_.clear();
+  transports_.clear();
+  settler_.reset();
+  crew_->rest();
+}
+
+Status Runtime::wake() {
+  if (!rests()) return {};
+  const Status status = open_connections();
+  if (!status.ok()) rest();
+  return status;
+}
+
+void Runtime::set_idle_hook(std::function<void()> hook) {
+  const std::lock_guard lock(hook_mutex_);
+  idle_hook_ = std::move(hook);
+  engine_->set_idle_hook(idle_hook_);
 }
 
 // The rest is for transports, other ranks' GPUs, and the user.
@@ -39,7 +60,8 @@ void Runtime::share_cores(int bound, int all) {
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Config config, Adaptors adaptors) {
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(config), std::move(adaptors)));
-  HETCCL_TRY(runtime->open());
+  runtime->open();
+  HETCCL_TRY(runtime->wake());
   return runtime;
 }
 
@@ -64,12 +86,15 @@ void Runtime::warn_of_settings(int rank, const bootstrap::UniqueId& id) {
   if (*first_id_ == concealed) warn_of_settings(rank);
 }
 
-Status Runtime::open() {
+void Runtime::open() {
   warn_of_adaptors();
   crew_ = std::make_shared<Crew>(config_.host_threads > 0 ? static_cast<int>(config_.host_threads)
                                                           : Crew::kMaxThreads);
   share_cores(1, 1);
   device_ = adaptors_.host.make_device(crew_);
+}
+
+Status Runtime::open_connections() {
   HETCCL_ASSIGN(engine_, progress::Engine::create(steady_clock()));
   HETCCL_TRY(open_transports());
   for (auto& transport : transports_) {
@@ -78,6 +103,7 @@ Status Runtime::open() {
     engine_->use(*transport);
   }
   engine_->use(*device_);
+  engine_->set_idle_hook(idle_hook_);
   HETCCL_ASSIGN(service_, bootstrap::Service::create(config_, log_));
   return {};
 }

@@ -30,12 +30,20 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe. Outlives its communicators.
+/// Thread-safe, but for `rest` and `wake`. Outlives its communicators.
 class Runtime {
  public:
   /// Tests replace rows of the build's adaptors (e.g. the host by an asynchronous fake device).
   static Result<std::unique_ptr<Runtime>> create(Config config, Adaptors adaptors = all_adaptors());
   ~Runtime();
+
+  /// Ends the threads and closes the descriptors that communicators share: the engine, transports
+  /// and control plane. Devices and libraries stay. Takes at most half a second. Only if there is
+  /// no communicator and no host stream, and nobody else calls; then only `wake` may be called.
+  void rest();
+  /// Opens them again. Does nothing unless it rests, and after an error it still does.
+  Status wake();
+  [[nodiscard]] bool rests() const { return service_ == nullptr; }
 
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
@@ -43,6 +51,8 @@ class Runtime {
   /// which `id` tells from later ones: rank 0 of a sub-group is another rank of the job.
   void warn_of_settings(int rank, const bootstrap::UniqueId& id);
   [[nodiscard]] progress::Engine& engine() { return *engine_; }
+  /// Engine::set_idle_hook, also of the engine of a later `wake`.
+  void set_idle_hook(std::function<void()> hook);
   /// Made by the first call.
   Result<exec::Settler*> settler();
   /// To be called once the process has opened its first GPU. Before others use the runtime.
@@ -95,7 +105,8 @@ class Runtime {
 
  private:
   Runtime(Config config, Adaptors adaptors);
-  Status open();
+  void open();
+  Status open_connections();
   void warn_of_adaptors() const;
   void warn_of_settings(int rank);
   Status open_transports();
@@ -113,6 +124,8 @@ class Runtime {
   std::vector<Listening> listening_;
   std::map<std::string, std::string> not_made_;  // adaptors' transports, and why
   std::unique_ptr<progress::Engine> engine_;
+  std::mutex hook_mutex_;
+  std::function<void()> idle_hook_;
   std::once_flag opens_gpu_;
   std::mutex settler_mutex_;
   std::function<void()> first_gpu_opened_;

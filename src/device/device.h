@@ -25,7 +25,9 @@ enum Capability : uint32_t {
   kKernels = 1U << 1,  ///< `reduce` works; without it the vendor library reduces, or the host
   kCooperative = 1U << 2,    ///< streams advance only inside `progress`
   kDefaultStream = 1U << 3,  ///< a null native stream is one: the vendor's default stream
-  kEncodes = 1U << 4,        ///< `reduce` takes encoded operands (base/encoding.h)
+  /// `reduce` takes encoded operands (base/encoding.h), and averages of scaled floats that it
+  /// divides by no whole number (Divisor::scaled).
+  kEncodes = 1U << 4,
 };
 
 /// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by

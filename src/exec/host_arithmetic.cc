@@ -14,13 +14,19 @@ void compute(void* reduction) {
 }  // namespace
 
 bool reduces_itself(const device::Device& device, const device::Reduction& reduction) {
-  const uint32_t needed = reduction.encoded != 0 ? device::kEncodes : device::kKernels;
+  const bool by_fraction = reduction.op == RedOp::Avg && !is_integer(reduction.type) &&
+                           reduction.divisor.scaled && reduction.divisor.quotient() != 1;
+  const uint32_t needed =
+      reduction.encoded != 0 || by_fraction ? device::kEncodes : device::kKernels;
   return (device.capabilities() & needed) != 0 && device.supports(reduction.type, reduction.op);
 }
 
 bool reduces_all_itself(const device::Device& device, const Signature& call) {
   const auto itself = [&](RedOp op, uint32_t encoded) {
-    return reduces_itself(device, {.type = call.type, .op = op, .encoded = encoded});
+    return reduces_itself(device, {.type = call.type,
+                                   .op = op,
+                                   .divisor = Divisor(3, true),  // the most that it may take
+                                   .encoded = encoded});
   };
   // Averages, multiples and gathers have sums in them.
   return itself(RedOp::Sum, 0) && (!reduces(call.collective) || itself(call.op, 0)) &&

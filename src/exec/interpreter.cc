@@ -183,17 +183,30 @@ Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice)
   return device_.copy_soon(stream_of(code.queue), dst.data, src.data, src.bytes);
 }
 
+bool Interpreter::scales_for_average(const Operation& op, const Instruction& code) {
+  return code.scale && op.call.signature.op == RedOp::Avg;
+}
+
+void Interpreter::choose_operator(device::Reduction& reduction, const Operation& op,
+                                  const Instruction& code) const {
+  const auto [red, factor] = reducer_of(op.call, code.average, code.scale);
+  reduction.op = red;
+  reduction.factor = factor;
+  reduction.divisor = {static_cast<uint32_t>(n_ranks_), op.code->scales_averages};
+  if (!scales_for_average(op, code)) return;
+  // Every device's average divides by a power of two, and few multiply.
+  reduction.divisor = static_cast<uint32_t>(reduction.divisor.power());
+  reduction.op = RedOp::Avg;
+}
+
 Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slice) {
   const Span dst = op.resolve(code.dst, slice);
   if (dst.count == 0) return {};
-  const auto [red, factor] = reducer_of(op.call, code.average, code.scale);
   device::Reduction reduction;
   reduction.dst = dst.data;
   reduction.count = dst.count;
   reduction.type = op.call.signature.type;
-  reduction.op = red;
-  reduction.factor = factor;
-  reduction.divisor = static_cast<uint32_t>(n_ranks_);
+  choose_operator(reduction, op, code);
   static_assert(plan::kMaxReduceSources <= device::Reduction::kMaxSources);
   reduction.encoding = op.call.signature.encoding;
   for (const lower::Operand& src : code.srcs) {
@@ -243,7 +256,10 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
   }
   void* const stream = stream_of(code.queue).native();
   if (!reduces) return ccl_->broadcast(shards_, encoded ? DataType::Uint8 : call.type, stream);
-  return ccl_->reduce(shards_, call.type, reducer_of(op.call, code.average, code.scale), stream);
+  Reducer how = reducer_of(op.call, code.average, code.scale);
+  if (scales_for_average(op, code))
+    how = {RedOp::PreMulSum, down_of(call.type, static_cast<uint32_t>(n_ranks_))};
+  return ccl_->reduce(shards_, call.type, how, stream);
 }
 
 Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {

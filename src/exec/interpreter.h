@@ -60,6 +60,11 @@ class Interpreter {
   Status all_reduce(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status call_shards(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status exchange(Operation& op, const lower::Instruction& code, uint32_t slice);
+  /// Sets operator, factor and divisor.
+  void choose_operator(device::Reduction& reduction, const Operation& op,
+                       const lower::Instruction& code) const;
+  /// Whether `code` multiplies by Divisor::down.
+  static bool scales_for_average(const Operation& op, const lower::Instruction& code);
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
   device::Device& device_;

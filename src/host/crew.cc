@@ -45,6 +45,11 @@ void Crew::limit(int threads) {
   if (static_cast<int>(helpers_.size()) >= this->threads()) end();  // they start again when needed
 }
 
+void Crew::rest() {
+  std::lock_guard lock(owner_);
+  end();
+}
+
 void Crew::end() {
   stop_.store(true);
   calls_.fetch_add(1);
@@ -86,7 +91,7 @@ void Crew::copy(std::span<const Copy> copies, Caching caching) {
 }
 
 void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
-                  RedOp op, uint32_t divisor, const Factor* factors, Caching caching, int most) {
+                  RedOp op, Divisor divisor, const Factor* factors, Caching caching, int most) {
   const size_t element = size_of(type);
   const auto sources = static_cast<size_t>(n_srcs);
   const bool few = most > 0 && most < threads();  // a part each, so no more threads than that

@@ -33,6 +33,8 @@ class Crew {
   [[nodiscard]] int threads() const { return threads_.load(std::memory_order_relaxed); }
   /// From now on no more than that, for good. Fewer than 1 is 1.
   void limit(int threads);
+  /// Ends its threads; they start again with the next work.
+  void rest();
 
   /// As memcpy, or as copy_past_caches (base/copy.h).
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep);
@@ -40,7 +42,7 @@ class Crew {
   void copy(std::span<const Copy> copies, Caching caching = Caching::Keep);
   /// As hetccl::reduce (base/reduce.h), with the same bits, by at most `most` threads; 0: by all.
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
+              Divisor divisor, const Factor* factors, Caching caching = Caching::Keep,
               int most = 0);
 
   /// As hetccl::reduce_encoded (base/encoding.h), by `reduction.threads` threads at most.

@@ -104,7 +104,7 @@ void TaskQueue::copy(std::span<const Copy> copies, Caching caching) const {
 }
 
 void TaskQueue::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type,
-                       RedOp op, uint32_t divisor, const Factor* factors, Caching caching,
+                       RedOp op, Divisor divisor, const Factor* factors, Caching caching,
                        int most_threads) const {
   if (crew_ != nullptr) {
     return crew_->reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching,

@@ -30,7 +30,7 @@ class TaskQueue {
  public:
   /// Bytes of captures a task may have: tasks are stored in place, so that pushing does not
   /// allocate.
-  static constexpr size_t kTaskBytes = 224;
+  static constexpr size_t kTaskBytes = 232;
   /// Where a task that touches device memory finds it. Identity on real hosts; the asynchronous
   /// fake device of the tests maps its addresses, which nobody else can read, to where its own
   /// threads can.
@@ -78,7 +78,7 @@ class TaskQueue {
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
   void copy(std::span<const Copy> copies, Caching caching = Caching::Keep) const;
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
-              uint32_t divisor, const Factor* factors, Caching caching = Caching::Keep,
+              Divisor divisor, const Factor* factors, Caching caching = Caching::Keep,
               int most_threads = 0) const;
   /// As hetccl::reduce_encoded (base/encoding.h).
   void reduce_encoded(const Reduction& reduction, size_t begin, size_t count) const;

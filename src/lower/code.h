@@ -224,6 +224,7 @@ struct Code {
   /// Each message ends with its own block: in later slices it does not travel, and its syncs are
   /// signalled for these once it has ended. (One of nothing travels in the first slice.)
   bool fixed_slices = false;
+  bool scales_averages = false;  ///< as plan::RankPlan
 
   [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }
 };

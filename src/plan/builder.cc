@@ -101,6 +101,7 @@ Builder::Builder(int rank, const Spec& spec, const topology::Topology& topology,
   plan_.input_blocks = send_blocks(spec.collective, n_ranks);
   plan_.output_blocks = recv_blocks(spec.collective, n_ranks);
   plan_.encoding = spec.encoding;
+  plan_.scales_averages = spec.average && spec.scale;
 }
 
 int Builder::holder(int c, const Held& held) const {
@@ -242,7 +243,7 @@ Deps Builder::writers_of(uint32_t scratch_block) const {
 
 Partial Builder::reduce_inside(const Cut& cut) {
   Partial partial;
-  Step step{.kind = StepKind::CclReduce, .scale = spec_.scale};
+  Step step{.kind = StepKind::CclReduce};
   for (const Held& held : cut) {
     const Region input = region_of(Buffer::Input, held.piece);
     const Region result = !input_is_partial() && holds(held) ? scratch(held.piece) : input;
@@ -250,10 +251,24 @@ Partial Builder::reduce_inside(const Cut& cut) {
     step.shards.push_back({mine().border[held.holder], input, result});
   }
   if (!alone())
-    partial.ready = {add(std::move(step))};
+    partial.ready = {reduce_input(std::move(step))};
   else if (spec_.scale)
     partial.ready = scale_pieces(step.shards);
   return partial;
+}
+
+uint16_t Builder::reduce_input(Step step) {
+  step.scale = spec_.scale && !spec_.scale_apart;
+  if (!spec_.scale_apart) return add(std::move(step));
+  std::vector<ShardRegion> pieces;
+  for (ShardRegion& shard : step.shards) {
+    const Region input = shard.send;
+    shard.send = scratch({input.block, input.begin, input.end});
+    pieces.push_back({.send = input, .recv = shard.send});
+  }
+  append(step.deps, scale_pieces(pieces));
+  step.apart = true;
+  return add(std::move(step));
 }
 
 Deps Builder::scale_pieces(const std::vector<ShardRegion>& pieces) {

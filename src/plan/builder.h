@@ -93,6 +93,8 @@ class Builder {
   /// Of what is carried encoded, every block to the output.
   void decode_carried(uint16_t stage);
 
+  /// Adds a CclReduce of this rank's input, multiplied where the plan says so.
+  uint16_t reduce_input(Step step);
   /// CclReduce (stage 0) of the input's pieces to their holders' scratch. Where the rank is alone
   /// its input is its cluster's partial result already, or becomes it by multiplying by its factor.
   Partial reduce_inside(const Cut& cut);

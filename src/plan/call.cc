@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/encoding.h"
+#include "base/reduce.h"
 
 namespace hetccl::plan {
 namespace {
@@ -26,6 +27,16 @@ Status refuse_reduction(const Signature& call, const topology::Topology& topolog
     }
   }
   return {};
+}
+
+// Sums of floats overflow where their mean does not. Inside one cluster the library's own average
+// sees to that, and so do our kernels for as many sources as they take at once.
+bool scales_average(const Signature& call, const topology::Topology& topology) {
+  const bool adds_in_steps =
+      topology.clusters().size() > 1 ||
+      (!call.encoding.is_none() && topology.n_ranks() > static_cast<int>(kMaxReduceSources));
+  return call.op == RedOp::Avg && adds_in_steps &&
+         has_down(call.type, static_cast<uint32_t>(topology.n_ranks()));
 }
 
 Status refuse_sending(const topology::Topology& topology) {
@@ -57,11 +68,13 @@ bool receives(Collective collective, int root, int rank) {
   return collective != Collective::Barrier && (!root_alone || rank == root);
 }
 
-Spec spec_of(const Signature& call) {
+Spec spec_of(const Signature& call, const topology::Topology& topology) {
+  const bool adds = reduces(call.collective), scales = adds && scales_average(call, topology);
   return {.collective = call.collective,
           .root = is_rooted(call.collective) ? call.root : 0,
-          .average = reduces(call.collective) && call.op == RedOp::Avg,
-          .scale = reduces(call.collective) && call.op == RedOp::PreMulSum,
+          .average = adds && call.op == RedOp::Avg,
+          .scale = scales || (adds && call.op == RedOp::PreMulSum),
+          .scale_apart = scales && !topology.reductions().has(call.type, RedOp::PreMulSum),
           .uneven = is_pairwise(call.collective) && call.uneven,
           .encoding = call.encoding};
 }

@@ -10,7 +10,7 @@ namespace hetccl::plan {
 [[nodiscard]] bool is_pairwise(Collective collective);
 
 /// What of a call decides its plan.
-[[nodiscard]] Spec spec_of(const Signature& call);
+[[nodiscard]] Spec spec_of(const Signature& call, const topology::Topology& topology);
 
 /// Can what crosses between clusters be encoded, or in one cluster, if `inside`, what ranks give
 /// each other? The same on all ranks: gathers of floats, and their sums and averages.

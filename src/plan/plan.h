@@ -129,7 +129,7 @@ struct Step {
   uint32_t message = 0;  ///< Send, Recv: the plan-wide number of the message, equal at both ends
   bool average = false;  ///< Reduce, or CclReduce/CclAllReduce of one cluster that holds all ranks
   /// Reduce, CclReduce, CclAllReduce: every source, of this rank's input, is multiplied by its
-  /// factor
+  /// factor, or for an average by a power of two (Divisor::down)
   bool scale = false;
   /// CclReduce: what ranks send lies elsewhere on each of them. Otherwise shards that lie in a row
   /// on one rank do so on all.
@@ -155,20 +155,25 @@ struct RankPlan {
   Slicing slicing = Slicing::Agreed;
   uint32_t most_messages = 0;  ///< Fixed: of a slice, on the rank that has the most
   uint32_t input_blocks = 1, output_blocks = 1;
-  Encoding encoding{};  ///< of what is encoded
+  Encoding encoding{};           ///< of what is encoded
+  bool scales_averages = false;  ///< what `average` divides was scaled before
 };
 
 /// The plan as JSON, one line per step, for people and golden files.
 [[nodiscard]] std::string to_json(const RankPlan& plan);
 
 /// What is planned: the collective and its root, as ranks call it. The reduction and type do not
-/// change a plan, except that an average asks for one division, and a pre-multiplied sum for one
-/// multiplication of every rank's input.
+/// change a plan, except that an average asks for one division, a pre-multiplied sum for one
+/// multiplication of every rank's input, and an average of floats over several clusters for both:
+/// its sums cannot overflow then.
 struct Spec {
   Collective collective{};
   int root = 0;          ///< broadcast, reduce, gather, scatter
   bool average = false;  ///< RedOp::Avg
-  bool scale = false;    ///< RedOp::PreMulSum
+  bool scale =
+      false;  ///< RedOp::PreMulSum, or an average's inputs are scaled before they are added
+  /// Steps before the clusters' libraries multiply, since not all libraries do.
+  bool scale_apart = false;
   /// The id of a row of `algorithms()`, in static storage; empty: the first row that applies.
   std::string_view algorithm{};
   /// Gather, scatter, all-to-all whose blocks differ in length: ranks know their own blocks alone.

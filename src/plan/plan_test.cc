@@ -160,18 +160,39 @@ TEST_CASE("a rank or root that does not exist is named") {
 }
 
 TEST_CASE("of a call, the root and the operator decide the plan only where they matter") {
-  const auto spec = [](Collective collective, RedOp op) {
-    return spec_of({collective, DataType::Float32, op, 3, 100});
+  const topology::Topology topology = test::layout_topology("AAAA");
+  const auto spec = [&](Collective collective, RedOp op) {
+    return spec_of({collective, DataType::Float32, op, 3, 100}, topology);
   };
   CHECK(spec(Collective::AllReduce, RedOp::Max) == Spec{Collective::AllReduce});
   CHECK(spec(Collective::AllReduce, RedOp::Avg) == Spec{Collective::AllReduce, 0, true});
   CHECK(spec(Collective::Reduce, RedOp::PreMulSum) == Spec{Collective::Reduce, 3, false, true});
   CHECK(spec(Collective::Broadcast, RedOp::Avg) == Spec{Collective::Broadcast, 3});
-  const auto is_uneven = [](Collective collective) {
-    return spec_of({.collective = collective, .uneven = true}).uneven;
+  const auto is_uneven = [&](Collective collective) {
+    return spec_of({.collective = collective, .uneven = true}, topology).uneven;
   };
   CHECK(is_uneven(Collective::AllToAll));
   CHECK_FALSE(is_uneven(Collective::AllGather));  // all ranks know all lengths
+}
+
+TEST_CASE("a mean of floats over several clusters is scaled before it is added up") {
+  const auto spec = [](const char* layout, DataType type, RedOp op) {
+    return spec_of({Collective::AllReduce, type, op, 0, 100}, test::layout_topology(layout));
+  };
+  CHECK(spec("AABB", DataType::Float16, RedOp::Avg).scale);
+  CHECK(spec("AABB", DataType::Float16, RedOp::Avg).average);
+  CHECK_FALSE(spec("AABB", DataType::Float16, RedOp::Avg).scale_apart);
+  CHECK_FALSE(spec("AABB", DataType::Float16, RedOp::Sum).scale);
+  CHECK_FALSE(spec("AABB", DataType::Int32, RedOp::Avg).scale);
+  CHECK_FALSE(spec("AAAA", DataType::Float16, RedOp::Avg).scale);  // the library's own
+  std::vector<topology::RankInfo> infos = host_and_gpus();
+  for (topology::RankInfo& info : infos) {
+    info.library_reduces =
+        ReductionSet::where([](DataType, RedOp op) { return op != RedOp::PreMulSum; });
+  }
+  const auto topology = topology::Topology::build(std::move(infos)).value();
+  const Signature call{Collective::AllReduce, DataType::Float16, RedOp::Avg, 0, 100};
+  CHECK(spec_of(call, topology).scale_apart);
 }
 
 TEST_CASE("a rank alone multiplies by its factor in one step, however many pieces it sends") {

@@ -20,12 +20,12 @@ Deps reduce_own_blocks(Builder& b) {
     return {
         b.add({.kind = StepKind::Reduce, .srcs = {own}, .dst = {Buffer::Output}, .scale = true})};
   }
-  Step step{.kind = StepKind::CclReduce, .scale = b.spec().scale};
+  Step step{.kind = StepKind::CclReduce};
   for (uint32_t block : b.line_of(b.cluster())) {
     step.shards.push_back(
         {b.local_rank(static_cast<int>(block)), {Buffer::Input, block}, {Buffer::Output}});
   }
-  return {b.add(std::move(step))};
+  return {b.reduce_input(std::move(step))};
 }
 
 /// What this cluster reduces for the others. It crosses, so it comes first: the own blocks are

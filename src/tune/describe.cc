@@ -176,7 +176,7 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
   HETCCL_TRY(check_query(query, topology));
   Signature call = query.call;
   if (call.collective == Collective::Barrier) call.count = 0;
-  Spec spec = plan::spec_of(call);
+  Spec spec = plan::spec_of(call, topology);
   Chooser chooser(topology, topology.measured(), /*deterministic=*/false, table);
   const Candidate chosen = chooser.choose(spec, call.count, call.type);
   spec.algorithm = chosen.algorithm;

@@ -231,6 +231,7 @@ std::vector<Value> Machine::reduced(RankState& rank, uint32_t call, Issue issue,
                                     const std::vector<std::vector<Value>>& operands) {
   const uint32_t slice = tag(call, issue.slice);
   const bool average = rank.code(call, issue.index).average;
+  const bool scaled = rank.calls[call].code->scales_averages;
   std::vector<Value> result(operands[0].size());
   std::vector<NodeId> column(operands.size()), last;
   for (size_t cell = 0; cell < result.size(); ++cell) {
@@ -243,6 +244,8 @@ std::vector<Value> Machine::reduced(RankState& rank, uint32_t call, Issue issue,
       note(wrong(rank, call, issue.index, "adds parts of different slices"));
       continue;
     }
+    if (average && expressions_.is_scaled(column.front()) != scaled)
+      note(wrong(rank, call, issue.index, "does not divide a mean by what is left to divide by"));
     // Neighbouring cells mostly hold the same.
     if (column != last) {
       result[cell] = {expressions_.reduce(place, average, column), slice};

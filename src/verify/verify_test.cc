@@ -405,6 +405,25 @@ TEST_CASE("an average taken twice, too early, or not at all") {
   check_fault(fault(kAllReduce, topology, good), "was averaged");
 }
 
+TEST_CASE("a mean that is divided as if it had been scaled before, or had not") {
+  const topology::Topology topology = test::layout_topology("AAB");
+  const Spec mean{.collective = Collective::AllReduce, .average = true, .scale = true};
+  for (const bool apart : {false, true}) {
+    Spec spec = mean;
+    spec.scale_apart = apart;
+    Plans plans = plan_all(spec, topology);
+    CHECK(fault(spec, topology, plans) == "none");
+    for (RankPlan& plan : plans) plan.scales_averages = false;
+    check_fault(fault(spec, topology, plans), "does not divide a mean by what is left");
+  }
+  const Spec average{Collective::AllReduce, 0, true};
+  Plans plans = plan_all(average, topology);
+  for (RankPlan& plan : plans) plan.scales_averages = true;
+  check_fault(fault(average, topology, plans), "does not divide a mean by what is left");
+  plans = plan_all(average, topology);
+  check_fault(fault(mean, topology, plans), "was not multiplied");
+}
+
 TEST_CASE("a factor that is forgotten, applied twice, or applied to a sum") {
   const topology::Topology topology = test::layout_topology("AAB");
   const Plans good = test::plan_all(kScaled, topology);

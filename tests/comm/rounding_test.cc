@@ -1,6 +1,7 @@
 // Sums of arbitrary floats: close to a wider type's, and the same bits on every rank.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -158,7 +159,61 @@ Bytes add(Ranks& ranks, const Sum& sum) {
   return results[0];
 }
 
+// "" or what is wrong with the mean of elements that are all equal to `value`.
+std::string fault_of_mean(Ranks& ranks, const Signature& signature, double value) {
+  const size_t width = size_of(signature.type);
+  const auto n = static_cast<size_t>(ranks.n());
+  const size_t blocks = signature.collective == Collective::ReduceScatter ? n : 1;
+  const Factor element = fake::element_of(signature.type, value);
+  Bytes input;
+  for (size_t i = 0; i < signature.count * blocks; ++i)
+    input.insert(input.end(), element.element, element.element + width);
+  std::vector<Bytes> results(n, Bytes(signature.count * width));
+  std::vector<Status> statuses(n);
+  comm::on_all_ranks(ranks.n(), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    const comm::CollectiveArguments arguments{signature, input.data(), results[r].data()};
+    statuses[r] = ranks[rank]->call(arguments, nullptr);
+  });
+  for (const Status& status : statuses)
+    if (!status.ok()) return status.message();
+  const long double equal = decode(signature.type, input.data());
+  for (size_t r = 0; r < (signature.collective == Collective::Reduce ? 1 : n); ++r) {
+    for (size_t i = 0; i < signature.count; ++i) {
+      const long double mean = decode(signature.type, results[r].data() + i * width);
+      const auto* kind = std::find_if(std::begin(kFloats), std::end(kFloats),
+                                      [&](const auto& one) { return one.type == signature.type; });
+      const long double bound = std::ldexp(n + 1.0L, -kind->fraction - 1);
+      if (std::fabs(mean / equal - 1) <= bound) continue;
+      return format("element %zu on rank %zu: %Lg, not %Lg", i, r, mean, equal);
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+TEST_CASE("a mean of equal numbers is that number, though their sum overflows") {
+  const std::pair<DataType, double> numbers[] = {
+      {DataType::Float8E4m3, 416}, {DataType::Float8E5m2, 57344}, {DataType::Float16, 60000},
+      {DataType::BFloat16, 3e38},  {DataType::Float32, 3e38},     {DataType::Float64, 1.7e308},
+      {DataType::Float32, -1.5}};
+  const std::vector<std::string> layouts[] = {
+      {"A", "A", "B", "B"}, {"A", "B", "C"}, {"A", "A", "A", "B", "C"}, {"A", "A", "A"}};
+  for (const auto& labels : layouts) {
+    Ranks ranks(labels, {}, labels.size() % 2 == 0);
+    for (const auto& [type, value] : numbers) {
+      for (const auto collective :
+           {Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce}) {
+        for (const uint64_t count : {3, 20'000}) {  // by unlike algorithms
+          const Signature mean{collective, type, RedOp::Avg, 0, count};
+          CAPTURE(labels.size());
+          CHECK_MESSAGE(fault_of_mean(ranks, mean, value) == "", describe(mean));
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("sums are within G roundings of the exact ones, and equal on all ranks") {
   for (const uint64_t job : fake::sampled_seeds(12, kOneIn)) {

@@ -158,7 +158,7 @@ Status JobRank::enqueue(const Case& test) {
   upload(*device_, send_at, input_of(test, rank_));
   buffers_.push_back(buffers);
 
-  plan::Spec spec = plan::spec_of(test.signature);
+  plan::Spec spec = plan::spec_of(test.signature, topology_);
   if (options_.last_algorithm) spec.algorithm = plan::find_algorithms(spec, topology_).back()->id;
   HETCCL_ASSIGN(auto plan, plan::plan(rank_, spec, topology_));
   programs_.push_back(std::make_unique<Program>(std::move(plan)));

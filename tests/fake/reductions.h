@@ -29,7 +29,7 @@ struct ReductionCase {
   std::vector<Operand> srcs{};
   size_t dst_offset = 0;
   int alias = -1;  ///< the source that is the result too
-  uint32_t divisor = 1;
+  Divisor divisor = 1;
   Factor factor{};
   Encoding encoding{};
   uint32_t encoded = 0;
@@ -89,7 +89,7 @@ inline void for_each_reduction(size_t largest,
         }
         test.dst_offset = random() % 4 == 0 ? random() % 16 : aligned_alike;
         if (random() % 3 == 0) test.alias = static_cast<int>(random() % n);
-        test.divisor = static_cast<uint32_t>(1 + random() % 9);
+        test.divisor = {static_cast<uint32_t>(1 + random() % 9), random() % 3 == 0};
         test.factor = element_of(type, random() % 2 == 0 ? 2.5 : 0.3);
         run(test);
       }
@@ -134,7 +134,7 @@ inline void for_each_encoded_reduction(size_t largest,
           test.encoding = {format, block, random() % 2 == 0};
           test.salt = static_cast<uint32_t>(random());
           test.first_element = random() % 8 * block + (random() % 2 == 0 ? 0 : uint64_t{5} << 32U);
-          test.divisor = static_cast<uint32_t>(2 + random() % 9);
+          test.divisor = {static_cast<uint32_t>(2 + random() % 9), random() % 3 == 0};
           const size_t n = 1 + random() % (random() % 2 == 0 ? 2 : Reduction::kMaxSources);
           const bool aligned = random() % 2 == 0;
           test.encoded = static_cast<uint32_t>(random() % (1U << n));

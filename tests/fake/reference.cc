@@ -31,7 +31,7 @@ T combine(RedOp op, T a, T b) {
 // `Sum` accumulates, `load` and `store` convert. `factors`: of the sources, for PreMulSum.
 template <typename Word, typename Sum, typename Load, typename Store>
 void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, RedOp op,
-                    uint32_t divisor, const Factor* factors, Load load, Store store) {
+                    Divisor divisor, const Factor* factors, Load load, Store store) {
   Word word;
   const auto read = [&](const void* from) {
     std::memcpy(&word, from, sizeof word);
@@ -42,15 +42,17 @@ void reference_fold(void* dst, std::span<const void* const> srcs, size_t count, 
     for (size_t s = 0; s < srcs.size(); ++s) {
       Sum next = read(static_cast<const std::byte*>(srcs[s]) + i * sizeof word);
       if (op == RedOp::PreMulSum) next = combine<Sum>(RedOp::Prod, next, read(factors[s].element));
+      if constexpr (std::is_floating_point_v<Sum>)
+        if (op == RedOp::Avg) next = next * static_cast<Sum>(divisor.down());
       sum = s == 0 ? next : combine<Sum>(op, sum, next);
     }
     if (op == RedOp::Avg) {
       if constexpr (std::is_floating_point_v<Sum>)
-        sum = sum / static_cast<Sum>(divisor);
+        sum = sum / static_cast<Sum>(divisor.quotient());
       else if constexpr (std::is_signed_v<Sum>)
-        sum = static_cast<Sum>(sum / static_cast<int64_t>(divisor));
+        sum = static_cast<Sum>(sum / static_cast<int64_t>(divisor.ranks));
       else
-        sum = static_cast<Sum>(sum / divisor);
+        sum = static_cast<Sum>(sum / divisor.ranks);
     }
     if constexpr (std::is_floating_point_v<Sum>)
       if (std::isnan(sum)) sum = std::numeric_limits<Sum>::quiet_NaN();
@@ -128,7 +130,7 @@ Factor element_of(DataType type, double value) {
 }
 
 void reference_reduce(void* dst, std::span<const void* const> srcs, size_t count, DataType type,
-                      RedOp op, uint32_t divisor, const Factor* factors) {
+                      RedOp op, Divisor divisor, const Factor* factors) {
   const auto fold = [&]<typename Word, typename Sum>(Word, Sum) {
     reference_fold<Word, Sum>(
         dst, srcs, count, op, divisor, factors, [](Word word) { return static_cast<Sum>(word); },

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/reduce.h"
 #include "base/types.h"
 
 namespace hetccl::fake {
@@ -46,7 +47,7 @@ Factor element_of(DataType type, double value);
 double reference_combine(RedOp op, double a, double b);
 /// dst may be one of srcs. `factors`: of the sources, for PreMulSum.
 void reference_reduce(void* dst, std::span<const void* const> srcs, size_t count, DataType type,
-                      RedOp op, uint32_t divisor, const Factor* factors = nullptr);
+                      RedOp op, Divisor divisor, const Factor* factors = nullptr);
 /// Random elements: for floats mostly of ordinary size, now and then any bit pattern (denormals,
 /// infinities and NaNs among them); for integers any.
 std::vector<std::byte> random_elements(std::mt19937_64& random, DataType type, size_t count);

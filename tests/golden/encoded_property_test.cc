@@ -27,9 +27,9 @@ Spec random_encoded_spec(std::mt19937_64& random, const topology::Topology& topo
   constexpr Collective kCollectives[] = {Collective::AllReduce, Collective::ReduceScatter,
                                          Collective::AllGather};
   Spec spec{.collective = kCollectives[random() % 3]};
-  const uint64_t how = reduces(spec.collective) ? random() % 3 : 2;
-  spec.average = how == 0;
-  spec.scale = how == 1;
+  const uint64_t how = reduces(spec.collective) ? random() % 4 : 3;
+  spec.average = how == 0 || how == 2;
+  spec.scale = how == 1 || how == 2;
   spec.encoding = {kFormats[random() % 4], static_cast<uint16_t>(32U << random() % 5)};
   const auto rows = find_algorithms(spec, topology);
   spec.algorithm = rows[random() % rows.size()]->id;

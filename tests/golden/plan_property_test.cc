@@ -127,7 +127,7 @@ void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
   }
   const auto root_cluster = static_cast<size_t>(topology.cluster_of(spec.root));
   spec.root = topology.clusters()[root_cluster].ranks.front();
-  spec.average = spec.scale = false;
+  spec.average = spec.scale = spec.scale_apart = false;
   const Algorithm* const row = find_algorithm(spec, topology).value();
   const Crossing counted = count_crossing(*row, spec, topology);
   CHECK(counted.hops() == LongestChain(plans, topology).hops());

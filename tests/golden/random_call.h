@@ -37,8 +37,11 @@ inline plan::Spec random_spec(std::mt19937_64& random, const topology::Topology&
   plan::Spec spec{collective};
   if (is_rooted(spec.collective)) spec.root = random_rank(random, topology);
   const uint64_t how = random() % 4;
-  spec.average = reduces(spec.collective) && how == 0;
-  spec.scale = reduces(spec.collective) && how == 1;
+  // A mean of floats is scaled first, and divided in the end.
+  const bool mean = how == 2 && random() % 2 == 0;
+  spec.average = reduces(spec.collective) && (how == 0 || mean);
+  spec.scale = reduces(spec.collective) && (how == 1 || mean);
+  spec.scale_apart = spec.scale && mean && random() % 2 == 0;
   spec.uneven = plan::is_pairwise(spec.collective) && how < 2;
   const auto rows = plan::find_algorithms(spec, topology);
   if (random() % 2 == 0) spec.algorithm = rows[random() % rows.size()]->id;

@@ -123,3 +123,45 @@ def test_forked_workers_leave_their_parents_communicator_alone():
     finally:
         for process in ranks:
             process.kill()
+
+
+REST = """
+import os, threading, time
+from array import array
+import hetccl
+
+def state():
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+def use():
+    uid = hetccl.unique_id()
+
+    def rank_of(rank):
+        with hetccl.Communicator(uid, rank, 2, cluster="AB"[rank]) as comm:
+            value = array("f", [1.0]) * 1_000_000
+            comm.all_reduce(value)
+            assert value[0] == 2
+            stream = hetccl.Stream()
+            comm.barrier(stream=stream)
+            stream.close()
+
+    ranks = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+
+before = state()
+for _ in range(2):  # what has rested starts again
+    use()
+    used, end = state(), time.monotonic() + 60
+    while state() != before and time.monotonic() < end:
+        time.sleep(0.05)
+    print(before, used, state(), state() == before, used > before, flush=True)
+"""
+
+
+def test_what_a_process_had_before_its_first_group_it_has_after_its_last():
+    told = subprocess.run([sys.executable, "-c", REST], capture_output=True, text=True, timeout=150)
+    lines = told.stdout.splitlines()
+    assert [line.endswith("True True") for line in lines] == [True, True], told

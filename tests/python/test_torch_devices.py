@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 CPU = torch.device("cpu")
-SOMEBODY_HAS_A_GPU = 1 << 32  # in what the ranks count as they come
 
 
 def elsewhere(rank, size):
@@ -70,6 +69,36 @@ def backend_of(store, rank, size, timeout=TIMEOUT):
     return torch_backend._create(options)
 
 
+class SomebodyHasAGpu(dist.Store):
+    """A Store in which rank 0 says that it has a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.store = dist.HashStore()
+
+    def set(self, key, value):
+        mark = key == "hetccl/made/0"
+        self.store.set(key, b"m" + value[1:] if mark else value)
+
+    def get(self, key):
+        return self.store.get(key)
+
+    def add(self, key, value):
+        return self.store.add(key, value)
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def delete_key(self, key):
+        return self.store.delete_key(key)
+
+    def wait(self, keys, timeout=TIMEOUT):
+        self.store.wait(keys, timeout)
+
+    def clone(self):
+        return self
+
+
 def as_threads(size, body):
     """`body(rank)` on each; a group's ranks may be threads where nothing else of torch is used."""
     errors = []
@@ -92,9 +121,8 @@ def as_threads(size, body):
 
 @pytest.mark.parametrize("first", ["all_reduce", "barrier"])
 def test_joins_with_the_first_call_where_a_rank_has_a_gpu(first):
-    store = dist.HashStore()
+    store = SomebodyHasAGpu()
     for _ in range(2):  # the second finds nothing that the first has left
-        store.add("hetccl/made/come", SOMEBODY_HAS_A_GPU)
 
         def body(rank):
             backend = backend_of(store, rank, 3)
@@ -112,8 +140,7 @@ def test_joins_with_the_first_call_where_a_rank_has_a_gpu(first):
 
 
 def test_ends_without_a_first_call():
-    store = dist.HashStore()
-    store.add("hetccl/made/come", SOMEBODY_HAS_A_GPU)
+    store = SomebodyHasAGpu()
 
     def body(rank):
         backend = backend_of(store, rank, 2)

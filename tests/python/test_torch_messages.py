@@ -285,3 +285,80 @@ def pipelines(rank, size):
 @pytest.mark.parametrize("labels", ["", "aabb"])
 def test_pipelines(labels, tmp_path):
     run(4, pipelines, folder=tmp_path, labels=labels)
+
+
+def to_oneself(rank, size):
+    """A ring of one, and each way in which a message meets its other end."""
+    received, sent = torch.zeros(1000), torch.arange(1000.0) + rank
+    for first, second in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
+        received.zero_()
+        works = [call(sent if call is dist.isend else received, rank) for call in (first, second)]
+        for work in works:
+            work.wait()
+            assert work.is_completed()
+        assert torch.equal(received, sent)
+    received.zero_()
+    operations = [dist.P2POp(dist.irecv, received, rank), dist.P2POp(dist.isend, sent, rank)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert torch.equal(received, sent)
+    # The other way round, beside a message to another rank, and not side by side in memory.
+    wide, other = torch.zeros(30, 20).t(), torch.empty(5)
+    operations = [
+        dist.P2POp(dist.isend, torch.full((20, 30), 7.0), rank),
+        dist.P2POp(dist.isend, torch.full((5,), float(rank)), (rank + 1) % size),
+        dist.P2POp(dist.irecv, wide, rank),
+        dist.P2POp(dist.irecv, other, (rank - 1) % size),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert (wide == 7).all() and (other == (rank - 1) % size).all()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_messages_to_oneself(size, tmp_path):
+    run(size, to_oneself, folder=tmp_path)
+
+
+def tags_to_oneself(rank, size):
+    sent = torch.zeros(3)
+    for tag in (1, 2, 1):
+        work = dist.isend(sent, 0, tag=tag)
+        work.wait()
+        sent += 1  # what was sent is sent
+    received = [torch.empty(3) for _ in range(3)]
+    for tensor, tag in zip(received, (2, 1, 1), strict=True):
+        dist.irecv(tensor, 0, tag=tag).wait()
+    assert [tensor[0].item() for tensor in received] == [1, 0, 2]
+    # A receive that came first, its future, and one of another length or type.
+    early = torch.empty(3)
+    work = dist.irecv(early, 0)
+    future = work.get_future()
+    assert not work.is_completed() and not future.done()
+    for wrong in (torch.ones(4), torch.ones(3, dtype=torch.int32)):
+        with pytest.raises((ValueError, TypeError), match="the tensor received"):
+            dist.isend(wrong, 0)
+    dist.isend(torch.ones(3), 0)
+    future.wait()
+    work.wait()
+    assert (early == 1).all() and work.is_success()
+
+
+def test_messages_to_oneself_meet_by_their_tags(tmp_path):
+    run(1, tags_to_oneself, folder=tmp_path)
+
+
+def nothing_to_oneself(rank, size):
+    group = dist.new_group(timeout=timedelta(milliseconds=300))
+    with pytest.raises(dist.DistBackendError, match="has not sent itself the message within 300"):
+        dist.irecv(torch.empty(3), 0, group).wait()
+    with pytest.raises(ValueError, match="put the send into the batch, or call it before"):
+        dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.empty(3), 0)])
+    work = dist.irecv(torch.empty(3), 0)
+    dist.destroy_process_group()
+    with pytest.raises(dist.DistBackendError, match="destroyed before this rank sent itself"):
+        work.wait()
+
+
+def test_a_receive_from_oneself_that_nobody_sends(tmp_path):
+    run(1, nothing_to_oneself, folder=tmp_path)

@@ -107,6 +107,13 @@ void be_current_by(Api& api, const hetcclDeviceAdaptor& calls) {
   api.stand_apart = [] { return 0; };
 }
 
+// A quotient that is no whole number is the host's to divide by: see device::kEncodes.
+uint32_t divisor_of(const Reduction& reduction) {
+  const Divisor& by = reduction.divisor;
+  if (reduction.op != RedOp::Avg) return 1;
+  return by.scaled && !is_integer(reduction.type) ? static_cast<uint32_t>(by.quotient()) : by.ranks;
+}
+
 void reduce_by(Api& api, const hetcclDeviceAdaptor& calls) {
   if (calls.reduce == nullptr) return;
   api.reduces = [call = guarded(calls.reduces)](DataType type, RedOp op) {
@@ -122,7 +129,7 @@ void reduce_by(Api& api, const hetcclDeviceAdaptor& calls) {
     work.count = reduction.count;
     work.type = static_cast<hetcclDataType_t>(reduction.type);
     work.op = static_cast<hetcclRedOp_t>(reduction.op);
-    work.divisor = reduction.op == RedOp::Avg ? reduction.divisor : 1;
+    work.divisor = divisor_of(reduction);
     return call(stream, &work);
   };
 }

@@ -26,7 +26,8 @@ typedef long long i64;
 #else
 #define HETCCL_UNROLL
 #endif
-#if defined(__HIPCC_RTC__)  // hipRTC's memcpy is a loop over bytes, and code that is made of it, too
+#if defined(__HIPCC_RTC__)  // hipRTC's memcpy is a loop over bytes, and code that is made of it,
+                            // too
 #define HETCCL_COPY __builtin_memcpy
 #else
 #define HETCCL_COPY memcpy
@@ -37,8 +38,10 @@ struct Arguments {
   void* dst;
   const void* srcs[16];
   u64 count;
-  u64 factor;   // of PreMulSum, as it lies in memory
-  u32 divisor;  // of Avg
+  u64 factor;      // of PreMulSum, as it lies in memory
+  u32 divisor;     // of Avg, of integers
+  float down;      // of Avg, of floats: each source is multiplied by it
+  float quotient;  // and the sum divided by this
   u32 n_srcs;
   u32 encoded;  // bit s: source s is encoded; bit 16: the result is
   u32 block;    // elements of an encoding's block
@@ -63,7 +66,8 @@ template <typename Sum, typename Wrapping>
 struct Integer {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return (Sum)((Wrapping)a + (Wrapping)b); }
   HETCCL_DEVICE Sum multiply(Sum a, Sum b) { return (Sum)((Wrapping)a * (Wrapping)b); }
-  HETCCL_DEVICE Sum divide(Sum a, u32 by) { return a / (Sum)by; }
+  HETCCL_DEVICE Sum scale(Sum a, Sum) { return a; }
+  HETCCL_DEVICE Sum divide(Sum a, const Arguments& by) { return a / (Sum)by.divisor; }
   HETCCL_DEVICE Sum bits(Op op, Sum a, Sum b) {
     return op == Band ? a & b : op == Bor ? a | b : a ^ b;
   }
@@ -73,7 +77,8 @@ template <typename Sum>
 struct Real {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return a + b; }
   HETCCL_DEVICE Sum multiply(Sum a, Sum b) { return a * b; }
-  HETCCL_DEVICE Sum divide(Sum a, u32 by) { return a / (Sum)by; }
+  HETCCL_DEVICE Sum scale(Sum a, Sum by) { return a * by; }
+  HETCCL_DEVICE Sum divide(Sum a, const Arguments& by) { return a / (Sum)by.quotient; }
   HETCCL_DEVICE Sum bits(Op, Sum a, Sum) { return a; }  // never: see HETCCL_BITWISE
 };
 

@@ -235,17 +235,17 @@ struct Encoder {
       sums[j] = kFirst ? values[j] * scale : sums[j] + values[j] * scale;
   }
   template <bool kFirst>
-  HETCCL_DEVICE void add_words(float* sums, const Chunk& chunk) {
+  HETCCL_DEVICE void add_words(float* sums, const Chunk& chunk, float down) {
     HETCCL_UNROLL
     for (u32 j = 0; j < kChunk; ++j) {
-      const float value = Type::load(chunk.words[j]);
+      const float value = Type::load(chunk.words[j]) * down;
       sums[j] = kFirst ? value : sums[j] + value;
     }
   }
   HETCCL_METHOD void divide(float* sums) const {
-    if (a.divisor == 1) return;
+    if (a.quotient == 1.0f) return;
     HETCCL_UNROLL
-    for (u32 j = 0; j < kChunk; ++j) sums[j] = sums[j] / (float)a.divisor;
+    for (u32 j = 0; j < kChunk; ++j) sums[j] = sums[j] / a.quotient;
   }
 
   // How sums become codes: finite ones times `inverse`.
@@ -329,9 +329,9 @@ struct WholeBlocks {
     }
     HETCCL_METHOD Plain(const E& e, u32 s, u32 block) : Plain(e, e.plain_source(s, block)) {}
     template <bool kFirst>
-    HETCCL_METHOD void add(Sums& sums) const {
+    HETCCL_METHOD void add(Sums& sums, float down) const {
       HETCCL_UNROLL
-      for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[c], chunks[c]);
+      for (u32 c = 0; c < kChunks; ++c) E::template add_words<kFirst>(sums[c], chunks[c], down);
     }
   };
   struct Encoded {
@@ -339,20 +339,20 @@ struct WholeBlocks {
     float scale;
     HETCCL_METHOD Encoded(const E& e, u32 s, u32 block) {
       const u8* from = e.encoded_source(s, block);
-      scale = *(const float*)from;
+      scale = *(const float*)from * e.a.down;
       HETCCL_UNROLL
       for (u32 c = 0; c < kChunks; ++c)
         codes[c] = *(const typename E::PackedCodes*)(from + E::codes_offset(e.first_of(c)));
     }
     template <bool kFirst>
-    HETCCL_METHOD void add(Sums& sums) const {
+    HETCCL_METHOD void add(Sums& sums, float) const {
       HETCCL_UNROLL
       for (u32 c = 0; c < kChunks; ++c) E::template add_codes<kFirst>(sums[c], codes[c], scale);
     }
   };
   template <bool kResidual>
   HETCCL_DEVICE void store_encoded(const E& e, u32 block, Sums& sums) {
-    if (kResidual) Plain(e, e.residual(block)).template add<false>(sums);
+    if (kResidual) Plain(e, e.residual(block)).template add<false>(sums, 1.0f);
     u32 largest = 0;
     HETCCL_UNROLL
     for (u32 c = 0; c < kChunks; ++c) largest = E::largest_of(largest, sums[c]);
@@ -371,10 +371,10 @@ struct WholeBlocks {
   template <typename First>
   HETCCL_DEVICE void reduce_block(const E& e, u32 block, const First& first) {
     Sums sums;
-    first.template add<true>(sums);
+    first.template add<true>(sums, e.a.down);
     for (u32 s = 1; s < e.a.n_srcs; ++s)
-      e.is_encoded(s) ? Encoded(e, s, block).template add<false>(sums)
-                      : Plain(e, s, block).template add<false>(sums);
+      e.is_encoded(s) ? Encoded(e, s, block).template add<false>(sums, e.a.down)
+                      : Plain(e, s, block).template add<false>(sums, e.a.down);
     HETCCL_UNROLL
     for (u32 c = 0; c < kChunks; ++c) e.divide(sums[c]);
     if (!e.is_result_encoded()) return store_words(e, e.plain_result(block), sums);
@@ -412,8 +412,9 @@ struct AnyBlock {
     s == 0 ? E::template add_codes<true>(sums, codes, scale)
            : E::template add_codes<false>(sums, codes, scale);
   }
-  HETCCL_DEVICE void add_words(float* sums, u32 s, const typename E::Chunk& chunk) {
-    s == 0 ? E::template add_words<true>(sums, chunk) : E::template add_words<false>(sums, chunk);
+  HETCCL_DEVICE void add_words(float* sums, u32 s, const typename E::Chunk& chunk, float down) {
+    s == 0 ? E::template add_words<true>(sums, chunk, down)
+           : E::template add_words<false>(sums, chunk, down);
   }
   HETCCL_DEVICE typename E::PackedCodes load_codes(const u8* from, u32 length) {
     u32 codes = 0;
@@ -453,7 +454,7 @@ struct AnyBlock {
     for (u32 c = 0; c < e.chunks; ++c) {
       const u32 length = length_of(e, n, c);
       if (e.has_residual())
-        add_words(sums[c], 1, load_words(e.residual(block) + e.first_of(c), length));
+        add_words(sums[c], 1, load_words(e.residual(block) + e.first_of(c), length), 1.0f);
       // Elements beyond the end count as zeros.
       for (u32 j = length; j < kQuad; ++j) sums[c][j] = 0.0f;
       largest = E::largest_of(largest, sums[c]);
@@ -482,9 +483,10 @@ struct AnyBlock {
           const u8* from = e.encoded_source(s, block);
           const typename E::PackedCodes codes =
               load_codes(from + E::codes_offset(e.first_of(c)), length);
-          add_codes(sums[c], s, codes, *(const float*)from);
+          add_codes(sums[c], s, codes, *(const float*)from * e.a.down);
         } else {
-          add_words(sums[c], s, load_words(e.plain_source(s, block) + e.first_of(c), length));
+          const typename E::Word* from = e.plain_source(s, block) + e.first_of(c);
+          add_words(sums[c], s, load_words(from, length), e.a.down);
         }
       }
     }

@@ -48,7 +48,11 @@ Arguments arguments_of(const Reduction& reduction) {
   arguments.count = reduction.count;
   static_assert(sizeof arguments.factor == sizeof reduction.factor.element);
   std::memcpy(&arguments.factor, reduction.factor.element, sizeof arguments.factor);
-  arguments.divisor = reduction.op == RedOp::Avg ? reduction.divisor : 1;
+  if (reduction.op == RedOp::Avg) {
+    arguments.divisor = reduction.divisor.ranks;
+    arguments.down = static_cast<float>(reduction.divisor.down());
+    arguments.quotient = static_cast<float>(reduction.divisor.quotient());
+  }
   arguments.n_srcs = static_cast<uint32_t>(reduction.n_srcs);
   arguments.encoded = reduction.encoded;
   arguments.block = reduction.encoding.block;

@@ -20,6 +20,7 @@ struct Arguments {
   uint64_t count = 0;
   uint64_t factor = 0;
   uint32_t divisor = 1;
+  float down = 1, quotient = 1;
   uint32_t n_srcs = 0;
   uint32_t encoded = 0;
   uint32_t block = 0;

@@ -12,16 +12,20 @@ HETCCL_DEVICE typename Type::Sum combine(typename Type::Sum a, typename Type::Su
 
 template <typename Type, Op op>
 HETCCL_DEVICE typename Type::Sum load(typename Type::Word word, typename Type::Sum factor) {
-  return op == PreMulSum ? Type::multiply(Type::load(word), factor) : Type::load(word);
+  if (op == PreMulSum) return Type::multiply(Type::load(word), factor);
+  if (op == Avg) return Type::scale(Type::load(word), factor);
+  return Type::load(word);
 }
 
 template <typename Type, Op op>
-HETCCL_DEVICE typename Type::Word finish(typename Type::Sum sum, u32 divisor) {
-  return Type::store(op == Avg ? Type::divide(sum, divisor) : sum);
+HETCCL_DEVICE typename Type::Word finish(typename Type::Sum sum, const Arguments& a) {
+  return Type::store(op == Avg ? Type::divide(sum, a) : sum);
 }
 
-template <typename Type>
+// What each source is multiplied by.
+template <typename Type, Op op>
 HETCCL_DEVICE typename Type::Sum factor_of(const Arguments& a) {
+  if (op == Avg) return (typename Type::Sum)a.down;
   typename Type::Word word;
   HETCCL_COPY(&word, &a.factor, sizeof word);
   return Type::load(word);
@@ -41,7 +45,7 @@ HETCCL_DEVICE void reduce_one(const Arguments& a, u64 i, typename Type::Sum fact
   typename Type::Sum sum = load<Type, op>(((const Word*)a.srcs[0])[i], factor);
   for (u32 s = 1; s < a.n_srcs; ++s)
     sum = combine<Type, op>(sum, load<Type, op>(((const Word*)a.srcs[s])[i], factor));
-  ((Word*)a.dst)[i] = finish<Type, op>(sum, a.divisor);
+  ((Word*)a.dst)[i] = finish<Type, op>(sum, a);
 }
 
 // Elements until all pointers are aligned, or all of them where they never are together.
@@ -70,7 +74,7 @@ HETCCL_DEVICE void reduce_vector(const Arguments& a, u64 head, u64 at, typename 
     }
   }
   HETCCL_UNROLL
-  for (int w = 0; w < kWords; ++w) vector.words[w] = finish<Type, op>(sums[w], a.divisor);
+  for (int w = 0; w < kWords; ++w) vector.words[w] = finish<Type, op>(sums[w], a);
   ((uint4*)((Word*)a.dst + head))[at] = vector.whole;
 }
 
@@ -93,7 +97,7 @@ HETCCL_DEVICE void reduce_pairs(const Arguments& a, u64 head, u64 at, u64 step,
     for (int w = 0; w < (int)(kVectorBytes / sizeof(Word)); ++w) {
       const typename Type::Sum sum = combine<Type, op>(load<Type, op>(one[u].words[w], factor),
                                                        load<Type, op>(other[u].words[w], factor));
-      one[u].words[w] = finish<Type, op>(sum, a.divisor);
+      one[u].words[w] = finish<Type, op>(sum, a);
     }
     ((uint4*)((Word*)a.dst + head))[at + u * step] = one[u].whole;
   }
@@ -104,7 +108,7 @@ HETCCL_DEVICE void reduce(const Arguments& a) {
   typedef typename Type::Word Word;
   const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   const u64 threads = (u64)gridDim.x * blockDim.x;
-  const typename Type::Sum factor = factor_of<Type>(a);
+  const typename Type::Sum factor = factor_of<Type, op>(a);
   const u64 head = head_of<Word>(a);
   const u64 vectors = (a.count - head) / (kVectorBytes / sizeof(Word));
   u64 at = thread;
