@@ -13,6 +13,14 @@
 
 namespace hetccl {
 
+inline constexpr int64_t kDayMs = 86'400'000;
+/// Of HETCCL_LIVENESS_MS.
+inline constexpr int64_t kLeastLivenessMs = 100;
+
+/// By whose rights this process runs: its user's, or also others' (setuid), whom its user's
+/// environment must not command.
+enum class Rights { Own, Others };
+
 /// Every setting, parsed. Immutable after `from_environment`; the table in config.cc names the
 /// variables.
 struct Config {
@@ -69,9 +77,11 @@ struct Config {
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
   /// variable and what it takes. Misspelt HETCCL_* names are reported in `warnings`, each with the
   /// nearest real name.
+  /// Under another user's rights what names libraries, or files to write, is ignored with a
+  /// warning.
   static Result<Config> parse(std::span<const std::string> environment,
-                              std::vector<std::string>* warnings);
-  /// `parse` of this process's environment; warnings are logged.
+                              std::vector<std::string>* warnings, Rights rights = Rights::Own);
+  /// `parse` of this process's environment, by its rights; warnings are logged.
   static Result<Config> from_environment();
   /// The value of every setting as text, by variable name (for `hetccl info`).
   [[nodiscard]] std::map<std::string, std::string> describe() const;
