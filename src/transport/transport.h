@@ -113,6 +113,9 @@ class Transport {
   virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                                    const std::vector<uint8_t>& secret,
                                                    const WaitLimit& limit) = 0;
+  /// Makes sure that the process may open what so many channels take, before the first is
+  /// connected. SystemError where it may not. Thread-safe.
+  virtual Status reserve(size_t /*channels*/) { return {}; }
   /// Rank `self` connects no more within `communicator`: lets go of what peers began there that it
   /// has not taken, which they see as a closed channel. Thread-safe.
   virtual void forget(uint64_t communicator, int self) = 0;
