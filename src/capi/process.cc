@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <exception>
 #include <mutex>
-#include <new>
 #include <shared_mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "base/exception.h"
 
 namespace hetccl::capi {
 namespace {
@@ -169,15 +169,7 @@ hetcclResult_t finish(const Status& status) {
 
 hetcclResult_t finish_exception() noexcept {
   try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-      return finish(error(Code::SystemError, "out of memory"));
-    } catch (const std::exception& exception) {
-      return finish(error(Code::InternalError, "unexpected exception: %s", exception.what()));
-    } catch (...) {
-      return finish(error(Code::InternalError, "unexpected exception"));
-    }
+    return finish(caught());
   } catch (...) {  // no memory for the text
     error_slot().clear();
     return hetcclSystemError;

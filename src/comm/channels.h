@@ -48,7 +48,8 @@ class Channels {
   Channels(const Environment& environment, WindowBudget::Share share)
       : environment_(environment),
         rank_(environment.session.rank()),
-        window_share_(std::move(share)) {}
+        window_share_(std::move(share)),
+        connecting_([this](const Status& why) { report(why); }) {}
 
   /// Makes the channels, and their windows, that plans between clusters need; `limit()` is how long
   /// the next one may take.
@@ -93,8 +94,12 @@ class Channels {
     return environment_.introduction.topology;
   }
   [[nodiscard]] bool exchanges_by_devices(int peer) const;
+  // The best that both ranks have; null where there is none.
+  [[nodiscard]] transport::Transport* transport_to(int peer) const;
+  Status reserve(const std::vector<int>& peers) const;
   Status open_windows(int peer, size_t for_collectives);
   Status meet(int peer);
+  void report(const Status& why);
   void connect_later(std::vector<int> peers, bool for_messages);
   bool try_connect(int peer, bool for_messages);
   Status connect(int peer, bool for_messages);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/exception.h"
 #include "base/thread.h"
 #include "ccl/nccl/communicator.h"
 #include "ccl/nccl/warm_up.h"
@@ -157,7 +158,11 @@ class NcclLibrary : public Library {
     // NCCL's own threads, of which each communicator has some, take their name from this one.
     HETCCL_ASSIGN(auto thread,
                   start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
-                    attempt->finish(connect(api, workspace, seat, *attempt));
+                    try {
+                      attempt->finish(connect(api, workspace, seat, *attempt));
+                    } catch (...) {
+                      tell_caught([&](const Status& why) { attempt->finish(why); });
+                    }
                   }));
     thread.detach();
     return attempt->wait(limit);
