@@ -168,6 +168,13 @@ class EmulatedHosts:
         _run("ip", "-n", self.namespace(host), "rule", "add", "ipproto", "tcp",
              "sport", f"{first}-{last}", "blackhole")  # fmt: skip
 
+    def part(self, a: int, b: int) -> None:
+        """Drops what hosts ``a`` and ``b`` send each other, and nothing else, as a broken route
+        does."""
+        for host, other in ((a, b), (b, a)):  # to a card that nobody has
+            _run("ip", "-n", self.namespace(host), "neighbour", "replace", self.address(other),
+                 "lladdr", "02:00:00:00:00:00", "nud", "permanent", "dev", INTERFACE)  # fmt: skip
+
     def kill(self) -> None:
         """Kills every process that ``popen`` started and that still runs, with its children."""
         for process in self._processes:

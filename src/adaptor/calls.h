@@ -14,6 +14,8 @@
 #include "adaptor/adaptor.h"
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/exception.h"
+#include "base/thread.h"
 
 namespace hetccl::adaptor {
 
@@ -49,12 +51,20 @@ Result<T> run_within(
     std::optional<Result<T>> result;
   };
   auto attempt = std::make_shared<Attempt>();
-  std::thread([attempt, call = std::move(call)] {
-    Result<T> result = call();
-    const std::lock_guard lock(attempt->mutex);
-    attempt->result = std::move(result);
-    attempt->done.notify_one();
-  }).detach();
+  auto thread = start_thread("hetccl-adaptor", [attempt, call = std::move(call)] {
+    const auto finish = [&](Result<T> result) {
+      const std::lock_guard lock(attempt->mutex);
+      attempt->result = std::move(result);
+      attempt->done.notify_one();
+    };
+    try {
+      finish(call());
+    } catch (...) {
+      tell_caught([&](const Status& why) { finish(why); });
+    }
+  });
+  if (!thread.ok()) return thread.status().with(what);
+  thread->detach();
   const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
   std::unique_lock lock(attempt->mutex);
   while (!attempt->result) {

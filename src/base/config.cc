@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,12 +25,14 @@ namespace {
 constexpr std::string_view kPrefix = "HETCCL_";
 constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // hetccl's own tests read these
 constexpr size_t kMaxTextBytes = 1024;
-constexpr int64_t kDayMs = 86'400'000;
 
 enum class Agreement { PerRank, AllRanks };
 // What a variable means that is set, but empty. Shells and launchers take a setting back that way,
 // but protection must not vanish because another variable, from which it was set, is missing.
 enum class Empty { AsUnset, Refused };
+// What else is known of a text. Under another user's rights (setuid) who starts the program must
+// not choose what code it runs, or which files it writes; a secret is never shown.
+enum class Nature { Plain, File, Secret };
 
 struct IntegerRange {
   int64_t Config::* member;
@@ -43,6 +46,7 @@ struct Text {
   std::string Config::* member;
   bool (*accepts)(std::string_view);
   std::string_view takes;
+  Nature nature = Nature::Plain;
 };
 
 struct Row {
@@ -70,6 +74,20 @@ bool is_label(std::string_view text) {
 
 bool is_path(std::string_view text) {
   return text.find('\0') == std::string_view::npos;
+}
+
+// Not one in the folder in which the program happens to run.
+bool is_library(std::string_view text) {
+  return is_path(text) && (text.starts_with('/') || text.find('/') == std::string_view::npos);
+}
+
+bool is_library_list(std::string_view text) {
+  while (!text.empty()) {
+    const size_t colon = std::min(text.find(':'), text.size());
+    if (!is_library(text.substr(0, colon))) return false;
+    text.remove_prefix(std::min(colon + 1, text.size()));
+  }
+  return true;
 }
 
 bool is_bits(std::string_view text) {
@@ -114,12 +132,16 @@ bool is_interface_list(std::string_view text) {
 constexpr std::string_view kPatternTakes =
     "a path of at most 1024 bytes; after % come r, p, c or %";
 
+constexpr std::string_view kLibraryTakes =
+    "a full path of at most 1024 bytes, or a name without a slash, which the loader finds";
+
 constexpr std::array kRows = {
     Row{{"HETCCL_ADAPTORS", "text", "",
          "adaptors, as docs/adaptors.md says, which add devices, transports and collective "
          "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
          "own, is taken"},
-        Text{&Config::adaptors, is_path, "paths of at most 1024 bytes together"}},
+        Text{&Config::adaptors, is_library_list,
+             "full paths of at most 1024 bytes together, or names without a slash", Nature::File}},
     Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1 in MPI programs on several hosts, which end in MPI_Init without "
          "it: 1 says that the MPI's network is trusted, since hetccl encrypts nothing that the MPI "
@@ -154,7 +176,7 @@ constexpr std::array kRows = {
          "nothing is written (hetcclCommDump and Communicator.dump() work at any time). The file "
          "has "
          "mode 600 and replaces a regular file of that name; links, FIFOs and devices are refused"},
-        Text{&Config::dump, is_report_pattern, kPatternTakes}},
+        Text{&Config::dump, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_ENCRYPT", "flag", "0",
          "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
          "is, and vendors' libraries stay inside their hosts (HETCCL_ALLOW_VENDOR_CLEARTEXT)"},
@@ -168,10 +190,10 @@ constexpr std::array kRows = {
     Row{{"HETCCL_HIPRTC_LIBRARY", "text", "",
          "path of the libhiprtc that compiles kernels; empty: the process's own, else one beside "
          "the HIP runtime or by name"},
-        Text{&Config::hiprtc_library, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::hiprtc_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_HIP_LIBRARY", "text", "",
          "path of the libamdhip64 to use; empty: the process's own, else one by name"},
-        Text{&Config::hip_library, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::hip_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_HOST_THREADS", "integer", "0",
@@ -185,7 +207,7 @@ constexpr std::array kRows = {
     Row{{"HETCCL_KERNEL_CACHE", "text", "",
          "folder of the GPU kernels that were compiled on this machine; empty: hetccl in "
          "$XDG_CACHE_HOME or ~/.cache"},
-        Text{&Config::kernel_cache, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::kernel_cache, is_path, "a path of at most 1024 bytes", Nature::File}},
     Row{{"HETCCL_LIBRARY_MESSAGES", "flag", "1",
          "0 keeps messages between GPUs of one cluster on hetccl's own channels; 1: the vendor's "
          "library carries them, once it has connected the two"},
@@ -193,7 +215,7 @@ constexpr std::array kRows = {
         Agreement::AllRanks},
     Row{{"HETCCL_LIVENESS_MS", "integer", "5000",
          "milliseconds of silence after which a rank counts as lost"},
-        IntegerRange{&Config::liveness_ms, 100, kDayMs}},
+        IntegerRange{&Config::liveness_ms, kLeastLivenessMs, kDayMs}},
     Row{{"HETCCL_MPI", "flag", "1",
          "0: libhetccl_mpi.so leaves every call to the MPI, and adds no message of its own"},
         Flag{&Config::mpi}},
@@ -201,18 +223,18 @@ constexpr std::array kRows = {
          "file of rules, in the form of MPICH's tuning files, by which MPI calls are served "
          "(docs/mpi.md); rank 0 reads it for all; empty: MPICH's own settings, else hetccl's "
          "rules"},
-        Text{&Config::mpi_file, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::mpi_file, is_path, "a path of at most 1024 bytes", Nature::File}},
     Row{{"HETCCL_MPI_SUMMARY", "flag", "0",
          "1: MPI_Finalize prints calls, bytes and time of each collective, and who served them"},
         Flag{&Config::mpi_summary}},
     Row{{"HETCCL_NCCL_LIBRARY", "text", "",
          "path of the libnccl to use; empty: the process's own, else libnccl.so.2; \"none\": no "
          "library, so every GPU of NVIDIA is a cluster of its own"},
-        Text{&Config::nccl_library, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::nccl_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
          "path of the libnvrtc that compiles kernels; empty: the process's own, else one by "
          "name or beside the CUDA libraries that are loaded"},
-        Text{&Config::nvrtc_library, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::nvrtc_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
          "\"first-last\": the ports to listen on, two for each rank on a host, of all its jobs "
          "together; empty lets the system choose"},
@@ -220,7 +242,7 @@ constexpr std::array kRows = {
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
          "library, so every GPU of AMD is a cluster of its own"},
-        Text{&Config::rccl_library, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::rccl_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_RUNTIME", "choice", "",
          "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "
          "one (docs/runtime.md); empty: the process's own, else CUDA's, then AMD's, that shows a "
@@ -241,8 +263,8 @@ constexpr std::array kRows = {
     Row{{"HETCCL_SOCKET_FAMILY", "choice", "", "inet or inet6; empty allows both"},
         Text{&Config::socket_family, is_family, "inet or inet6"}},
     Row{{"HETCCL_SOCKET_IFNAME", "text", "",
-         "network interfaces to use: prefixes \"eth,ib\", \"^docker\" for all others, \"=eth0\" "
-         "exact"},
+         "network interfaces to use, at whose addresses alone ports are open: prefixes \"eth,ib\", "
+         "\"^docker\" for all others, \"=eth0\" exact"},
         Text{&Config::socket_ifname, is_interface_list,
              "interface names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_TCP_STREAMS", "integer", "0",
@@ -259,7 +281,7 @@ constexpr std::array kRows = {
          "file to which a rank writes when each step of its collectives ran, as a Chrome trace "
          "(Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, %c as for "
          "HETCCL_DUMP; empty: nothing is traced"},
-        Text{&Config::trace, is_report_pattern, kPatternTakes}},
+        Text{&Config::trace, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_TUNE", "choice", "off",
          "online: while the job runs, settings of its collectives are tried beside each other, and "
          "the fastest is kept; step: that with which the program's steps (hetccl.step) are "
@@ -278,12 +300,12 @@ constexpr std::array kRows = {
     Row{{"HETCCL_TUNE_FILE", "text", "",
          "file of what earlier jobs have learnt, read and written by rank 0; empty: "
          "hetccl/tuning.json in the user's cache folder"},
-        Text{&Config::tune_file, is_path, "a path of at most 1024 bytes"}},
+        Text{&Config::tune_file, is_path, "a path of at most 1024 bytes", Nature::File}},
     Row{{"HETCCL_TUNER_ID", "text", "",
          "a unique id in hexadecimal digits: with it, the tuner plug-in of plain NCCL programs "
          "searches while the job runs (docs/nccl-tuner.md). It holds a secret, so it is shown as "
          "(set); empty: with HETCCL_TUNE=frozen the plug-in serves what HETCCL_TUNE_FILE says"},
-        Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits"}},
+        Text{&Config::tuner_id, is_unique_id, "256 hexadecimal digits", Nature::Secret}},
     Row{{"HETCCL_WIRE", "text", "",
          "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
          "bfloat16) send between clusters: int8, int4, e4m3 or e5m2, with :N in blocks of N "
@@ -354,8 +376,23 @@ struct Show {
     return std::to_string(config.*range.member);
   }
   std::string operator()(const Flag& flag) const { return config.*flag.member ? "1" : "0"; }
-  std::string operator()(const Text& setting) const { return config.*setting.member; }
+  std::string operator()(const Text& setting) const {
+    const std::string& text = config.*setting.member;
+    return setting.nature == Nature::Secret && !text.empty() ? "(set)" : text;
+  }
 };
+
+Nature nature_of(const Row& row) {
+  const auto* text = std::get_if<Text>(&row.value);
+  return text != nullptr ? text->nature : Nature::Plain;
+}
+
+// Enough to see a mistake by.
+std::string excerpt(const Row& row, std::string_view text) {
+  if (nature_of(row) == Nature::Secret)
+    return format("(%zu characters, a secret that is not shown)", text.size());
+  return std::string(text.substr(0, 80));
+}
 
 /// Levenshtein's distance, one row at a time.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -405,9 +442,9 @@ bool asks_for_protection() {
 }
 
 std::string user_cache_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* cache = ::secure_getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache == '/') return cache;
-  const char* home = std::getenv("HOME");
+  const char* home = ::secure_getenv("HOME");
   return home != nullptr && *home == '/' ? std::string(home) + "/.cache" : "";
 }
 
@@ -430,7 +467,7 @@ std::optional<JobRank> job_rank() {
   return std::nullopt;
 }
 
-Result<Config> Config::parse(std::span<const std::string> environment) {
+Result<Config> Config::parse(std::span<const std::string> environment, Rights rights) {
   Config config;
   for (const std::string_view variable : environment) {
     const size_t equals = variable.find('=');
@@ -445,6 +482,12 @@ Result<Config> Config::parse(std::span<const std::string> environment) {
       continue;
     }
     if (text.empty() && row->empty == Empty::AsUnset) continue;
+    if (rights == Rights::Others && nature_of(*row) == Nature::File) {
+      config.warnings_.push_back(
+          std::string(row->entry.name) +
+          " is ignored: this program runs with another user's rights (setuid)");
+      continue;
+    }
     if (text.empty()) {
       return error(
           Code::InvalidArgument,
@@ -452,9 +495,8 @@ Result<Config> Config::parse(std::span<const std::string> environment) {
           row->entry.name.data());
     }
     if (const auto takes = std::visit(Assign{config, text}, row->value)) {
-      return error(Code::InvalidArgument, "%.*s=%.*s: takes %s", static_cast<int>(name.size()),
-                   name.data(), static_cast<int>(std::min<size_t>(text.size(), 80)), text.data(),
-                   takes->c_str());
+      return error(Code::InvalidArgument, "%s=%s: takes %s", row->entry.name.data(),
+                   excerpt(*row, text).c_str(), takes->c_str());
     }
     config.given_.push_back(row->entry.name);
   }
@@ -466,7 +508,7 @@ Result<Config> Config::from_environment() {
   for (char** variable = environ; variable && *variable; ++variable) {
     if (std::string_view(*variable).starts_with(kPrefix)) environment.emplace_back(*variable);
   }
-  return parse(environment);
+  return parse(environment, ::getauxval(AT_SECURE) != 0 ? Rights::Others : Rights::Own);
 }
 
 void Config::warn(int rank) const {
@@ -485,7 +527,6 @@ std::map<std::string, std::string> Config::describe() const {
   for (const Row& row : kRows) {
     values.emplace(row.entry.name, std::visit(Show{*this}, row.value));
   }
-  if (!tuner_id.empty()) values["HETCCL_TUNER_ID"] = "(set)";  // it holds a secret
   return values;
 }
 

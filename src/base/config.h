@@ -14,6 +14,14 @@
 
 namespace hetccl {
 
+inline constexpr int64_t kDayMs = 86'400'000;
+/// Of HETCCL_LIVENESS_MS.
+inline constexpr int64_t kLeastLivenessMs = 100;
+
+/// By whose rights this process runs: its user's, or also others' (setuid), whom its user's
+/// environment must not command.
+enum class Rights { Own, Others };
+
 /// Every setting, parsed. Immutable after `from_environment`; the table in config.cc names the
 /// variables.
 struct Config {
@@ -69,12 +77,15 @@ struct Config {
   [[nodiscard]] bool is_given(std::string_view name) const;
 
   /// Parses `environment` ("NAME=value" strings). A bad value is InvalidArgument naming the
-  /// variable and what it takes.
-  static Result<Config> parse(std::span<const std::string> environment);
-  /// `parse` of this process's environment. The caller logs the warnings, once it knows its rank.
+  /// variable and what it takes. Under another user's rights what names libraries, or files to
+  /// write, is ignored with a warning.
+  static Result<Config> parse(std::span<const std::string> environment,
+                              Rights rights = Rights::Own);
+  /// `parse` of this process's environment, by its rights. The caller logs the warnings, once it
+  /// knows its rank.
   static Result<Config> from_environment();
-  /// A line for each HETCCL_* variable that is no setting, with the nearest one that is.
-  /// HETCCL_TEST_* are hetccl's own tests' variables, and none of them.
+  /// A line for each HETCCL_* variable that is no setting, with the nearest one that is, and for
+  /// each that is ignored. HETCCL_TEST_* are hetccl's own tests' variables, and none of them.
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   /// Logs `warnings`: rank 0, or a process without a rank (-1), as warnings. Other ranks usually
   /// have the same environment, so they log them with HETCCL_DEBUG=info only.

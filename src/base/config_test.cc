@@ -126,6 +126,52 @@ TEST_CASE("rank 0 warns of misspelt settings; other ranks tell them with HETCCL_
   CHECK(said("info", 3).starts_with("hetccl [rank 3] info: HETCCL_wire is no setting"));
 }
 
+TEST_CASE("a secret is neither shown nor told when it is mistyped") {
+  const std::string id(256, 'a');
+  CHECK(parse({"HETCCL_TUNER_ID=" + id}).value().describe().at("HETCCL_TUNER_ID") == "(set)");
+  const std::string text = refusal("HETCCL_TUNER_ID=" + id.substr(1));
+  CHECK(text.find("aaaa") == std::string::npos);
+  CHECK(text ==
+        "HETCCL_TUNER_ID=(255 characters, a secret that is not shown): takes 256 hexadecimal "
+        "digits");
+}
+
+TEST_CASE("libraries and adaptors are named by full paths, or found by the loader") {
+  CHECK(parse({"HETCCL_NCCL_LIBRARY=/opt/libnccl.so.2", "HETCCL_RCCL_LIBRARY=none",
+               "HETCCL_ADAPTORS=/a/b.so:libc.so"})
+            .ok());
+  for (const char* bad : {"HETCCL_NCCL_LIBRARY=here/libnccl.so.2", "HETCCL_HIP_LIBRARY=./hip.so",
+                          "HETCCL_ADAPTORS=/a/b.so:c/d.so", "HETCCL_ADAPTORS=../d.so"}) {
+    CAPTURE(bad);
+    CHECK(refusal(bad).find("takes") != std::string::npos);
+    CHECK(refusal(bad).find("full path") != std::string::npos);
+  }
+}
+
+TEST_CASE("a setuid program takes no code and no files from the environment of its user") {
+  const std::vector<std::string> environment = {"HETCCL_ADAPTORS=/a.so",
+                                                "HETCCL_NCCL_LIBRARY=/n.so",
+                                                "HETCCL_DUMP=/d",
+                                                "HETCCL_TRACE=/t",
+                                                "HETCCL_TUNE_FILE=/f",
+                                                "HETCCL_KERNEL_CACHE=/k",
+                                                "HETCCL_HIP_LIBRARY=/h.so",
+                                                "HETCCL_RCCL_LIBRARY=/r.so",
+                                                "HETCCL_MPI_FILE=/m",
+                                                "HETCCL_HIPRTC_LIBRARY=/i.so",
+                                                "HETCCL_NVRTC_LIBRARY=/v.so"};
+  const auto config = Config::parse(environment, Rights::Others);
+  REQUIRE(config.ok());
+  const std::vector<std::string>& warnings = config.value().warnings();
+  CHECK(config.value().describe() == Config().describe());
+  CHECK(warnings.size() == environment.size());
+  CHECK(warnings.at(0) ==
+        "HETCCL_ADAPTORS is ignored: this program runs with another user's rights (setuid)");
+  CHECK(Config::parse(std::vector<std::string>{"HETCCL_SECRET_FILE=/s"}, Rights::Others)
+            .value()
+            .secret_file == "/s");
+}
+
 TEST_CASE("the agreed digest holds what plans depend on and nothing of one rank alone") {
   Config config;
   const std::string before = config.agreed();

@@ -13,16 +13,18 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/size_limit.h"
 
 namespace hetccl {
 
 namespace {
 
 Status write_all(int fd, std::string_view text) {
+  const SizeSignalBlocked blocked;
   while (!text.empty()) {
     const ssize_t put = ::write(fd, text.data(), text.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return system_error("write", errno);
+    if (put < 0) return size_error("write", errno);
     text.remove_prefix(static_cast<size_t>(put));
   }
   return {};

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/size_limit.h"
 
 namespace hetccl {
 
@@ -31,11 +32,12 @@ Result<std::byte*> map(int fd, size_t bytes) {
 }
 
 Status allocate(int fd, size_t bytes) {
+  const SizeSignalBlocked blocked;
   int failure = EINTR;
   while (failure == EINTR)
     failure = posix_fallocate(fd, 0, static_cast<off_t>(kHeaderBytes + bytes));
   if (failure == 0) return {};
-  return system_error(
+  return size_error(
       format("cannot allocate %zu bytes of shared memory; free memory or raise its limit", bytes),
       failure);
 }

@@ -62,6 +62,9 @@ struct Position {
   std::string call;        ///< what it called under the number asked for; "": not known any more
 };
 
+/// What one rank may give to an exchange, in bytes.
+inline constexpr size_t kMaxGathered = size_t{1} << 20;
+
 /// One rank's membership of one communicator. Thread-safe.
 class Session {
  public:
@@ -75,8 +78,8 @@ class Session {
   /// HETCCL_SECRET_FILE's mixed in.
   [[nodiscard]] virtual const std::vector<uint8_t>& secret() const = 0;
 
-  /// Collective: every rank's bytes (at most 1 MiB each, sizes may differ), by rank. Blocks until
-  /// all have come, the deadline passes (Timeout naming the ranks that are missing; the
+  /// Collective: every rank's bytes (at most kMaxGathered each, sizes may differ), by rank. Blocks
+  /// until all have come, the deadline passes (Timeout naming the ranks that are missing; the
   /// communicator has failed then, as a contribution cannot be taken back), or the communicator
   /// fails. One at a time.
   virtual Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& mine,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "bootstrap/compact.h"
@@ -33,8 +34,16 @@ Client::Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Inv
       invitation_(std::move(invitation)),
       options_(std::move(options)) {}
 
+// The control thread uses this object until it has left: without memory it waits for some.
 Client::~Client() {
-  leave(0);
+  for (;;) {
+    try {
+      leave(0);
+      return;
+    } catch (...) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
 }
 
 // --- on the caller's thread ---
@@ -159,9 +168,13 @@ void Client::leave(uint64_t called) {
     stop_watching_cancel();
     clients_->erase(this);
     if (connection_) {
-      connection_->send(encode_number(FrameType::Leave, called));
-      connection_->finish();
-      connection_.reset();
+      const auto connection = std::move(connection_);
+      try {
+        connection->send(encode_number(FrameType::Leave, called));
+        connection->finish();
+      } catch (...) {  // no memory: to the others this rank is lost
+        connection->close();
+      }
     }
     std::lock_guard lock(mutex_);
     left_ = true;
@@ -171,7 +184,16 @@ void Client::leave(uint64_t called) {
 
 // --- on the control thread ---
 
+// Until it stands among `clients_` nobody else fails it.
 void Client::connect(net::Wire wire, Bytes join_frame) {
+  try {
+    connect_or_throw(std::move(wire), std::move(join_frame));
+  } catch (...) {
+    give_up(caught());
+  }
+}
+
+void Client::connect_or_throw(net::Wire wire, Bytes join_frame) {
   auto opened = Connection::open(*loop_, std::move(wire), this, kMaxPayload);
   if (!opened.ok()) return fail({opened.status().code(), rank(), opened.status().message()});
   connection_ = std::move(opened).value();
@@ -333,6 +355,12 @@ void Client::tick() {
     connection_->send(encode_empty(FrameType::Heartbeat));
   }
   tick_timer_ = loop_->at(Loop::now() + period, [this] { tick(); });
+}
+
+void Client::give_up(const Status& why) {
+  const Failure failure{why.code(), rank(), format("rank %d: %s", rank(), why.message().c_str())};
+  if (connection_) connection_->send(encode(FrameType::Report, failure));
+  fail(failure);
 }
 
 void Client::stop_ticking() {

@@ -38,6 +38,9 @@ class Client final : public Session, private Connection::Owner {
   /// The Service ends before this session: fails what waits, says nothing to the coordinator. On
   /// the control thread.
   void abandon();
+  /// This process's control plane cannot go on: ends the communicator on all ranks. On the control
+  /// thread.
+  void give_up(const Status& why);
 
   [[nodiscard]] int rank() const override { return options_.join.rank; }
   [[nodiscard]] int n_ranks() const override { return options_.join.n_ranks; }
@@ -72,6 +75,7 @@ class Client final : public Session, private Connection::Owner {
   void on_cancel();
   void stop_watching_cancel();
   void connect(net::Wire wire, Bytes join_frame);
+  void connect_or_throw(net::Wire wire, Bytes join_frame);
   void tick();
   [[nodiscard]] std::string coordinator_name() const;
   void lose_coordinator(const std::string& why);

@@ -94,6 +94,10 @@ void Connection::close() {
   clear_outgoing();
 }
 
+void Connection::abandon(const Owner* owner) {
+  if (owner_ == owner) close();
+}
+
 bool Connection::is_silent(Duration period, Duration limit) {
   silence_.check(Loop::now(), last_received_, period);
   if (silence_.length() < limit) return false;

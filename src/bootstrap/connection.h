@@ -52,10 +52,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish();
   /// Closes at once. The owner hears nothing more.
   void close();
+  /// The same if `owner` still is the owner: before it goes.
+  void abandon(const Owner* owner);
   /// Called every `period`: true when the peer has been silent for `limit`, after a last look at
   /// the socket (which may close it and tell the owner).
   bool is_silent(Duration period, Duration limit);
 
+  /// By the last `is_silent`.
+  [[nodiscard]] Duration silence() const { return silence_.length(); }
   [[nodiscard]] TimePoint last_sent() const { return last_sent_; }
   [[nodiscard]] bool is_open() const { return wire_.valid(); }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/descriptors.h"
 #include "net/crowd.h"
 
 namespace hetccl::bootstrap {
@@ -14,10 +15,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kAcceptsPerTurn = 64;
+constexpr size_t kAcceptsPerTurn = 64;
 constexpr size_t kMaxNewcomers = 512;
 constexpr size_t kRememberedEnds = 64;
 constexpr milliseconds kAcceptPause(100);
+constexpr milliseconds kComplainPause(10'000);
 
 Failure job_is_over() {
   return {Code::InvalidUsage, -1,
@@ -38,7 +40,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   ~Newcomer() override {
     if (timer_) coordinator_.loop_.cancel(*timer_);
     if (fd_.valid()) coordinator_.loop_.unwatch(watch_, fd_.get());
-    if (connection_) connection_->close();
+    if (connection_) connection_->abandon(this);
   }
 
   Status start(TimePoint deadline) {
@@ -60,7 +62,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
     if (!join) return give_up("its first frame was not a join");
-    const auto connection = std::move(connection_);
+    const auto connection = connection_;
     const uint64_t communicator = handshake_.hello().communicator;
     Coordinator& coordinator = coordinator_;
     coordinator.remove(name_);
@@ -69,7 +71,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void on_closed(const std::string& why) override { give_up(why); }
   void give_up(const std::string& why) {
     coordinator_.refusals_.add(peer_.text(), why);
-    if (connection_) connection_->close();
+    if (connection_) connection_->abandon(this);
     coordinator_.remove(name_);
   }
 
@@ -135,12 +137,13 @@ void Coordinator::add(uint64_t communicator, net::Key key, std::string where) {
 }
 
 void Coordinator::accept_waiting() {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+  for (size_t i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = net::accept(listener_);
     if (!accepted.ok()) {
       // Its descriptor is closed before the next round, in which the listener is ready again.
       if (drop_one("it had not proven itself when descriptors ran out")) return;
-      return pause_accepting(accepted.status());
+      if (reserve_descriptors(kAcceptsPerTurn).ok()) accepted = net::accept(listener_);
+      if (!accepted.ok()) return pause_accepting(accepted.status());
     }
     if (!accepted->valid()) return;
     make_room();
@@ -171,8 +174,11 @@ bool Coordinator::drop_one(const char* why) {
 
 // Out of descriptors: without a pause the waiting connection would keep the thread spinning.
 void Coordinator::pause_accepting(const Status& why) {
-  options_.log.warn("the coordinator cannot accept more ranks: %s (raise ulimit -n)",
-                    why.message().c_str());
+  if (const TimePoint now = Loop::now(); now >= complains_from_) {
+    complains_from_ = now + kComplainPause;
+    options_.log.warn("the coordinator cannot accept more ranks: %s (raise ulimit -Hn)",
+                      why.message().c_str());
+  }
   loop_.unwatch(listener_watch_, listener_.fd.get());
   listener_watch_ = 0;
   loop_.at(Loop::now() + kAcceptPause, [this] {
@@ -231,11 +237,24 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
 void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure) {
   const auto entry = jobs_.find(communicator);
   if (entry == jobs_.end()) return;
-  ended_.push_back({communicator, std::move(entry->second.key), failure.value_or(job_is_over())});
+  Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
+  clear_soon();
+  ended_.push_back({communicator, over.key, failure.value_or(job_is_over())});
   if (ended_.size() > kRememberedEnds) ended_.pop_front();
-  // The job is on the call stack: it goes in the loop's next round.
-  loop_.at(Loop::now(), [job = std::move(entry->second.job)] {});
-  jobs_.erase(entry);
+}
+
+// What may be on the call stack goes in the loop's next round.
+void Coordinator::clear_soon() {
+  loop_.at(Loop::now(), [this] {
+    finished_.clear();
+    removed_.clear();
+  });
+}
+
+void Coordinator::fail_all(const Status& why) {
+  std::vector<std::shared_ptr<Job>> all;  // which end meanwhile
+  for (const auto& [communicator, entry] : jobs_) all.push_back(entry.job);
+  for (const auto& job : all) job->fail({why.code(), -1, "the coordinator: " + why.message()});
 }
 
 bool Coordinator::has_local_ranks() const {
@@ -244,15 +263,15 @@ bool Coordinator::has_local_ranks() const {
 }
 
 void Coordinator::remove(uint64_t newcomer) {
-  const auto found = newcomers_.find(newcomer);
-  if (found == newcomers_.end()) return;
-  loop_.at(Loop::now(), [removed = std::move(found->second)] {});  // it may be on the call stack
-  newcomers_.erase(found);
+  auto found = newcomers_.extract(newcomer);
+  if (found.empty()) return;
+  removed_.insert(std::move(found));
+  clear_soon();
 }
 
 void Coordinator::farewell(const std::map<uint64_t, int32_t>& abandoned) {
   if (listener_watch_ != 0) loop_.unwatch(listener_watch_, listener_.fd.get());
-  listener_.fd.reset();
+  listener_ = {};
   newcomers_.clear();
   while (!jobs_.empty()) {
     const std::shared_ptr<Job> job = jobs_.begin()->second.job;

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -41,6 +40,8 @@ class Coordinator {
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
+  /// Ends every communicator with that cause: this process cannot go on.
+  void fail_all(const Status& why);
   /// Whether ranks of this process's Service have not left yet.
   [[nodiscard]] bool has_local_ranks() const;
   /// Communicators that have not ended.
@@ -71,14 +72,16 @@ class Coordinator {
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
+  void clear_soon();
 
   Loop& loop_;
   net::Listener listener_;
   Options options_;
   uint64_t listener_watch_ = 0;
-  std::unordered_map<uint64_t, Entry> jobs_;
-  std::deque<Ended> ended_;                                  // the latest few
-  std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_;  // by arrival
+  TimePoint complains_from_{};  // of descriptors that have run out, and not before
+  std::map<uint64_t, Entry> jobs_, finished_;
+  std::deque<Ended> ended_;                                            // the latest few
+  std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_, removed_;  // by arrival
   uint64_t next_newcomer_ = 0;
   net::Refusals refusals_;
 };

@@ -1,5 +1,4 @@
-#include "bootstrap/descriptors.h"
-
+// More ranks than descriptors at first.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -19,29 +18,8 @@ struct Limits {
     const rlimit lowered{limit, before.rlim_max};
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &lowered) == 0);
   }
-  static rlim_t soft() {
-    rlimit now{};
-    ::getrlimit(RLIMIT_NOFILE, &now);
-    return now.rlim_cur;
-  }
   rlimit before{};
 };
-
-TEST_CASE("the soft limit is raised as far as needed, no further than the hard one") {
-  const Limits limits;
-  REQUIRE(limits.before.rlim_max >= 2'000);
-  limits.soft(600);
-  CHECK(reserve_descriptors(10).ok());
-  CHECK(Limits::soft() == 600);
-  CHECK(reserve_descriptors(1'000).ok());
-  CHECK(Limits::soft() >= 1'000);
-  CHECK(Limits::soft() < 2'000);
-  if (limits.before.rlim_max == RLIM_INFINITY) return;
-  const Status refused = reserve_descriptors(limits.before.rlim_max);
-  CHECK(refused.code() == Code::SystemError);
-  CHECK(contains(refused.message(), "ulimit -Hn"));
-  CHECK(contains(refused.message(), std::to_string(limits.before.rlim_max)));
-}
 
 TEST_CASE("more ranks than the soft limit allows join all the same") {
   const Limits limits;

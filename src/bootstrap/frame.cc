@@ -4,6 +4,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/config.h"
 #include "base/printable.h"
 
 namespace hetccl::bootstrap {
@@ -145,6 +146,7 @@ std::optional<Join> decode_join(std::span<const uint8_t> payload) {
   reader.integer(&join.liveness_ms);
   reader.integer(&join.service);
   reader.text(&join.description, kMaxDescription);
+  if (join.liveness_ms < kLeastLivenessMs || join.liveness_ms > kDayMs) return std::nullopt;
   return if_complete(reader, std::move(join));
 }
 

@@ -32,7 +32,7 @@ enum class FrameType : uint8_t {
 };
 
 inline constexpr size_t kHeaderBytes = 8;
-inline constexpr size_t kMaxContribution = size_t{1} << 20;
+inline constexpr size_t kMaxContribution = kMaxGathered;
 /// The largest payload of any frame: a full contribution with its fields.
 inline constexpr size_t kMaxPayload = kMaxContribution + 64;
 /// The largest payload that a rank which has not joined may send.

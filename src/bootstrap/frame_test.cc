@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "base/config.h"
+
 namespace hetccl::bootstrap {
 namespace {
 
@@ -106,7 +108,7 @@ TEST_CASE("headers of unknown types and too long payloads are nonsense") {
 }
 
 TEST_CASE("cut, padded and overlong payloads are refused") {
-  const Bytes frame = encode(Join{0, 2, 1, 1, 1, 1, "description"});
+  const Bytes frame = encode(Join{0, 2, 1, 1, 1000, 1, "description"});
   const auto whole = payload(frame);
   for (size_t n = 0; n < whole.size(); ++n) CHECK_FALSE(decode_join(whole.first(n)));
   Bytes padded(whole.begin(), whole.end());
@@ -157,10 +159,19 @@ TEST_CASE("concatenation splits into the same parts") {
   CHECK_FALSE(split(all, 5));
 }
 
+TEST_CASE("a rank asks for no other time of liveness than its own setting may have") {
+  const auto asks = [](int64_t liveness_ms) {
+    return decode_join(payload(encode(Join{0, 2, 1, 1, liveness_ms, 1, ""}))).has_value();
+  };
+  for (const int64_t good : {kLeastLivenessMs, int64_t{5'000}, kDayMs}) CHECK(asks(good));
+  for (const int64_t bad : {int64_t{-1}, int64_t{0}, kLeastLivenessMs - 1, kDayMs + 1, INT64_MAX})
+    CHECK_FALSE(asks(bad));
+}
+
 TEST_CASE("text of a peer is fit for a terminal") {
   const std::string hostile = "host \x1b]0;owned\a\nhetccl [rank 0] error: forged, Zürich";
   const std::string escaped = "host \\x1b]0;owned\\x07\\nhetccl [rank 0] error: forged, Zürich";
-  const Bytes join = encode(Join{0, 2, 1, 1, 1, 1, hostile});
+  const Bytes join = encode(Join{0, 2, 1, 1, 1000, 1, hostile});
   CHECK(decode_join(payload(join))->description == escaped);
   const Bytes failed = encode(FrameType::Failed, Failure{Code::RemoteError, 1, hostile});
   CHECK(decode_failure(payload(failed))->reason == escaped);

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "bootstrap/compact.h"
-#include "bootstrap/descriptors.h"
 
 namespace hetccl::bootstrap {
 
@@ -26,6 +26,7 @@ class Job::Member final : public Connection::Owner {
  public:
   Member(Job& job, std::shared_ptr<Connection> its_connection, Join its_join)
       : connection(std::move(its_connection)), join(std::move(its_join)), job_(job) {}
+  ~Member() override { connection->abandon(this); }
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     job_.on_frame(*this, header, payload);
   }
@@ -337,6 +338,22 @@ void Job::lost(Member& member, const std::string& why) {
   fail({Code::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
 }
 
+// A host or a network that is lost takes several ranks along, of which none is the cause.
+void Job::lose_silent(Member& first, int64_t silence_ms) {
+  std::vector<int32_t> silent;
+  for (const auto& [rank, member] : members_) {
+    const bool is_silent = member->connection->silence() >= bounded_wait(silence_ms / 2);
+    if (member.get() == &first || (!member->left && is_silent)) silent.push_back(rank);
+  }
+  const std::string why =
+      format("silent for %lld ms (stopped, hung or cut off)", static_cast<long long>(silence_ms));
+  if (silent.size() == 1) return lost(first, why);
+  fail({Code::RemoteError, first.join.rank,
+        format("%s of %d were lost at once: %s; check the network between their hosts and the "
+               "coordinator's, %s",
+               rank_list(silent).c_str(), n_ranks_, why.c_str(), options_.where.c_str())});
+}
+
 void Job::fail(const Failure& failure) {
   if (ended_) return;
   const Bytes frame = encode(FrameType::Failed, failure);
@@ -392,8 +409,7 @@ void Job::tick() {
     // A rank's heartbeats follow its own setting, so a longer one there is no silence here.
     const int64_t silence_ms = std::max(options_.liveness_ms, member->join.liveness_ms);
     if (connection.is_silent(period, bounded_wait(silence_ms))) {
-      return lost(*member, format("silent for %lld ms (stopped, hung or cut off)",
-                                  static_cast<long long>(silence_ms)));
+      return lose_silent(*member, silence_ms);
     }
     if (ended_) return;
     if (now - connection.last_sent() >= period / 2) {

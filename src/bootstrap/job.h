@@ -40,6 +40,8 @@ class Job {
   /// A rank of this communicator cannot join, because of `failure`: ends it for all, as long as
   /// ranks are missing.
   void turn_away(const Failure& failure);
+  /// Ends the communicator for all, with that cause.
+  void fail(const Failure& failure);
   /// Somebody who said he was `rank` was refused; told to the others if that rank never comes.
   void note_refused(int32_t rank, const std::string& why);
   /// Whether a rank of this process has not left yet.
@@ -67,7 +69,7 @@ class Job {
   void answer(const Member& member, Position position);
   void conclude();
   void lost(Member& member, const std::string& why);
-  void fail(const Failure& failure);
+  void lose_silent(Member& first, int64_t silence_ms);
   void on_join_timeout(int64_t timeout_ms);
   void tick();
   void end(const std::optional<Failure>& failure);

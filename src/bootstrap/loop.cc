@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <future>
+#include <new>
 
 #include "base/thread.h"
 
@@ -17,13 +18,18 @@ namespace {
 
 constexpr uint64_t kWake = 0;
 constexpr int kMaxSleepMs = 60'000;
+constexpr int kUntoldSleepMs = 10;
 constexpr size_t kEventsPerCall = 128;
 
 }  // namespace
 
-Loop::Loop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)), pid_(getpid()) {}
+Loop::Loop(Fd epoll, Fd wake, OnException on_exception)
+    : epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      pid_(getpid()),
+      on_exception_(std::move(on_exception)) {}
 
-Result<std::shared_ptr<Loop>> Loop::create() {
+Result<std::shared_ptr<Loop>> Loop::create(OnException on_exception) {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return system_error("creating the control plane's epoll", errno);
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -34,7 +40,7 @@ Result<std::shared_ptr<Loop>> Loop::create() {
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return system_error("watching the control plane's eventfd", errno);
   }
-  std::shared_ptr<Loop> loop(new Loop(std::move(epoll), std::move(wake)));
+  std::shared_ptr<Loop> loop(new Loop(std::move(epoll), std::move(wake), std::move(on_exception)));
   HETCCL_ASSIGN(loop->thread_, start_thread("hetccl-control", [raw = loop.get()] { raw->main(); }));
   return loop;
 }
@@ -59,12 +65,16 @@ bool Loop::run(Task task) {
   // Shared, because the thread may still be inside `set_value` when the waiter has gone on.
   const auto done = std::make_shared<std::promise<void>>();
   if (!post([&task, done] {
-        task();
-        done->set_value();
+        try {
+          task();
+          done->set_value();
+        } catch (...) {
+          done->set_exception(std::current_exception());
+        }
       })) {
     return false;
   }
-  done->get_future().wait();
+  done->get_future().get();
   return true;
 }
 
@@ -110,12 +120,7 @@ Loop::Timer Loop::at(TimePoint when, Task task) {
 }
 
 void Loop::main() {
-  while (!finished()) {
-    // A thread that was stopped or starved wakes with timers due and data waiting: data first.
-    if (!serve_descriptors(time_to_next_timer())) serve_descriptors(0);
-    serve_tasks();
-    serve_timers();
-  }
+  while (!finished()) guard([this] { serve_once(); });
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -123,11 +128,30 @@ void Loop::main() {
   serve_tasks();  // nobody may wait for ever in `run`
 }
 
+void Loop::serve_once() {
+  // A thread that was stopped or starved wakes with timers due and data waiting: data first.
+  if (!serve_descriptors(time_to_next_timer())) serve_descriptors(0);
+  serve_tasks();
+  serve_timers();
+  if (untold_) guard([] { throw std::bad_alloc(); });
+}
+
+// Whatever the callback belongs to may be half changed: who uses the loop ends it.
+template <typename Callback>
+void Loop::guard(const Callback& callback) {
+  try {
+    callback();
+  } catch (...) {
+    untold_ = !tell_caught(on_exception_);
+  }
+}
+
 bool Loop::finished() const {
   return stopping_ && (watches_.empty() || now() >= stop_deadline_);
 }
 
 int Loop::time_to_next_timer() const {
+  if (untold_) return kUntoldSleepMs;
   TimePoint next = timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
   if (stopping_) next = std::min(next, stop_deadline_);
   const TimePoint time = now();
@@ -150,7 +174,7 @@ bool Loop::serve_descriptors(int timeout_ms) {
     const auto found = watches_.find(event.data.u64);
     if (found == watches_.end()) continue;  // unwatched by one of the events before
     const std::shared_ptr<Ready> ready = found->second;
-    (*ready)(event.events);
+    guard([&] { (*ready)(event.events); });
   }
   return n > 0;
 }
@@ -161,7 +185,7 @@ void Loop::serve_tasks() {
     std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
   }
-  for (Task& task : tasks) task();
+  for (Task& task : tasks) guard(task);
 }
 
 void Loop::serve_timers() {
@@ -174,7 +198,7 @@ void Loop::serve_timers() {
   }
   for (const Timer& timer : due) {
     const auto node = timers_.extract(timer);
-    if (!node.empty()) node.mapped()();
+    if (!node.empty()) guard(node.mapped());
   }
 }
 

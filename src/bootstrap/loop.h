@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/exception.h"
 #include "base/status.h"
 #include "net/socket.h"
 
@@ -32,8 +33,9 @@ class Loop {
   using Ready = std::function<void(uint32_t events)>;
   using Timer = std::pair<TimePoint, uint64_t>;
 
-  /// Starts the thread, with all signals blocked: they belong to the user's threads.
-  static Result<std::shared_ptr<Loop>> create();
+  /// Starts the thread, with all signals blocked: they belong to the user's threads. What a
+  /// callback throws goes to `on_exception`, on the thread, again and again until that returns.
+  static Result<std::shared_ptr<Loop>> create(OnException on_exception);
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   /// `stop` must have been called.
@@ -44,7 +46,7 @@ class Loop {
   /// Runs `task` on the thread, in order; false when the loop has stopped or belongs to the parent
   /// of this process.
   bool post(Task task);
-  /// `post`, and waits until it has run.
+  /// `post`, and waits until it has run; throws what it throws.
   bool run(Task task);
   /// Ends the thread once no descriptor is watched, or after `patience`. Tasks posted before still
   /// run.
@@ -66,8 +68,11 @@ class Loop {
   void cancel(const Timer& timer) { timers_.erase(timer); }
 
  private:
-  Loop(Fd epoll, Fd wake);
+  Loop(Fd epoll, Fd wake, OnException on_exception);
   void main();
+  void serve_once();
+  template <typename Callback>
+  void guard(const Callback& callback);
   bool serve_descriptors(int timeout_ms);
   void serve_timers();
   void serve_tasks();
@@ -77,6 +82,8 @@ class Loop {
   Fd epoll_;
   Fd wake_;
   const int pid_;
+  const OnException on_exception_;
+  bool untold_ = false;  // of an exception: there was no memory for that
   std::unordered_map<uint64_t, std::shared_ptr<Ready>> watches_;
   std::map<Timer, Task> timers_;
   uint64_t next_ = 1;  // names of watches and timers; 0 is the wake descriptor

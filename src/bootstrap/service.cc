@@ -43,12 +43,23 @@ struct Service::Impl {
   Result<std::shared_ptr<Loop>> start_loop();
   Status start_coordinator();
   Result<UniqueId> invite(const Session* parent);
+  void on_exception(const Status& why);
 };
+
+// On the loop's thread, which all sessions and the coordinator share: whose state is half changed
+// is not known.
+void Service::Impl::on_exception(const Status& why) {
+  const Status told = why.with("the control thread");
+  log.warn("every communicator of this process fails: %s", told.message().c_str());
+  const Clients all = *clients;
+  for (Client* client : all) client->give_up(told);
+  if (coordinator) coordinator->fail_all(told);
+}
 
 Result<std::shared_ptr<Loop>> Service::Impl::start_loop() {
   std::lock_guard lock(mutex);
   if (!loop) {
-    HETCCL_ASSIGN(loop, Loop::create());
+    HETCCL_ASSIGN(loop, Loop::create([this](const Status& why) { on_exception(why); }));
   }
   if (!loop->is_mine()) {
     return error(Code::InvalidUsage,

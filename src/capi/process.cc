@@ -4,14 +4,13 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <exception>
 #include <mutex>
-#include <new>
 #include <shared_mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/exception.h"
 #include "base/thread.h"
 
 namespace hetccl::capi {
@@ -268,15 +267,7 @@ hetcclResult_t finish(const Status& status) {
 
 hetcclResult_t finish_exception() noexcept {
   try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-      return finish(error(Code::SystemError, "out of memory"));
-    } catch (const std::exception& exception) {
-      return finish(error(Code::InternalError, "unexpected exception: %s", exception.what()));
-    } catch (...) {
-      return finish(error(Code::InternalError, "unexpected exception"));
-    }
+    return finish(caught());
   } catch (...) {  // no memory for the text
     error_slot().clear();
     return hetcclSystemError;

@@ -72,9 +72,11 @@ bool Channels::exchanges_by_devices(int peer) const {
 // A device whose memory is its own meets others of its host in memory that both reach: now, since
 // pinning may wait for the device.
 Status Channels::open(const std::function<WaitLimit()>& limit) {
+  const std::vector<int> peers = plan::peers(rank_, topology());
+  HETCCL_TRY(reserve(peers));
   size_t kept = 0;
   const OnNode near(numa_node_of(environment_.device.bus_id()));  // what is shared with it
-  for (const int peer : plan::peers(rank_, topology())) {
+  for (const int peer : peers) {
     const auto shared = static_cast<size_t>(topology().window(rank_, peer));
     const size_t messages = exchanges_by_devices(peer) ? shared / kWindowParts / kPage * kPage : 0;
     const transport::PeerId id{environment_.session.communicator(), rank_, peer, shared + messages};
@@ -110,14 +112,29 @@ void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
   }
 }
 
-Result<Channels::Way> Channels::find_way(int peer) const {
+transport::Transport* Channels::transport_to(int peer) const {
   const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
   const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
-  auto* transport = environment_.runtime.transport(end(rank_), end(peer), addresses);
+  return environment_.runtime.transport(end(rank_), end(peer), addresses);
+}
+
+// What the process may not open is an error at once, not after the time that init may take.
+Status Channels::reserve(const std::vector<int>& peers) const {
+  std::map<transport::Transport*, size_t> channels;
+  for (const int peer : peers) ++channels[transport_to(peer)];
+  for (const auto& [transport, n] : channels) {
+    if (transport != nullptr) HETCCL_TRY(transport->reserve(n));
+  }
+  return {};
+}
+
+Result<Channels::Way> Channels::find_way(int peer) const {
+  auto* transport = transport_to(peer);
   if (transport == nullptr) {
     return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
                  rank_);
   }
+  const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
   return Way{transport, &addresses.at(transport->name())};
 }
 
@@ -202,9 +219,12 @@ void Channels::connect_later(std::vector<int> peers, bool for_messages) {
       if (!try_connect(peer, for_messages)) return;
     }
   });
-  if (posted.ok()) return;
-  environment_.verdict.report(posted.code(), rank_,
-                              format("rank %d: %s", rank_, posted.message().c_str()));
+  if (!posted.ok()) report(posted);
+}
+
+void Channels::report(const Status& why) {
+  environment_.verdict.report(why.code(), rank_,
+                              format("rank %d: connecting: %s", rank_, why.message().c_str()));
 }
 
 // False where the communicator fails, which is known to all ranks then.

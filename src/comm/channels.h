@@ -50,7 +50,8 @@ class Channels {
   Channels(const Environment& environment, WindowBudget::Share share)
       : environment_(environment),
         rank_(environment.session.rank()),
-        window_share_(std::move(share)) {}
+        window_share_(std::move(share)),
+        connecting_([this](const Status& why) { report(why); }) {}
 
   /// Makes the channels, and their windows, that plans between clusters need; `limit()` is how long
   /// the next one may take.
@@ -95,6 +96,9 @@ class Channels {
     return environment_.introduction.topology;
   }
   [[nodiscard]] bool exchanges_by_devices(int peer) const;
+  // The best that both ranks have; null where there is none.
+  [[nodiscard]] transport::Transport* transport_to(int peer) const;
+  Status reserve(const std::vector<int>& peers) const;
   Status open_windows(int peer, size_t for_collectives);
   Status meet(int peer);
   /// How to connect with `peer`.
@@ -103,6 +107,7 @@ class Channels {
     const transport::Address* address = nullptr;
   };
   Result<Way> find_way(int peer) const;
+  void report(const Status& why);
   void connect_later(std::vector<int> peers, bool for_messages);
   void connect_for_messages(int peer);
   bool try_connect(int peer, bool for_messages);

@@ -43,7 +43,11 @@ void Chores::run() {
     std::function<void()> chore = std::move(chores_.front());
     chores_.pop_front();
     lock.unlock();
-    chore();
+    try {
+      chore();
+    } catch (...) {
+      tell_caught(on_exception_);
+    }
     chore = nullptr;  // what it holds goes before `wait` returns
     lock.lock();
   }
@@ -54,7 +58,7 @@ void Chores::run() {
 Status ChoresAtOnce::post(std::function<void()> chore) {
   auto free =
       std::find_if(threads_.begin(), threads_.end(), [](Chores& some) { return some.idle(); });
-  if (free == threads_.end()) free = threads_.emplace(free);
+  if (free == threads_.end()) free = threads_.emplace(free, on_exception_);
   return free->post(std::move(chore));
 }
 

@@ -7,7 +7,9 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "base/exception.h"
 #include "base/status.h"
 
 namespace hetccl::comm {
@@ -16,7 +18,8 @@ namespace hetccl::comm {
 /// any. Thread-safe.
 class Chores {
  public:
-  Chores() = default;
+  /// A chore that throws ends, and `on_exception` takes what it threw.
+  explicit Chores(OnException on_exception) : on_exception_(std::move(on_exception)) {}
   /// Waits for what was posted.
   ~Chores();
   Chores(const Chores&) = delete;
@@ -31,6 +34,7 @@ class Chores {
  private:
   void run();
 
+  const OnException on_exception_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable done_;
   std::deque<std::function<void()>> chores_;
@@ -42,11 +46,14 @@ class Chores {
 /// at a time.
 class ChoresAtOnce {
  public:
+  /// As Chores.
+  explicit ChoresAtOnce(OnException on_exception) : on_exception_(std::move(on_exception)) {}
   /// As Chores::post.
   Status post(std::function<void()> chore);
   void wait();
 
  private:
+  const OnException on_exception_;
   std::list<Chores> threads_;
 };
 

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace hetccl::comm {
@@ -13,7 +16,7 @@ TEST_CASE("chores run in order, in the background, and the destructor waits for 
   std::vector<int> order;
   std::atomic<bool> open{false};
   {
-    Chores chores;
+    Chores chores({});
     chores.wait();
     const auto post = [&](int i) { return chores.post([&order, i] { order.push_back(i); }); };
     REQUIRE(chores
@@ -32,6 +35,18 @@ TEST_CASE("chores run in order, in the background, and the destructor waits for 
   }
   REQUIRE(order.size() == 60);
   for (int i = 0; i < 60; ++i) CHECK(order[static_cast<size_t>(i)] == i);
+}
+
+TEST_CASE("a chore that throws is told, and the next ones run") {
+  std::vector<std::string> told;
+  bool ran = false;
+  Chores chores([&](const Status& why) { told.push_back(why.message()); });
+  REQUIRE(chores.post([] { throw std::bad_alloc(); }).ok());
+  REQUIRE(chores.post([] { throw std::runtime_error("odd"); }).ok());
+  REQUIRE(chores.post([&] { ran = true; }).ok());
+  chores.wait();
+  CHECK(told == std::vector<std::string>{"out of memory", "unexpected exception: odd"});
+  CHECK(ran);
 }
 
 }  // namespace

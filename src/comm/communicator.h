@@ -169,6 +169,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(Runtime& runtime, CommunicatorOptions options, std::unique_ptr<Cancel> cancel);
   // init.cc
   Status open(const bootstrap::UniqueId& id);
+  Status try_open(const bootstrap::UniqueId& id);
   Status open_parts(const bootstrap::UniqueId& id);
   void warn_of_layout() const;
   Status join(const bootstrap::UniqueId& id);
@@ -225,6 +226,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status await_library(int peer, exec::Route& route, TimePoint deadline);
   [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
   void notify();
+  Status fail_launch(const Status& why, const Work& work);
+  template <typename Step>
+  auto or_end(const Step& step);
+  Result<Ticket> try_enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
   Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
   Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block,
@@ -250,6 +255,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void on_fault(const exec::Fault& fault);
   void report_own(int culprit, const Status& status);
   void report_first(const Status& failure);
+  // Ends the communicator because of what was thrown in the background.
+  void on_exception(const Status& why);
   void on_failure(const bootstrap::Failure& failure);
   void on_left(int rank, uint64_t called);
   [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;
@@ -298,7 +305,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<exec::Tracer> tracer_;  // null without HETCCL_TRACE
   exec::Departures departures_;
 
-  Chores chores_;  // the last: its thread uses all of the above
+  // The last: its thread uses all of the above.
+  Chores chores_{[this](const Status& why) { on_exception(why); }};
 };
 
 }  // namespace hetccl::comm

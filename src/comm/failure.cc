@@ -33,10 +33,20 @@ void Communicator::report_first(const Status& failure) {
   if (own && !cancel_->is_set() && !verdict_.failed()) report_own(rank(), failure);
 }
 
+void Communicator::on_exception(const Status& why) {
+  if (executor_ != nullptr) return report_own(rank(), why);
+  if (session_ != nullptr) return verdict_.report(why.code(), rank(), why.message());
+  verdict_.replace(why);  // nobody else knows this communicator yet
+  phase_.store(Phase::Closed, std::memory_order_release);
+}
+
 void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
+  if (phase_.load(std::memory_order_acquire) != Phase::Opening) {
+    if (tuning_ != nullptr) tuning_->on_left(who);
+    return;
+  }
   // A rank that is still setting up waits for it in vain.
-  if (phase_.load(std::memory_order_acquire) != Phase::Opening) return;
   cancel_->set(
       error(Code::RemoteError, "rank %d left while the communicator was being set up", who));
 }

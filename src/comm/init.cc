@@ -81,10 +81,26 @@ int64_t Communicator::init_left_ms() const {
   return std::max<int64_t>(std::chrono::duration_cast<milliseconds>(left).count(), 1);
 }
 
+// Who asks whether it goes on gets an end, even where there is no memory for a cause.
 Status Communicator::open(const bootstrap::UniqueId& id) {
+  try {
+    return try_open(id);
+  } catch (...) {
+    verdict_.settle_without_memory();
+    phase_.store(Phase::Closed, std::memory_order_release);
+    throw;
+  }
+}
+
+Status Communicator::try_open(const bootstrap::UniqueId& id) {
   log_.rank = rank();
   runtime_.warn_of_settings(rank(), id);
-  Status status = open_parts(id);
+  Status status;
+  try {
+    status = open_parts(id);
+  } catch (...) {  // the others wait for this rank
+    status = caught();
+  }
   if (!status.ok()) return close_unopened(std::move(status));
   phase_.store(Phase::Ready, std::memory_order_release);
   warn_of_layout();
@@ -270,8 +286,9 @@ Status Communicator::open_executor() {
   user_streams_ = std::make_unique<UserStreams>(runtime_, *device_);
   HETCCL_ASSIGN(auto executor, exec::Executor::create(std::move(options)));
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });
-  runtime_.engine().add(*executor_);
-  runtime_.engine().add(*messages_);
+  const auto on_exception = [this](const Status& why) { this->on_exception(why); };
+  runtime_.engine().add(*executor_, on_exception);
+  runtime_.engine().add(*messages_, on_exception);
   return {};
 }
 
@@ -286,7 +303,8 @@ Status Communicator::open_messages() {
   options.departure_grace = milliseconds(config_.liveness_ms);
   options.on_published = on_published();
   options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
-  HETCCL_ASSIGN(messages_, exec::PointToPoint::create(std::move(options)));
+  HETCCL_ASSIGN(auto messages, exec::PointToPoint::create(std::move(options)));
+  runtime_.engine().exclusively([&] { messages_ = std::move(messages); });
   HETCCL_ASSIGN(auto* library, runtime_.library(*device_, init_limit()));
   HETCCL_ASSIGN(auto pairs, Pairs::create({runtime_, *session_, *device_, *library, *channels_,
                                            verdict_, log_, *messages_}));

@@ -148,6 +148,18 @@ bool Communicator::is_device_work_alone(const Signature& signature) const {
          exec::reduces_all_itself(*device_, signature);
 }
 
+// A call that this rank counted and did not make would leave it one ahead of the others: where
+// there is no memory even to tell them, nothing more is called here.
+template <typename Step>
+auto Communicator::or_end(const Step& step) {
+  try {
+    return step();
+  } catch (...) {
+    verdict_.settle_without_memory();
+    throw;
+  }
+}
+
 Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream) {
   auto& engine = runtime_.engine();
   const TimePoint now = engine.clock().now();
@@ -156,20 +168,33 @@ Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream
   HETCCL_TRY(wait_for_room(work, lock, times.deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
   HETCCL_ASSIGN(work.captured, is_captured(work, native_stream, lock, times.deadline));
-  auto ticket = enqueue(work, native_stream, times);
+  auto ticket = or_end([&] { return try_enqueue(work, native_stream, times); });
   lock.unlock();
   if (ticket.ok()) {
     if (!waits(native_stream)) notify();
     return ticket;
   }
-  // The others may have called it, and wait for this rank.
-  const Status status = ticket.status().with("launching " + work.text());
+  return or_end([&] { return fail_launch(ticket.status(), work); });
+}
+
+// The others may have called it, and wait for this rank.
+Status Communicator::fail_launch(const Status& why, const Work& work) {
+  const Status status = why.with("launching " + work.text());
   if (!verdict_.failed()) report_own(rank(), status);
   Status cause = verdict_.await();
   // What was enqueued before it failed may still use the caller's memory.
   stop(cause);
   wait_until_idle();
   return cause;
+}
+
+Result<Communicator::Ticket> Communicator::try_enqueue(const Work& work, void* native_stream,
+                                                       const Times& times) {
+  try {
+    return enqueue(work, native_stream, times);
+  } catch (...) {
+    return caught();
+  }
 }
 
 // Who calls on a device's stream leaves all else to the engine.

@@ -89,7 +89,13 @@ Status Communicator::exchange_tactics() {
 Result<std::vector<tune::Learnt>> Communicator::exchange_knowledge() {
   std::vector<uint8_t> mine;
   if (rank() == 0) {
-    const std::string text = tune::to_json(tuning_file_->read()).dump();
+    const auto all = tuning_file_->read();
+    const auto told = tune::first_that_fit(all, bootstrap::kMaxGathered);
+    if (told.size() < all.size())
+      log_.warn(
+          "HETCCL_TUNE_FILE=%s: %zu entries are of jobs like this one; the newest %zu are used",
+          tuning_file_->path().c_str(), all.size(), told.size());
+    const std::string text = tune::to_json(told).dump();
     mine.assign(text.begin(), text.end());
   }
   HETCCL_ASSIGN(const auto all, session_->all_gather(mine, init_left_ms()));
@@ -116,7 +122,7 @@ Status Communicator::measure(const tune::LinkToMeasure& link,
   const int peer = first ? link.rank_b : link.rank_a;
   transport::Channel& channel = *channels_->opened().at(peer);
   exec::LinkProbe probe(channel, session_->communicator(), first, engine.clock());
-  engine.add(probe);
+  engine.add(probe, [this](const Status& why) { on_exception(why); });
   const bool in_time =
       engine.wait([&] { return probe.done() || cancel_->is_set(); }, init_deadline_);
   // After that nobody drives the probe. What it has posted must not outlive it.
@@ -160,7 +166,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
     }
     measuring_ = executor.get();
   });
-  engine.add(*executor);
+  engine.add(*executor, [this](const Status& why) { on_exception(why); });
   const auto time = time_calls(*executor, program, call);
   if (!time.ok()) {
     report_first(time.status());

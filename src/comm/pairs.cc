@@ -53,7 +53,13 @@ Status stopped() {
 }  // namespace
 
 Pairs::Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel)
-    : environment_(environment), rank_(environment.session.rank()), cancel_(std::move(cancel)) {}
+    : environment_(environment),
+      rank_(environment.session.rank()),
+      cancel_(std::move(cancel)),
+      opening_([this](const Status& why) {
+        environment_.verdict.report(
+            why.code(), rank_, format("rank %d: opening a pair: %s", rank_, why.message().c_str()));
+      }) {}
 
 Result<std::unique_ptr<Pairs>> Pairs::create(const Environment& environment) {
   HETCCL_ASSIGN(auto cancel, Cancel::create());

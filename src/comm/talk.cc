@@ -7,7 +7,10 @@ namespace hetccl::comm {
 Talk::Talk(progress::Engine& engine, std::unique_ptr<transport::Channel> channel, uint64_t number,
            const Cancel& cancel)
     : engine_(engine), channel_(std::move(channel)), number_(number), cancel_(cancel) {
-  engine_.add(*this);
+  engine_.add(*this, [this](const Status& why) {
+    thrown_ = why;
+    under_way_ = false;
+  });
 }
 
 Talk::~Talk() {
@@ -29,6 +32,7 @@ Status Talk::exchange(std::span<std::byte> mine, std::span<std::byte> theirs) {
   Status status;
   engine_.exclusively([&] {
     status = channel_->status();
+    if (status.ok()) status = thrown_;
     if (under_way_ && status.ok()) status = cancel_.reason();
     under_way_ = false;
     if (!status.ok()) channel_->close();  // it does not touch the caller's memory any more

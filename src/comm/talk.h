@@ -47,6 +47,7 @@ class Talk final : public progress::Driven {
   const Cancel& cancel_;
   uint64_t rounds_ = 0;
   std::atomic<bool> under_way_{false};
+  Status thrown_;  // where nobody drives
 };
 
 }  // namespace hetccl::comm

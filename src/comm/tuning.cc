@@ -59,7 +59,7 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
       lock.unlock();
       const bool known = await_verdict(round, settled);
       lock.lock();
-      if (!known) return {};  // the communicator has failed
+      if (!known) return {};
     }
     use = ledger_.use(key, sequence, captured);
   }
@@ -72,7 +72,9 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
 bool Tuning::await_verdict(uint64_t round, uint64_t settled) {
   const auto decided = [&] { return settled_.load(std::memory_order_acquire) != settled; };
   for (;;) {
-    const auto over = [&] { return decided() || options_.failed(); };
+    const auto over = [&] {
+      return decided() || options_.failed() || leader_left_.load(std::memory_order_acquire);
+    };
     if (engine_.wait(over, engine_.clock().now() + kPatience)) return decided();
     tell(kLeader, tune::Doubt{round});
   }
@@ -139,6 +141,12 @@ void Tuning::on_note(int from, std::span<const uint8_t> bytes) {
     const std::lock_guard lock(mutex_);
     hear(from, *note);
   }
+  engine_.notify();
+}
+
+void Tuning::on_left(int rank) {
+  if (rank != kLeader) return;
+  leader_left_.store(true, std::memory_order_release);
   engine_.notify();
 }
 

@@ -47,7 +47,8 @@ class Tuning {
     bool timed = false;
   };
   /// How the next call, with blocks of `bytes`, runs. By the launching thread, for each call. Waits
-  /// where this rank is in doubt (ledger.h), and no longer than the communicator lives. `captured`:
+  /// where this rank is in doubt (ledger.h), as long as the communicator lives and rank 0 is in it:
+  /// then nothing is tuned. `captured`:
   /// a graph will hold the call, which is part of no trial.
   Use use(const std::optional<tune::Key>& key, uint64_t bytes, uint64_t sequence, bool captured,
           TimePoint now, const tune::Conductor::SpaceMaker& make_space);
@@ -57,6 +58,8 @@ class Tuning {
   void on_timed(uint64_t sequence, Duration took, TimePoint now);
   /// By the control plane's thread.
   void on_note(int from, std::span<const uint8_t> bytes);
+  /// That rank has left, after all that it has told. Thread-safe.
+  void on_left(int rank);
   /// Rank 0 makes no more calls: what is open is cancelled, and what was learnt stays.
   void finish();
 
@@ -100,6 +103,7 @@ class Tuning {
   progress::Engine& engine_;
   const Options options_;
   std::atomic<bool> active_;
+  std::atomic<bool> leader_left_{false};
   std::mutex mutex_;  // guards what follows
   tune::Ledger ledger_;
   std::atomic<uint64_t> settled_{0};          // verdicts that the ledger has; read without mutex_

@@ -1,6 +1,6 @@
 #include "comm/tuning_file.h"
 
-#include <map>
+#include <set>
 
 #include "base/file.h"
 #include "hetccl/hetccl.h"
@@ -39,14 +39,14 @@ TuningFile::TuningFile(const Config& config, const topology::Topology& topology,
 std::vector<tune::Learnt> TuningFile::read() const {
   const tune::Knowledge knowledge = file_.read();
   if (steps_) return knowledge.find(by_step_);
-  auto found = knowledge.find(by_call_);
-  if (!frozen_) return found;
+  const auto by_call = knowledge.find(by_call_);
+  if (!frozen_) return by_call;
   // What made steps short is worth more.
-  std::map<tune::Key, tune::Learnt> best;
-  for (const auto& one : found) best[one.key] = one;
-  for (const auto& one : knowledge.find(by_step_)) best[one.key] = one;
-  found.clear();
-  for (const auto& [key, one] : best) found.push_back(one);
+  auto found = knowledge.find(by_step_);
+  std::set<tune::Key> keys;
+  for (const auto& one : found) keys.insert(one.key);
+  for (const auto& one : by_call)
+    if (!keys.contains(one.key)) found.push_back(one);
   return found;
 }
 

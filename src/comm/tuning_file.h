@@ -21,6 +21,7 @@ class TuningFile {
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   /// Under which this job's results stand.
   [[nodiscard]] const tune::Place& place() const { return steps_ ? by_step_ : by_call_; }
+  /// The newest first, but for those that made steps short, which come before others.
   [[nodiscard]] std::vector<tune::Learnt> read() const;
   void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place(), learnt); }
 

@@ -19,6 +19,15 @@ void Verdict::ask_why(Code code, int culprit, const exec::Stall& stall) {
 
 bool Verdict::settle(Status cause) {
   std::lock_guard lock(mutex_);
+  return settle_locked(std::move(cause));
+}
+
+void Verdict::settle_without_memory() noexcept {
+  std::lock_guard lock(mutex_);
+  settle_locked(std::move(out_of_memory_));
+}
+
+bool Verdict::settle_locked(Status cause) {
   if (!cause_.ok()) return false;
   cause_ = std::move(cause);
   last_wait_ends_ = engine_.clock().now() + kLastWait;

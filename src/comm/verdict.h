@@ -39,6 +39,8 @@ class Verdict {
 
   /// Fixes the cause and starts the last wait; false when there is a cause already.
   bool settle(Status cause);
+  /// `settle` where an exception has left no memory for a cause: it is "out of memory".
+  void settle_without_memory() noexcept;
   /// Fixes the cause, in place of another, where nothing is in flight.
   void replace(Status cause);
 
@@ -58,6 +60,8 @@ class Verdict {
   }
 
  private:
+  bool settle_locked(Status cause);  // with mutex_ held
+
   progress::Engine& engine_;
   const Log& log_;
   const std::chrono::milliseconds limit_;
@@ -66,6 +70,7 @@ class Verdict {
   mutable std::mutex mutex_;         // guards what follows
   std::condition_variable settled_;  // there is a cause
   Status cause_;
+  Status out_of_memory_ = error(Code::SystemError, "out of memory");
   TimePoint last_wait_ends_{};  // not changed once `failed_`
   std::atomic<bool> failed_{false};
 };

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ constexpr std::chrono::seconds kNobodyListens(3);
 // The kernel repeats what a full backlog or a firewall has swallowed after 1, 3, 7, ... seconds: a
 // new attempt is heard sooner.
 constexpr std::chrono::seconds kLongestAttempt(2);
+constexpr int kPortTries = 32;
 
 const sockaddr* generic(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
@@ -102,22 +104,17 @@ Result<PortRange> parse_port_range(const std::string& text) {
   return range;
 }
 
-// Binds to all addresses of `family` and listens; returns 0 or the errno.
-int try_listen(int family, bool only_v6, uint16_t port, Listener* out) {
+// Binds to `address` and listens; returns 0 or the errno.
+int try_listen(SocketAddress address, bool only_v6, Listener* out) {
+  const int family = address.storage.ss_family;
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return errno;
   const int on = 1;
   const int v6_only = only_v6 ? 1 : 0;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  SocketAddress address;
-  address.storage.ss_family = static_cast<sa_family_t>(family);
-  if (family == AF_INET6) {
-    if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0)
-      return errno;
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
-  }
+  if (family == AF_INET6 &&
+      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0)
+    return errno;
   if (::bind(fd.get(), generic(address.storage), address.length()) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0)
     return errno;
@@ -126,6 +123,53 @@ int try_listen(int family, bool only_v6, uint16_t port, Listener* out) {
     return errno;
   *out = {std::move(fd), port_of(address.storage)};
   return 0;
+}
+
+// The same at every address of `family`.
+int try_listen(int family, bool only_v6, uint16_t port, Listener* out) {
+  SocketAddress any;
+  any.storage.ss_family = static_cast<sa_family_t>(family);
+  return try_listen(any.with_port(port), only_v6, out);
+}
+
+// The same at one port of `addresses`; 0: one that the system chooses.
+int try_listen(const std::vector<SocketAddress>& addresses, uint16_t port, Listener* out) {
+  Listener all{Fd(::epoll_create1(EPOLL_CLOEXEC)), port};
+  if (!all.fd.valid()) return errno;
+  int failure = 0;
+  for (const SocketAddress& address : addresses) {
+    Listener one;
+    failure = try_listen(address.with_port(all.port), true, &one);
+    if (failure == EADDRNOTAVAIL) continue;  // one of IPv6 that is not in use yet, or no longer
+    if (failure != 0) return failure;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(all.fd.get(), EPOLL_CTL_ADD, one.fd.get(), &event) != 0) return errno;
+    all.port = one.port;
+    all.sockets.push_back(std::move(one.fd));
+  }
+  if (all.sockets.empty()) return failure;
+  if (all.sockets.size() == 1) all = {std::move(all.sockets.front()), all.port};
+  *out = std::move(all);
+  return 0;
+}
+
+int try_listen(const Config& config, const std::vector<SocketAddress>& chosen, uint16_t port,
+               Listener* out) {
+  if (!chosen.empty()) {
+    int failure = try_listen(chosen, port, out);
+    // The port that is free at one address may not be at the next.
+    for (int i = 0; port == 0 && failure == EADDRINUSE && i < kPortTries; ++i)
+      failure = try_listen(chosen, port, out);
+    return failure;
+  }
+  const bool only_v6 = config.socket_family == "inet6";
+  int failure =
+      config.socket_family == "inet" ? EAFNOSUPPORT : try_listen(AF_INET6, only_v6, port, out);
+  // A host without IPv6 (or a kernel that refuses dual stack) still has IPv4.
+  if (failure != 0 && failure != EADDRINUSE && failure != EACCES && !only_v6)
+    failure = try_listen(AF_INET, false, port, out);
+  return failure;
 }
 
 }  // namespace
@@ -228,16 +272,15 @@ bool is_own_peer(int fd) {
 
 Result<Listener> listen(const Config& config) {
   HETCCL_ASSIGN(const PortRange range, parse_port_range(config.port_range));
-  const bool only_v4 = config.socket_family == "inet";
-  const bool only_v6 = config.socket_family == "inet6";
+  std::vector<SocketAddress> chosen;
+  if (!config.socket_ifname.empty()) {
+    HETCCL_ASSIGN(const auto all, interfaces(config));
+    for (const Interface& one : all) chosen.push_back(one.address);
+  }
   Listener listener;
   int failure = 0;
   for (uint32_t port = range.first; port <= range.last; ++port) {
-    const auto at = static_cast<uint16_t>(port);
-    failure = only_v4 ? EAFNOSUPPORT : try_listen(AF_INET6, only_v6, at, &listener);
-    // A host without IPv6 (or a kernel that refuses dual stack) still has IPv4.
-    if (failure != 0 && failure != EADDRINUSE && failure != EACCES && !only_v6)
-      failure = try_listen(AF_INET, false, at, &listener);
+    failure = try_listen(config, chosen, static_cast<uint16_t>(port), &listener);
     if (failure == 0) return listener;
   }
   if (range.first == 0) return system_error("listening on a port chosen by the system", failure);
@@ -284,7 +327,13 @@ Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadli
 }
 
 Result<Fd> accept(const Listener& listener) {
-  const int fd = ::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+  int fd = -1;
+  if (listener.sockets.empty()) fd = ::accept4(listener.fd.get(), nullptr, nullptr, kFlags);
+  for (const Fd& socket : listener.sockets) {
+    fd = ::accept4(socket.get(), nullptr, nullptr, kFlags);
+    if (fd >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) break;
+  }
   if (fd >= 0) {
     set_no_delay(fd);
     return Fd(fd);

@@ -55,10 +55,12 @@ struct Interface {
 /// matches.
 Result<std::vector<Interface>> interfaces(const Config& config);
 
-/// A listening, non-blocking socket on all addresses (dual stack where the host has IPv6).
+/// Listens, non-blocking, at one port of all addresses (dual stack where the host has IPv6), or of
+/// those of the interfaces that HETCCL_SOCKET_IFNAME chooses.
 struct Listener {
-  Fd fd;
+  Fd fd;  ///< polls readable when a connection waits
   uint16_t port = 0;
+  std::vector<Fd> sockets{};  ///< behind `fd`, which is an epoll then; empty: `fd` is the socket
 };
 /// Within HETCCL_PORT_RANGE; SystemError naming the range, and how many ports a host needs, when it
 /// is used up.

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
@@ -180,6 +181,25 @@ TEST_CASE("a port range is respected, named when used up, and checked") {
   for (const char* bad : {"5", "7-5", "a-b", "1-99999", "0-4", "1-2-3"}) {
     config.port_range = bad;
     CHECK(listen(config).status().code() == Code::InvalidArgument);
+  }
+}
+
+TEST_CASE("with HETCCL_SOCKET_IFNAME a port is open at the addresses of those interfaces alone") {
+  Config config;
+  config.socket_ifname = "=lo";
+  for (const char* range : {"", "23100-23199"}) {
+    config.port_range = range;
+    auto listener = listen(config);
+    REQUIRE_MESSAGE(listener.ok(), listener.status().message());
+    const auto named = connect({v4("127.0.0.1", listener->port)}, after(60'000));
+    CHECK(named.ok());
+    pollfd entry{listener.value().fd.get(), POLLIN, 0};
+    CHECK(::poll(&entry, 1, 60'000) == 1);
+    CHECK(accept(listener.value())->valid());
+    CHECK_FALSE(accept(listener.value())->valid());
+    // It reaches this host too, but is no address of the interface.
+    const auto other = connect({v4("127.0.0.2", listener->port)}, after(100));
+    CHECK(other.status().message().find("Connection refused") != std::string::npos);
   }
 }
 

@@ -65,7 +65,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const Clock& clock) {
 }
 
 Engine::Engine(const Clock& clock, std::unique_ptr<Waker> waker)
-    : clock_(clock), waker_(std::move(waker)) {}
+    : clock_(clock), waker_(std::move(waker)), sleeps_on_{{waker_->fd(), POLLIN, 0}} {}
 
 Engine::~Engine() {
   stop_.store(true, std::memory_order_seq_cst);
@@ -79,6 +79,7 @@ Engine::~Engine() {
 
 void Engine::use(transport::Transport& transport) {
   transports_.push_back(&transport);
+  if (transport.poll_fd() >= 0) sleeps_on_.push_back({transport.poll_fd(), POLLIN, 0});
 }
 
 void Engine::use(device::Device& device) {
@@ -86,12 +87,13 @@ void Engine::use(device::Device& device) {
   if ((device.capabilities() & device::kCooperative) == 0) poll_only_ = true;
 }
 
-void Engine::add(Driven& driven) {
-  exclusively([&] { driven_.push_back(&driven); });
+void Engine::add(Driven& driven, OnException on_exception) {
+  exclusively([&] { driven_.push_back({&driven, std::move(on_exception)}); });
 }
 
 void Engine::remove(Driven& driven) {
-  exclusively([&] { std::erase(driven_, &driven); });
+  exclusively(
+      [&] { std::erase_if(driven_, [&](const Seat& seat) { return seat.driven == &driven; }); });
 }
 
 void Engine::notify(bool at_once) {
@@ -150,22 +152,48 @@ void Engine::wake_queued() {
 }
 
 bool Engine::active() {
-  return std::any_of(driven_.begin(), driven_.end(), [](Driven* d) { return d->active(); });
+  return std::any_of(driven_.begin(), driven_.end(),
+                     [](const Seat& seat) { return seat.driven->active(); });
 }
 
 bool Engine::urgent() {
-  return std::any_of(driven_.begin(), driven_.end(), [](Driven* d) { return d->urgent(); });
+  return std::any_of(driven_.begin(), driven_.end(),
+                     [](const Seat& seat) { return seat.driven->urgent(); });
 }
 
 bool Engine::drive_once() {
-  bool moved = false;
-  for (auto* transport : transports_) moved |= transport->progress();
-  for (auto* device : devices_) moved |= device->progress();
+  bool moved = poll_sources();
   now_ = clock_.now();
-  for (auto* driven : driven_) {
-    if (driven->active()) moved |= driven->poll(now_);
+  for (Seat& seat : driven_) {
+    if (seat.driven->active()) moved |= poll(seat);
   }
   return moved;
+}
+
+// What moves through a source that throws may be any communicator's.
+bool Engine::poll_sources() {
+  bool moved = false;
+  try {
+    for (auto* transport : transports_) moved |= transport->progress();
+    for (auto* device : devices_) moved |= device->progress();
+  } catch (...) {
+    for (Seat& seat : driven_) tell(seat);
+  }
+  return moved;
+}
+
+bool Engine::poll(Seat& seat) const {
+  try {
+    return seat.driven->poll(now_);
+  } catch (...) {
+    tell(seat);
+    return false;
+  }
+}
+
+// Without memory for that, the next exception is told.
+void Engine::tell(Seat& seat) {
+  if (!seat.told) seat.told = tell_caught(seat.on_exception);
 }
 
 void Engine::arm(bool on) {
@@ -173,39 +201,36 @@ void Engine::arm(bool on) {
     if (source != nullptr) on ? source->arm() : source->disarm();
   };
   for (auto* transport : transports_) set(transport->shm_source());
-  for (auto* driven : driven_) set(driven->shm_source());
+  for (const Seat& seat : driven_) set(seat.driven->shm_source());
 }
 
 bool Engine::silent() const {
-  return poll_only_ || std::any_of(driven_.begin(), driven_.end(), [](Driven* driven) {
-           return driven->active() && driven->silent();
+  return poll_only_ || std::any_of(driven_.begin(), driven_.end(), [](const Seat& seat) {
+           return seat.driven->active() && seat.driven->silent();
          });
 }
 
 void Engine::sleep(TimePoint deadline) {
-  sources_.assign(1, {waker_->fd(), POLLIN, 0});
-  for (auto* transport : transports_) {
-    if (transport->poll_fd() >= 0) sources_.push_back({transport->poll_fd(), POLLIN, 0});
-  }
   auto time = std::clamp<Duration>(deadline - clock_.now(), Duration(0), kLongestSleep);
   if (silent()) time = std::min<Duration>(time, kPollOnlySleep);
   const timespec timeout{0, static_cast<long>(time.count() % 1'000'000'000)};
-  if (ppoll(sources_.data(), sources_.size(), &timeout, nullptr) > 0 &&
-      (sources_[0].revents & POLLIN) != 0) {
-    waker_->drain();
-  }
+  const int ready = ppoll(sleeps_on_.data(), sleeps_on_.size(), &timeout, nullptr);
+  if (ready > 0 && (sleeps_on_.front().revents & POLLIN) != 0) waker_->drain();
 }
 
 void Engine::set_idle_hook(std::function<void()> hook) {
   std::lock_guard lock(hook_mutex_);
-  idle_hook_ = std::move(hook);
-  has_hook_.store(idle_hook_ != nullptr, std::memory_order_release);
+  const bool any = hook != nullptr;
+  idle_hook_ = std::make_shared<const std::function<void()>>(std::move(hook));
+  has_hook_.store(any, std::memory_order_release);
 }
 
 void Engine::call_idle_hook() {
   if (!has_hook_.load(std::memory_order_acquire)) return;
   const std::unique_lock lock(hook_mutex_, std::try_to_lock);
-  if (lock.owns_lock() && idle_hook_) idle_hook_();
+  if (!lock.owns_lock()) return;
+  const auto hook = idle_hook_;  // it may set another one
+  if (*hook) (*hook)();
 }
 
 void Engine::drive(Check done, void* context, TimePoint deadline, bool idles) {

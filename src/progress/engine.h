@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/exception.h"
 #include "base/status.h"
 #include "base/waker.h"
 #include "device/device.h"
@@ -48,8 +49,9 @@ class Engine {
   void use(transport::Transport& transport);
   void use(device::Device& device);
 
-  /// `driven` is polled until `remove`, after whose return the engine does not touch it.
-  void add(Driven& driven);
+  /// `driven` is polled until `remove`, after whose return the engine does not touch it. If it
+  /// throws, or a source does, whoever drives hands the first exception to `on_exception`.
+  void add(Driven& driven, OnException on_exception);
   void remove(Driven& driven);
 
   /// New work may be there: call after enqueueing. `at_once`: nobody will come to wait for it.
@@ -72,7 +74,8 @@ class Engine {
   }
 
   /// Threads in `wait` call `hook` (may be empty) when nothing has moved for a while, and then at
-  /// least every kHookPeriod, with no lock held. It must neither block nor call the engine.
+  /// least every kHookPeriod, one thread at a time. It must neither block nor wait in the engine,
+  /// and may set another hook. After this returns, no other thread is in the one before.
   void set_idle_hook(std::function<void()> hook);
 
   [[nodiscard]] Waker& waker() { return *waker_; }
@@ -103,7 +106,16 @@ class Engine {
   [[nodiscard]] bool wanted(const Pause& pause) const;
   // Whether the thread was called, and it is not only time to look.
   bool rest(std::unique_lock<std::mutex>& lock, const Pause& pause);
-  bool drive_once();  // with drive_mutex_ held
+  // With drive_mutex_ held.
+  bool drive_once();
+  bool poll_sources();
+  struct Seat {
+    Driven* driven = nullptr;
+    OnException on_exception;
+    bool told = false;
+  };
+  bool poll(Seat& seat) const;
+  static void tell(Seat& seat);
   // With drive_mutex_ held. `idles`: returns, too, when it is time for the idle hook.
   void drive(Check done, void* context, TimePoint deadline, bool idles = false);
   void sleep(TimePoint deadline);  // with drive_mutex_ held
@@ -117,17 +129,17 @@ class Engine {
   const Clock& clock_;
   TimePoint now_{};  // of the last drive_once
   std::unique_ptr<Waker> waker_;
+  std::vector<pollfd> sleeps_on_;  // the waker's descriptor, and those of transports
   std::vector<transport::Transport*> transports_;
   std::vector<device::Device*> devices_;
   bool poll_only_ = false;  // a source advances and nothing announces it
 
-  std::mutex hook_mutex_;            // guards the hook while it changes
-  std::function<void()> idle_hook_;  // guarded by hook_mutex_
+  std::recursive_mutex hook_mutex_;  // guards the hook while it runs, which may change it
+  std::shared_ptr<const std::function<void()>> idle_hook_;  // guarded by hook_mutex_
   std::atomic<bool> has_hook_{false};
 
-  Wheel drive_mutex_;            // held by whoever drives
-  std::vector<Driven*> driven_;  // guarded by drive_mutex_
-  std::vector<pollfd> sources_;  // the same
+  Wheel drive_mutex_;         // held by whoever drives
+  std::vector<Seat> driven_;  // guarded by drive_mutex_
 
   std::mutex mutex_;                 // guards the condition variables' predicates
   std::condition_variable idle_;     // the engine's thread waits here

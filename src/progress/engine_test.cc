@@ -6,11 +6,11 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <new>
 #include <stdexcept>
 #include <thread>
 
 #include "base/waker.h"
-
 #include "fake/patience.h"
 #include "fake/thread.h"
 
@@ -115,7 +115,9 @@ class Bell : public hetccl::transport::Transport {
 };
 
 struct Fixture {
-  Fixture() : engine(std::move(Engine::create(steady_clock())).value()) { engine->add(counter); }
+  Fixture() : engine(std::move(Engine::create(steady_clock())).value()) {
+    engine->add(counter, {});
+  }
   ~Fixture() { engine->remove(counter); }
   // Without driving: only looks.
   [[nodiscard]] bool reaches(uint64_t n) const {
@@ -166,7 +168,7 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
     REQUIRE(f.reaches(n));
   }
   Counter hasty;
-  f.engine->add(hasty);
+  f.engine->add(hasty, {});
   f.counter.hold(true);
   f.counter.work(1);
   f.engine->notify_at_leisure();
@@ -303,7 +305,7 @@ TEST_CASE("exclusively runs while nobody polls, however busy the engine is") {
 TEST_CASE("what was removed is not touched again, though it has work") {
   Fixture f;
   auto removed = std::make_unique<Counter>();
-  f.engine->add(*removed);
+  f.engine->add(*removed, {});
   removed->work(UINT64_MAX / 2);
   f.engine->notify();
   const TimePoint limit = in(kLimit);
@@ -391,10 +393,44 @@ TEST_CASE("an engine ends while it has work") {
   for (int round = 0; round < 20; ++round) {
     Counter counter;
     auto engine = std::move(Engine::create(steady_clock())).value();
-    engine->add(counter);
+    engine->add(counter, {});
     counter.hold(round % 2 == 0);
     counter.work(UINT64_MAX / 2);
     engine->notify();
     if (round % 4 < 2) std::this_thread::sleep_for(milliseconds(1));
   }
+}
+
+TEST_CASE("what throws while it is driven is told once, and the others are driven on") {
+  class Thrower final : public Counter {
+   public:
+    bool poll(TimePoint) override { throw std::bad_alloc(); }
+  };
+  std::atomic<int> told{0};
+  Thrower thrower;
+  thrower.work(1);
+  Fixture f;
+  f.engine->add(thrower, [&](const hetccl::Status& why) {
+    CHECK(why.message() == "out of memory");
+    ++told;
+  });
+  f.counter.work(1000);
+  CHECK(f.engine->wait([&] { return f.counter.reached(1000); }, in(kLimit)));  // this thread drives
+  f.counter.work(1000);
+  f.engine->notify();
+  CHECK(f.reaches(2000));  // the engine's thread does
+  CHECK(told == 1);
+  f.engine->remove(thrower);
+}
+
+TEST_CASE("an idle hook may set another one") {
+  Fixture f;
+  std::atomic<int> first{0}, second{0};
+  f.engine->set_idle_hook([&] {
+    ++first;
+    f.engine->set_idle_hook([&] { ++second; });
+  });
+  CHECK(f.engine->wait([&] { return second > 2; }, in(kLimit)));
+  CHECK(first == 1);
+  f.engine->set_idle_hook({});
 }

@@ -124,6 +124,9 @@ class Transport {
     static_cast<void>(limit), static_cast<void>(connected);
     return false;
   }
+  /// Makes sure that the process may open what so many channels take, before the first is
+  /// connected. SystemError where it may not. Thread-safe.
+  virtual Status reserve(size_t /*channels*/) { return {}; }
   /// Rank `self` connects no more within `communicator`: lets go of what peers began there that it
   /// has not taken, which they see as a closed channel. Thread-safe.
   virtual void forget(uint64_t communicator, int self) = 0;

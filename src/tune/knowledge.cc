@@ -126,18 +126,28 @@ void Knowledge::add(const Place& place, const std::vector<Learnt>& learnt, int64
   drop_oldest();
 }
 
+void Knowledge::correct_times(int64_t now) {
+  for (auto& [where, entry] : entries_) entry.time = std::min(entry.time, now);
+}
+
 void Knowledge::drop_oldest() {
-  while (entries_.size() > kMostEntries) {
-    entries_.erase(std::min_element(
-        entries_.begin(), entries_.end(),
-        [](const auto& a, const auto& b) { return a.second.time < b.second.time; }));
-  }
+  if (entries_.size() <= kMostEntries) return;
+  std::vector<Entries::iterator> all;
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) all.push_back(it);
+  const auto older = [](const auto& a, const auto& b) { return a->second.time < b->second.time; };
+  const auto kept = all.end() - static_cast<ptrdiff_t>(kMostEntries);
+  std::nth_element(all.begin(), kept, all.end(), older);
+  for (auto it = all.begin(); it != kept; ++it) entries_.erase(*it);
 }
 
 std::vector<Learnt> Knowledge::find(const Place& place) const {
-  std::vector<Learnt> found;
+  std::vector<const Entry*> here;
   for (const auto& [where, entry] : entries_)
-    if (where.first == place.digest) found.push_back(entry.learnt);
+    if (where.first == place.digest) here.push_back(&entry);
+  std::stable_sort(here.begin(), here.end(),
+                   [](const Entry* a, const Entry* b) { return a->time > b->time; });
+  std::vector<Learnt> found;
+  for (const Entry* entry : here) found.push_back(entry->learnt);
   return found;
 }
 
@@ -145,6 +155,16 @@ Json to_json(const std::vector<Learnt>& learnt) {
   std::vector<Json> list;
   for (const Learnt& one : learnt) list.push_back(to_json(one));
   return list;
+}
+
+std::vector<Learnt> first_that_fit(std::vector<Learnt> learnt, size_t most_bytes) {
+  size_t bytes = 2, n = 0;
+  for (; n < learnt.size(); ++n) {
+    bytes += to_json(learnt[n]).dump().size() + 2;  // and what separates it from the next
+    if (bytes > most_bytes) break;
+  }
+  learnt.erase(learnt.begin() + static_cast<ptrdiff_t>(n), learnt.end());
+  return learnt;
 }
 
 std::vector<Learnt> learnt_from_json(const Json& json) {

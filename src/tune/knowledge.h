@@ -42,6 +42,9 @@ class Knowledge {
   /// Newer entries replace older ones of the same place and key; beyond kMostEntries the oldest are
   /// dropped. `time`: seconds since the Unix epoch.
   void add(const Place& place, const std::vector<Learnt>& learnt, int64_t time);
+  /// Entries of later than `now`, by another machine's clock, count as of now.
+  void correct_times(int64_t now);
+  /// The newest first.
   [[nodiscard]] std::vector<Learnt> find(const Place& place) const;
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
@@ -51,14 +54,17 @@ class Knowledge {
     std::string summary;
     int64_t time = 0;
   };
+  using Entries = std::map<std::pair<std::string, Key>, Entry>;
   void drop_oldest();
 
-  std::map<std::pair<std::string, Key>, Entry> entries_;  // by digest and key
+  Entries entries_;  // by digest and key
 };
 
 /// Of one place, for rank 0 to tell the others: a JSON array, and back. Entries that are none are
 /// left out.
 [[nodiscard]] Json to_json(const std::vector<Learnt>& learnt);
+/// The first of `learnt`, as many as are at most `most_bytes` long in that form.
+[[nodiscard]] std::vector<Learnt> first_that_fit(std::vector<Learnt> learnt, size_t most_bytes);
 [[nodiscard]] std::vector<Learnt> learnt_from_json(const Json& json);
 
 }  // namespace hetccl::tune

@@ -28,7 +28,9 @@ void KnowledgeFile::add(const Place& place, const std::vector<Learnt>& learnt) c
     if (!all.ok() && all.status().code() != Code::Unsupported)
       all = keep_damaged(text, all.status());
     HETCCL_TRY(all.status());
-    all.value().add(place, learnt, static_cast<int64_t>(std::time(nullptr)));
+    const auto now = static_cast<int64_t>(std::time(nullptr));
+    all.value().correct_times(now);
+    all.value().add(place, learnt, now);
     return all.value().dump();
   };
   const Status written = update_file(path_, Knowledge::kMostBytes, merge);

@@ -101,6 +101,33 @@ TEST_CASE("knowledge: of too many entries the oldest are dropped") {
   CHECK(knowledge.find({format("%016zx", size_t{10}), ""}).size() == 1);
 }
 
+TEST_CASE("knowledge: the newest comes first, and as much of it as fits") {
+  const Place here{"0123456789abcdef", "here"};
+  Knowledge knowledge;
+  for (int i = 0; i < 40; ++i)
+    knowledge.add(here, {learnt(static_cast<uint8_t>(i), i + 1)}, (i + 20) % 40);
+  const auto all = knowledge.find(here);
+  REQUIRE(all.size() == 40);
+  CHECK(all[0].us == 20);
+  CHECK(all[39].us == 21);
+  const size_t bytes = to_json(all).dump().size();
+  CHECK(first_that_fit(all, bytes + 100).size() == 40);
+  const auto half = first_that_fit(all, bytes / 2);
+  CHECK(half.size() > 15);
+  CHECK(to_json(half).dump().size() <= bytes / 2);
+  CHECK(half[0].us == 20);
+  CHECK(first_that_fit(all, 2).empty());
+}
+
+TEST_CASE("knowledge: an entry of the future gives way to this job's") {
+  const Place here{"0123456789abcdef", "here"};
+  Knowledge knowledge;
+  knowledge.add(here, {learnt(20, 100)}, INT64_MAX);
+  knowledge.correct_times(1000);
+  knowledge.add(here, {learnt(20, 50)}, 1000);
+  CHECK(knowledge.find(here)[0].us == 50);
+}
+
 TEST_CASE("correction: known sizes are met, others lie between; other collectives are left alone") {
   const topology::Topology topology = test::layout_topology("AABB");
   Chooser chooser(topology, {});

@@ -1,5 +1,6 @@
 // A failure while a communicator is set up reaches every rank at once, wherever the others wait.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <thread>
@@ -172,4 +173,19 @@ TEST_CASE("a rank that cannot join names itself once") {
   CAPTURE(status.message());
   CHECK(status.message().starts_with("rank 2 of 4: cannot join: "));
   CHECK(occurrences(status.message(), "rank ") == 1);
+}
+
+TEST_CASE("ranks whose connections take more descriptors than the soft limit allows connect") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit lowered{128, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+  {
+    Config config;
+    config.transport_shm = false;
+    config.tcp_streams = 32;  // to each of four others, at both ends here: 640 connections
+    Ranks ranks({"A", "B", "C", "D", "E"}, config, true);
+    CHECK(run(ranks, all_reduce(ranks, 1000), false) == "");
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }

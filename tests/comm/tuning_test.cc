@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "comm/ranks.h"
+#include "fake/captured_stderr.h"
 #include "fake/thread.h"
 #include "fake/vendor_library.h"
 
@@ -355,4 +356,35 @@ TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and 
                               << "]}";
   Ranks ranks({"A", "B"}, tuned(other), false);
   CHECK(tuning_of(ranks)["learnt"].size() == 1);
+}
+
+TEST_CASE("tuning: of a file that says too much about such jobs the newest is used") {
+  const Folder folder;
+  const std::string place = [&] {
+    Ranks ranks({"A", "B"}, tuned(folder, "frozen"), false);
+    return *tuning_of(ranks)["place"].text();
+  }();
+  const auto entry = [&](const char* collective, int size_class, int root, int time) {
+    const std::string where = root < 0 ? "" : format(R"(, "root_cluster": %d)", root);
+    return format(
+        R"({"key": {"collective": "%s", "size_class": %d, "element_bytes": 4%s}, )"
+        R"("setting": {"algorithm": "exchange", "slice_bytes": 4096, "depth": 3}, "bytes": 4000, )"
+        R"("us": 1, "default_us": 1, "trials": 1, "place": "%s", "summary": "", "time": %d})",
+        collective, size_class, where.c_str(), place.c_str(), time);
+  };
+  std::filesystem::create_directories(std::filesystem::path(folder.file()).parent_path());
+  std::ofstream file(folder.file());
+  file << "{\"hetccl_tuning\": 1, \"entries\": [";
+  for (int root = 0; root < 170; ++root)  // as clusters of a large job are
+    for (int size_class = 10; size_class < 50; ++size_class)
+      file << entry("reduce", size_class, root, 1) << ",\n";
+  file << entry("all_reduce", 12, -1, 2) << "]}";
+  file.close();
+  std::optional<Ranks> ranks;
+  const std::string log = fake::stderr_of(
+      [&] { ranks.emplace(std::vector<std::string>{"A", "B"}, tuned(folder), false); });
+  CHECK(log.find("6801 entries are of jobs like this one; the newest") != std::string::npos);
+  const Json learnt = tuning_of(*ranks)["learnt"];
+  REQUIRE(learnt.size() >= 1);
+  CHECK(*learnt.elements()->front()["key"]["collective"].text() == "all_reduce");
 }

@@ -133,7 +133,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   for (auto& stream : streams_) {
     HETCCL_ASSIGN(stream, device_->create_stream());
   }
-  engine_->add(*executor_);
+  engine_->add(*executor_, {});
   return {};
 }
 

@@ -63,7 +63,7 @@ class Rank {
     };
     messages_ = std::move(PointToPoint::create(std::move(with))).value();
     stream_ = std::move(device_->create_stream()).value();
-    engine_->add(*messages_);
+    engine_->add(*messages_, {});
   }
   ~Rank() {
     engine_->remove(*messages_);

@@ -64,7 +64,7 @@ struct Peer {
     channel->post_recv({into.data(), into.size(), info(posted)});
     ++posted;
   }
-  std::shared_ptr<tcp::Movers> movers = tcp::Movers::create(0).value();
+  std::shared_ptr<tcp::Movers> movers = tcp::Movers::create(0, std::chrono::seconds(5)).value();
   Fd far[kStreams];
   std::unique_ptr<tcp::TcpChannel> channel;
   std::vector<fuzz::Bytes> memory;

@@ -134,7 +134,11 @@ bool Handle::end_has_begun() const {
 bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
                   const std::shared_ptr<std::atomic<bool>>& ended) {
   auto thread = start_thread("nccl", [handle, by_force, ended] {
-    handle->end(by_force);
+    try {
+      handle->end(by_force);
+    } catch (...) {
+      return;  // no memory: NCCL's communicator stays until the process ends
+    }
     if (ended != nullptr) ended->store(true, std::memory_order_release);
     return_freed_memory();
   });

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/exception.h"
 #include "base/heap.h"
 #include "base/thread.h"
 #include "ccl/nccl/communicator.h"
@@ -158,7 +159,11 @@ class NcclLibrary : public Library {
     // NCCL's own threads, of which each communicator has some, take their name from this one.
     HETCCL_ASSIGN(auto thread,
                   start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
-                    attempt->finish(connect(api, workspace, seat, *attempt));
+                    try {
+                      attempt->finish(connect(api, workspace, seat, *attempt));
+                    } catch (...) {
+                      tell_caught([&](const Status& why) { attempt->finish(why); });
+                    }
                     return_freed_memory();
                   }));
     thread.detach();

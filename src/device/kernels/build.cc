@@ -16,6 +16,7 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   std::atomic<int> next{0};
   std::mutex mutex;
   Status failure;
+  bool failed = false;  // for lack of memory
   const auto work = [&] {
     for (int part = next++; part < kParts; part = next++) {
       auto image = compile(compiler, source(), architecture, part);
@@ -26,16 +27,25 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
         failure = image.status();
     }
   };
+  const auto work_or_fail = [&] {
+    try {
+      work();
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      failed = true;
+    }
+  };
   const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kParts);
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(cores));
   for (int i = 1; i < cores; ++i) {
-    auto thread = start_thread("hetccl-kernels", work);
+    auto thread = start_thread("hetccl-kernels", work_or_fail);
     if (!thread.ok()) break;  // those that there are do it
     threads.push_back(std::move(thread).value());
   }
-  work();
+  work_or_fail();
   for (auto& thread : threads) thread.join();
+  if (failed) return error(Code::SystemError, "compiling kernels: out of memory");
   HETCCL_TRY(std::move(failure));
   return images;
 }

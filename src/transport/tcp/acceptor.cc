@@ -8,6 +8,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "base/descriptors.h"
 #include "base/thread.h"
 #include "net/crowd.h"
 
@@ -23,15 +24,11 @@ constexpr size_t kAcceptsPerTurn = 64;
 constexpr milliseconds kVisitorPatience{10'000};
 constexpr milliseconds kAcceptPause{100};
 constexpr milliseconds kLongestSleep{60'000};
-constexpr size_t kMaxAdmitted = 1024;
+constexpr milliseconds kComplainPause{10'000};
+constexpr milliseconds kDropPause{1'000};
 
 bool is_gone(const pollfd& entry) {
   return (entry.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0;
-}
-
-bool has_left(int fd) {
-  pollfd entry{fd, POLLRDHUP, 0};
-  return ::poll(&entry, 1, 0) > 0 && is_gone(entry);
 }
 
 void ring(const Fd& bell) {
@@ -69,26 +66,29 @@ std::optional<std::vector<net::Wire>> Acceptor::Expectation::take() {
   const bool all = std::all_of(found->second.begin(), found->second.end(),
                                [](const net::Wire& wire) { return wire.valid(); });
   if (!all) return std::nullopt;
+  if (acceptor_.full()) ring(acceptor_.bell_);  // a visitor may wait for room
   return std::move(acceptor_.admitted_.extract(found).mapped());
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::start(net::Listener listener, uint32_t streams,
-                                                  net::Encryption encryption, const Log& log) {
+                                                  net::Encryption encryption, const Log& log,
+                                                  size_t max_admitted) {
   Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!bell.valid()) return system_error("eventfd for accepting", errno);
-  std::unique_ptr<Acceptor> made(
-      new Acceptor(std::move(listener), std::move(bell), streams, std::move(encryption), log));
+  std::unique_ptr<Acceptor> made(new Acceptor(std::move(listener), std::move(bell), streams,
+                                              std::move(encryption), log, max_admitted));
   HETCCL_ASSIGN(made->thread_, start_thread("hetccl-accept", [raw = made.get()] { raw->serve(); }));
   return made;
 }
 
 Acceptor::Acceptor(net::Listener listener, Fd bell, uint32_t streams, net::Encryption encryption,
-                   const Log& log)
+                   const Log& log, size_t max_admitted)
     : listener_(std::move(listener)),
       bell_(std::move(bell)),
       streams_(streams),
       encryption_(std::move(encryption)),
       log_(log),
+      max_admitted_(max_admitted),
       refusals_("transport tcp", log) {}
 
 Acceptor::~Acceptor() {
@@ -97,25 +97,36 @@ Acceptor::~Acceptor() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Without memory it drops those who have not proven themselves, who dial again, and rests.
 void Acceptor::serve() {
   while (!stop_.load()) {
-    wait();
-    accept_visitors();
-    // One look at all: a system call for each visitor at each turn would be what a flood lives on.
-    std::vector<pollfd> entries;
-    for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
-    ::poll(entries.data(), entries.size(), 0);
-    const TimePoint now = steady_clock().now();
-    auto entry = entries.cbegin();
-    for (auto it = visitors_.begin(); it != visitors_.end(); ++entry) {
-      bool stays = (entry->revents == 0 && !it->handshake.parked()) || advance(*it);
-      stays = stays && !is_gone(*entry);
-      if (stays && now - it->since >= kVisitorPatience) {
-        refuse(*it, "it did not authenticate in time");
-        stays = false;
-      }
-      it = stays ? std::next(it) : visitors_.erase(it);
+    try {
+      serve_once();
+    } catch (...) {
+      visitors_.clear();
+      std::this_thread::sleep_for(kAcceptPause);
     }
+  }
+}
+
+void Acceptor::serve_once() {
+  wait();
+  drop_abandoned();
+  accept_visitors();
+  // One look at all: a system call for each visitor at each turn would be what a flood lives on.
+  std::vector<pollfd> entries;
+  for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
+  ::poll(entries.data(), entries.size(), 0);
+  const TimePoint now = steady_clock().now();
+  auto entry = entries.cbegin();
+  for (auto it = visitors_.begin(); it != visitors_.end(); ++entry) {
+    bool stays = (entry->revents == 0 && !it->handshake.parked()) || advance(*it);
+    stays = stays && !is_gone(*entry);
+    if (stays && now - it->since >= kVisitorPatience) {
+      refuse(*it, "it did not authenticate in time");
+      stays = false;
+    }
+    it = stays ? std::next(it) : visitors_.erase(it);
   }
 }
 
@@ -130,6 +141,7 @@ void Acceptor::wait() {
     until = accepts_from_;
   for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
   if (!visitors_.empty()) until = std::min(until, visitors_.front().since + kVisitorPatience);
+  if (!visitors_.empty() && drops_from_ > now) until = std::min(until, drops_from_);
   const auto left = std::chrono::ceil<milliseconds>(until - now).count();
   ::poll(entries.data(), entries.size(), static_cast<int>(std::max<int64_t>(left, 0)));
   silence(bell_);
@@ -140,10 +152,8 @@ void Acceptor::accept_visitors() {
     auto accepted = net::accept(listener_);
     if (!accepted.ok()) {
       if (drop_one("it had not proven itself when descriptors ran out")) continue;
-      if (!std::exchange(complained_, true))
-        log_.warn("transport tcp: %s", accepted.status().message().c_str());
-      accepts_from_ = steady_clock().now() + kAcceptPause;
-      return;
+      if (reserve_descriptors(kAcceptsPerTurn).ok()) accepted = net::accept(listener_);
+      if (!accepted.ok()) return pause_accepting(accepted.status());
     }
     if (!accepted->valid()) return;
     while (visitors_.size() >= kMaxVisitors &&
@@ -155,6 +165,33 @@ void Acceptor::accept_visitors() {
     // Its hello has mostly come with it.
     if (!advance(visitors_.back())) visitors_.pop_back();
   }
+}
+
+// Without a pause the waiting connection would keep the thread spinning.
+void Acceptor::pause_accepting(const Status& why) {
+  const TimePoint now = steady_clock().now();
+  accepts_from_ = now + kAcceptPause;
+  if (now < complains_from_) return;
+  complains_from_ = now + kComplainPause;
+  log_.warn("transport tcp cannot accept more connections: %s (raise ulimit -Hn)",
+            why.message().c_str());
+}
+
+// Channels that nobody takes any more leave their places to others, while these are short.
+void Acceptor::drop_abandoned() {
+  const TimePoint now = steady_clock().now();
+  std::lock_guard lock(mutex_);
+  if (!full() || now < drops_from_) return;
+  drops_from_ = now + kDropPause;
+  std::vector<pollfd> entries;
+  for (const auto& [key, wires] : admitted_)
+    for (const net::Wire& wire : wires) entries.push_back({wire.fd(), POLLRDHUP, 0});
+  ::poll(entries.data(), entries.size(), 0);
+  auto entry = entries.cbegin();
+  std::erase_if(admitted_, [&](const auto& one) {
+    const auto first = std::exchange(entry, entry + static_cast<ptrdiff_t>(one.second.size()));
+    return std::any_of(first, entry, is_gone);
+  });
 }
 
 // False where all are proven. Reads before it drops: the proof may have come.
@@ -201,21 +238,12 @@ void Acceptor::admit(Visitor& visitor) {
   if (hello.index >= streams_) return;
   const Key key{hello.communicator, hello.to, hello.rank};
   std::lock_guard lock(mutex_);
-  if (admitted_.size() >= kMaxAdmitted)
-    std::erase_if(admitted_, [](const auto& entry) {
-      return std::any_of(entry.second.begin(), entry.second.end(),
-                         [](const net::Wire& wire) { return has_left(wire.fd()); });
-    });
-  if (admitted_.size() >= kMaxAdmitted && !admitted_.contains(key)) {
-    log_.warn("transport tcp: more than %zu ranks have dialled and were never connected to",
-              kMaxAdmitted);
-    return;
-  }
   auto& wires = admitted_[key];
   wires.resize(streams_);
   wires[hello.index] = visitor.handshake.wire(std::move(visitor.fd));
   for (const Expectation* one : expectations_)
     if (key_of(one->id_) == key) ring(one->bell_);
+  if (full()) ring(bell_);  // other streams of this channel may wait
 }
 
 void Acceptor::forget(uint64_t communicator, int self) {
@@ -223,19 +251,22 @@ void Acceptor::forget(uint64_t communicator, int self) {
   std::erase_if(admitted_, [&](const auto& entry) {
     return std::get<0>(entry.first) == communicator && std::get<1>(entry.first) == self;
   });
+  ring(bell_);  // a visitor may wait for room
 }
 
-// Known while any thread connects within that communicator: its ranks may come in any order. With
-// the mutex held.
+// Known while any thread connects within that communicator: its ranks may come in any order. Who is
+// accepted takes it that its channel lives: without room for it a visitor stays parked, and dials
+// again. With the mutex held.
 const net::Key* Acceptor::key_of(const net::Hello& hello) const {
   if (hello.purpose != kPurpose) return nullptr;
   const net::Key* known = nullptr;
   for (const Expectation* one : expectations_) {
     if (one->id_.communicator != hello.communicator) continue;
     known = &one->key_;
-    if (one->id_.self == hello.to && one->id_.peer == hello.rank) break;
+    if (one->id_.self == hello.to && one->id_.peer == hello.rank) return known;
   }
-  return known;
+  const bool room = !full() || admitted_.contains(Key{hello.communicator, hello.to, hello.rank});
+  return room ? known : nullptr;
 }
 
 }  // namespace hetccl::transport::tcp

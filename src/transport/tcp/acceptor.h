@@ -28,9 +28,14 @@ inline constexpr uint32_t kPurpose = 2;
 
 class Acceptor {
  public:
-  /// `streams`: of each channel. `encryption`: null for plain connections.
+  /// How many channels peers may have dialled that this process has not taken.
+  static constexpr size_t kMaxAdmitted = 1024;
+  /// `streams`: of each channel. `encryption`: null for plain connections. Peers that dial while
+  /// `max_admitted` channels wait are not accepted until there is room, or this process awaits
+  /// them.
   static Result<std::unique_ptr<Acceptor>> start(net::Listener listener, uint32_t streams,
-                                                 net::Encryption encryption, const Log& log);
+                                                 net::Encryption encryption, const Log& log,
+                                                 size_t max_admitted = kMaxAdmitted);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -78,11 +83,13 @@ class Acceptor {
   using Visitors = std::list<Visitor>;
 
   Acceptor(net::Listener listener, Fd bell, uint32_t streams, net::Encryption encryption,
-           const Log& log);
+           const Log& log, size_t max_admitted);
   void serve();
+  void serve_once();
   void wait();
   void accept_visitors();
-  void make_room();
+  void pause_accepting(const Status& why);
+  void drop_abandoned();
   bool drop_one(const char* why);
   bool advance(Visitor& visitor);
   void refuse(const Visitor& visitor, const std::string& why);
@@ -90,19 +97,22 @@ class Acceptor {
   [[nodiscard]] static pollfd entry_of(const Visitor& visitor);
   [[nodiscard]] static Key key_of(const PeerId& id) { return {id.communicator, id.self, id.peer}; }
   [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
+  [[nodiscard]] bool full() const { return admitted_.size() >= max_admitted_; }
 
   const net::Listener listener_;
   const Fd bell_;  // wakes the thread
   const uint32_t streams_;
   const net::Encryption encryption_;
   const Log log_;
+  const size_t max_admitted_;
   std::atomic<bool> stop_{false};
 
   // The thread's own.
   Visitors visitors_;  // oldest first
   uint64_t next_name_ = 0;
-  TimePoint accepts_from_{};  // not before: descriptors had run out
-  bool complained_ = false;   // of that
+  TimePoint accepts_from_{};    // not before: descriptors had run out
+  TimePoint complains_from_{};  // of that, and not before
+  TimePoint drops_from_{};      // what peers have abandoned
   net::Refusals refusals_;
 
   std::mutex mutex_;  // guards what follows

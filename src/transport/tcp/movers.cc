@@ -16,13 +16,14 @@ constexpr auto kSpin = std::chrono::microseconds(20);
 
 }  // namespace
 
-Result<std::shared_ptr<Movers>> Movers::create(size_t threads) {
+Result<std::shared_ptr<Movers>> Movers::create(size_t threads, std::chrono::milliseconds liveness) {
   std::vector<std::unique_ptr<Poller>> pollers;
   for (size_t i = 0; i <= threads; ++i) {
     HETCCL_ASSIGN(auto poller, Poller::create());
     pollers.push_back(std::move(poller));
   }
-  return std::shared_ptr<Movers>(new Movers(std::move(pollers)));
+  HETCCL_ASSIGN(auto paths, PathWatch::create(*pollers.front(), liveness));
+  return std::shared_ptr<Movers>(new Movers(std::move(pollers), std::move(paths)));
 }
 
 Movers::~Movers() {

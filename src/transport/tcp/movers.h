@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "transport/tcp/path_watch.h"
 #include "transport/tcp/poller.h"
 
 namespace hetccl::transport::tcp {
@@ -15,7 +17,8 @@ namespace hetccl::transport::tcp {
 /// Thread-safe. Kept alive by the transport and its channels, whichever goes last.
 class Movers {
  public:
-  static Result<std::shared_ptr<Movers>> create(size_t threads);
+  /// `liveness`: of the hosts at the other ends (path_watch.h).
+  static Result<std::shared_ptr<Movers>> create(size_t threads, std::chrono::milliseconds liveness);
   ~Movers();
 
   /// Starts the threads unless they run.
@@ -24,14 +27,17 @@ class Movers {
   [[nodiscard]] size_t count() const { return pollers_.size(); }
   Poller& poller(size_t index) { return *pollers_[index]; }
   Poller& engine() { return *pollers_.front(); }
+  PathWatch& paths() { return *paths_; }
 
   std::atomic<uint64_t> bytes_sent{0};
 
  private:
-  explicit Movers(std::vector<std::unique_ptr<Poller>> pollers) : pollers_(std::move(pollers)) {}
+  Movers(std::vector<std::unique_ptr<Poller>> pollers, std::unique_ptr<PathWatch> paths)
+      : pollers_(std::move(pollers)), paths_(std::move(paths)) {}
   void run(Poller& poller) const;
 
   const std::vector<std::unique_ptr<Poller>> pollers_;
+  const std::unique_ptr<PathWatch> paths_;
   std::mutex mutex_;  // of start
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "net/path.h"
 #include "net/wire.h"
 #include "transport/message.h"
 #include "transport/tcp/poller.h"
@@ -87,6 +88,7 @@ struct Stream final : Watched {
   bool on_events(uint32_t events, size_t* budget) override;
 
   net::Wire wire;
+  net::Path path;  // of the engine's driver
   Share& share;
   const size_t index;  // in the channel
   PieceWriter writer;

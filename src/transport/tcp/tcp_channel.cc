@@ -42,6 +42,7 @@ TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<M
     : peer_(peer),
       n_streams_(wires.size()),
       movers_(std::move(movers)),
+      out_of_memory_(error(Code::SystemError, "no memory to go on with data of rank %d", peer)),
       streams_left_(static_cast<int>(wires.size())) {
   const size_t n = std::min(movers_->count(), wires.size());
   for (size_t i = 0; i < n; ++i)
@@ -60,6 +61,10 @@ Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net
     const Poller::Pause pause(share->poller);
     channel->watch_all(*share);
   }
+  {
+    const Poller::Pause pause(channel->shares_.front()->poller);
+    channel->movers_->paths().add(*channel);
+  }
   if (channel->failed()) return channel->status_;
   return channel;
 }
@@ -74,6 +79,7 @@ void TcpChannel::close() {
     const Poller::Pause pause(share->poller);
     share->poller.forget(*share);
     forget(*share);
+    if (share == shares_.front()) movers_->paths().remove(*this);
   }
   shares_.clear();
   sends_.clear();
@@ -227,6 +233,15 @@ bool TcpChannel::resume(Share& share, size_t* budget) {
 }
 
 bool TcpChannel::on_kick(Share& share, size_t* budget) {
+  try {
+    return handle_kick(share, budget);
+  } catch (...) {
+    fail_without_memory(share);
+    return true;
+  }
+}
+
+bool TcpChannel::handle_kick(Share& share, size_t* budget) {
   if (!failed()) {
     const bool moved = resume(share, budget);
     return write_all(share, budget) || moved;
@@ -344,6 +359,15 @@ void TcpChannel::end_stream(Stream& stream) {
 }
 
 bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
+  try {
+    return handle_events(stream, events, budget);
+  } catch (...) {
+    fail_without_memory(stream.share);
+    return true;
+  }
+}
+
+bool TcpChannel::handle_events(Stream& stream, uint32_t events, size_t* budget) {
   if (failed()) {  // by another thread's doing
     forget(stream.share);
     return false;
@@ -399,6 +423,30 @@ void TcpChannel::record(Status status) {
   if (failed()) return;
   status_ = std::move(status);
   failed_.store(true, std::memory_order_release);
+}
+
+void TcpChannel::fail_without_memory(Share& share) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failed()) status_ = std::move(out_of_memory_);
+    failed_.store(true, std::memory_order_release);
+  }
+  forget(share);
+  tell_engine(share);
+}
+
+void TcpChannel::check_path(TimePoint now, Duration limit) {
+  for (const auto& share : shares_) {
+    for (const auto& stream : share->streams) {
+      if (failed() || stream->path.silence(stream->wire.fd(), now) < limit) continue;
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+      fail(*shares_.front(),
+           error(Code::RemoteError,
+                 "connection to rank %d is cut: its host has acknowledged nothing for %lld ms, "
+                 "though data is on its way; check the network between the two hosts",
+                 peer_, static_cast<long long>(ms)));
+    }
+  }
 }
 
 // A broken channel is not watched, or it would wake its threads without end: others than this one

@@ -42,6 +42,9 @@ class TcpChannel final : public Channel {
   // Called by the thread that the share or stream belongs to.
   bool on_events(Stream& stream, uint32_t events, size_t* budget);
   bool on_kick(Share& share, size_t* budget);
+  /// By the engine's driver: fails the channel where the peer's host has acknowledged nothing for
+  /// `limit`, though data is on its way to it.
+  void check_path(TimePoint now, Duration limit);
 
  private:
   struct Sending {
@@ -75,6 +78,9 @@ class TcpChannel final : public Channel {
   bool count_payload(uint64_t message, size_t bytes);
   void end_stream(Stream& stream);
   // Both.
+  bool handle_events(Stream& stream, uint32_t events, size_t* budget);
+  bool handle_kick(Share& share, size_t* budget);
+  void fail_without_memory(Share& share);
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   void tell_engine(const Share& share);
   void watch(Stream& stream);
@@ -90,6 +96,7 @@ class TcpChannel final : public Channel {
   std::vector<std::unique_ptr<Share>> shares_;  // the engine's is the first
   const Status fine_;
   Status status_;  // written once, before failed_
+  Status out_of_memory_;
   std::atomic<bool> failed_{false};
   std::atomic<int> streams_left_{0};  // not read to the end
   std::atomic<uint64_t> sends_completed_{0}, recvs_completed_{0};

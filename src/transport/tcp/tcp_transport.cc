@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/cores.h"
+#include "base/descriptors.h"
 #include "transport/tcp/connector.h"
 #include "transport/tcp/tcp_channel.h"
 
@@ -29,6 +30,11 @@ uint32_t streams_of(const Config& config) {
   return std::max(2U, static_cast<uint32_t>(threads_of(config)) + 1);
 }
 
+// Of one channel, while it connects: its streams, and the bell of the thread that waits for them.
+size_t descriptors_of(uint32_t streams) {
+  return size_t{streams} + 1;
+}
+
 class TcpTransport final : public Transport {
  public:
   TcpTransport(const Config& config, const Log& log, std::shared_ptr<Movers> movers)
@@ -39,6 +45,9 @@ class TcpTransport final : public Transport {
   Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
                                            const std::vector<uint8_t>& secret,
                                            const WaitLimit& limit) override;
+  Status reserve(size_t channels) override {
+    return reserve_descriptors(channels * descriptors_of(streams_of(config_)));
+  }
   void forget(uint64_t communicator, int self) override {
     if (connector_) connector_->forget(communicator, self);
   }
@@ -85,12 +94,16 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
                  what.c_str());
   const auto endpoint = tcp::decode(address);
   if (!endpoint.ok()) return endpoint.status().with(what);
+  const Status reserved = reserve_descriptors(descriptors_of(endpoint.value().streams));
+  if (!reserved.ok()) return reserved.with(what);
   const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
   auto wires =
       connector_->connect(id, endpoint.value(), secret, {deadline, limit.cancel, limit.patient});
   if (!wires.ok())
     return wires.status().with(
         what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
+  for (const net::Wire& wire : wires.value())
+    net::keep_alive(wire.fd(), std::chrono::milliseconds(config_.liveness_ms));
   auto channel = TcpChannel::create(id.peer, std::move(wires).value(), movers_);
   if (!channel.ok()) return channel.status().with(what);
   return std::unique_ptr<Channel>(std::move(channel).value());
@@ -99,7 +112,8 @@ Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const A
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(const Config& config, const Log& log) {
-  HETCCL_ASSIGN(auto movers, Movers::create(threads_of(config)));
+  HETCCL_ASSIGN(auto movers,
+                Movers::create(threads_of(config), std::chrono::milliseconds(config.liveness_ms)));
   return std::unique_ptr<Transport>(std::make_unique<TcpTransport>(config, log, std::move(movers)));
 }
 

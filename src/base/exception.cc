@@ -1,0 +1,29 @@
+#include "base/exception.h"
+
+#include <exception>
+#include <new>
+
+namespace hetccl {
+
+Status caught() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return error(Code::SystemError, "out of memory");
+  } catch (const std::exception& exception) {
+    return error(Code::InternalError, "unexpected exception: %s", exception.what());
+  } catch (...) {
+    return error(Code::InternalError, "unexpected exception");
+  }
+}
+
+bool tell_caught(const OnException& then) noexcept {
+  try {
+    then(caught());
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace hetccl

@@ -1,0 +1,66 @@
+#include "comm/tuning.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+namespace hetccl::comm {
+namespace {
+
+// Rank 1's, whose notes get lost.
+class LostSession final : public bootstrap::Session {
+ public:
+  [[nodiscard]] int rank() const override { return 1; }
+  [[nodiscard]] int n_ranks() const override { return 2; }
+  [[nodiscard]] uint64_t communicator() const override { return 7; }
+  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return secret_; }
+  Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& mine,
+                                                       int64_t /*timeout_ms*/) override {
+    return std::vector(2, mine);
+  }
+  Status barrier(int64_t /*timeout_ms*/) override { return {}; }
+  void report(const bootstrap::Failure& /*failure*/) override {}
+  void report_stall(const bootstrap::Stall& /*stall*/) override {}
+  Status tell(int /*to*/, std::vector<uint8_t> /*note*/) override {
+    ++told;
+    return {};
+  }
+  void leave(uint64_t /*called*/) override {}
+  std::atomic<int> told{0};
+
+ private:
+  const std::vector<uint8_t> secret_;
+};
+
+TEST_CASE("a rank that waits for rank 0's verdict goes on without one once rank 0 has left") {
+  std::atomic<bool> ended{false};
+  LostSession session;
+  const auto engine = std::move(progress::Engine::create(steady_clock())).value();
+  Tuning tuning(session, *engine, {.searches = true, .failed = [&] { return ended.load(); }});
+  const tune::Key key{Collective::AllReduce, 12, 4, -1};
+  const tune::Setting setting{"exchange", {.slice_bytes = 4096, .depth = 3}, {}};
+  const tune::Proposal proposal{1, 0, {{key, setting, 0}}};
+  tuning.on_note(0, tune::encode(proposal));
+  REQUIRE(session.told == 1);  // its vote: it is in doubt from now on
+  std::atomic<bool> used{false};
+  std::thread launch([&] {
+    const auto use =
+        tuning.use(key, 4096, 0, false, steady_clock().now(), tune::Conductor::SpaceMaker());
+    CHECK_FALSE(use.setting);
+    used = true;
+  });
+  for (int i = 0; session.told < 3 && i < 60'000; ++i)  // it asks, and asks again
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(session.told >= 3);
+  CHECK_FALSE(used);
+  tuning.on_left(1);
+  tuning.on_left(0);
+  for (int i = 0; !used && i < 60'000; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(used);
+  ended = true;
+  launch.join();
+}
+
+}  // namespace
+}  // namespace hetccl::comm
