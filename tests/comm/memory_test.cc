@@ -92,7 +92,7 @@ TEST_CASE("a rank without memory for a call makes it with the others, or fails i
     CAPTURE(all);
     int failed = 0;
     // Each of the last, where the call is counted and launched, and some of those before.
-    for (int64_t number = 0; number < all; number += number + 24 < all ? all / 8 : 3) {
+    for (int64_t number = 0; number < all; number += number + 12 < all ? all / 4 : 4) {
       CAPTURE(number);
       ranks.join();
       const Outcome outcome = sum_without_memory(ranks, number);
