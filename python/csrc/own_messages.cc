@@ -13,7 +13,6 @@ using std::chrono::milliseconds;
 
 // How often who waits for a send looks whether the communicator has failed.
 constexpr milliseconds kGlance(100);
-constexpr milliseconds kForever(-1);
 
 void check_fit(const Where& where, const OwnMessage& send, const OwnMessage& receive) {
   check_same_type(where, "the tensor received", receive.tensor, send.tensor);

@@ -51,7 +51,8 @@ class Channels {
       : environment_(environment),
         rank_(environment.session.rank()),
         window_share_(std::move(share)),
-        connecting_([this](const Status& why) { report(why); }) {}
+        connecting_([this](const Status& why) { report(why); }),
+        explaining_([this](const Status& why) { report(why); }) {}
 
   /// Makes the channels, and their windows, that plans between clusters need; `limit()` is how long
   /// the next one may take.

@@ -194,7 +194,7 @@ TEST_CASE("calls in flight share two sets of buffers, also where the host reache
 }
 
 TEST_CASE("a completion of a message that nobody posted fails the communicator, with a text") {
-  Fixture f;
+  LaunchFixture f;
   f.channel.completed = 1;
   for (int times = 0; times < 2; ++times) f.executor->poll(hetccl::steady_clock().now());
   REQUIRE(f.faults.size() == 1);

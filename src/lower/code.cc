@@ -4,32 +4,32 @@ namespace hetccl::lower {
 namespace {
 
 using Unit = OpcodeInfo::Unit;
-using Operands = OpcodeInfo::Operands;
+using Takes = OpcodeInfo::Operands;
 
 constexpr uint8_t kTimed = OpcodeInfo::kTraced;
 constexpr uint8_t kCall = OpcodeInfo::kTraced | OpcodeInfo::kCollective;
 constexpr uint8_t kBytes = OpcodeInfo::kTraced | OpcodeInfo::kMovesBytes;
 // By opcode.
 constexpr OpcodeInfo kTable[] = {
-    {"acquire", Unit::Any, Operands::None},
-    {"wait", Unit::Any, Operands::Sync},
-    {"signal", Unit::Stream, Operands::Sync},
-    {"reserve", Unit::Stream, Operands::Message},
-    {"locate", Unit::Stream, Operands::Message},
-    {"acknowledge", Unit::Wire, Operands::Message},
-    {"fill_identity", Unit::Stream, Operands::Dst},
-    {"copy", Unit::Stream, Operands::SrcDst, kTimed},
-    {"reduce", Unit::Stream, Operands::SrcDst, kTimed},
-    {"ccl_reduce", Unit::Stream, Operands::Shards, kCall},
-    {"ccl_broadcast", Unit::Stream, Operands::Shards, kCall},
-    {"ccl_all_reduce", Unit::Stream, Operands::SrcDst, kCall},
-    {"ccl_exchange", Unit::Stream, Operands::Transfers, kCall},
-    {"ccl_barrier", Unit::Stream, Operands::None, kCall},
-    {"send", Unit::Wire, Operands::Src, kBytes},
-    {"send_header", Unit::Wire, Operands::Src, kTimed},
-    {"recv", Unit::Wire, Operands::Dst, kBytes},
-    {"recv_header", Unit::Wire, Operands::Dst, kTimed},
-    {"finish", Unit::Stream, Operands::None},
+    {"acquire", Unit::Any, Takes::None},
+    {"wait", Unit::Any, Takes::Sync},
+    {"signal", Unit::Stream, Takes::Sync},
+    {"reserve", Unit::Stream, Takes::Message},
+    {"locate", Unit::Stream, Takes::Message},
+    {"acknowledge", Unit::Wire, Takes::Message},
+    {"fill_identity", Unit::Stream, Takes::Dst},
+    {"copy", Unit::Stream, Takes::SrcDst, kTimed},
+    {"reduce", Unit::Stream, Takes::SrcDst, kTimed},
+    {"ccl_reduce", Unit::Stream, Takes::Shards, kCall},
+    {"ccl_broadcast", Unit::Stream, Takes::Shards, kCall},
+    {"ccl_all_reduce", Unit::Stream, Takes::SrcDst, kCall},
+    {"ccl_exchange", Unit::Stream, Takes::Transfers, kCall},
+    {"ccl_barrier", Unit::Stream, Takes::None, kCall},
+    {"send", Unit::Wire, Takes::Src, kBytes},
+    {"send_header", Unit::Wire, Takes::Src, kTimed},
+    {"recv", Unit::Wire, Takes::Dst, kBytes},
+    {"recv_header", Unit::Wire, Takes::Dst, kTimed},
+    {"finish", Unit::Stream, Takes::None},
 };
 static_assert(std::size(kTable) == kOpcodes);
 

@@ -411,16 +411,16 @@ TEST_CASE("a mean that is divided as if it had been scaled before, or had not") 
   for (const bool apart : {false, true}) {
     Spec spec = mean;
     spec.scale_apart = apart;
-    Plans plans = plan_all(spec, topology);
+    Plans plans = test::plan_all(spec, topology);
     CHECK(fault(spec, topology, plans) == "none");
     for (RankPlan& plan : plans) plan.scales_averages = false;
     check_fault(fault(spec, topology, plans), "does not divide a mean by what is left");
   }
   const Spec average{Collective::AllReduce, 0, true};
-  Plans plans = plan_all(average, topology);
+  Plans plans = test::plan_all(average, topology);
   for (RankPlan& plan : plans) plan.scales_averages = true;
   check_fault(fault(average, topology, plans), "does not divide a mean by what is left");
-  plans = plan_all(average, topology);
+  plans = test::plan_all(average, topology);
   check_fault(fault(mean, topology, plans), "was not multiplied");
 }
 

@@ -167,7 +167,7 @@ std::string fault_of_mean(Ranks& ranks, const Signature& signature, double value
   const Factor element = fake::element_of(signature.type, value);
   Bytes input;
   for (size_t i = 0; i < signature.count * blocks; ++i)
-    input.insert(input.end(), element.element, element.element + width);
+    for (size_t at = 0; at < width; ++at) input.push_back(std::byte{element.element[at]});
   std::vector<Bytes> results(n, Bytes(signature.count * width));
   std::vector<Status> statuses(n);
   comm::on_all_ranks(ranks.n(), [&](int rank) {

@@ -182,7 +182,10 @@ TEST_CASE("devices add up for hosts beside them, in all small layouts") {
         for (const int how : {0, 1, 2}) {
           CAPTURE(layout);
           CAPTURE(host);
-          const Spec spec{Collective::AllReduce, 0, how == 1, how == 2, algorithm};
+          const Spec spec{.collective = Collective::AllReduce,
+                          .average = how == 1,
+                          .scale = how == 2,
+                          .algorithm = algorithm};
           const std::vector<RankPlan> plans = plan_all(spec, topology);
           CHECK(plans[0].name == algorithm);
           const Result<Verified> verified = verify(spec, topology, plans);
