@@ -64,7 +64,7 @@ def wrong(rank, size):
     with pytest.raises(TypeError, match=r"optimizer is <generator .* is no torch.optim.Optimizer"):
         shard(model, model.parameters())
     double = Network().double()
-    refused(double, make(double), "float64 has no encoding")
+    refused(double, make(double), "float64 has no encoding", preset="three-level")
     part = torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1)
     refused(model, part, r"it lacks blocks\.0\.gain")
     optimizer = make(model)
