@@ -35,7 +35,7 @@ const std::vector<std::vector<std::string>> kLayouts = {
 TEST_CASE("a collective that a rank left without calling fails within about the liveness time") {
   for (const auto& labels : kLayouts) {
     for (const int leaver : {0, 2}) {  // rank 0's Runtime holds the coordinator
-      const int64_t liveness_ms = fake::patient_ms(300);
+      const int64_t liveness_ms = fake::patient_ms(1000);
       Ranks ranks(labels, quick(liveness_ms), false);
       std::vector<Status> statuses(3);
       std::vector<milliseconds> took(3);
@@ -71,7 +71,7 @@ TEST_CASE("a collective that a rank left without calling fails within about the 
 
 TEST_CASE("who leaves after its last call does no harm to those who are slower") {
   for (const auto& labels : kLayouts) {
-    Ranks ranks(labels, quick(fake::patient_ms(200)), false);
+    Ranks ranks(labels, quick(fake::patient_ms(500)), false);
     constexpr int kCalls = 40;
     on_all_ranks(ranks, [&](int rank) {
       // Enqueued at once; rank 1 enters the last of them only when rank 0 has long gone.
@@ -173,7 +173,7 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
                                        {{"A", "A", "A"}, false},
                                        {{"A", "B", "A"}, true},
                                        {{"A", "B", "A"}, false}}) {
-    Ranks ranks(labels, quick(fake::patient_ms(500)), false);
+    Ranks ranks(labels, quick(fake::patient_ms(1000)), false);
     std::vector<Status> statuses(3);
     on_all_ranks(ranks, [&](int rank) {
       if (rank == 1) {
