@@ -3,7 +3,6 @@
     python tests/gpu/test_torch_cuda.py --list     # the jobs that this machine's GPUs allow
     python tests/gpu/test_torch_cuda.py JOB...     # each within a deadline
     python tests/gpu/test_torch_cuda.py --passed FOLDER --seconds 300 JOB...
-
 `--passed`: a job that passes leaves a file there, and is not run where it has one. `--seconds`:
 starts no job later than that; the exit status is 3 where jobs are left. tools/gpu-test runs them
 all. Without a GPU there is none, and that is said loudly.
@@ -446,9 +445,12 @@ def under_settings(
 
 def in_flight(devices: list[str], labels: str, bind: bool) -> list[str]:
     """Many operations at once, through shared memory and over TCP."""
-    settings: tuple[dict[str, str], ...] = ({}, {"HETCCL_SHM": "0"})
-    found = [run(IN_FLIGHT, devices, labels, bind, env=env, fresh=True) for env in settings]
-    return [*found[0], *found[1]]
+    found = run(IN_FLIGHT, devices, labels, bind, fresh=True)
+    return found + run(IN_FLIGHT, devices, labels, bind, env={"HETCCL_SHM": "0"}, fresh=True)
+
+
+def hostile(devices: list[str], labels: str, bind: bool) -> list[str]:
+    return run(HOSTILE, devices, labels, bind, timeout=180 * SCALE, fresh=True)
 
 
 def jobs() -> dict[str, Callable[[], list[str]]]:
@@ -461,9 +463,7 @@ def jobs() -> dict[str, Callable[[], list[str]]]:
         made[f"{name}-collectives"] = lambda: run(COLLECTIVES, devices, labels, bind)
         made[f"{name}-order"] = lambda: run(ORDER, devices, labels, bind, fresh=True)
         if name in ("two", "apart", "mixed"):
-            made[f"{name}-hostile"] = lambda: run(
-                HOSTILE, devices, labels, bind, timeout=180 * SCALE, fresh=True
-            )
+            made[f"{name}-hostile"] = lambda: hostile(devices, labels, bind)
         if name in ("two", "shared", "apart", "mixed"):
             made[f"{name}-settings"] = lambda: under_settings(devices, labels, bind)
         if name == "two":  # whoever is left is inside NCCL then
@@ -554,8 +554,7 @@ def run_jobs(names: Sequence[str], passed: Path | None, seconds: float) -> int:
     known, failed, left = jobs(), [], []
     begin = time.monotonic()
     for name in names or list(known):
-        stamp = passed / name if passed else None
-        if stamp and stamp.exists():
+        if passed and (passed / name).exists():
             continue
         if time.monotonic() - begin > seconds:
             left.append(name)
@@ -567,8 +566,8 @@ def run_jobs(names: Sequence[str], passed: Path | None, seconds: float) -> int:
         print(*failures, f"{outcome}  {name}, {time.monotonic() - started:.1f} s", sep="\n")
         if failures:
             failed.append(name)
-        elif stamp:
-            stamp.touch()
+        elif passed:
+            (passed / name).touch()
     pool.close()
     if failed:
         print("test_torch_cuda: FAILED:", *failed)
