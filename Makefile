@@ -6,8 +6,8 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test everything, sanitizers included (15 minutes on 2 cores)"
-	@echo "make check   linters, the core and a smoke of Python: 3 minutes after the first build"
+	@echo "make test    build and test everything, sanitizers included (about 20 minutes on 2 cores)"
+	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    the C++ tests' every case, then half an hour of random collectives and kills: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
