@@ -12,8 +12,8 @@
 
 namespace hetccl::nccl_tuner {
 
-/// What a process's first read of that file found; later reads find the same, since ranks of one
-/// communicator must not choose by different states of it. Thread-safe.
+/// Reads the file once in a process; later calls return the same. Ranks of one communicator must
+/// not choose by different states of it. Thread-safe.
 const tune::Knowledge& read_once(const std::string& path, const NcclLog& log);
 
 /// The entries of NCCL's communicators, as the text of a file, for rank 0 to tell the other ranks.

@@ -36,7 +36,7 @@ class Online {
     bool is_first = true;  ///< this process has made no communicator of several ranks before
     NcclLog log{nullptr};
   };
-  /// What ranks tell each other of a file has no more bytes.
+  /// Bounds the part of a file that ranks exchange, in bytes.
   static constexpr size_t kMostFile = size_t{768} << 10U;
 
   /// Waits a few seconds for all ranks. An error leaves all ranks with what NCCL chooses: without
@@ -50,8 +50,8 @@ class Online {
   /// Waits only where a decision on this very call is on its way (tune/ledger.h).
   std::optional<tune::Setting> use(const Call& call, TimePoint now,
                                    const tune::Conductor::SpaceMaker& make_space);
-  /// What all ranks have agreed to use of rank 0's file, alike on all ranks. Nothing where a rank
-  /// is not `is_first`: its other ranks would know of this at unlike moments.
+  /// Returns the part of rank 0's file that all ranks use. Empty unless all ranks are `is_first`:
+  /// others would learn of it at different moments.
   [[nodiscard]] const tune::Knowledge& agreed() const { return agreed_; }
 
   /// On rank 0: whether more was learnt since it was last asked.

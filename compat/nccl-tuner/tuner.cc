@@ -11,7 +11,7 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
-// What the communicators of a process share. A unique id serves one session: that of the first
+// Shared by the communicators of a process. A unique id serves one session, that of the first
 // communicator with all ranks of the job.
 struct Process {
   std::mutex mutex;  // held while ranks join: other communicators wait for what is agreed

@@ -1,28 +1,17 @@
 // More ranks than descriptors at first.
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include "bootstrap/frame.h"
 #include "bootstrap/testing.h"
+#include "fake/descriptor_limits.h"
 
 namespace hetccl::bootstrap {
 namespace {
 
 using namespace testing;
 
-// This process's limits, put back at the end.
-struct Limits {
-  Limits() { ::getrlimit(RLIMIT_NOFILE, &before); }
-  ~Limits() { ::setrlimit(RLIMIT_NOFILE, &before); }
-  void soft(rlim_t limit) const {
-    const rlimit lowered{limit, before.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &lowered) == 0);
-  }
-  rlimit before{};
-};
-
 TEST_CASE("more ranks than the soft limit allows join all the same") {
-  const Limits limits;
+  const fake::DescriptorLimits limits;
   limits.soft(256);
   constexpr int kRanks = 150;  // each at both ends of its connection here
   const auto one = service();
@@ -31,7 +20,7 @@ TEST_CASE("more ranks than the soft limit allows join all the same") {
 }
 
 TEST_CASE("more ranks than the hard limit allows are told so") {
-  const Limits limits;
+  const fake::DescriptorLimits limits;
   if (limits.before.rlim_max >= kMaxRanks) return;
   const auto one = service();
   const auto id = one->unique_id();

@@ -1,6 +1,5 @@
 // A failure while a communicator is set up reaches every rank at once, wherever the others wait.
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include <functional>
 #include <thread>
@@ -8,6 +7,7 @@
 #include "comm/card.h"
 #include "comm/probe.h"
 #include "comm/ranks.h"
+#include "fake/descriptor_limits.h"
 #include "hetccl/hetccl.h"
 
 namespace {
@@ -176,16 +176,11 @@ TEST_CASE("a rank that cannot join names itself once") {
 }
 
 TEST_CASE("ranks whose connections take more descriptors than the soft limit allows connect") {
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit lowered{128, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &lowered) == 0);
-  {
-    Config config;
-    config.transport_shm = false;
-    config.tcp_streams = 32;  // to each of four others, at both ends here: 640 connections
-    Ranks ranks({"A", "B", "C", "D", "E"}, config, true);
-    CHECK(run(ranks, all_reduce(ranks, 1000), false) == "");
-  }
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  const fake::DescriptorLimits limits;
+  limits.soft(128);
+  Config config;
+  config.transport_shm = false;
+  config.tcp_streams = 32;  // to each of four others, at both ends here: 640 connections
+  Ranks ranks({"A", "B", "C", "D", "E"}, config, true);
+  CHECK(run(ranks, all_reduce(ranks, 1000), false) == "");
 }
