@@ -12,7 +12,7 @@
 namespace hetccl {
 namespace {
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(HETCCL_UNDER_ASAN) && !defined(HETCCL_UNDER_TSAN)
 
 size_t resident_bytes() {
   size_t total = 0, resident = 0;

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <future>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "base/thread.h"
 
@@ -62,19 +65,26 @@ bool Loop::post(Task task) {
 }
 
 bool Loop::run(Task task) {
-  // Shared, because the thread may still be inside `set_value` when the waiter has gone on.
-  const auto done = std::make_shared<std::promise<void>>();
-  if (!post([&task, done] {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr thrown;
+  // The loop's thread lets go of an exception before the waiter may go on.
+  if (!post([&] {
         try {
           task();
-          done->set_value();
         } catch (...) {
-          done->set_exception(std::current_exception());
+          thrown = std::current_exception();
         }
+        std::lock_guard lock(mutex);
+        done = true;
+        changed.notify_one();
       })) {
     return false;
   }
-  done->get_future().get();
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
+  if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
   return true;
 }
 

@@ -145,7 +145,7 @@ TEST_CASE("a crew reduces more sources than it shares out") {
 
 TEST_CASE("crews come and go") {
   // Threads take long to come and go under a sanitizer.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_TSAN) || defined(HETCCL_UNDER_ASAN)
   constexpr int kCrews = 1'000;
 #else
   constexpr int kCrews = 20'000;

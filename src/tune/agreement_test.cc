@@ -15,7 +15,7 @@ namespace {
 const Key kKeys[] = {{Collective::AllReduce, 12, 4, -1}, {Collective::AllGather, 20, 0, -1}};
 constexpr int kLeader = 0;
 constexpr uint64_t kJobs = 10'000;
-#if defined(__SANITIZE_ADDRESS__)  // which sees in few jobs what there is to see
+#if defined(HETCCL_UNDER_ASAN)  // which sees in few jobs what there is to see
 constexpr uint64_t kAgreementOneIn = 20;
 #else
 constexpr uint64_t kAgreementOneIn = 4;

@@ -38,7 +38,7 @@ struct Valley {
 };
 
 TEST_CASE("search: in valleys 98 of 100 come within 5 % of the best, in at most 60 trials") {
-#if defined(__SANITIZE_ADDRESS__)  // which is slow
+#if defined(HETCCL_UNDER_ASAN)  // which is slow
   constexpr uint64_t kOneIn = 5;
 #else
   constexpr uint64_t kOneIn = 1;

@@ -15,7 +15,7 @@
 namespace hetccl::verify {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
 constexpr uint64_t kLoweringOneIn = 5;
 #else
 constexpr uint64_t kLoweringOneIn = 1;

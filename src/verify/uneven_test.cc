@@ -14,7 +14,7 @@ using testing::check_fault;
 using testing::fault;
 
 constexpr uint64_t kSlice = 128;   // elements
-#if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
 constexpr uint64_t kOneInUneven = 6;
 #else
 constexpr uint64_t kOneInUneven = 1;

@@ -28,9 +28,9 @@ using hetccl::fake::Case;
 
 // Sanitizers see in a few cases what there is to see of threads and memory.
 constexpr uint64_t kLayouts = 20, kCases = 75;
-#if defined(__SANITIZE_THREAD__)
+#if defined(HETCCL_UNDER_TSAN)
 constexpr uint64_t kOneIn = 10, kCasesOneIn = 3;
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 5, kCasesOneIn = 2;
 #else
 constexpr uint64_t kOneIn = 1, kCasesOneIn = 1;

@@ -18,7 +18,7 @@ using comm::Ranks;
 using Floats = std::vector<float>;
 
 // Sanitizers see in a few cases what there is to see of memory.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kFeedbackOneIn = 3;
 #else
 constexpr uint64_t kFeedbackOneIn = 1;

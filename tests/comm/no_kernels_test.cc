@@ -24,7 +24,7 @@ using fake::Case;
 constexpr uint64_t kCases = 30;
 constexpr uint64_t kMostElements = 20'000;
 // Sanitizers see in a few cases what there is to see of memory.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kNoKernelsOneIn = 3;
 #else
 constexpr uint64_t kNoKernelsOneIn = 1;

@@ -17,7 +17,7 @@ using comm::Ranks;
 using Bytes = std::vector<std::byte>;
 
 // Sanitizers see in a few cases what there is to see of memory.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 4;
 #else
 constexpr uint64_t kOneIn = 1;

@@ -20,7 +20,7 @@ namespace {
 using namespace hetccl;
 using namespace hetccl::comm;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_TSAN) || defined(HETCCL_UNDER_ASAN)
 constexpr int kCalls = 80;
 constexpr size_t kElements = 5'000;  // of which one search is made
 constexpr bool kSanitized = true;    // which see in few cases what there is to see

@@ -208,7 +208,7 @@ TEST_CASE("exchange: random messages, more than a few ranks") {
 }
 
 // Under TSan so many threads take longer to meet than ranks wait for each other.
-#if !defined(__SANITIZE_THREAD__)
+#if !defined(HETCCL_UNDER_TSAN)
 TEST_CASE("exchange: so many ranks that pieces are not whole cache lines") {
   run_ranks(260, false, [](Rank& self) {
     std::vector<Message> messages = random_messages(self.size, 1, 3000);

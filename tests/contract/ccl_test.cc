@@ -29,7 +29,7 @@ using namespace hetccl::contract;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)  // which are slow
+#if defined(HETCCL_UNDER_TSAN) || defined(HETCCL_UNDER_ASAN)  // which are slow
 constexpr uint64_t kOneIn = 5;
 #else
 constexpr uint64_t kOneIn = 1;

@@ -21,7 +21,7 @@ using hetccl::fake::Case;
 // results that are worthless anyway: a race by design, which ThreadSanitizer rightly sees.
 // It is slow, too: a few jobs show it all kinds of steps.
 constexpr uint64_t kJobs = 60;
-#if defined(__SANITIZE_THREAD__)
+#if defined(HETCCL_UNDER_TSAN)
 constexpr bool kMayRace = false;
 constexpr uint64_t kExecOneIn = 6;
 #else

@@ -321,7 +321,7 @@ void check_disagreement(Ranks& ranks, bool streamed) {
 
 // ThreadSanitizer is slow, and sees in a few what there is to see of threads.
 constexpr uint64_t kMessageJobs = 30;
-#if defined(__SANITIZE_THREAD__)
+#if defined(HETCCL_UNDER_TSAN)
 constexpr uint64_t kOneIn = 3;
 #else
 constexpr uint64_t kOneIn = 2;

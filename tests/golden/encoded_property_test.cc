@@ -17,7 +17,7 @@ using verify::Verified;
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 constexpr uint64_t kCases = 3000;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 60;
 #else
 constexpr uint64_t kOneIn = 2;

@@ -11,7 +11,7 @@ namespace hetccl::verify {
 namespace {
 
 constexpr uint64_t kCases = 2000;
-#if defined(__SANITIZE_ADDRESS__)  // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
 constexpr uint64_t kInFlightOneIn = 60;
 #else
 constexpr uint64_t kInFlightOneIn = 2;

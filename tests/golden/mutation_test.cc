@@ -13,7 +13,7 @@
 namespace hetccl::verify {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kTopologies = 25;
 #else
 constexpr uint64_t kTopologies = 500;

@@ -20,7 +20,7 @@ using verify::Verified;
 
 // Sanitizers slow the verifier down tenfold, and see the same of it in a few cases.
 constexpr uint64_t kCases = 15'000;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 150, kLargeOneIn = 8;
 #else
 constexpr uint64_t kOneIn = 4, kLargeOneIn = 1;
