@@ -6,11 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import server
 from patience import FACTOR
 
 if FACTOR > 1:  # ranks on a slower machine wait longer for each other
     for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
         os.environ.setdefault(name, str(round(usual * FACTOR)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives the processes of pytest-xdist one server, which imports torch once for all."""
+    if hasattr(config, "workerinput"):
+        server.adopt()
+    elif getattr(config.option, "numprocesses", None) and not config.option.collectonly:
+        server.share()
 
 
 @pytest.fixture(scope="session")

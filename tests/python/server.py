@@ -8,15 +8,34 @@ import contextlib
 import multiprocessing
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from multiprocessing import forkserver, reduction
+from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_MODULES = ["pytest", "hetccl.cli", "hetccl.bench.launch", "hetccl.sharding.planner", "commands"]
+_MODULES = [
+    "pytest",
+    "hetccl.cli",
+    "hetccl.bench.launch",
+    "hetccl.demo.launch",
+    "hetccl.mpi",
+    "hetccl.plan.svg",
+    "hetccl.plan.text",
+    "hetccl.sharding.planner",
+    "hetccl.sharding.text",
+    "hetccl.topology.svg",
+    "hetccl.topology.text",
+    "hetccl.tune.mpi",
+    "pydantic.fields",
+    "rich.markdown",
+    "typer._adapters",  # which the first command imports
+    "typer.rich_utils",
+    "commands",
+]
 _WITH_TORCH = [
     "torch",
     "torch._dynamo",  # which DistributedDataParallel imports when it is made
@@ -29,6 +48,8 @@ _WITH_TORCH = [
     "hetccl.sharding.builder",
     "torch_ranks",
 ]
+_LAST = ["frozen"]
+_ADDRESS = "TEST_FORK_SERVER"
 Pipe = _CONTEXT.Pipe
 
 
@@ -71,6 +92,31 @@ def _child(
     body(*arguments)
 
 
+def _ensure_running() -> None:
+    modules = _MODULES + (_WITH_TORCH if find_spec("torch") else []) + _LAST
+    _CONTEXT.set_forkserver_preload(modules)
+    with _path_of_tests():
+        forkserver.ensure_running()
+
+
+def share() -> None:
+    """Starts the server for all processes of pytest-xdist, which this process starts later."""
+    if sys.version_info < (3, 14):  # later ones have a secret for each server
+        _ensure_running()
+        os.environ[_ADDRESS] = str(forkserver._forkserver._forkserver_address)  # type: ignore[attr-defined]
+
+
+def adopt() -> None:
+    """Uses the server that the process which started this one shares, if it does."""
+    address = os.environ.pop(_ADDRESS, None)
+    if address is not None:
+        own: Any = forkserver._forkserver  # type: ignore[attr-defined]
+        own._forkserver_address = address
+        own._forkserver_alive_fd = os.pipe()[1]  # forked processes get a copy; nobody reads it
+        own.ensure_running = resource_tracker.ensure_running
+        globals()["_ensure_running"] = resource_tracker.ensure_running
+
+
 def start(
     body: Callable[..., Any],
     *arguments: Any,
@@ -84,9 +130,7 @@ def start(
     It has this process's environment, folder, stdout and stderr, or those that are given. A daemon
     may have no children.
     """
-    _CONTEXT.set_forkserver_preload(_MODULES + (_WITH_TORCH if find_spec("torch") else []))
-    with _path_of_tests():
-        forkserver.ensure_running()
+    _ensure_running()
     given = dict(os.environ if environment is None else environment)
     descriptors = [_Descriptor(number) for number in output]
     process = _CONTEXT.Process(
