@@ -1,9 +1,15 @@
-"""Excludes all objects of the process from garbage collection. The server imports it last.
+"""Spares forked processes work for what the server has imported. The server imports it last.
 
-A collection in a forked process would visit, and so copy, everything that the server has imported.
+A garbage collection would visit, and so copy, every object; and commands, which run the functions
+of atexit, would take apart torch's libraries of operators.
 """
 
 import gc
+import weakref
+from typing import Any
 
+_finalizers: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+for _finalizer in list(_finalizers):
+    _finalizer.atexit = False
 gc.collect()
 gc.freeze()
