@@ -6,7 +6,6 @@ server calls neither hetccl's library nor torch, so it has no threads that a for
 
 import contextlib
 import multiprocessing
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,18 +48,27 @@ _WITH_TORCH = [
     "torch_ranks",
 ]
 _LAST = ["frozen"]
-_ADDRESS = "TEST_FORK_SERVER"
+_ADDRESS, _MAKER = "TEST_FORK_SERVER", "TEST_FORK_SERVER_MAKER"
+NAMESPACE = "TEST_FORK_SERVER_NAMESPACE"
 Pipe = _CONTEXT.Pipe
 
 
-class _Descriptor:
+class Descriptor:
     """A file descriptor that the child gets as one of its own."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return operator.methodcaller("detach"), (reduction.DupFd(self._number),)
+        return Descriptor._received, (reduction.DupFd(self._number),)
+
+    @staticmethod
+    def _received(number: Any) -> "Descriptor":
+        return Descriptor(number.detach())
+
+    def take(self) -> int:
+        """Its number in this process."""
+        return self._number
 
 
 @contextlib.contextmanager
@@ -81,11 +89,11 @@ def _child(
     arguments: tuple[Any, ...],
     environment: dict[str, str],
     folder: str,
-    output: Sequence[int],
+    output: Sequence[Descriptor],
 ) -> None:
     for target, source in enumerate(output, start=1):
-        os.dup2(source, target)
-        os.close(source)
+        os.dup2(source.take(), target)
+        os.close(source.take())
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -93,28 +101,37 @@ def _child(
 
 
 def _ensure_running() -> None:
+    if adopt():
+        return
     modules = _MODULES + (_WITH_TORCH if find_spec("torch") else []) + _LAST
     _CONTEXT.set_forkserver_preload(modules)
     with _path_of_tests():
         forkserver.ensure_running()
+    if sys.version_info < (3, 14):  # later ones have a secret for each server
+        os.environ[_ADDRESS] = str(_own()._forkserver_address)
+        os.environ[_MAKER] = str(os.getpid())
+        os.environ[NAMESPACE] = str(Path("/proc/self/ns/net").readlink())
+
+
+def _own() -> Any:
+    return forkserver._forkserver  # type: ignore[attr-defined]
 
 
 def share() -> None:
-    """Starts the server for all processes of pytest-xdist, which this process starts later."""
-    if sys.version_info < (3, 14):  # later ones have a secret for each server
-        _ensure_running()
-        os.environ[_ADDRESS] = str(forkserver._forkserver._forkserver_address)  # type: ignore[attr-defined]
+    """Starts the server for this process and all that it starts later."""
+    _ensure_running()
 
 
-def adopt() -> None:
-    """Uses the server that the process which started this one shares, if it does."""
-    address = os.environ.pop(_ADDRESS, None)
-    if address is not None:
-        own: Any = forkserver._forkserver  # type: ignore[attr-defined]
-        own._forkserver_address = address
+def adopt() -> bool:
+    """Whether this process uses the server of the one that started it, as its environment says."""
+    if _ADDRESS not in os.environ or os.environ[_MAKER] == str(os.getpid()):
+        return False
+    own = _own()
+    if own._forkserver_address is None:
+        own._forkserver_address = os.environ[_ADDRESS]
         own._forkserver_alive_fd = os.pipe()[1]  # forked processes get a copy; nobody reads it
         own.ensure_running = resource_tracker.ensure_running
-        globals()["_ensure_running"] = resource_tracker.ensure_running
+    return True
 
 
 def start(
@@ -132,7 +149,7 @@ def start(
     """
     _ensure_running()
     given = dict(os.environ if environment is None else environment)
-    descriptors = [_Descriptor(number) for number in output]
+    descriptors = [Descriptor(number) for number in output]
     process = _CONTEXT.Process(
         target=_child,
         args=(body, arguments, given, os.path.abspath(folder), descriptors),  # noqa: PTH100

@@ -206,7 +206,9 @@ def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
         assert "belong to different MPI jobs: give each job a HETCCL_CLUSTER of its own" in line
 
 
-def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
+def test_the_demo_trains_with_one_cluster_by_mpi(
+    mpi: Mpi, adaptor: Path, forked_python: str, tmp_path: Path
+) -> None:
     """Two ranks of an MPI job, whose cluster reduces by MPI, and two processes without MPI."""
     pytest.importorskip("torch")
     result = tmp_path / "result.json"
@@ -219,7 +221,7 @@ def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_pa
         "runpy.run_module('hetccl.demo.train', run_name='__main__')\n"
     )
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4"}
-    program = [sys.executable, "-c", train]
+    program = [forked_python, "-c", train]
     own = {**meeting, "HETCCL_CLUSTER": "a", "HETCCL_ADAPTORS": str(adaptor)}
     processes = [
         subprocess.Popen(mpi.argv(2, program), env=environment_of(mpi, 4, **own)),

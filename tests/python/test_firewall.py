@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import time
 
 import pytest
@@ -27,7 +26,7 @@ dist.init_process_group("hetccl")  # 30 minutes, says torch
 LIMIT_MS = round(12_000 * FACTOR)
 
 
-def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
+def ranks_behind(python: str, blocked_host: int) -> tuple[list[str], float]:
     """What four ranks on two hosts write to stderr, and how long they take, where the other host
     does not reach the ports of `blocked_host`."""
     start = time.monotonic()
@@ -36,7 +35,7 @@ def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
         ranks = [
             hosts.popen(
                 rank // 2,
-                [sys.executable, "-c", RANK],
+                [python, "-c", RANK],
                 env={
                     "MASTER_ADDR": hosts.address(0),
                     "MASTER_PORT": "29517",
@@ -57,9 +56,9 @@ def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
         return said, time.monotonic() - start
 
 
-def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
+def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(forked_python, tmp_path):
     """Before it has dialled 127.0.0.1, which is its own host."""
-    bench = [sys.executable, "-m", "hetccl", "bench", "--rendezvous", str(tmp_path / "id")]
+    bench = [forked_python, "-m", "hetccl", "bench", "--rendezvous", str(tmp_path / "id")]
     with EmulatedHosts(2, rate=None) as hosts:
         first, second = (
             hosts.popen(
@@ -75,8 +74,8 @@ def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
     assert "HETCCL_SOCKET_IFNAME" in said
 
 
-def test_a_coordinator_that_is_not_reached():
-    said, took = ranks_behind(0)
+def test_a_coordinator_that_is_not_reached(forked_python):
+    said, took = ranks_behind(forked_python, 0)
     assert "warn: waiting for ranks 2, 3 of 4 at 10.77.0.1:210" in said[0]
     for rank in (2, 3):
         assert f"hetccl [rank {rank}] warn: cannot reach the coordinator" in said[rank]
@@ -91,8 +90,8 @@ def test_a_coordinator_that_is_not_reached():
     assert took < LIMIT_MS / 1000 + 2 * PROMPT  # not torch's 30 minutes
 
 
-def test_a_rank_that_is_not_reached():
-    said, took = ranks_behind(1)
+def test_a_rank_that_is_not_reached(forked_python):
+    said, took = ranks_behind(forked_python, 1)
     text = "".join(said)
     assert "warn: cannot reach rank 2 at 10.77.0.2:210" in text
     assert "[rank 2] warn: waiting for rank 0 to connect to this rank at 10.77.0.2:210" in text

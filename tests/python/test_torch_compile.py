@@ -4,9 +4,9 @@ import pytest
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
-import torch._inductor.config  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
+from torch._inductor import config  # noqa: E402
 
 # Inductor would compile a program for each vector extension, and torch's headers.
 SPARING = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
@@ -41,7 +41,7 @@ def compiled(rank, size):
         (small, "inductor"),
     ):
         want = body(x.clone(), dist.group.WORLD)
-        with torch._inductor.config.patch(SPARING):
+        with config.patch(SPARING):
             got = torch.compile(body, fullgraph=True, backend=backend)(x.clone(), dist.group.WORLD)
         assert torch.equal(got, want), body.__name__
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
