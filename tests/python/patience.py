@@ -43,3 +43,9 @@ def selected(cases: Iterable[Case], count: int, is_kept: Callable[[Case], bool])
     kept = [case for case in every if is_kept(case)]
     assert len(kept) == count, kept
     return every if WHOLE else kept
+
+
+def share(cases: Iterable[Case], index: int, parts: int) -> list[Case]:
+    """One of `parts` shares, which together are all the cases; all of them at full scale."""
+    every = list(cases)
+    return every if WHOLE else every[index % parts :: parts]
