@@ -27,7 +27,7 @@ def forked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     server.share()
     path = tmp_path_factory.mktemp("bin") / "python"
     program = Path(__file__).parent / "forked_python.py"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{program}" "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
     path.chmod(0o755)
     return str(path)
 

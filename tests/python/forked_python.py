@@ -1,6 +1,6 @@
 """Runs `python ARGUMENTS` in a process that is forked from the tests' server: torch is imported.
 
-    python -S forked_python.py [-u] (-m MODULE | -c TEXT) [ARGUMENT...]
+    python forked_python.py [-u] (-m MODULE | -c TEXT) [ARGUMENT...]
 
 For launchers (torchrun, mpiexec) and for programs in network namespaces, which start their ranks
 themselves. Without a server that is shared this becomes python itself.
@@ -54,7 +54,6 @@ def _run(arguments: list[str], handed: dict[str, server.Descriptor]) -> None:
 def _call(arguments: list[str]) -> None:
     kind, what, *rest = arguments
     if kind == "-m":
-        sys.path.insert(0, str(Path.cwd()))
         sys.argv = [what, *rest]
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
@@ -80,6 +79,7 @@ def main() -> None:
         handed[_PMI] = server.Descriptor(int(os.environ[_PMI]))
     if os.environ.get(server.NAMESPACE) != str(_NAMESPACE.readlink()):
         handed["namespace"] = server.Descriptor(os.open(_NAMESPACE, os.O_RDONLY))
+    sys.path[0] = str(Path.cwd())  # as python has it; the forked process gets this path
     child = server.start(_run, sys.argv[1:], handed, daemon=False)
     os.close(life)
     child.join()

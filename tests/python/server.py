@@ -34,6 +34,7 @@ _MODULES = [
     "typer._adapters",  # which the first command imports
     "typer.rich_utils",
     "commands",
+    "forked_python",
 ]
 _WITH_TORCH = [
     "torch",
