@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from compiled import ADAPTORS, ROOT, compile_to
-from patience import COLLECTIVE, HANG, PROMPT
+from patience import COLLECTIVE, HANG, PROMPT, selected
 from ranks import run_ranks
 
 import hetccl
@@ -206,6 +206,13 @@ def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
         assert "belong to different MPI jobs: give each job a HETCCL_CLUSTER of its own" in line
 
 
+# One of the MPIs: two_mpi_jobs above shows for each that jobs become clusters.
+@pytest.mark.parametrize(
+    "mpi",
+    selected(BY_OWN_HEADER, 1, lambda mpi: mpi.name == "MPICH"),
+    indirect=True,
+    ids=lambda mpi: mpi.name,
+)
 def test_the_demo_trains_with_one_cluster_by_mpi(
     mpi: Mpi, adaptor: Path, forked_python: str, tmp_path: Path
 ) -> None:
@@ -271,7 +278,7 @@ def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"HETCCL_ADAPTORS": str(target), "ONECCL_LIBRARY": str(folder / "libccl.so.2")}
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", selected([2, 3], 1, lambda ranks: ranks == 2))
 def test_the_adaptor_by_oneccl_conforms(
     ranks: int, oneccl: dict[str, str], conformance: Path, tmp_path: Path
 ) -> None:
