@@ -6,7 +6,6 @@ from torch_ranks import run
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
-from torch._inductor import config  # noqa: E402
 
 # Inductor would compile a program for each vector extension, and torch's headers.
 SPARING = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
@@ -34,6 +33,8 @@ def small(x, group):
 
 
 def compiled(rank, size):
+    from torch._inductor import config
+
     x = torch.arange(4.0) + rank
     for body, backend in (
         (functional, "aot_eager"),
