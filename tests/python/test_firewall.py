@@ -51,7 +51,7 @@ def start_behind(hosts: EmulatedHosts, python: str, blocked_host: int) -> list[s
 
 
 def texts_of(ranks: list[subprocess.Popen], start: float) -> tuple[list[str], float]:
-    """What the ranks have written to stderr, and seconds from `start` to their end."""
+    """Returns the stderr of each rank, and the seconds from `start` to the end of all."""
     said = [rank.communicate(timeout=HANG)[1] for rank in ranks]
     assert all(rank.returncode != 0 for rank in ranks), said
     return said, time.monotonic() - start
