@@ -2,15 +2,34 @@
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import server
 from patience import FACTOR
 
 if FACTOR > 1:  # ranks on a slower machine wait longer for each other
     for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
         os.environ.setdefault(name, str(round(usual * FACTOR)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives the processes of pytest-xdist one server, which imports torch once for all."""
+    if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
+        server.share()
+
+
+@pytest.fixture(scope="session")
+def forked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a `python` whose processes are forked from the server (forked_python.py)."""
+    server.share()
+    path = tmp_path_factory.mktemp("bin") / "python"
+    program = Path(__file__).parent / "forked_python.py"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.fixture(scope="session")

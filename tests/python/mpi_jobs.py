@@ -10,12 +10,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled import ROOT, compile_to
-from patience import HANG
+from patience import HANG, selected
 
 from hetccl import mpi
 
@@ -99,6 +101,29 @@ def launch(
 def each(request) -> Mpi:
     need(request.param.missing())
     return request.param
+
+
+def with_each(name: str, values: Sequence[Any], kept: str) -> pytest.MarkDecorator:
+    """Cases of `each` and `name`: every MPI and every value at full scale, else `kept` alone.
+
+    `kept` has a word for each case: the MPI's first letters and the value's place, as "Open1".
+    """
+    words = kept.split()
+    every = [(mpi, place) for mpi in MPIS for place in range(len(values))]
+    cases = selected(
+        every,
+        len(words),
+        lambda case: any(case[0].name.startswith(w[:-1]) and w[-1] == str(case[1]) for w in words),
+    )
+    return pytest.mark.parametrize(
+        ("each", name),
+        [pytest.param(mpi, values[place], id=f"{_id(mpi)}-{place}") for mpi, place in cases],
+        indirect=["each"],
+    )
+
+
+def _id(which: Mpi) -> str:
+    return which.name.replace(" ", "-")
 
 
 @pytest.fixture(scope="session")

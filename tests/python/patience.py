@@ -6,7 +6,7 @@ measures it. HETCCL_TEST_SCALE (10 or more) runs matrices whole, as `make soak` 
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 Case = TypeVar("Case")
@@ -35,3 +35,17 @@ def sample(cases: Iterable[Case], count: int, seed: int = 1) -> list[Case]:
         return every
     chosen = set(random.Random(seed).sample(range(len(every)), count))
     return [case for place, case in enumerate(every) if place in chosen]
+
+
+def selected(cases: Iterable[Case], count: int, is_kept: Callable[[Case], bool]) -> list[Case]:
+    """The `count` cases that `is_kept` keeps; all of them at full scale."""
+    every = list(cases)
+    kept = [case for case in every if is_kept(case)]
+    assert len(kept) == count, kept
+    return every if WHOLE else kept
+
+
+def share(cases: Iterable[Case], index: int, parts: int) -> list[Case]:
+    """One of `parts` shares, which together are all the cases; all of them at full scale."""
+    every = list(cases)
+    return every if WHOLE else every[index % parts :: parts]

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from compiled import ADAPTORS, ROOT, compile_to
-from patience import COLLECTIVE, HANG, PROMPT
+from patience import COLLECTIVE, HANG, PROMPT, selected
 from ranks import run_ranks
 
 import hetccl
@@ -206,7 +206,16 @@ def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
         assert "belong to different MPI jobs: give each job a HETCCL_CLUSTER of its own" in line
 
 
-def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_path: Path) -> None:
+# One of the MPIs: two_mpi_jobs above shows for each that jobs become clusters.
+@pytest.mark.parametrize(
+    "mpi",
+    selected(BY_OWN_HEADER, 1, lambda mpi: mpi.name == "MPICH"),
+    indirect=True,
+    ids=lambda mpi: mpi.name,
+)
+def test_the_demo_trains_with_one_cluster_by_mpi(
+    mpi: Mpi, adaptor: Path, forked_python: str, tmp_path: Path
+) -> None:
     """Two ranks of an MPI job, whose cluster reduces by MPI, and two processes without MPI."""
     pytest.importorskip("torch")
     result = tmp_path / "result.json"
@@ -219,7 +228,7 @@ def test_the_demo_trains_with_one_cluster_by_mpi(mpi: Mpi, adaptor: Path, tmp_pa
         "runpy.run_module('hetccl.demo.train', run_name='__main__')\n"
     )
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4"}
-    program = [sys.executable, "-c", train]
+    program = [forked_python, "-c", train]
     own = {**meeting, "HETCCL_CLUSTER": "a", "HETCCL_ADAPTORS": str(adaptor)}
     processes = [
         subprocess.Popen(mpi.argv(2, program), env=environment_of(mpi, 4, **own)),
@@ -269,7 +278,7 @@ def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"HETCCL_ADAPTORS": str(target), "ONECCL_LIBRARY": str(folder / "libccl.so.2")}
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", selected([2, 3], 1, lambda ranks: ranks == 2))
 def test_the_adaptor_by_oneccl_conforms(
     ranks: int, oneccl: dict[str, str], conformance: Path, tmp_path: Path
 ) -> None:

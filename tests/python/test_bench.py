@@ -278,9 +278,10 @@ def test_ranks_of_a_launcher_meet_by_a_file(tmp_path):
     assert not meet.exists()
 
 
-def test_ranks_of_torchrun_meet_by_its_store():
+def test_ranks_of_torchrun_meet_by_its_store(forked_python, monkeypatch):
     pytest.importorskip("torch")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    monkeypatch.setenv("PYTHON_EXEC", forked_python)  # of torchrun's ranks
+    torchrun = [forked_python, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     command = [*torchrun, "-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr

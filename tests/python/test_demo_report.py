@@ -160,7 +160,9 @@ def test_smoothing_has_no_bias_at_the_start():
     assert charts.smooth([]) == []
 
 
-def test_a_short_run_writes_its_report(tmp_path, capsys):
+def test_a_short_run_writes_its_report(forked_python, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "executable", forked_python)
+    monkeypatch.setenv("PYTHON_EXEC", forked_python)  # of torchrun's ranks
     path = tmp_path / "demo.html"
     assert launch.main(["--steps", "3", "--loopback", "--no-gloo", "--report", str(path)]) == 0
     assert f"report: {path}" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import time
 
 import pytest
@@ -27,39 +26,40 @@ dist.init_process_group("hetccl")  # 30 minutes, says torch
 LIMIT_MS = round(12_000 * FACTOR)
 
 
-def ranks_behind(blocked_host: int) -> tuple[list[str], float]:
-    """What four ranks on two hosts write to stderr, and how long they take, where the other host
-    does not reach the ports of `blocked_host`."""
-    start = time.monotonic()
-    with EmulatedHosts(2, rate=None) as hosts:
-        hosts.block(blocked_host, FIRST, LAST)
-        ranks = [
-            hosts.popen(
-                rank // 2,
-                [sys.executable, "-c", RANK],
-                env={
-                    "MASTER_ADDR": hosts.address(0),
-                    "MASTER_PORT": "29517",
-                    "RANK": str(rank),
-                    "WORLD_SIZE": "4",
-                    "HETCCL_HOSTID": f"host{rank // 2}",
-                    "HETCCL_SHM": "0",
-                    "HETCCL_INIT_TIMEOUT_MS": str(LIMIT_MS),
-                    "HETCCL_PORT_RANGE": f"{FIRST}-{LAST}",
-                },
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(4)
-        ]
-        said = [rank.communicate(timeout=HANG)[1] for rank in ranks]
-        assert all(rank.returncode != 0 for rank in ranks), said
-        return said, time.monotonic() - start
+def start_behind(hosts: EmulatedHosts, python: str, blocked_host: int) -> list[subprocess.Popen]:
+    """Four ranks on two hosts, where the other host does not reach the ports of `blocked_host`."""
+    hosts.block(blocked_host, FIRST, LAST)
+    return [
+        hosts.popen(
+            rank // 2,
+            [python, "-c", RANK],
+            env={
+                "MASTER_ADDR": hosts.address(0),
+                "MASTER_PORT": "29517",
+                "RANK": str(rank),
+                "WORLD_SIZE": "4",
+                "HETCCL_HOSTID": f"host{rank // 2}",
+                "HETCCL_SHM": "0",
+                "HETCCL_INIT_TIMEOUT_MS": str(LIMIT_MS),
+                "HETCCL_PORT_RANGE": f"{FIRST}-{LAST}",
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(4)
+    ]
 
 
-def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
+def texts_of(ranks: list[subprocess.Popen], start: float) -> tuple[list[str], float]:
+    """Returns the stderr of each rank, and the seconds from `start` to the end of all."""
+    said = [rank.communicate(timeout=HANG)[1] for rank in ranks]
+    assert all(rank.returncode != 0 for rank in ranks), said
+    return said, time.monotonic() - start
+
+
+def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(forked_python, tmp_path):
     """Before it has dialled 127.0.0.1, which is its own host."""
-    bench = [sys.executable, "-m", "hetccl", "bench", "--rendezvous", str(tmp_path / "id")]
+    bench = [forked_python, "-m", "hetccl", "bench", "--rendezvous", str(tmp_path / "id")]
     with EmulatedHosts(2, rate=None) as hosts:
         first, second = (
             hosts.popen(
@@ -75,8 +75,18 @@ def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(tmp_path):
     assert "HETCCL_SOCKET_IFNAME" in said
 
 
-def test_a_coordinator_that_is_not_reached():
-    said, took = ranks_behind(0)
+def test_ports_that_are_not_reached(forked_python):
+    """Two jobs at once, since both wait for as long as a rank may take to join."""
+    start = time.monotonic()
+    with EmulatedHosts(2, rate=None) as hosts, EmulatedHosts(2, rate=None) as others:
+        jobs = [start_behind(hosts, forked_python, 0), start_behind(others, forked_python, 1)]
+        told = [texts_of(ranks, start) for ranks in jobs]
+    check_coordinator(*told[0])
+    check_rank(*told[1])
+
+
+def check_coordinator(said: list[str], took: float) -> None:
+    """Nobody reaches the coordinator from the other host."""
     assert "warn: waiting for ranks 2, 3 of 4 at 10.77.0.1:210" in said[0]
     for rank in (2, 3):
         assert f"hetccl [rank {rank}] warn: cannot reach the coordinator" in said[rank]
@@ -91,8 +101,8 @@ def test_a_coordinator_that_is_not_reached():
     assert took < LIMIT_MS / 1000 + 2 * PROMPT  # not torch's 30 minutes
 
 
-def test_a_rank_that_is_not_reached():
-    said, took = ranks_behind(1)
+def check_rank(said: list[str], took: float) -> None:
+    """Nobody reaches ranks 2 and 3 from the other host; they reach the coordinator."""
     text = "".join(said)
     assert "warn: cannot reach rank 2 at 10.77.0.2:210" in text
     assert "[rank 2] warn: waiting for rank 0 to connect to this rank at 10.77.0.2:210" in text

@@ -53,7 +53,7 @@ def monitored(rank, size):
         dist.barrier()
         if rank == 0:
             with pytest.raises(dist.DistBackendError, match=f"{missing} did not come"):
-                group.monitored_barrier(timedelta(seconds=1), wait_all_ranks=name_all)
+                group.monitored_barrier(timedelta(milliseconds=200), wait_all_ranks=name_all)
             tell(f"missed {name_all}")
         else:
             wait_for(f"missed {name_all}")

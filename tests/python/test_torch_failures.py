@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import server
-from patience import HANG, PROMPT
+from patience import HANG, PROMPT, milliseconds
 from torch_ranks import freeze, join, run, tell, vanish, wait_for
 
 torch = pytest.importorskip("torch")
@@ -40,7 +40,8 @@ def lose(rank, size, victim, end, folder):
 @pytest.mark.parametrize("end", [vanish, freeze])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_lost_rank(victim, end, labels, tmp_path):
-    run(4, lose, victim, end, str(tmp_path), folder=tmp_path, labels=labels, lost={victim})
+    env = {"HETCCL_LIVENESS_MS": milliseconds(1500)}
+    run(4, lose, victim, end, str(tmp_path), folder=tmp_path, labels=labels, lost={victim}, env=env)
 
 
 def lose_async(rank, size):
@@ -83,7 +84,7 @@ def test_lost_rank_of_a_sharded_model(labels, tmp_path):
 def come_late(rank, size, folder):
     dist.destroy_process_group()
     if rank == 1:
-        time.sleep(2)
+        time.sleep(1)
     join(os.path.join(folder, "late"), rank, size)  # noqa: PTH118
     dist.barrier()
 
@@ -136,8 +137,9 @@ MISSET = {
 
 @pytest.mark.parametrize("wrong", MISSET)
 def test_a_wrong_setting_is_what_the_error_begins_with(wrong, tmp_path):
+    limit = "3000" if 0 in wrong else "500"  # rank 1 waits for the reason; rank 0 for nothing
     settings = [
-        {"HETCCL_INIT_TIMEOUT_MS": "3000", **({"HETCCL_SHM": "no"} if rank in wrong else {})}
+        {"HETCCL_INIT_TIMEOUT_MS": limit, **({"HETCCL_SHM": "no"} if rank in wrong else {})}
         for rank in range(2)
     ]
     texts = errors_of_joining(tmp_path, settings)

@@ -1,6 +1,7 @@
 """Fully sharded training and DTensors over hetccl: what one process computes."""
 
 import pytest
+from patience import share
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
@@ -22,6 +23,7 @@ from torch.distributed.tensor import (  # noqa: E402
 )
 
 STEPS = 3
+LAYOUTS = ["", "aabb", "abab"]  # of which each has a third of the cases
 HALF = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
 BRAIN = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
 BRAIN_WIDE = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -77,11 +79,11 @@ def accumulated(mesh, inputs):
         assert torch.allclose(theirs.grad, ours.grad.full_tensor(), rtol=1e-4, atol=1e-6)
 
 
-def sharded(rank, size):
+def sharded(rank, size, layout):
     want = train(network(), batches())
     moved = (want - train(network(), [])).norm()
-    share = 8 // size
-    mine = batches()[:, rank * share : (rank + 1) * share]
+    rows = 8 // size
+    mine = batches()[:, rank * rows : (rank + 1) * rows]
     flat, hybrid = meshes(size)
     accumulated(hybrid, mine)
     cases = [  # mesh, tolerance relative to how far training moved, options
@@ -97,7 +99,7 @@ def sharded(rank, size):
         (hybrid, 2e-2, {"mp_policy": BRAIN}),
         (flat, 5e-3, {"mp_policy": HALF}),
     ]
-    for mesh, tolerance, options in cases:
+    for mesh, tolerance, options in share(cases, layout, len(LAYOUTS)):
         scale = options.get("divide_by", size) / size
         got = train(shard(mesh, **options), mine, scale)
         error = ((got - want).norm() / moved).item()
@@ -107,9 +109,9 @@ def sharded(rank, size):
         assert all(torch.equal(other, got) for other in every), f"{mesh} {options}"
 
 
-@pytest.mark.parametrize("labels", ["", "aabb", "abab"])
+@pytest.mark.parametrize("labels", LAYOUTS)
 def test_fully_sharded(labels, tmp_path):
-    run(4, sharded, folder=tmp_path, labels=labels)
+    run(4, sharded, LAYOUTS.index(labels), folder=tmp_path, labels=labels)
 
 
 def dtensors(rank, size):

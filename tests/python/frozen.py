@@ -1,0 +1,15 @@
+"""Spares forked processes work for what the server has imported. The server imports it last.
+
+A garbage collection would visit, and so copy, every object; and commands, which run the functions
+of atexit, would take apart torch's libraries of operators.
+"""
+
+import gc
+import weakref
+from typing import Any
+
+_finalizers: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+for _finalizer in list(_finalizers):
+    _finalizer.atexit = False
+gc.collect()
+gc.freeze()
