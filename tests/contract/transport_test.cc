@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/waker.h"
 #include "fake/patience.h"
+#include "fake/reference.h"
 #include "fake/thread.h"
 #include "fake/transport_adaptor.h"
 #include "transport/adaptor/adaptor_transport.h"
@@ -129,11 +130,7 @@ MessageInfo info(uint64_t sequence, uint32_t slice = 0) {
 
 Bytes pattern(size_t bytes, uint64_t seed) {
   Bytes data(bytes);
-  uint64_t state = seed * 2654435761 + 1;
-  for (size_t i = 0; i < bytes; ++i) {
-    if (i % 8 == 0) state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    data[i] = static_cast<uint8_t>(state >> (8 * (i % 8)));
-  }
+  fake::fill(data.data(), bytes, seed);
   return data;
 }
 

@@ -14,6 +14,7 @@
 #include "exec/job.h"
 #include "exec/point_to_point.h"
 #include "fake/patience.h"
+#include "fake/reference.h"
 #include "fake/thread.h"
 
 namespace {
@@ -34,9 +35,7 @@ struct Letter {
   [[nodiscard]] size_t bytes() const { return count * size_of(type); }
   [[nodiscard]] Bytes contents() const {
     Bytes contents(bytes());
-    for (size_t i = 0; i < contents.size(); ++i) {
-      contents[i] = static_cast<std::byte>(number * 131 + i * 7 + (i >> 8U));
-    }
+    fake::fill(contents.data(), contents.size(), number);
     return contents;
   }
 };
@@ -159,7 +158,7 @@ class Rank {
     for (const auto& [memory, letter] : received_) {
       Bytes got(letter.bytes());
       exec::download(*device_, got, memory);
-      if (got != letter.contents())
+      if (!fake::equal(got, letter.contents()))
         return format("message %llu", (unsigned long long)letter.number);
     }
     return "";

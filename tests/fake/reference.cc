@@ -188,6 +188,20 @@ std::vector<std::byte> random_elements(std::mt19937_64& random, DataType type, s
   return bytes;
 }
 
+void fill(void* data, size_t bytes, uint64_t seed) {
+  auto* out = static_cast<std::byte*>(data);
+  uint64_t state = seed * 2654435761 + 1;
+  for (size_t i = 0; i < bytes; i += sizeof state) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(out + i, &state, std::min(sizeof state, bytes - i));
+  }
+}
+
+bool equal(std::span<const std::byte> one, std::span<const std::byte> other) {
+  if (one.size() != other.size()) return false;
+  return one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0;
+}
+
 std::vector<Factor> random_factors(std::mt19937_64& random, DataType type, size_t n) {
   const std::vector<std::byte> elements = random_elements(random, type, n);
   std::vector<Factor> factors(n);

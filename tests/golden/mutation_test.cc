@@ -13,11 +13,7 @@
 namespace hetccl::verify {
 namespace {
 
-#if defined(HETCCL_UNDER_ASAN)
-constexpr uint64_t kTopologies = 25;
-#else
 constexpr uint64_t kTopologies = 500;
-#endif
 
 struct Sum {
   uint64_t made = 0, rejected = 0;
