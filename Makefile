@@ -9,7 +9,7 @@ help:
 	@echo "make test    build and test everything, sanitizers included (about 20 minutes on 2 cores)"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
-	@echo "make soak    the C++ tests' every case, then half an hour of random collectives and kills: does anything grow?"
+	@echo "make soak    every case of every test, then half an hour of random collectives and kills: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
 	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
 	@echo "make docs    build the documentation into build/docs"
@@ -32,8 +32,8 @@ bench: setup
 	@tools/setup --mpi
 	@.venv/bin/python bench/run.py $(ARGS)
 
-soak: setup
-	@tests/soak/core
+soak:
+	@HETCCL_TEST_SCALE=10 tools/test
 	@.venv/bin/python tests/soak/soak.py $(ARGS)
 
 wheels:

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "base/descriptors.h"
+#include "bootstrap/dial.h"
 #include "net/crowd.h"
 
 namespace hetccl::bootstrap {
@@ -191,7 +192,7 @@ void Coordinator::pause_accepting(const Status& why) {
 void Coordinator::admit(Fd fd) {
   const uint64_t name = next_newcomer_++;
   const auto newcomer = std::make_shared<Newcomer>(*this, name, std::move(fd));
-  const TimePoint deadline = Loop::now() + milliseconds(options_.liveness_ms);
+  const TimePoint deadline = Loop::now() + handshake_patience(options_.liveness_ms);
   const Status started = newcomer->start(deadline);
   if (!started.ok()) return;
   newcomers_.emplace(name, newcomer);

@@ -1,11 +1,21 @@
 // How a rank reaches its coordinator.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
 #include "base/log.h"
 #include "bootstrap/unique_id.h"
 #include "net/socket.h"
 
 namespace hetccl::bootstrap {
+
+/// How long either end gives the other for the handshake: the liveness time, but not so little that
+/// ranks of a busy machine would drop each other for ever.
+inline Duration handshake_patience(int64_t liveness_ms) {
+  return std::chrono::milliseconds(std::max<int64_t>(liveness_ms, 5'000));
+}
 
 struct DialOptions {
   int32_t rank = 0;

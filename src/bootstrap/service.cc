@@ -176,7 +176,7 @@ Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions o
                                      key,
                                      impl_->encryption,
                                      deadline,
-                                     milliseconds(impl_->config.liveness_ms),
+                                     handshake_patience(impl_->config.liveness_ms),
                                      {impl_->log.level, options.rank},
                                      options.cancel});
   constexpr std::string_view kContext = "cannot join";
