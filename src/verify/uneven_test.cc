@@ -13,8 +13,8 @@ namespace {
 using testing::check_fault;
 using testing::fault;
 
-constexpr uint64_t kSlice = 128;   // elements
-#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
+constexpr uint64_t kSlice = 128;  // elements
+#if defined(HETCCL_UNDER_ASAN)    // which slows the verifier down tenfold
 constexpr uint64_t kOneInUneven = 6;
 #else
 constexpr uint64_t kOneInUneven = 1;
