@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "comm/ranks.h"
 #include "fake/captured_stderr.h"
+#include "fake/sample.h"
 #include "fake/thread.h"
 #include "fake/vendor_library.h"
 
@@ -92,8 +93,10 @@ bool sums_until_settled(Ranks& ranks, size_t count) {
 }  // namespace
 
 TEST_CASE("tuning: keys are searched while calls go on, and their values are right") {
+  uint64_t index = 0;
   for (const bool shm : {true, false}) {
     for (const bool asynchronous : {false, true}) {
+      if (!fake::is_sampled(index++, kSanitized ? 4 : 1)) continue;
       CAPTURE(shm);
       CAPTURE(asynchronous);
       const Folder folder;
@@ -358,7 +361,8 @@ TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and 
   CHECK(tuning_of(ranks)["learnt"].size() == 1);
 }
 
-TEST_CASE("tuning: of a file that says too much about such jobs the newest is used") {
+TEST_CASE("tuning: of a file that says too much about such jobs the newest is used" *
+          doctest::skip(kSanitized)) {
   const Folder folder;
   const std::string place = [&] {
     Ranks ranks({"A", "B"}, tuned(folder, "frozen"), false);

@@ -23,7 +23,7 @@ using hetccl::fake::Case;
 constexpr uint64_t kJobs = 60;
 #if defined(HETCCL_UNDER_TSAN)
 constexpr bool kMayRace = false;
-constexpr uint64_t kExecOneIn = 6;
+constexpr uint64_t kExecOneIn = 10;
 #else
 constexpr bool kMayRace = true;
 constexpr uint64_t kExecOneIn = 3;

@@ -20,7 +20,7 @@ constexpr uint64_t kCases = 3000;
 #if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 60;
 #else
-constexpr uint64_t kOneIn = 2;
+constexpr uint64_t kOneIn = 6;
 #endif
 
 Spec random_encoded_spec(std::mt19937_64& random, const topology::Topology& topology) {

@@ -14,7 +14,7 @@ constexpr uint64_t kCases = 2000;
 #if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
 constexpr uint64_t kInFlightOneIn = 60;
 #else
-constexpr uint64_t kInFlightOneIn = 2;
+constexpr uint64_t kInFlightOneIn = 6;
 #endif
 
 /// All clusters on one host, so that they share windows.

@@ -23,7 +23,7 @@ constexpr uint64_t kCases = 15'000;
 #if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 150, kLargeOneIn = 8;
 #else
-constexpr uint64_t kOneIn = 4, kLargeOneIn = 1;
+constexpr uint64_t kOneIn = 10, kLargeOneIn = 1;
 #endif
 
 // An exchange sends every cluster's part to every other, where owners would add them up between.

@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +14,11 @@ from patience import FACTOR
 if FACTOR > 1:  # ranks on a slower machine wait longer for each other
     for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
         os.environ.setdefault(name, str(round(usual * FACTOR)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Has the garbage collector pass over what all tests need."""
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """Spares forked processes work for what the server has imported. The server imports it last.
 
-A garbage collection would visit, and so copy, every object; and commands, which run the functions
-of atexit, would take apart torch's libraries of operators.
+A garbage collection would visit, and so copy, every object, and seldom find any; and commands,
+which run the functions of atexit, would take apart torch's libraries of operators.
 """
 
 import gc
@@ -13,3 +13,4 @@ for _finalizer in list(_finalizers):
     _finalizer.atexit = False
 gc.collect()
 gc.freeze()
+gc.set_threshold(20_000, 20, 100)

@@ -51,7 +51,7 @@ TEST_CASE("chunks carry every byte once, and fit into a slot") {
   std::mt19937_64 random(3);
   Exchange exchange;  // its memory is used again
   for (const int n : {1, 2, 3, 17, 255, 256, 257, 1000, kMaxRanks})
-    for (int round = 0; round < 6; ++round) {
+    for (int round = 0; round < (n < 1000 ? 6 : 2); ++round) {
       const Geometry geometry{n, static_cast<int>(1 + random() % 8)};
       const int rank = static_cast<int>(random() % static_cast<uint64_t>(n));
       std::vector<Transfer> transfers;
