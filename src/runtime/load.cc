@@ -1,7 +1,10 @@
 #include "runtime/load.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace hetccl::runtime {
@@ -32,15 +35,34 @@ const std::array<Platform, 2>& platforms() {
 
 // Tables that were handed out are never freed: who holds one may call it until the process ends.
 struct Process {
-  std::mutex mutex;
+  std::recursive_mutex mutex;
   std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
   std::array<bool, 2> handed_out{};
   /// Paths of what `open` has loaded. It stays loaded, and is no choice of the program's.
   std::array<std::vector<std::string>, 2> loaded_here;
 };
 
+Process& process();
+
+// A process that forks has the lock, and gives it back on both sides: else a child whose parent was
+// loading would wait for a thread that it does not have. A library may fork while it is loaded.
+void lock_for_fork() {
+  process().mutex.lock();
+}
+void unlock_in_parent() {
+  process().mutex.unlock();
+}
+// Which thread holds a recursive mutex is told by a number that the child's thread does not have.
+void unlock_in_child() {
+  new (&process().mutex) std::recursive_mutex;
+}
+
 Process& process() {
-  static auto* const instance = new Process;
+  static auto* const instance = [] {
+    auto* const made = new Process;
+    pthread_atfork(lock_for_fork, unlock_in_parent, unlock_in_child);
+    return made;
+  }();
   return *instance;
 }
 

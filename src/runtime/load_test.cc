@@ -1,13 +1,19 @@
 // Which library is loaded, what it lacks, and what errors say.
 #include "runtime/load.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+#include "fake/patience.h"
 #include "fake/run_alone.h"
 #include "fake/thread.h"
 #include "runtime/testing.h"
@@ -37,6 +43,26 @@ TEST_CASE("66 entries, one for each pointer of the struct, in its order") {
     CHECK(kEntries.at(i).slot == kEntries.at(i - 1).slot + sizeof(void*));
   }
   CHECK(kEntries.back().slot + sizeof(void*) == sizeof(hetcclRuntime));
+}
+
+TEST_CASE("a process that is forked while another thread loads can load, too") {
+  const Fake fake = load_fake("hip");
+  std::atomic<bool> over = false;
+  fake::Thread loader([&] {
+    while (!over) std::ignore = available("", {});
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(fake::kAlarm);
+      _exit(find(fake.table) == nullptr ? 1 : 0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  over = true;
 }
 
 TEST_CASE("what a library lacks is null in its table, and listed") {
