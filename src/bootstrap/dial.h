@@ -11,8 +11,8 @@
 
 namespace hetccl::bootstrap {
 
-/// How long either end gives the other for the handshake: the liveness time, but not so little that
-/// ranks of a busy machine would drop each other for ever.
+/// How long each end of a handshake waits for the other: the liveness time, and five seconds at
+/// least. With less, ranks on a busy machine would drop each other again and again.
 inline Duration handshake_patience(int64_t liveness_ms) {
   return std::chrono::milliseconds(std::max<int64_t>(liveness_ms, 5'000));
 }

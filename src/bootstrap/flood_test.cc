@@ -102,7 +102,7 @@ TEST_CASE("the same with 20,000, from one address and from many" * doctest::skip
   check_flood(10'000, 20'000);
 }
 
-// Its steps some time apart, as over a slow network or on a busy machine.
+// Waits for `pause` before each step, as over a slow network or on a busy machine.
 net::HandshakeState prove_slowly(const Invitation& invitation, milliseconds pause) {
   auto fd = net::connect(invitation.addresses, soon());
   REQUIRE(fd.ok());

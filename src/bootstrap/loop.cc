@@ -69,7 +69,8 @@ bool Loop::run(Task task) {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr thrown;
-  // The loop's thread lets go of an exception before the waiter may go on.
+  // The loop's thread drops its reference to an exception before it wakes the waiter, which then
+  // is the only owner.
   if (!post([&] {
         try {
           task();

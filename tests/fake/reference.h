@@ -51,9 +51,9 @@ void reference_reduce(void* dst, std::span<const void* const> srcs, size_t count
 /// Random elements: for floats mostly of ordinary size, now and then any bit pattern (denormals,
 /// infinities and NaNs among them); for integers any.
 std::vector<std::byte> random_elements(std::mt19937_64& random, DataType type, size_t count);
-/// Bytes of messages that nobody adds up: of each `seed` others.
+/// Fills `data` with pseudo-random bytes that `seed` decides, for messages that no rank reduces.
 void fill(void* data, size_t bytes, uint64_t seed);
-/// As ==, which compares one std::byte at a time.
+/// Whether both hold the same bytes. Spans and vectors of std::byte compare one at a time.
 bool equal(std::span<const std::byte> one, std::span<const std::byte> other);
 /// A random PreMulSum factor for each of `n` ranks.
 std::vector<Factor> random_factors(std::mt19937_64& random, DataType type, size_t n);

@@ -17,20 +17,20 @@ if FACTOR > 1:  # ranks on a slower machine wait longer for each other
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Has the garbage collector pass over what all tests need."""
+    """Exempts from garbage collection what all tests need."""
     gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives the processes of pytest-xdist one server, which imports torch once for all."""
+    """Starts one server for all of pytest-xdist's processes, so that torch is imported once."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
-        server.share()
+        server.ensure_running()
 
 
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a `python` whose processes are forked from the server (forked_python.py)."""
-    server.share()
+    server.ensure_running()
     path = tmp_path_factory.mktemp("bin") / "python"
     program = Path(__file__).parent / "forked_python.py"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')

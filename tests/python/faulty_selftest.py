@@ -43,5 +43,5 @@ def sow(fault, found):
 
 
 def know(found):
-    """Tells this process's self tests what there is: to look starts a process."""
+    """Tells this process's self tests which devices there are: looking starts a process."""
     command.look = lambda: found

@@ -2,8 +2,8 @@
 
     python forked_python.py [-u] (-m MODULE | -c TEXT) [ARGUMENT...]
 
-For launchers (torchrun, mpiexec) and for programs in network namespaces, which start their ranks
-themselves. Without a server that is shared this becomes python itself.
+For launchers (torchrun, mpiexec), which start their ranks themselves, and for programs in network
+namespaces. Without a server to adopt, this becomes python itself.
 """
 
 import atexit
@@ -48,7 +48,7 @@ def _run(arguments: list[str], handed: dict[str, server.Descriptor]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.CDLL(None).exit(status)  # with libraries' functions of atexit: MPI_Finalize is one
+    ctypes.CDLL(None).exit(status)  # runs libraries' functions of atexit, as MPI_Finalize
 
 
 def _call(arguments: list[str]) -> None:
@@ -72,8 +72,7 @@ def main() -> None:
     """The process that a launcher starts, waits for and kills."""
     if not server.adopt():
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-    life, mine = os.pipe()
-    os.set_inheritable(mine, False)
+    life, _ = os.pipe()  # the other end is closed when this process ends
     handed = {"life": server.Descriptor(life)}
     if _PMI in os.environ:
         handed[_PMI] = server.Descriptor(int(os.environ[_PMI]))

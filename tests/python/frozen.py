@@ -1,7 +1,7 @@
-"""Spares forked processes work for what the server has imported. The server imports it last.
+"""Saves forked processes work on the server's objects. The server imports this module last.
 
-A garbage collection would visit, and so copy, every object, and seldom find any; and commands,
-which run the functions of atexit, would take apart torch's libraries of operators.
+A garbage collection would write to every object, and so copy its page, to free hardly any. Commands
+run the functions of atexit, which would tear down torch's libraries of operators.
 """
 
 import gc

@@ -97,16 +97,21 @@ def launch(
     return run(argv, {**crowded, **which.env(ranks)})
 
 
-@pytest.fixture(params=MPIS, ids=lambda one: one.name.replace(" ", "-"))
+def _id(which: Mpi) -> str:
+    return which.name.replace(" ", "-")
+
+
+@pytest.fixture(params=MPIS, ids=_id)
 def each(request) -> Mpi:
     need(request.param.missing())
     return request.param
 
 
 def with_each(name: str, values: Sequence[Any], kept: str) -> pytest.MarkDecorator:
-    """Cases of `each` and `name`: every MPI and every value at full scale, else `kept` alone.
+    """Runs a test for every MPI and every one of `values` at full scale, else for `kept` alone.
 
-    `kept` has a word for each case: the MPI's first letters and the value's place, as "Open1".
+    `kept` has a word for each case, as "Open1": the beginning of the MPI's name, then the value's
+    index. The test takes `each` and `name`.
     """
     words = kept.split()
     every = [(mpi, place) for mpi in MPIS for place in range(len(values))]
@@ -120,10 +125,6 @@ def with_each(name: str, values: Sequence[Any], kept: str) -> pytest.MarkDecorat
         [pytest.param(mpi, values[place], id=f"{_id(mpi)}-{place}") for mpi, place in cases],
         indirect=["each"],
     )
-
-
-def _id(which: Mpi) -> str:
-    return which.name.replace(" ", "-")
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,8 @@ def _child(
     body(*arguments)
 
 
-def _ensure_running() -> None:
+def ensure_running() -> None:
+    """Starts the server for this process and all that it starts later, if there is none."""
     if adopt():
         return
     modules = _MODULES + (_WITH_TORCH if find_spec("torch") else []) + _LAST
@@ -118,19 +119,14 @@ def _own() -> Any:
     return forkserver._forkserver  # type: ignore[attr-defined]
 
 
-def share() -> None:
-    """Starts the server for this process and all that it starts later."""
-    _ensure_running()
-
-
 def adopt() -> bool:
-    """Whether this process uses the server of the one that started it, as its environment says."""
+    """Uses the server that the environment names; False if it names none, or this process's own."""
     if _ADDRESS not in os.environ or os.environ[_MAKER] == str(os.getpid()):
         return False
     own = _own()
     if own._forkserver_address is None:
         own._forkserver_address = os.environ[_ADDRESS]
-        own._forkserver_alive_fd = os.pipe()[1]  # forked processes get a copy; nobody reads it
+        own._forkserver_alive_fd = os.pipe()[1]  # goes with each request; nobody reads it
         own.ensure_running = resource_tracker.ensure_running
     return True
 
@@ -148,7 +144,7 @@ def start(
     It has this process's environment, folder, stdout and stderr, or those that are given. A daemon
     may have no children.
     """
-    _ensure_running()
+    ensure_running()
     given = dict(os.environ if environment is None else environment)
     descriptors = [Descriptor(number) for number in output]
     process = _CONTEXT.Process(

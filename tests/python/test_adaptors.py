@@ -206,7 +206,7 @@ def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
         assert "belong to different MPI jobs: give each job a HETCCL_CLUSTER of its own" in line
 
 
-# One of the MPIs: two_mpi_jobs above shows for each that jobs become clusters.
+# With one MPI: two_mpi_jobs above shows for every MPI that jobs become clusters.
 @pytest.mark.parametrize(
     "mpi",
     selected(BY_OWN_HEADER, 1, lambda mpi: mpi.name == "MPICH"),

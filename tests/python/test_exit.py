@@ -64,7 +64,7 @@ def start(rank: int, body: str, *arguments: str) -> subprocess.Popen[str]:
 CASES = list(itertools.product(ENDINGS, [("A", "A"), ("A", "B")]))
 
 
-# Every ending, by turns within a cluster and across two.
+# Every ending once: alternately within a cluster and across two.
 @pytest.mark.parametrize(
     ("ending", "clusters"),
     selected(CASES, len(ENDINGS), lambda case: CASES.index(case) % 4 in (1, 2)),

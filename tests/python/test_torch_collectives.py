@@ -44,7 +44,7 @@ def same(got, want):
 
 
 def counted(types, layout):
-    """The types with each count: of four layouts each has a fourth of these cases."""
+    """Pairs of a type and a count. Each of the four layouts runs a quarter of all pairs."""
     return share(itertools.product(types, COUNTS), layout, len(LAYOUTS))
 
 

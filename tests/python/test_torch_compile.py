@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
-# Inductor would compile a program for each vector extension, and torch's headers.
+# Without these, inductor compiles a probe for each vector extension, and torch's headers.
 SPARING = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
 
 
@@ -27,7 +27,7 @@ def in_place(x, group):
 
 
 def small(x, group):
-    """Gives inductor, which calls the C++ compiler for arithmetic, one kernel to make."""
+    """Leaves inductor one kernel to compile: each starts the C++ compiler."""
     gathered = funcol.all_gather_tensor(funcol.all_reduce(x, "sum", group), 0, group)
     return funcol.reduce_scatter_tensor(gathered, "avg", 0, group)
 

@@ -23,7 +23,7 @@ from torch.distributed.tensor import (  # noqa: E402
 )
 
 STEPS = 3
-LAYOUTS = ["", "aabb", "abab"]  # of which each has a third of the cases
+LAYOUTS = ["", "aabb", "abab"]  # each runs a third of the cases
 HALF = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
 BRAIN = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
 BRAIN_WIDE = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

@@ -142,7 +142,7 @@ def trained_alone(name):
     return want, (want - start).norm()
 
 
-LAYOUTS = [(4, "aabb"), (4, "abab"), (8, "aaaabbbb")]  # of which each has half of the cases
+LAYOUTS = [(4, "aabb"), (4, "abab"), (8, "aaaabbbb")]  # each runs half of the cases
 
 
 @pytest.mark.parametrize(("size", "labels"), LAYOUTS)
@@ -192,7 +192,7 @@ def options(rank, size):
         apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))
 
     def compiled(model):
-        model.blocks[1].compile(backend="aot_eager")  # of whose parameters one is frozen
+        model.blocks[1].compile(backend="aot_eager")  # one of its parameters is frozen
 
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     cases = [

@@ -97,7 +97,7 @@ TEST_CASE("channels that their peers have closed, or that are forgotten, leave t
   CHECK(f.dial(1).valid());  // and closes
   const net::Wire second = f.dial(2);
   CHECK(second.valid());
-  // A channel is admitted soon after its peer has been told so: until then it cannot be forgotten.
+  // The acceptor tells a peer first, and admits its channel soon after: `forget` finds it then.
   std::atomic<bool> dialled = false;
   std::thread third([&] {
     CHECK(f.dial(3).valid());
