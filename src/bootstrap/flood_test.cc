@@ -118,9 +118,9 @@ net::HandshakeState prove_slowly(const Invitation& invitation, milliseconds paus
 }
 
 // Dials again, as ranks do: a machine that stands still for half a second drops this one, too.
-bool proves_slowly(const Invitation& invitation) {
+bool proves_slowly(const Invitation& invitation, milliseconds pause = milliseconds(30)) {
   for (const TimePoint limit = soon(); steady_clock().now() < limit;) {
-    if (prove_slowly(invitation, milliseconds(30)) == net::HandshakeState::Done) return true;
+    if (prove_slowly(invitation, pause) == net::HandshakeState::Done) return true;
   }
   return false;
 }
@@ -128,8 +128,7 @@ bool proves_slowly(const Invitation& invitation) {
 TEST_CASE("a rank that takes longer for a handshake than the liveness time proves itself") {
   const auto one = service(kLeastLivenessMs);
   const auto id = one->unique_id();
-  const milliseconds pause(2 * kLeastLivenessMs);
-  CHECK(prove_slowly(decode(id.value()).value(), pause) == net::HandshakeState::Done);
+  CHECK(proves_slowly(decode(id.value()).value(), milliseconds(2 * kLeastLivenessMs)));
 }
 
 TEST_CASE("a rank that takes a moment for each step proves itself in a flood of any kind") {

@@ -251,7 +251,18 @@ Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators() {
 Status shut_down(std::chrono::milliseconds grace) {
   HETCCL_ASSIGN(const auto communicators, all_communicators());
   const TimePoint deadline = steady_clock().now() + grace;
-  for (const auto& communicator : communicators) communicator->shut_down(deadline);
+  // All at once: one alone may wait seconds for peers that do not answer.
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < communicators.size(); ++i) {
+    const auto end = [&, i] { communicators[i]->shut_down(deadline); };
+    auto thread = start_thread("hetccl-exit", end);
+    if (thread.ok())
+      threads.push_back(std::move(thread).value());
+    else
+      end();
+  }
+  if (!communicators.empty()) communicators.front()->shut_down(deadline);
+  for (std::thread& thread : threads) thread.join();
   if (!communicators.empty()) communicators.front()->runtime().service().settle();
   return {};
 }

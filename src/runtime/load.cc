@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <forward_list>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -34,45 +35,40 @@ const std::array<Platform, 2>& platforms() {
 }
 
 // Tables that were handed out are never freed: who holds one may call it until the process ends.
+// What `mutex` guards is whole at every moment, for a child that is forked while another thread
+// has it.
 struct Process {
-  std::recursive_mutex mutex;
+  std::mutex mutex;
   std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
   std::array<bool, 2> handed_out{};
   /// Paths of what `open` has loaded. It stays loaded, and is no choice of the program's.
-  std::array<std::vector<std::string>, 2> loaded_here;
+  std::array<std::forward_list<std::string>, 2> loaded_here;
 };
 
 Process& process();
 
-// A process that forks has the lock, and gives it back on both sides: else a child whose parent was
-// loading would wait for a thread that it does not have. A library may fork while it is loaded.
-void lock_for_fork() {
-  process().mutex.lock();
-}
-void unlock_in_parent() {
-  process().mutex.unlock();
-}
-// Which thread holds a recursive mutex is told by a number that the child's thread does not have.
-void unlock_in_child() {
-  new (&process().mutex) std::recursive_mutex;
+// In a forked child, which lacks the thread that may have had the mutex. A fork does not wait for
+// it: a driver that is being loaded may have handlers of forks, and locks, of its own.
+void free_mutex() {
+  new (&process().mutex) std::mutex;
 }
 
 Process& process() {
   static auto* const instance = [] {
     auto* const made = new Process;
-    pthread_atfork(lock_for_fork, unlock_in_parent, unlock_in_child);
+    pthread_atfork(nullptr, nullptr, free_mutex);
     return made;
   }();
   return *instance;
 }
 
-bool contains(const std::vector<std::string>& paths, const std::string& path) {
+bool contains(const auto& paths, const std::string& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
 /// The platform's libraries that the program has loaded. The caller holds the lock.
 std::vector<std::string> loaded_by_program(size_t index) {
-  const std::vector<std::string>& ours = process().loaded_here.at(index);
+  const auto& ours = process().loaded_here.at(index);
   std::vector<std::string> paths = loaded_libraries(platforms().at(index).library);
   std::erase_if(paths, [&](const std::string& path) { return contains(ours, path); });
   return paths;
@@ -107,9 +103,9 @@ Result<const hetcclRuntime*> open(size_t index, const Request& request, const Ow
     return error(Code::Unsupported, "no %s runtime: %s", platform.title.data(),
                  library.status().message().c_str());
   }
-  std::vector<std::string>& ours = process().loaded_here.at(index);
+  auto& ours = process().loaded_here.at(index);
   if (!contains(before, library->path()) && !contains(ours, library->path())) {
-    ours.push_back(library->path());
+    ours.push_front(library->path());
   }
   auto made = platform.make(std::move(*library), own);
   if (!made.ok()) return made.status().with(format("the %s runtime", platform.title.data()));

@@ -53,7 +53,8 @@ TEST_CASE("a process that is forked while another thread loads can load, too") {
   });
   for (int i = 0; i < 200; ++i) {
     const pid_t child = fork();
-    REQUIRE(child >= 0);
+    CHECK(child >= 0);
+    if (child < 0) break;
     if (child == 0) {
       alarm(fake::kAlarm);
       _exit(find(fake.table) == nullptr ? 1 : 0);

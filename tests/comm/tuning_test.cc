@@ -30,6 +30,11 @@ constexpr int kCalls = 600;
 constexpr size_t kElements = 50'000;
 constexpr bool kSanitized = false;
 #endif
+#if defined(HETCCL_UNDER_TSAN)
+constexpr bool kUnderTsan = true;
+#else
+constexpr bool kUnderTsan = false;
+#endif
 
 // A folder that goes with the test.
 class Folder {
@@ -362,7 +367,7 @@ TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and 
 }
 
 TEST_CASE("tuning: of a file that says too much about such jobs the newest is used" *
-          doctest::skip(kSanitized)) {
+          doctest::skip(kUnderTsan)) {
   const Folder folder;
   const std::string place = [&] {
     Ranks ranks({"A", "B"}, tuned(folder, "frozen"), false);

@@ -1,5 +1,6 @@
 // Processes that fork, or that end without a word: nobody hangs, nobody crashes, peers are told.
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +130,32 @@ TEST_CASE("exit() while others go on is an error that names the rank") {
       CHECK(report.find("rank " + std::to_string(leaver) + " ") != Report::npos);
     }
   }
+}
+
+TEST_CASE("exit() ends all communicators at once, though their peer has stopped") {
+  constexpr int kCommunicators = 8;
+  const std::string before = std::getenv("HETCCL_LIVENESS_MS");
+  setenv("HETCCL_LIVENESS_MS", "60000", 1);  // nobody is lost meanwhile
+  const auto begin = steady_clock::now();
+  ForkedRanks ranks(2, [](Rank& rank) -> Report {
+    hetcclComm_t first = join(rank, rank.rank == 0 ? "A" : "B");
+    std::vector<hetcclComm_t> comms(kCommunicators, nullptr);
+    for (hetcclComm_t& comm : comms)
+      if (hetcclCommSplit(first, 0, rank.rank, &comm, nullptr) != hetcclSuccess)
+        return hetcclGetLastError(nullptr);
+    if (rank.rank == 0) raise(SIGSTOP);
+    hetcclStream_t stream = nullptr;
+    if (hetcclHostStreamCreate(&stream) != hetcclSuccess) return "no stream";
+    for (hetcclComm_t comm : comms)
+      if (sum(pending_data, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
+    std::exit(0);
+  });
+  setenv("HETCCL_LIVENESS_MS", before.c_str(), 1);
+  CHECK(ranks.exited(1));
+  // 2 s of grace, and one for the peer's word: for all together.
+  CHECK(steady_clock::now() - begin <
+        std::chrono::seconds(2) +
+            hetccl::fake::patient(std::chrono::milliseconds(1000 * kCommunicators / 2)));
 }
 
 TEST_CASE("exit() with work pending ends in time, and the peers are told why") {

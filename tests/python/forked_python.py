@@ -66,6 +66,9 @@ def _end_with(life: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, 10, signal.SIGTERM)  # F_SETSIG
     fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        if not os.read(life, 1):  # closed before the kernel knew
+            os._exit(1)
 
 
 def main() -> None:

@@ -180,7 +180,7 @@ def test_conformance_finds_what_is_broken(fault: str, conformance: Path, tmp_pat
     source = tmp_path / "broken.c"
     source.write_text(text.replace(good, bad))
     broken = compile_adaptor(tmp_path / "broken.so", source, *REDUCES)
-    done = conforms(conformance, broken, deadline=math.ceil(FACTOR))
+    done = conforms(conformance, broken, deadline=math.ceil(2 * FACTOR))
     assert done.returncode == 1
     assert rule in done.stderr
 

@@ -1,6 +1,7 @@
 """Collectives inside torch.compile: functional ones, those in place, and DDP."""
 
 import pytest
+from patience import WHOLE
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
@@ -9,6 +10,7 @@ import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 # Without these, inductor compiles a probe for each vector extension, and torch's headers.
 SPARING = {"cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
+BACKEND = "inductor" if WHOLE else "aot_eager"
 
 
 def functional(x, group):
@@ -37,8 +39,8 @@ def compiled(rank, size):
 
     x = torch.arange(4.0) + rank
     for body, backend in (
-        (functional, "aot_eager"),
-        (in_place, "aot_eager"),
+        (functional, BACKEND),
+        (in_place, BACKEND),
         (small, "inductor"),
     ):
         want = body(x.clone(), dist.group.WORLD)
@@ -46,7 +48,7 @@ def compiled(rank, size):
             got = torch.compile(body, fullgraph=True, backend=backend)(x.clone(), dist.group.WORLD)
         assert torch.equal(got, want), body.__name__
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-    torch.compile(model, backend="aot_eager")(x + 1).sum().backward()
+    torch.compile(model, backend=BACKEND)(x + 1).sum().backward()
     mean = sum(torch.arange(4.0) + r + 1 for r in range(size)) / size
     assert torch.allclose(model.module.weight.grad, mean.expand(4, 4))
 

@@ -40,7 +40,7 @@ def lose(rank, size, victim, end, folder):
 @pytest.mark.parametrize("end", [vanish, freeze])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_lost_rank(victim, end, labels, tmp_path):
-    env = {"HETCCL_LIVENESS_MS": milliseconds(1500)}
+    env = {"HETCCL_LIVENESS_MS": milliseconds(3000)}
     run(4, lose, victim, end, str(tmp_path), folder=tmp_path, labels=labels, lost={victim}, env=env)
 
 

@@ -4,7 +4,7 @@ import functools
 from collections import Counter
 
 import pytest
-from patience import share
+from patience import WHOLE, share
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
@@ -19,7 +19,7 @@ from hetccl.sharding.groups import read_tree  # noqa: E402
 from hetccl.sharding.reach import Reaches  # noqa: E402
 from hetccl.sharding.wires import wire_bytes  # noqa: E402
 
-STEPS, PASSES = 2, 2
+STEPS, PASSES = 3 if WHOLE else 2, 2
 
 
 class Block(nn.Module):
