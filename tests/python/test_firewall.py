@@ -3,6 +3,7 @@
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from patience import FACTOR, HANG, PROMPT
@@ -17,17 +18,23 @@ pytestmark = pytest.mark.skipif(
 
 FIRST, LAST = 21_000, 21_007  # host 0's ranks, then host 1's: two for each rank
 RANK = """
-import os
+import os, pathlib, time
 import torch.distributed as dist
 from hetccl import torch_backend
 torch_backend.register()
+here = pathlib.Path(os.environ["MEETING"])
+(here / os.environ["RANK"]).touch()
+while len(list(here.iterdir())) < 4: time.sleep(0.01)  # their waits begin together
 dist.init_process_group("hetccl")  # 30 minutes, says torch
 """
 LIMIT_MS = round(12_000 * FACTOR)
 
 
-def start_behind(hosts: EmulatedHosts, python: str, blocked_host: int) -> list[subprocess.Popen]:
+def start_behind(
+    hosts: EmulatedHosts, python: str, blocked_host: int, meeting: Path
+) -> list[subprocess.Popen]:
     """Four ranks on two hosts, where the other host does not reach the ports of `blocked_host`."""
+    meeting.mkdir()
     hosts.block(blocked_host, FIRST, LAST)
     return [
         hosts.popen(
@@ -36,6 +43,7 @@ def start_behind(hosts: EmulatedHosts, python: str, blocked_host: int) -> list[s
             env={
                 "MASTER_ADDR": hosts.address(0),
                 "MASTER_PORT": "29517",
+                "MEETING": str(meeting),
                 "RANK": str(rank),
                 "WORLD_SIZE": "4",
                 "HETCCL_HOSTID": f"host{rank // 2}",
@@ -75,11 +83,14 @@ def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(forked_pytho
     assert "HETCCL_SOCKET_IFNAME" in said
 
 
-def test_ports_that_are_not_reached(forked_python):
+def test_ports_that_are_not_reached(forked_python, tmp_path):
     """Two jobs at once, since both wait for as long as a rank may take to join."""
     start = time.monotonic()
     with EmulatedHosts(2, rate=None) as hosts, EmulatedHosts(2, rate=None) as others:
-        jobs = [start_behind(hosts, forked_python, 0), start_behind(others, forked_python, 1)]
+        jobs = [
+            start_behind(hosts, forked_python, 0, tmp_path / "first"),
+            start_behind(others, forked_python, 1, tmp_path / "second"),
+        ]
         told = [texts_of(ranks, start) for ranks in jobs]
     check_coordinator(*told[0])
     check_rank(*told[1])

@@ -116,14 +116,14 @@ TEST_CASE("its name has its version, its score knows hosts") {
 
 TEST_CASE("a connect that throws, makes nothing or hangs ends all the same") {
   Pair pair;
-  const auto failure = [&](const TransportFaults& faults) {
+  const auto failure = [&](const TransportFaults& faults, int64_t limit_ms = kPatienceMs) {
     const With with(faults);
-    return pair.connect(100);
+    return pair.connect(limit_ms);
   };
   CHECK(has(failure({.throws = true}), "connect: an exception has left the adaptor"));
   CHECK(has(failure({.connects_nothing = true}), "connect has made no channel"));
   const auto begin = steady_clock().now();
-  const Status late = failure({.hangs = true});
+  const Status late = failure({.hangs = true}, 100);
   CHECK(late.code() == Code::Timeout);
   CHECK(has(late, "connecting to rank 1 over fake-1, within 100 ms"));
   CHECK(steady_clock().now() - begin < fake::kHang / 2);
