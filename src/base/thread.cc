@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -43,6 +44,8 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
                  "cannot start thread %s: %s (raise the process's limit: ulimit -u, or the "
                  "container's pids limit)",
                  name, failure.code().message().c_str());
+  } catch (const std::bad_alloc&) {
+    return Status(Code::SystemError, "out of memory");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <shared_mutex>
 #include <thread>
@@ -250,20 +251,32 @@ Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators() {
 
 Status shut_down(std::chrono::milliseconds grace) {
   HETCCL_ASSIGN(const auto communicators, all_communicators());
+  if (communicators.empty()) return {};
   const TimePoint deadline = steady_clock().now() + grace;
-  // All at once: one alone may wait seconds for peers that do not answer.
+  // All at once: one alone may wait seconds for peers that do not answer. An exception ends neither
+  // the process nor the others' turn.
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto end_next = [&] {
+    for (size_t i = next++; i < communicators.size(); i = next++) {
+      try {
+        communicators[i]->shut_down(deadline);
+      } catch (...) {
+        failed = true;
+      }
+    }
+  };
   std::vector<std::thread> threads;
+  threads.reserve(communicators.size());
   for (size_t i = 1; i < communicators.size(); ++i) {
-    const auto end = [&, i] { communicators[i]->shut_down(deadline); };
-    auto thread = start_thread("hetccl-exit", end);
-    if (thread.ok())
-      threads.push_back(std::move(thread).value());
-    else
-      end();
+    auto thread = start_thread("hetccl-exit", std::ref(end_next));
+    if (!thread.ok()) break;  // those that there are do it
+    threads.push_back(std::move(thread).value());
   }
-  if (!communicators.empty()) communicators.front()->shut_down(deadline);
+  end_next();
   for (std::thread& thread : threads) thread.join();
-  if (!communicators.empty()) communicators.front()->runtime().service().settle();
+  communicators.front()->runtime().service().settle();
+  if (failed) return error(Code::SystemError, "ending the communicators: out of memory");
   return {};
 }
 

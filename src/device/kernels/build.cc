@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -39,7 +40,7 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(cores));
   for (int i = 1; i < cores; ++i) {
-    auto thread = start_thread("hetccl-kernels", work_or_fail);
+    auto thread = start_thread("hetccl-kernels", std::ref(work_or_fail));
     if (!thread.ok()) break;  // those that there are do it
     threads.push_back(std::move(thread).value());
   }
