@@ -21,6 +21,7 @@ using hetccl::process::ForkedRanks;
 using hetccl::process::join;
 using hetccl::process::Rank;
 using hetccl::process::Report;
+using hetccl::process::Settings;
 using hetccl::process::wait_for_failure;
 using std::chrono::steady_clock;
 
@@ -134,8 +135,8 @@ TEST_CASE("exit() while others go on is an error that names the rank") {
 
 TEST_CASE("exit() ends all communicators at once, though their peer has stopped") {
   constexpr int kCommunicators = 8;
-  const std::string before = std::getenv("HETCCL_LIVENESS_MS");
-  setenv("HETCCL_LIVENESS_MS", "60000", 1);  // nobody is lost meanwhile
+  const Settings settings(
+      {{"HETCCL_LIVENESS_MS", std::to_string(60'000)}});  // nobody is lost meanwhile
   const auto begin = steady_clock::now();
   ForkedRanks ranks(2, [](Rank& rank) -> Report {
     hetcclComm_t first = join(rank, rank.rank == 0 ? "A" : "B");
@@ -150,7 +151,6 @@ TEST_CASE("exit() ends all communicators at once, though their peer has stopped"
       if (sum(pending_data, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
     std::exit(0);
   });
-  setenv("HETCCL_LIVENESS_MS", before.c_str(), 1);
   CHECK(ranks.exited(1));
   // 2 s of grace, and one for the peer's word: for all together.
   CHECK(steady_clock::now() - begin <
@@ -190,7 +190,7 @@ TEST_CASE(
     "exit() writes the traces of communicators that nobody destroyed; a forked child does not") {
   char folder[] = "/tmp/hetccl-exit-XXXXXX";
   REQUIRE(mkdtemp(folder) != nullptr);
-  setenv("HETCCL_TRACE", (std::string(folder) + "/trace.%r.%p.json").c_str(), 1);
+  const Settings settings({{"HETCCL_TRACE", std::string(folder) + "/trace.%r.%p.json"}});
   ForkedRanks ranks(2, [](Rank& rank) -> Report {
     hetcclComm_t comm = join(rank, rank.rank == 1 ? "B" : "A");
     std::vector<float> data(1000, 1);
@@ -198,7 +198,6 @@ TEST_CASE(
     if (fork_child(true) != 0) return "a child failed";
     std::exit(0);
   });
-  unsetenv("HETCCL_TRACE");
   for (int rank = 0; rank < 2; ++rank) CHECK(ranks.exited(rank));
   size_t n_files = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {

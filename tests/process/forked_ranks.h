@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,20 +28,29 @@ struct Rank {
   std::function<void()> ready;
 };
 
-/// What is set in the environment of ranks that are forked meanwhile.
+/// Sets variables for ranks that are forked meanwhile, and puts back what stood before.
 class Settings {
  public:
-  explicit Settings(std::map<std::string, std::string> values) : values_(std::move(values)) {
-    for (const auto& [name, value] : values_) setenv(name.c_str(), value.c_str(), 1);
+  explicit Settings(const std::map<std::string, std::string>& values) {
+    for (const auto& [name, value] : values) {
+      const char* before = getenv(name.c_str());
+      before_[name] = before != nullptr ? std::optional<std::string>(before) : std::nullopt;
+      setenv(name.c_str(), value.c_str(), 1);
+    }
   }
   ~Settings() {
-    for (const auto& [name, value] : values_) unsetenv(name.c_str());
+    for (const auto& [name, value] : before_) {
+      if (value)
+        setenv(name.c_str(), value->c_str(), 1);
+      else
+        unsetenv(name.c_str());
+    }
   }
   Settings(const Settings&) = delete;
   Settings& operator=(const Settings&) = delete;
 
  private:
-  const std::map<std::string, std::string> values_;
+  std::map<std::string, std::optional<std::string>> before_;
 };
 
 class ForkedRanks {

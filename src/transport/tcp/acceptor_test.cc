@@ -9,6 +9,8 @@
 #include <chrono>
 #include <thread>
 
+#include "fake/thread.h"
+
 namespace hetccl::transport::tcp {
 namespace {
 
@@ -78,7 +80,7 @@ TEST_CASE("peers that there is no room for wait, and none that was accepted is d
   const Acceptor::Expectation known(*f.acceptor, other, f.secret);  // of the communicator's secret
   std::vector<net::Wire> dialled(kPeers + 1);
   std::atomic<size_t> accepted{0};
-  std::vector<std::thread> peers;
+  std::vector<fake::Thread> peers;
   for (int peer = 1; peer <= kPeers; ++peer)
     peers.emplace_back([&, peer] {
       dialled[static_cast<size_t>(peer)] = f.dial(peer);
@@ -87,7 +89,7 @@ TEST_CASE("peers that there is no room for wait, and none that was accepted is d
   for (const TimePoint end = soon(); accepted < kRoom && steady_clock().now() < end;)
     std::this_thread::yield();
   for (int peer = 1; peer <= kPeers; ++peer) CHECK(f.take(peer));
-  for (std::thread& peer : peers) peer.join();
+  for (fake::Thread& peer : peers) peer.join();
 }
 
 TEST_CASE("channels that their peers have closed, or that are forgotten, leave their places") {
@@ -99,7 +101,7 @@ TEST_CASE("channels that their peers have closed, or that are forgotten, leave t
   CHECK(second.valid());
   // The acceptor tells a peer first, and admits its channel soon after: `forget` finds it then.
   std::atomic<bool> dialled = false;
-  std::thread third([&] {
+  fake::Thread third([&] {
     CHECK(f.dial(3).valid());
     dialled = true;
   });
