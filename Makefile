@@ -2,11 +2,12 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak wheels matrix docs lint format clean
+.PHONY: help setup demo test check races bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 20 minutes on 2 cores)"
+	@echo "make races   all of the core under ThreadSanitizer, of which make test runs a part"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    every case of every test, then half an hour of random collectives and kills: does anything grow?"
@@ -27,6 +28,9 @@ test:
 
 check:
 	@tools/test --check $(ARGS)
+
+races:
+	@tools/test --races
 
 bench: setup
 	@tools/setup --mpi

@@ -508,7 +508,13 @@ Result<Config> Config::from_environment() {
   for (char** variable = environ; variable && *variable; ++variable) {
     if (std::string_view(*variable).starts_with(kPrefix)) environment.emplace_back(*variable);
   }
-  return parse(environment, ::getauxval(AT_SECURE) != 0 ? Rights::Others : Rights::Own);
+  HETCCL_ASSIGN(Config config,
+                parse(environment, ::getauxval(AT_SECURE) != 0 ? Rights::Others : Rights::Own));
+  for (const char* name : {"CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING"}) {
+    const char* value = std::getenv(name);
+    config.launches_wait |= value != nullptr && *value != '\0' && std::string_view(value) != "0";
+  }
+  return config;
 }
 
 void Config::warn(int rank) const {

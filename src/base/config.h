@@ -43,6 +43,7 @@ struct Config {
   bool deterministic = false;     ///< HETCCL_DETERMINISTIC: nothing is chosen by measurement
   bool encrypt = false;           ///< HETCCL_ENCRYPT: TLS on all TCP connections
   bool library_messages = true;   ///< HETCCL_LIBRARY_MESSAGES: of GPUs of one cluster
+  bool launches_wait = false;     ///< no setting of hetccl: CUDA_ or HIP_LAUNCH_BLOCKING is set
   bool vendor_cleartext = false;  ///< HETCCL_ALLOW_VENDOR_CLEARTEXT: between hosts, though encrypt
   bool mpi_cleartext = false;     ///< HETCCL_ALLOW_MPI_CLEARTEXT: between hosts, though encrypt
   std::string secret_file;        ///< HETCCL_SECRET_FILE: mixed into the key of every connection

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "fake/captured_stderr.h"
 
@@ -43,6 +44,19 @@ TEST_CASE("values are parsed by type; other programs' variables are not looked a
   CHECK(config.value().depth == 0);
   CHECK(config.value().is_given("HETCCL_SHM"));
   CHECK_FALSE(config.value().is_given("HETCCL_DEPTH"));
+}
+
+TEST_CASE("a driver whose launches wait for their kernels is known") {
+  const auto waits = [](const char* name, const char* value) {
+    ::setenv(name, value, 1);
+    const Result<Config> config = Config::from_environment();
+    ::unsetenv(name);
+    return config.value().launches_wait;
+  };
+  CHECK(waits("CUDA_LAUNCH_BLOCKING", "1"));
+  CHECK(waits("HIP_LAUNCH_BLOCKING", "1"));
+  CHECK_FALSE(waits("CUDA_LAUNCH_BLOCKING", "0"));
+  CHECK_FALSE(waits("HIP_LAUNCH_BLOCKING", ""));
 }
 
 TEST_CASE("a setting with the default's value is given, too") {

@@ -96,10 +96,13 @@ void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
   });
 }
 
+// Not where launches wait for their kernels: one that waits for the other end can only be ended
+// under the call, and NCCL frees then what the call still uses.
 void Pairs::open(int peer) {
   std::atomic<int>& pairs = environment_.runtime.pairs();
-  const bool room = pairs.fetch_add(1) < kMostPairs;
-  if (!room) pairs.fetch_sub(1);
+  const bool able = !environment_.runtime.config().launches_wait;
+  const bool room = able && pairs.fetch_add(1) < kMostPairs;
+  if (able && !room) pairs.fetch_sub(1);
   const Status status = try_open(peer, room);
   if (status.ok()) return;
   if (room) pairs.fetch_sub(1);
@@ -149,8 +152,9 @@ bool Pairs::has_ended() {
 Status Pairs::negotiate(int peer, Talk& talk, bool room) {
   HETCCL_ASSIGN(const Offer theirs, talk.exchange(Offer{room ? 1U : 0U}));
   if (!room || theirs.room != 1) {
-    return error(Code::Unsupported, "rank %d has %d pairs already", room ? peer : rank_,
-                 kMostPairs);
+    return error(Code::Unsupported,
+                 "rank %d has %d pairs already, or its launches wait for their kernels",
+                 room ? peer : rank_, kMostPairs);
   }
   Communicators communicators;
   Status made = make_communicators(peer, talk, communicators);

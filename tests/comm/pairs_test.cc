@@ -150,6 +150,15 @@ TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
   CHECK(count(log, "rank 0 has 8 pairs already") == 4);  // said at both ends
 }
 
+TEST_CASE("where one end's launches wait for their kernels, the library is not asked for a pair") {
+  std::vector<Config> configs = one_cluster(2);
+  configs[1].launches_wait = true;
+  VendorLibrary::pairs_asked_for = 0;
+  const std::string log = log_of(configs, "a channel carries messages with rank ", 2);
+  CHECK_MESSAGE(count(log, "its launches wait for their kernels") == 2, log);
+  CHECK(VendorLibrary::pairs_asked_for == 0);
+}
+
 TEST_CASE("where a rank cannot have a communicator for a pair, both ends stay with channels") {
   std::vector<Config> configs = one_cluster(2);
   for (Config& config : configs) config.init_timeout_ms = fake::patient_ms(2000);

@@ -169,5 +169,6 @@ def leaving_sender(where: Rank) -> None:
 
 
 PAIRS = [until_connected, graph_of_single_messages, by_library, late_message, outside]
+NEED_NCCL = [until_connected, graph_of_single_messages]
 CONNECTING = [connected_beside_collectives, until_connected]
 UNDER_SETTINGS = [until_connected, graph_of_single_messages, by_library]

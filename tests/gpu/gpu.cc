@@ -112,7 +112,8 @@ bool adaptor_reduces(DataType type, RedOp op) {
     return !row_of(vendor).load_compiler;
   });
   const bool is_float = type == DataType::Float32 || type == DataType::Float64;
-  return !adaptors || (op != RedOp::PreMulSum && (op != RedOp::Avg || is_float));
+  const bool is_fp8 = type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
+  return !adaptors || (!is_fp8 && op != RedOp::PreMulSum && (op != RedOp::Avg || is_float));
 }
 
 std::shared_ptr<const gpu::Api> runtime(const std::string& vendor) {

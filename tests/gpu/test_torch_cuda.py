@@ -29,6 +29,7 @@ from cuda_meshes import GROUPS_OF_GROUPS, TRAINING_ON_MESHES
 from cuda_messages import messages
 from cuda_pairs import (
     CONNECTING,
+    NEED_NCCL,
     PAIRS,
     UNDER_SETTINGS,
     leaving_sender,
@@ -435,10 +436,9 @@ def under_settings(
     for setting in DRIVER_SETTINGS:
         print(f"   {setting}", flush=True)
         env = dict([setting.split("=")])
-        # Other threads' launches would block, too, with the interpreter's lock held.
-        blocks = "CUDA_LAUNCH_BLOCKING" in env
-        chosen = [body for body in bodies if not (blocks and body is briefly_disturbed)]
-        found = run(chosen, devices, labels, bind, env=env)
+        # Other threads' launches would hold the interpreter's lock; NCCL carries no messages.
+        without = (briefly_disturbed, *NEED_NCCL) if "CUDA_LAUNCH_BLOCKING" in env else ()
+        found = run([body for body in bodies if body not in without], devices, labels, bind, env=env)
         failures += [f"{setting}: {failure}" for failure in found]
     return failures
 

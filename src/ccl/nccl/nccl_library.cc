@@ -27,8 +27,8 @@ constexpr int kBlocksOfPair = 4;
 // A pair is made at any moment, while others launch collectives, and streams share the GPU's
 // hardware queues: where a rank's first message is ahead of a collective in one, and the other
 // rank's is behind it, all four wait for each other. Messages that have not met so long after they
-// were enqueued are ended; and so are those that cannot even be enqueued (full queues, or launches
-// that wait: CUDA_LAUNCH_BLOCKING=1), the connecting included.
+// were enqueued are ended; and so are those that cannot even be enqueued (full queues), the
+// connecting included.
 constexpr auto kMeetingTime = std::chrono::milliseconds(100);
 constexpr auto kEnqueueTime = std::chrono::milliseconds(2000);
 
