@@ -430,16 +430,16 @@ def under_settings(
     bind: bool,
     bodies: Sequence[Callable[[Rank], None]] = (*COLLECTIVES, delayed, briefly_disturbed),
 ) -> list[str]:
-    """All collectives, and many at odd moments, under each of the driver's settings that change
-    when a launch returns."""
+    """Collectives, at odd moments too, under each setting that changes when a launch returns."""
     failures: list[str] = []
     for setting in DRIVER_SETTINGS:
         print(f"   {setting}", flush=True)
         env = dict([setting.split("=")])
         # Other threads' launches would hold the interpreter's lock; NCCL carries no messages.
         without = (briefly_disturbed, *NEED_NCCL) if "CUDA_LAUNCH_BLOCKING" in env else ()
-        found = run([body for body in bodies if body not in without], devices, labels, bind, env=env)
-        failures += [f"{setting}: {failure}" for failure in found]
+        chosen = [body for body in bodies if body not in without]
+        failed = run(chosen, devices, labels, bind, env=env)
+        failures += [f"{setting}: {failure}" for failure in failed]
     return failures
 
 
