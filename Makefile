@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test everything, sanitizers included (about 20 minutes on 2 cores)"
+	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make races   all of the core under ThreadSanitizer, of which make test runs a part"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"

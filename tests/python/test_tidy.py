@@ -22,7 +22,7 @@ def tidy(root: Path) -> tuple[int, str]:
 def test_the_tree_keeps_the_house_rules():
     """`make test` and `make check` run tools/lint first; to read all of C++ again takes 10 s."""
     assert 'check "house rules" python tools/tidy\n' in (ROOT / "tools/lint").read_text()
-    assert '\nstage "lint" tools/lint --quick\n' in (ROOT / "tools/test").read_text()
+    assert '  stage "lint" tools/lint --quick\n' in (ROOT / "tools/test").read_text()
     if WHOLE:
         status, found = tidy(ROOT)
         assert status == 0, found
