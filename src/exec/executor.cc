@@ -1,6 +1,8 @@
 // The engine's side of an executor: progress, retirement, abort. launch.cc is the caller's side.
 #include "exec/executor.h"
 
+#include "base/clock.h"
+
 namespace hetccl::exec {
 
 Executor::Executor(ExecutorOptions options)
@@ -99,9 +101,12 @@ void Executor::note_starts(TimePoint now) {
 }
 
 // The start is the launch where the caller waits, and where nobody looked between start and end.
+// A call may have been launched, and have ended, since the poll that sees its end began.
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
-  options_.on_timed(op.call.sequence, now - (from_launch ? op.call.launched : op.started_at), now);
+  const TimePoint start = from_launch ? op.call.launched : op.started_at;
+  const TimePoint end = start <= now ? now : steady_clock().now();
+  options_.on_timed(op.call.sequence, end - start, end);
 }
 
 void Executor::note_end(uint64_t number, TimePoint now) {
