@@ -97,7 +97,7 @@ void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
 }
 
 // Not where launches wait for their kernels: one that waits for the other end can only be ended
-// under the call, and NCCL frees then what the call still uses.
+// under the call, and NCCL may free what the call still uses.
 void Pairs::open(int peer) {
   std::atomic<int>& pairs = environment_.runtime.pairs();
   const bool able = !environment_.runtime.config().launches_wait;
