@@ -1,15 +1,49 @@
 #include "host_work.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <tuple>
 
 namespace hetccl::torch_backend {
+namespace {
+
+using Nanoseconds = std::chrono::nanoseconds;
+
+std::atomic<int64_t> waited_ns{0};
+
+// Adds the time until its end to what this process has waited.
+class Waiting {
+ public:
+  Waiting() = default;
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    const auto time = std::chrono::duration_cast<Nanoseconds>(Clock::now() - begin_);
+    waited_ns.fetch_add(time.count(), std::memory_order_relaxed);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+double seconds_waited() {
+  const Nanoseconds time(waited_ns.load(std::memory_order_relaxed));
+  return std::chrono::duration<double>(time).count();
+}
 
 HostWork::~HostWork() {
   leave_behind();
 }
 
 void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
+  std::optional<Waiting> waiting;
+  if (blocking) waiting.emplace();
   for (const auto& member : operation_.members) {
     const auto& tickets = static_cast<const HostWork&>(*member).tickets_;
     tickets_.insert(tickets_.end(), tickets.begin(), tickets.end());
@@ -47,6 +81,7 @@ std::function<void()> HostWork::until_reached() const {
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   if (!settled()) {
+    const Waiting waiting;
     const bool limited = timeout > kNoTimeout;
     if (!Communicator::wait_all(tickets_, limited ? timeout : kForever)) {
       std::rethrow_exception(error_of_wait(timeout));

@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, selftest, topo, plan, shard, bench, tune, tuned, and others."""
+"""The command ``hetccl``: info, selftest, topo, plan, shard, balance, bench, tune and others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
+from hetccl.balance.command import balance
 from hetccl.plan.command import plan
 from hetccl.selftest.command import selftest
 from hetccl.sharding.command import shard
@@ -103,6 +104,7 @@ app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
 app.command()(shard)
+app.command()(balance)
 
 
 def _collective(name: str) -> str:

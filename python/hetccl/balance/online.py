@@ -1,0 +1,69 @@
+"""When the shares of a running job change, and to what."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from hetccl.balance.planner import Plan, plan
+
+WINDOW = 10  # steps whose times are compared
+GAIN = 1.03  # at least so much faster must new shares be
+_COST = 0.01  # of a step's time, at most, for agreeing
+_WEIGHT = 0.5  # of the newest window
+_JUMP = 1.25  # a time that differs so much from the mean is a new state of the device
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one rank tells the others after a window of steps.
+
+    `compute` is the median of the steps' seconds of computation, `step` of their whole seconds.
+    `cost` is the seconds that the last exchange of reports took. `ahead` counts the steps whose
+    samples the rank's DataLoader has drawn already.
+    """
+
+    compute: float
+    step: float
+    cost: float
+    ahead: int
+
+
+class Balancer:
+    """Moving averages of the ranks' compute time, and the plan that follows from them.
+
+    Pure: what every rank has heard is the same, so every rank decides the same.
+    """
+
+    def __init__(self, start: Plan) -> None:
+        self.plan = start
+        self.window = WINDOW
+        self._profiles = start.profiles
+        self._factors: list[float] = []  # how many times as long as its profile a rank takes
+
+    def hear(self, reports: Sequence[Report]) -> Plan | None:
+        """Takes in the reports of a window, by rank. Returns the plan to change to, or None."""
+        self._average([report.compute for report in reports])
+        step = max(statistics.median(report.step for report in reports), 1e-9)
+        cost = max(report.cost for report in reports)
+        self.window = max(WINDOW, math.ceil(cost / (_COST * step)))
+        pairs = zip(self._profiles, self._factors, strict=True)
+        profiles = [profile.slower(factor) for profile, factor in pairs]
+        now = dataclasses.replace(self.plan, profiles=tuple(profiles))
+        then = plan(profiles, now.batch, now.accumulation)
+        if now.slowest < GAIN * then.slowest:
+            return None
+        self.plan = then
+        return then
+
+    def _average(self, times: Sequence[float]) -> None:
+        base = dataclasses.replace(self.plan, profiles=self._profiles)
+        newest = [max(time, 1e-9) / base.seconds(rank) for rank, time in enumerate(times)]
+        if not self._factors:
+            self._factors = newest
+            return
+        for rank, (mean, value) in enumerate(zip(self._factors, newest, strict=True)):
+            jumped = not 1 / _JUMP < value / mean < _JUMP
+            self._factors[rank] = value if jumped else mean + _WEIGHT * (value - mean)

@@ -1,0 +1,234 @@
+"""Shares of a batch that all ranks compute in the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hetccl.balance.profiles import BalanceError, Profile
+from hetccl.files import read_own, write_text
+
+MOST_SAMPLES = 1 << 40
+_MULTIPLES = (1, 2, 3, 4, 8)  # of the least number of micro-batches that memory allows
+_MOST_FILE_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The share of each rank in a batch.
+
+    `shares` are samples by rank; they add up to `batch`. Each rank computes its share in
+    `accumulation` micro-batches, as many as every other rank has, so collectives stay in step.
+    """
+
+    profiles: tuple[Profile, ...]
+    batch: int
+    accumulation: int
+    shares: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.profiles)
+
+    def micro_batches(self, rank: int) -> tuple[int, ...]:
+        """Returns the samples of each micro-batch of a rank; they differ by at most one."""
+        return _micro_batches(self.shares[rank], self.accumulation)
+
+    def seconds(self, rank: int) -> float:
+        """Returns how long a rank computes for its share."""
+        return _time(self.profiles[rank], self.shares[rank], self.accumulation)
+
+    @property
+    def slowest(self) -> float:
+        """Seconds that the rank which computes longest takes for its share."""
+        return max(self.seconds(rank) for rank in range(self.size))
+
+    @property
+    def efficiency(self) -> float:
+        """The job's samples per second over the sum of what its ranks reach alone, each with its
+        fastest micro-batch (paper 000, section 5.3). Communication is not part of it."""
+        alone = sum(profile.best_rate for profile in self.profiles)
+        return self.batch / self.slowest / alone
+
+    def of(self, batch: int) -> Plan:
+        """Returns the plan of another batch for the same ranks, with as many micro-batches."""
+        return plan(self.profiles, batch, self.accumulation)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan as JSON. Raises OSError."""
+        values = {
+            "hetccl_balance": 1,
+            "batch": self.batch,
+            "accumulation": self.accumulation,
+            "shares": self.shares,
+            "profiles": [profile.to_values() for profile in self.profiles],
+        }
+        write_text(Path(path), json.dumps(values, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Reads a plan that this user has saved. Raises OSError, and BalanceError where the file
+        is no plan."""
+        text = read_own(Path(path), _MOST_FILE_BYTES)
+        try:
+            values = json.loads(text)
+            profiles = [Profile.from_values(one) for one in values["profiles"]]
+            made = plan(profiles, values["batch"], values["accumulation"])
+            shares = tuple(values["shares"])
+        except BalanceError as error:
+            raise BalanceError(f"{path}: {error}") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise BalanceError(f"{path} is no plan of hetccl.balance: {error!r}") from None
+        return dataclasses.replace(made, shares=_checked(shares, made, path))
+
+
+def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = None) -> Plan:
+    """Divides `batch` samples among ranks so that the slowest rank takes the least time.
+
+    Pure: the same arguments give the same plan on every rank. `profiles` are by rank. Each rank
+    gets at least one sample per micro-batch and no larger micro-batch than its profile allows. No
+    other shares make the slowest rank faster; where times are proportional to sizes, shares are in
+    proportion to speeds (paper 000, section 4.5). `accumulation` is the number of micro-batches;
+    None chooses the number with the least time among those that memory allows.
+
+    Raises BalanceError where the batch is too small to give every rank a sample per micro-batch, or
+    too large for the ranks' memory.
+    """
+    ranks = tuple(profiles)
+    _check_count("batch", batch)
+    if not ranks:
+        raise BalanceError("profiles is empty: a plan needs the profile of every rank")
+    if accumulation is not None:
+        _check_count("accumulation", accumulation)
+        return _divide(ranks, batch, accumulation)
+    least = _least_accumulation(ranks, batch)
+    counts = [times * least for times in _MULTIPLES if times * least <= batch // len(ranks)]
+    tried = [_divide(ranks, batch, count) for count in counts or [least]]
+    return min(tried, key=lambda made: (round(made.slowest, 12), made.accumulation))
+
+
+def divide_evenly(ranks: int, batch: int, accumulation: int = 1) -> Plan:
+    """Returns the plan of `ranks` equal ranks, for a job that has not been profiled.
+
+    Its profiles say one second per sample. Raises BalanceError as `plan` does.
+    """
+    _check_count("ranks", ranks)
+    return plan([Profile(((1, 1.0),))] * ranks, batch, accumulation)
+
+
+def _check_count(name: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_SAMPLES:
+        raise BalanceError(f"{name} is {value!r}, but must be an integer from 1 to 2^40")
+
+
+def _checked(shares: tuple[Any, ...], made: Plan, path: str | Path) -> tuple[int, ...]:
+    """The shares of a file, if a plan may have them."""
+    limits = [_limit(profile, made.accumulation, made.batch) for profile in made.profiles]
+    fits = (
+        len(shares) == len(limits)
+        and all(isinstance(share, int) for share in shares)
+        and all(
+            made.accumulation <= share <= limit for share, limit in zip(shares, limits, strict=True)
+        )
+        and sum(shares) == made.batch
+    )
+    if not fits:
+        raise BalanceError(f"{path}: its shares do not fit its batch and profiles")
+    return shares
+
+
+def _least_accumulation(ranks: tuple[Profile, ...], batch: int) -> int:
+    """The least number of micro-batches with which the batch fits the ranks' memory."""
+    if any(profile.most is None for profile in ranks):
+        return 1
+    together = sum(profile.most or 0 for profile in ranks)
+    return -(-batch // together)
+
+
+def _limit(profile: Profile, accumulation: int, batch: int) -> int:
+    return batch if profile.most is None else profile.most * accumulation
+
+
+def _micro_batches(share: int, accumulation: int) -> tuple[int, ...]:
+    small, larger = divmod(share, accumulation)
+    return (small + 1,) * larger + (small,) * (accumulation - larger)
+
+
+def _time(profile: Profile, share: int, accumulation: int) -> float:
+    small, larger = divmod(share, accumulation)
+    return larger * profile.time(small + 1) + (accumulation - larger) * profile.time(small)
+
+
+def _divide(ranks: tuple[Profile, ...], batch: int, accumulation: int) -> Plan:
+    least = len(ranks) * accumulation
+    if batch < least:
+        raise BalanceError(
+            f"batch is {batch}: too small to give each of {len(ranks)} ranks a sample in each of "
+            f"{accumulation} micro-batches; it takes {least}"
+        )
+    limits = [_limit(profile, accumulation, batch) for profile in ranks]
+    if sum(limits) < batch:
+        fitting = ", ".join(f"rank {rank}: {profile.most}" for rank, profile in enumerate(ranks))
+        raise BalanceError(
+            f"batch is {batch}, but {accumulation} micro-batches of all ranks hold {sum(limits)} "
+            f"samples ({fitting}): raise accumulation"
+        )
+    shares = _start(ranks, limits, batch, accumulation)
+    _fill(ranks, limits, shares, batch, accumulation)
+    return Plan(ranks, batch, accumulation, tuple(shares))
+
+
+def _start(
+    ranks: tuple[Profile, ...], limits: list[int], batch: int, accumulation: int
+) -> list[int]:
+    """Shares that take at most the same time on every rank, not more than the batch together."""
+
+    def within(time: float) -> list[int]:
+        return [
+            _largest_within(profile, time, limit, accumulation)
+            for profile, limit in zip(ranks, limits, strict=True)
+        ]
+
+    low, high = 0.0, max(_time(profile, batch, accumulation) for profile in ranks)
+    for _ in range(50):
+        middle = (low + high) / 2
+        if sum(within(middle)) <= batch:
+            low = middle
+        else:
+            high = middle
+    return within(low) if sum(within(low)) <= batch else [accumulation] * len(ranks)
+
+
+def _largest_within(profile: Profile, time: float, limit: int, accumulation: int) -> int:
+    """The largest share of a rank that takes at most `time`, at least a sample per micro-batch."""
+    low, high = accumulation, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _time(profile, middle, accumulation) <= time:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _fill(
+    ranks: tuple[Profile, ...], limits: list[int], shares: list[int], batch: int, accumulation: int
+) -> None:
+    """Gives what is left of the batch, one sample at a time, to the rank that is done first."""
+
+    def next_time(rank: int) -> float:
+        return _time(ranks[rank], shares[rank] + 1, accumulation)
+
+    left = batch - sum(shares)
+    queue = [(next_time(rank), rank) for rank in range(len(ranks)) if shares[rank] < limits[rank]]
+    heapq.heapify(queue)
+    for _ in range(left):
+        _, rank = heapq.heappop(queue)
+        shares[rank] += 1
+        if shares[rank] < limits[rank]:
+            heapq.heappush(queue, (next_time(rank), rank))

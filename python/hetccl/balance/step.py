@@ -1,0 +1,87 @@
+"""One step of a balanced job."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+from hetccl.balance.stopwatch import Stopwatch
+
+
+class Step:
+    """The micro-batches of one rank for one step. Iterate over it once; not thread-safe.
+
+        for step in loader:
+            for inputs, targets in step:
+                loss = cross_entropy(model(inputs), targets, reduction="sum")
+                step.weigh(loss).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    `number` counts the epoch's steps from 0. `samples` is the number of samples of all ranks,
+    `share` that of this rank, which `micro_batches` hold.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        samples: int,
+        share: int,
+        micro_batches: list[Any],
+        ranks: int,
+        model: Any = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        self.number = number
+        self.samples = samples
+        self.share = share
+        self.micro_batches = micro_batches
+        self._ranks = ranks
+        self._model = model
+        self._stopwatch = stopwatch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the micro-batches. The model's gradients are only added up in the backward passes
+        of all but the last, which exchanges them."""
+        last = len(self.micro_batches) - 1
+        for index, micro_batch in enumerate(self.micro_batches):
+            with contextlib.nullcontext() if index == last else add_up(self._model):
+                if self._stopwatch is not None:
+                    self._stopwatch.begin()
+                yield micro_batch
+
+    def weigh(self, loss: torch.Tensor, total: int | float | None = None) -> torch.Tensor:
+        """Returns the loss to call backward() on, so that the gradients of the step become those of
+        the mean over the samples of all ranks, though the ranks' shares differ.
+
+        `loss` is the sum, not the mean, over the micro-batch. `total` is what the mean is taken
+        over if not the step's samples: the tokens of all ranks and micro-batches
+        (`hetccl.balance.total`). The model must average its gradients over the loader's ranks, as
+        DDP, FSDP2 and hetccl.sharding do.
+        """
+        weighed = loss * (self._ranks / (self.samples if total is None else total))
+        if self._stopwatch is not None and weighed.requires_grad:
+            self._stopwatch.end_with(weighed)
+        return weighed
+
+
+@contextlib.contextmanager
+def add_up(model: Any) -> Iterator[None]:
+    """Backward passes inside leave their gradients on this rank. Not collective."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+        return
+    for name in ("no_sync", "accumulate"):  # of DDP, and of hetccl.sharding
+        if hasattr(model, name):
+            with getattr(model, name)():
+                yield
+            return
+    yield

@@ -1,0 +1,79 @@
+"""A plan on the terminal, and as values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hetccl.balance.planner import Plan
+from hetccl.units import counted, duration
+
+
+def show(plan: Plan, console: Console | None = None) -> None:
+    """Prints the share of each rank and why it is that."""
+    console = console or Console()
+    for line in explain(plan):
+        console.print(line, highlight=False, soft_wrap=True)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("rank", "device", "share", "micro-batches", "largest", "compute", "idle"):
+        table.add_column(column, justify="left" if column == "device" else "right")
+    for rank, profile in enumerate(plan.profiles):
+        seconds = plan.seconds(rank)
+        sizes = plan.micro_batches(rank)
+        ends = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[-1]} to {sizes[0]}"
+        table.add_row(
+            str(rank), profile.device or "?", str(plan.shares[rank]),
+            f"{len(sizes)} of {ends}", "any" if profile.most is None else str(profile.most),
+            duration(seconds), f"{1 - seconds / plan.slowest:.1%}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def explain(plan: Plan) -> Iterator[str]:
+    """Yields sentences on the batch, the number of micro-batches, and what the plan gains."""
+    yield (
+        f"A batch of {counted(plan.batch, 'sample')} on {counted(plan.size, 'rank')}, in "
+        f"{plan.accumulation} micro-batch{'es' if plan.accumulation > 1 else ''} each. The slowest "
+        f"rank computes for {duration(plan.slowest)}."
+    )
+    full = [
+        rank
+        for rank, profile in enumerate(plan.profiles)
+        if profile.most is not None and plan.micro_batches(rank)[0] == profile.most
+    ]
+    if full:
+        ranks = ", ".join(map(str, full[:8])) + (" and others" if len(full) > 8 else "")
+        yield f"Memory, or the largest size that was measured, limits the share of rank {ranks}."
+    yield (
+        f"Efficiency: {plan.efficiency:.1%} of what the ranks reach alone, before communication; "
+        f"with equal shares {_efficiency_of_equal(plan):.1%}."
+    )
+
+
+def _efficiency_of_equal(plan: Plan) -> float:
+    """A rank whose memory equal shares exceed would fail; its time is told all the same."""
+    whole, more = divmod(plan.batch, plan.size)
+    equal = [whole + (rank < more) for rank in range(plan.size)]
+    even = Plan(plan.profiles, plan.batch, plan.accumulation, tuple(equal))
+    return even.efficiency
+
+
+def to_values(plan: Plan) -> dict[str, Any]:
+    """Returns the plan as values for JSON, seconds included."""
+    return {
+        "batch": plan.batch,
+        "accumulation": plan.accumulation,
+        "efficiency": plan.efficiency,
+        "ranks": [
+            {
+                "device": profile.device,
+                "share": plan.shares[rank],
+                "micro_batches": plan.micro_batches(rank),
+                "seconds": plan.seconds(rank),
+            }
+            for rank, profile in enumerate(plan.profiles)
+        ],
+    }

@@ -1,0 +1,74 @@
+"""A running job's compute time, and new shares that follow from it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from hetccl.balance.agreement import gather
+from hetccl.balance.online import Balancer, Report
+from hetccl.balance.planner import Plan
+from hetccl.balance.profiles import BalanceError
+from hetccl.balance.stopwatch import Stopwatch
+
+
+class Watch:
+    """Measures this rank's steps, and agrees with the other ranks on new shares. Not thread-safe.
+
+    Raises BalanceError where the computation of `model` cannot be measured.
+    """
+
+    def __init__(self, plan: Plan, model: Any, group: dist.ProcessGroup | None) -> None:
+        self.stopwatch = Stopwatch(_device_of(model))
+        self._balancer = Balancer(plan)
+        self._group = group
+        self._computes: list[float] = []
+        self._steps: list[float] = []
+        self._last = time.perf_counter()
+        self._cost = 0.0
+
+    def end_step(self, ahead: int) -> tuple[Plan, int] | None:
+        """Returns the plan to change to, and after how many steps; None for no change.
+
+        `ahead` is the number of steps whose samples this rank has drawn already. Collective.
+        """
+        compute = self.stopwatch.take()
+        if compute is not None:
+            self._computes.append(compute)
+        now = time.perf_counter()
+        self._steps.append(now - self._last)
+        self._last = now
+        if len(self._steps) < self._balancer.window:
+            return None
+        compute = statistics.median(self._computes) if self._computes else 0.0
+        report = Report(compute, statistics.median(self._steps), self._cost, ahead)
+        reports = gather(report, self._group)
+        self._last = time.perf_counter()
+        self._cost = self._last - now
+        self._computes, self._steps = [], []
+        for rank, one in enumerate(reports):
+            if one.compute <= 0:
+                raise BalanceError(
+                    f"online: rank {rank} has called backward() of no step.weigh(loss) lately, so "
+                    "its computation cannot be measured"
+                )
+        plan = self._balancer.hear(reports)
+        return None if plan is None else (plan, max(one.ahead for one in reports))
+
+
+def _device_of(model: Any) -> torch.device:
+    module = getattr(model, "model", model)
+    if not isinstance(module, torch.nn.Module):
+        raise BalanceError("online: give the model whose computation is to be measured")
+    device = next(module.parameters()).device
+    if device.type != "cpu" and any(isinstance(one, FSDPModule) for one in module.modules()):
+        raise BalanceError(
+            "online: FSDP2 on a GPU waits for other ranks in the middle of its computation, which "
+            "cannot be told apart: profile the model before it is sharded"
+        )
+    return device

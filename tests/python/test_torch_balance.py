@@ -1,0 +1,382 @@
+"""Balanced training: exact gradients, every sample once, and shares that follow the devices."""
+
+import contextlib
+import itertools
+import multiprocessing
+import time
+
+import pytest
+from patience import sample
+from torch_ranks import run, vanish
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+from hetccl.balance import (  # noqa: E402
+    BalanceError,
+    BatchSampler,
+    Loader,
+    Plan,
+    Profile,
+    divide_evenly,
+    plan,
+    profile,
+    total,
+)
+from hetccl.balance.stopwatch import Stopwatch  # noqa: E402
+from hetccl.sharding import PRESETS, shard  # noqa: E402
+
+UNLIKE = [
+    Profile(((1, seconds),), most) for seconds, most in ((1, 3), (3, None), (2, 9), (2, None))
+]
+
+
+EXACT = [name for name, one in PRESETS.items() if not (one.weight_wire or one.gradient_wire)]
+
+
+class Sentences(Dataset):
+    """Samples of unlike lengths; a target of -100 is no token."""
+
+    def __init__(self, count=50):
+        chance = torch.Generator().manual_seed(2)
+        self.inputs = torch.randn(count, 5, 6, generator=chance, dtype=torch.float64)
+        self.targets = torch.randint(0, 4, (count, 5), generator=chance)
+        lengths = torch.randint(1, 6, (count, 1), generator=chance)
+        self.targets[torch.arange(5) >= lengths] = -100
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.inputs[index], self.targets[index], index
+
+
+def make_model():
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)).double()
+
+
+def loss_of(model, inputs, targets):
+    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+def tokens_of(targets):
+    return int((targets != -100).sum())
+
+
+def reference(steps, loss_scale=1.0):
+    """The weights of one process that takes the steps, lists of samples, whole."""
+    model, data = make_model(), Sentences()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for samples in steps:
+        inputs = torch.stack([data[index][0] for index in samples])
+        targets = torch.stack([data[index][1] for index in samples])
+        loss = loss_scale * loss_of(model, inputs, targets) / tokens_of(targets)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad /= loss_scale
+        nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@contextlib.contextmanager
+def wrapped(kind):
+    """A model, what the loader is given, its optimizer, and how its gradients are clipped."""
+    model = make_model()
+    if kind == "ddp":
+        model = DistributedDataParallel(model)
+    if kind == "fsdp":
+        fully_shard(model[0])
+        fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    if kind in PRESETS:
+        sharded = shard(model, optimizer, kind)
+        yield model, sharded, optimizer, sharded.clip_grad_norm_
+        return
+    yield model, model, optimizer, lambda most: nn.utils.clip_grad_norm_(model.parameters(), most)
+
+
+def train(rank, size, kind, loss_scale):
+    made = plan(UNLIKE, 20)
+    taken = []
+    with wrapped(kind) as (model, given, optimizer, clip):
+        loader = Loader(Sentences(), made, given, seed=7)
+        for step in loader:
+            here = sum(tokens_of(targets) for _, targets, _ in step.micro_batches)
+            count = total(here)
+            optimizer.zero_grad()
+            for inputs, targets, indices in step:
+                taken.append((step.number, indices.tolist()))
+                (loss_scale * step.weigh(loss_of(model, inputs, targets), count)).backward()
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= loss_scale
+            clip(0.2)
+            optimizer.step()
+        weights = [getattr(p, "full_tensor", p.detach)().tolist() for p in model.parameters()]
+    return taken, weights
+
+
+KINDS = [("ddp", 1.0), ("ddp", 1024.0), ("fsdp", 64.0), *((one, 1.0) for one in EXACT)]
+
+
+@pytest.mark.parametrize(("kind", "loss_scale"), sample(KINDS, 6))
+def test_unlike_shares_train_as_one_process_does(kind, loss_scale, tmp_path):
+    outcomes = run(4, train, kind, loss_scale, folder=tmp_path, labels="aabb")
+    steps = [
+        [i for taken, _ in outcomes for at, indices in taken if at == number for i in indices]
+        for number in range(3)
+    ]
+    assert sorted(itertools.chain(*steps)) == [*range(50)]  # each sample once
+    shares = [[len(i) for at, i in taken if at == 0] for taken, _ in outcomes]
+    assert len({len(sizes) for sizes in shares}) == 1
+    assert len({sum(sizes) for sizes in shares}) > 1
+    wanted = reference(steps, loss_scale)
+    for _, weights in outcomes:
+        for one, want in zip(weights, wanted, strict=True):
+            one = torch.tensor(one, dtype=torch.float64)
+            torch.testing.assert_close(one, want, rtol=1e-6, atol=1e-9)
+
+
+def consume(rank, size, state, epochs, workers, limit):
+    """The samples that this rank takes until `limit` steps, by epoch and step; and the state."""
+    multiprocessing.current_process()._config["daemon"] = False  # it may have workers
+    options = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    loader = Loader(Sentences(), plan(UNLIKE[:size], 12, 2), seed=3, **options)
+    if state:
+        loader.load_state_dict(state)
+    taken = []
+    for epoch in epochs:
+        loader.set_epoch(epoch)
+        for step in loader:
+            indices = [i for *_, batch in step for i in batch.tolist()]
+            assert len(indices) == step.share
+            taken += [((epoch, step.number), indices)]
+            if len(taken) == limit:
+                return taken, loader.state_dict()
+    return taken, loader.state_dict()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_job_goes_on_in_mid_epoch_with_other_ranks(workers, tmp_path):
+    def merge(outcomes):
+        merged = {}
+        for taken, _ in outcomes:
+            for key, indices in taken:
+                merged.setdefault(key, []).extend(indices)
+        return {key: sorted(indices) for key, indices in merged.items()}
+
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    whole = merge(run(2, consume, None, (0, 1), workers, 0, folder=tmp_path / "a"))
+    assert len(whole) == 10
+    for epoch in (0, 1):
+        assert sorted(i for at, s in whole.items() if at[0] == epoch for i in s) == [*range(50)]
+    assert whole[0, 0] != whole[1, 0]
+    first = run(2, consume, None, (0, 1), workers, 3, folder=tmp_path / "b")
+    state = first[0][1]
+    assert state == first[1][1]
+    assert (state["epoch"], state["step"]) == (0, 3)
+    rest = run(3, consume, state, (0, 1), workers, 0, folder=tmp_path / "c")
+    assert {**merge(first), **merge(rest)} == whole
+
+
+def test_epochs_follow_each_other():
+    sampler = BatchSampler(10, divide_evenly(1, 4), 0, seed=1)
+    data = DataLoader(range(10), batch_sampler=sampler, collate_fn=list)
+    epochs = [[*data] for _ in range(3)]
+    assert all(sorted(itertools.chain(*epoch)) == [*range(10)] for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    sampler.set_epoch(1)
+    assert [*data] == epochs[1]
+    assert [len(batch) for batch in epochs[0]] == [3, 3, 4]
+    sampler = BatchSampler(10, divide_evenly(1, 4), 0, drop_last=True, shuffle=False)
+    assert [*sampler] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(BalanceError, match="seed was 1"):
+        sampler.load_state_dict({**sampler.state_dict(), "seed": 1})
+    with pytest.raises(BalanceError, match="3 samples give no step of 4"):
+        BatchSampler(3, divide_evenly(1, 4), 0, drop_last=True)
+    with pytest.raises(BalanceError, match="batch is 3: too small"):
+        BatchSampler(3, divide_evenly(4, 4), 0)
+
+
+class Device(nn.Module):
+    """Takes so many seconds for each sample, as a slow device does."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+        self.layer = nn.Linear(6, 4).double()
+
+    def forward(self, x):
+        time.sleep(self.seconds * len(x))
+        return self.layer(x)
+
+
+def follow(rank, size, kind):
+    """The shares of each step, of devices of which one is half as fast: rank 0, later rank 1."""
+    device = Device(0)
+    if kind == "fsdp":
+        fully_shard(device.layer)
+        fully_shard(device)
+    model = DistributedDataParallel(device) if kind == "ddp" else device
+    loader = Loader(Sentences(600), divide_evenly(size, 12), model, online=True)
+    shares = []
+    for step in loader:
+        slow = 0 if step.number < 25 else 1
+        device.seconds = 0.01 if rank == slow else 0.005
+        shares.append(step.share)
+        for inputs, targets, _ in step:
+            step.weigh(loss_of(model, inputs, targets)).backward()
+        device.zero_grad()
+    return shares
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_shares_follow_the_devices(kind, tmp_path):
+    first, second = run(2, follow, kind, folder=tmp_path, labels="ab")
+    assert all(sum(both) == 12 for both in zip(first, second, strict=True))
+    assert first[0] == second[0] == 6
+    assert first[24] <= 5
+    assert second[24] >= 7
+    assert second[-1] <= 5
+    assert first[-1] >= 7
+
+
+def deterministic(rank, size):
+    device = Device(0.01 if rank else 0)
+    model = DistributedDataParallel(device)
+    loader = Loader(Sentences(120), divide_evenly(size, 4), model, online=True)
+    return {step.share for step in loader if [step.weigh(loss_of(model, *b[:2])) for b in step]}
+
+
+def test_shares_stay_where_bits_must(tmp_path):
+    env = {"HETCCL_DETERMINISTIC": "1"}
+    assert run(2, deterministic, folder=tmp_path, env=env) == [{2}, {2}]
+
+
+def measure(rank, size):
+    device = Device(0.02 if rank else 0.001)
+    model = DistributedDataParallel(device)
+    sizes = []
+
+    def run_pass(samples):
+        sizes.append(samples)
+        if rank == 1 and samples > 11:
+            raise RuntimeError("CUDA error: out of memory")
+        model(torch.zeros(samples, 6, dtype=torch.float64)).sum().backward()
+
+    found = profile(model, run_pass, 32, seconds=60)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert dist.get_rank() == rank
+    return found, max(sizes)
+
+
+def test_profiles_know_speed_and_memory(tmp_path):
+    (found, _), (same, largest) = run(2, measure, folder=tmp_path, labels="ab")
+    assert found == same
+    assert [one.most for one in found] == [32, 11]
+    assert largest > 11
+    for size in (4, 8):  # sleeps are never short
+        assert found[0].time(size) >= 0.001 * size
+        assert found[1].time(size) >= 0.02 * size
+    made = plan(found, 16, 1)
+    assert made.shares[0] > made.shares[1]
+
+
+def disagree(rank, size, what):
+    model = nn.Linear(3, 3 + (what == "model" and rank))
+
+    def run_pass(samples):
+        if what == "memory" and rank == 1:
+            raise MemoryError
+        if what == "bug" and rank == 1:
+            raise KeyError("labels")
+        if what == "death" and rank == 1:
+            vanish()
+        model(torch.zeros(samples, 3)).sum().backward()
+
+    texts = []
+    try:
+        profile(model, run_pass, 4 + (what == "limit" and rank))
+    except (BalanceError, dist.DistBackendError) as error:
+        texts.append(str(error))
+    if what != "death":
+        try:
+            Loader(Sentences(), divide_evenly(2, 8 + (what == "model" and rank)), None)
+        except BalanceError as error:
+            texts.append(str(error))
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("model", "model: rank 1 has 2 tensors of 16 parameters, and rank 0 2 tensors of 12"),
+        ("limit", "limit: rank 1 has 5, and rank 0 4"),
+        ("memory", "rank 1: BalanceError: its device (cpu) has no memory for one sample"),
+        ("bug", "rank 1: KeyError: 'labels'"),
+    ],
+)
+def test_ranks_that_disagree_or_fail_are_named_on_all(what, text, tmp_path):
+    for texts in run(2, disagree, what, folder=tmp_path):
+        assert text in texts[0]
+        assert len(texts) == 1 + (what == "model")
+
+
+def test_a_rank_that_dies_while_profiling_is_named(tmp_path):
+    survivor, _ = run(2, disagree, "death", folder=tmp_path, lost={1})
+    assert "rank 1" in survivor[0]
+    assert "was lost" in survivor[0]
+
+
+def wrong(rank, size):
+    model = DistributedDataParallel(nn.Linear(6, 4).double())
+    cases = [
+        (lambda: Loader(Sentences(), divide_evenly(3, 9)), "the plan has 3 ranks, but the group 2"),
+        (lambda: Loader(Sentences(), divide_evenly(2, 8), online=True), "give the model"),
+    ]
+    for make, text in cases:
+        with pytest.raises(BalanceError, match=text):
+            make()
+    loader = Loader(Sentences(400), divide_evenly(2, 8), model, online=True)
+    with pytest.raises(BalanceError, match="rank 0 has called backward"):
+        for step in loader:
+            for inputs, *_ in step:
+                model(inputs).sum().backward()
+    return True
+
+
+def test_wrong_use_is_named(tmp_path):
+    assert all(run(2, wrong, folder=tmp_path))
+
+
+def test_a_pass_without_its_end_gives_no_time():
+    watch = Stopwatch(torch.device("cpu"))
+    weight = torch.ones(1, requires_grad=True)
+    assert watch.take() is None
+    for _ in range(2):
+        watch.begin()
+        loss = weight * 2
+        watch.end_with(loss)
+        loss.backward()
+    assert watch.take() > 0
+    watch.begin()
+    watch.begin()
+    loss = weight * 2
+    watch.end_with(loss)
+    loss.backward()
+    assert watch.take() is None
+
+
+def test_a_plan_of_other_steps_keeps_its_micro_batches():
+    made = plan(UNLIKE, 40)
+    assert isinstance(made, Plan)
+    assert made.of(30).accumulation == made.accumulation
