@@ -13,7 +13,7 @@ from hetccl.balance.stopwatch import Stopwatch
 
 
 class Step:
-    """The micro-batches of one rank for one step. Iterate over it once; not thread-safe.
+    """The micro-batches of one rank for one step. Iterate over it once; not thread-safe::
 
         for step in loader:
             for inputs, targets in step:

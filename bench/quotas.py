@@ -1,0 +1,92 @@
+"""Limits of processor time, which make equal processes unlike devices. Linux's control groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from places import Place
+
+_PERIOD_US = 10_000
+_FIRST = Path("/sys/fs/cgroup/cpu")  # version 1
+_SECOND = Path("/sys/fs/cgroup")
+
+
+def _set(folder: Path, processors: float) -> None:
+    """Gives all processes of the group together so many processors' time."""
+    quota = round(processors * _PERIOD_US)
+    if folder.is_relative_to(_FIRST):
+        (folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        (folder / "cpu.cfs_quota_us").write_text(str(quota))
+    else:
+        (folder / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+
+
+def _join(folder: Path) -> None:
+    """Moves this process into the group; what it starts is in it, too."""
+    (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@contextmanager
+def _groups(count: int) -> Iterator[list[Path]]:
+    """Makes groups without a limit. Raises SystemExit where this user may not."""
+    top = _FIRST if (_FIRST / "cpu.shares").exists() else _SECOND
+    root = top / f"hetccl-{os.getpid()}"
+    folders = [root / str(index) for index in range(count)]
+    try:
+        root.mkdir()
+        if top == _SECOND:
+            (root / "cgroup.subtree_control").write_text("+cpu")
+        for folder in folders:
+            folder.mkdir()
+    except OSError as error:
+        raise SystemExit(f"bench: control groups of processors need root: {error}") from None
+    try:
+        yield folders
+    finally:
+        for folder in (*folders, root):
+            folder.rmdir()
+
+
+@contextmanager
+def limited(place: Place, ranks: int, wanted: Path) -> Iterator[Place]:
+    """A place each of whose ranks is in a group of its own.
+
+    `wanted` is a file that a rank writes: the processors of each rank, as a JSON list. They are set
+    when the file changes. Without it there is no limit.
+    """
+    with _groups(ranks) as groups:
+        home = groups[0].parent.parent
+
+        def start(host: int, argv: list[str], env: dict[str, str], out: Any) -> Any:
+            _join(groups[int(env["RANK"])])
+            try:
+                return place.start(host, argv, env, out)
+            finally:
+                _join(home)
+
+        over = threading.Event()
+
+        def follow() -> None:
+            seen = ""
+            while not over.wait(0.01):
+                text = wanted.read_text() if wanted.exists() else ""
+                if text == seen:
+                    continue
+                seen = text
+                for folder, processors in zip(groups, json.loads(text), strict=True):
+                    _set(folder, processors)
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        try:
+            yield dataclasses.replace(place, start=start)
+        finally:
+            over.set()
+            follower.join()
