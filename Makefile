@@ -7,7 +7,7 @@ SHELL := /bin/bash
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
-	@echo "make races   all of the core under ThreadSanitizer, of which make test runs a part"
+	@echo "make races   the core under ThreadSanitizer; CI runs it, too"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    every case of every test, then half an hour of random collectives and kills: does anything grow?"
@@ -27,10 +27,10 @@ test:
 	@tools/test $(ARGS)
 
 check:
-	@tools/test --check $(ARGS)
+	@tools/test check $(ARGS)
 
 races:
-	@tools/test --races
+	@tools/test races
 
 bench: setup
 	@tools/setup --mpi

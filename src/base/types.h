@@ -46,7 +46,7 @@ enum class RedOp : uint8_t {
 
 /// The factor of a PreMulSum: one element of the call's type, in the first bytes as in memory.
 struct Factor {
-  uint8_t element[8] = {};
+  alignas(8) uint8_t element[8] = {};
 };
 
 /// A reduction as one rank calls it. Ranks agree on `op`; each has a factor of its own.

@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+from cuda_balance import follow_devices, train_balanced
 from cuda_ranks import Rank
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -63,6 +64,12 @@ def data_parallel(where: Rank) -> None:
         model = DistributedDataParallel(network().to(where.device), bucket_cap_mb=0.05, **options)
         train(model, share(where))
         check(where, flat(model), want, 1e-9)
+
+
+def balanced(where: Rank) -> None:
+    model = train_balanced(where, network(), batches().flatten(0, 1), BATCH)
+    check(where, flat(model), wanted(), 1e-9)
+    follow_devices(where)
 
 
 def halving(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -183,5 +190,5 @@ def sparse_embeddings(where: Rank) -> None:
     assert torch.equal(tensor.to_dense().cpu(), evens * torch.eye(where.size))
 
 
-TRAINING = [data_parallel, hooks, layouts, convolutional, sparse_embeddings]
+TRAINING = [data_parallel, balanced, hooks, layouts, convolutional, sparse_embeddings]
 TRAINING_ON_GPUS = [fully_sharded]

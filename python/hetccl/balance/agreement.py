@@ -26,12 +26,3 @@ def check_alike(facts: dict[str, Any], group: dist.ProcessGroup | None) -> None:
                     f"{name}: rank {rank} has {its_facts[name]}, and rank 0 {value}: all ranks "
                     "must have the same"
                 )
-
-
-def describe_model(model: Any) -> str:
-    """Returns text that differs for models of other parameters."""
-    parameters = getattr(model, "parameters", None)
-    if parameters is None:
-        return type(model).__name__
-    sizes = [parameter.numel() for parameter in parameters()]
-    return f"{len(sizes)} tensors of {sum(sizes)} parameters"

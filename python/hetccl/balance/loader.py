@@ -9,7 +9,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from hetccl.balance.agreement import check_alike, describe_model, gather
+from hetccl.balance.agreement import check_alike, gather
+from hetccl.balance.models import describe_model
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
 from hetccl.balance.sampler import BatchSampler
@@ -49,7 +50,7 @@ class Loader:
         facts = {
             "plan": (plan.batch, plan.accumulation, plan.shares), "samples": samples, "seed": seed,
             "shuffle": shuffle, "drop_last": drop_last, "online": online,
-            "model": describe_model(getattr(model, "model", model)),
+            "model": describe_model(model),
         }  # fmt: skip
         check_alike(facts, group)
         if plan.size != self._ranks:

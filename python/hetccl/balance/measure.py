@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 
-from hetccl.balance.agreement import check_alike, describe_model, gather
+from hetccl.balance.agreement import check_alike, gather
+from hetccl.balance.models import add_up, describe_model, is_fsdp
 from hetccl.balance.profiles import BalanceError, Profile
-from hetccl.balance.step import add_up
 
 _LEAST_SECONDS, _LEAST_RUNS = 0.3, 3  # of a size
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -39,7 +38,7 @@ def profile(
     BalanceError on all ranks where they give other models or limits, where a rank fits no sample,
     and where `run` fails.
     """
-    if any(isinstance(module, FSDPModule) for module in model.modules()):
+    if is_fsdp(model):
         raise BalanceError("profile: give the model before it is sharded")
     facts = {"model": describe_model(model), "limit": limit, "seconds": seconds}
     check_alike(facts, group)

@@ -96,7 +96,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def resume(self, epoch: int, step: int) -> None:
         """Has the next iteration begin at a step of an epoch."""
-        if epoch != self.epoch:
+        if epoch != self.epoch or step == 0:
             del self._first_steps[:-1], self._plans[:-1]
             self._first_steps[0] = 0
             self._by_size.clear()
@@ -116,7 +116,12 @@ class BatchSampler(Sampler[list[int]]):
                 raise BalanceError(
                     f"{name} was {state.get(name)!r} where the state was saved, and is {value!r}"
                 )
-        self.resume(int(state["epoch"]), int(state["step"]))
+        epoch, step = state.get("epoch"), state.get("step")
+        if not isinstance(epoch, int) or not isinstance(step, int):
+            raise BalanceError(f"epoch and step are {epoch!r} and {step!r}: no state of a loader")
+        if not 0 <= step <= self.order.steps:
+            raise BalanceError(f"step is {step}, but an epoch has {self.order.steps} steps")
+        self.resume(epoch, step)
 
     @property
     def _identity(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import FSDPModule
 
+from hetccl.balance.models import add_up
 from hetccl.balance.stopwatch import Stopwatch
 
 
@@ -67,21 +67,3 @@ class Step:
         if self._stopwatch is not None and weighed.requires_grad:
             self._stopwatch.end_with(weighed)
         return weighed
-
-
-@contextlib.contextmanager
-def add_up(model: Any) -> Iterator[None]:
-    """Backward passes inside leave their gradients on this rank. Not collective."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            model.set_requires_gradient_sync(True)
-        return
-    for name in ("no_sync", "accumulate"):  # of DDP, and of hetccl.sharding
-        if hasattr(model, name):
-            with getattr(model, name)():
-                yield
-            return
-    yield

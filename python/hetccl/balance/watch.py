@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 
 from hetccl.balance.agreement import gather
+from hetccl.balance.models import is_fsdp, module_of
 from hetccl.balance.online import Balancer, Report
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
@@ -62,11 +62,11 @@ class Watch:
 
 
 def _device_of(model: Any) -> torch.device:
-    module = getattr(model, "model", model)
-    if not isinstance(module, torch.nn.Module):
+    module = module_of(model)
+    if module is None:
         raise BalanceError("online: give the model whose computation is to be measured")
     device = next(module.parameters()).device
-    if device.type != "cpu" and any(isinstance(one, FSDPModule) for one in module.modules()):
+    if device.type != "cpu" and is_fsdp(module):
         raise BalanceError(
             "online: FSDP2 on a GPU waits for other ranks in the middle of its computation, which "
             "cannot be told apart: profile the model before it is sharded"
