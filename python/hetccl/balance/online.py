@@ -20,9 +20,9 @@ _JUMP = 1.25  # a time that differs so much from the mean is a new state of the 
 class Report:
     """What one rank tells the others after a window of steps.
 
-    `compute` is the median of the steps' seconds of computation, `step` of their whole seconds.
-    `cost` is the seconds that the last exchange of reports took. `ahead` counts the steps whose
-    samples the rank's DataLoader has drawn already.
+    `compute` is the median of the steps' seconds of computation. `step` is the mean of their whole
+    seconds, `cost` the seconds that the last exchange of reports took. `ahead` counts the steps
+    whose samples the rank's DataLoader has drawn already.
     """
 
     compute: float
@@ -47,7 +47,7 @@ class Balancer:
         """Takes in the reports of a window, by rank. Returns the plan to change to, or None."""
         self._average([report.compute for report in reports])
         step = max(statistics.median(report.step for report in reports), 1e-9)
-        cost = max(report.cost for report in reports)
+        cost = min(report.cost for report in reports)  # whoever came last has waited for nobody
         self.window = max(WINDOW, math.ceil(cost / (_COST * step)))
         pairs = zip(self._profiles, self._factors, strict=True)
         profiles = [profile.slower(factor) for profile, factor in pairs]

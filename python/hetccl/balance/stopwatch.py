@@ -42,12 +42,21 @@ class Stopwatch:
         tensor: Any = loss
         tensor.register_hook(lambda _: engine.queue_callback(end))
 
-    def take(self) -> float | None:
-        """Returns the seconds of all passes since the last call, or None if one had no end."""
+    def take(self) -> list[Any] | None:
+        """Returns all passes since the last call, for `seconds`; None if one had no end."""
         is_whole = self._complete and self._begin is None and bool(self._passes)
         passes, self._passes = self._passes, []
         self._begin, self._complete = None, True
-        return sum(self._between(begin, end) for begin, end in passes) if is_whole else None
+        return passes if is_whole else None
+
+    def seconds(self, passes: list[Any]) -> float:
+        """Returns how long the passes took together. On a GPU the host waits for their end."""
+        return sum(self._between(begin, end) for begin, end in passes)
+
+    def synchronize(self) -> None:
+        """Waits until the device has done what was asked of it."""
+        if self._device.type != "cpu":
+            torch.cuda.synchronize(self._device)
 
     def _read(self) -> Any:
         if self._device.type == "cpu":

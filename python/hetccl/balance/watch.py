@@ -27,9 +27,9 @@ class Watch:
         self.stopwatch = Stopwatch(_device_of(model))
         self._balancer = Balancer(plan)
         self._group = group
-        self._computes: list[float] = []
-        self._steps: list[float] = []
-        self._last = time.perf_counter()
+        self._steps: list[list[Any]] = []  # the passes of each, where all had an end
+        self._taken = 0
+        self._begin = time.perf_counter()  # of the window
         self._cost = 0.0
 
     def end_step(self, ahead: int) -> tuple[Plan, int] | None:
@@ -37,20 +37,13 @@ class Watch:
 
         `ahead` is the number of steps whose samples this rank has drawn already. Collective.
         """
-        compute = self.stopwatch.take()
-        if compute is not None:
-            self._computes.append(compute)
-        now = time.perf_counter()
-        self._steps.append(now - self._last)
-        self._last = now
-        if len(self._steps) < self._balancer.window:
+        passes = self.stopwatch.take()
+        if passes is not None:
+            self._steps.append(passes)
+        self._taken += 1
+        if self._taken < self._balancer.window:
             return None
-        compute = statistics.median(self._computes) if self._computes else 0.0
-        report = Report(compute, statistics.median(self._steps), self._cost, ahead)
-        reports = gather(report, self._group)
-        self._last = time.perf_counter()
-        self._cost = self._last - now
-        self._computes, self._steps = [], []
+        reports = self._exchange(ahead)
         for rank, one in enumerate(reports):
             if one.compute <= 0:
                 raise BalanceError(
@@ -59,6 +52,19 @@ class Watch:
                 )
         plan = self._balancer.hear(reports)
         return None if plan is None else (plan, max(one.ahead for one in reports))
+
+    def _exchange(self, ahead: int) -> list[Report]:
+        """The reports of all ranks on the window that ends now. Collective."""
+        self.stopwatch.synchronize()  # a GPU is behind the host: its work is no cost of this
+        now = time.perf_counter()
+        times = [self.stopwatch.seconds(passes) for passes in self._steps]
+        compute = statistics.median(times) if times else 0.0
+        report = Report(compute, (now - self._begin) / self._taken, self._cost, ahead)
+        reports = gather(report, self._group)
+        self._begin = time.perf_counter()
+        self._cost = self._begin - now
+        self._steps, self._taken = [], 0
+        return reports
 
 
 def _device_of(model: Any) -> torch.device:
