@@ -1,7 +1,6 @@
 #include "host_work.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -12,9 +11,9 @@ namespace {
 
 using Nanoseconds = std::chrono::nanoseconds;
 
-std::atomic<int64_t> waited_ns{0};
+thread_local int64_t waited_ns = 0;
 
-// Adds the time until its end to what this process has waited.
+// Adds the time until its end to what this thread has waited.
 class Waiting {
  public:
   Waiting() = default;
@@ -22,7 +21,7 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
     const auto time = std::chrono::duration_cast<Nanoseconds>(Clock::now() - begin_);
-    waited_ns.fetch_add(time.count(), std::memory_order_relaxed);
+    waited_ns += time.count();
   }
 
  private:
@@ -33,7 +32,7 @@ class Waiting {
 }  // namespace
 
 double seconds_waited() {
-  const Nanoseconds time(waited_ns.load(std::memory_order_relaxed));
+  const Nanoseconds time(waited_ns);
   return std::chrono::duration<double>(time).count();
 }
 

@@ -37,7 +37,7 @@ PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetccl's backend of torch.distributed.";
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  module.def("seconds_waited", &seconds_waited, "That callers were blocked; see host_work.h.");
+  module.def("seconds_waited", &seconds_waited, "That this thread was blocked; see host_work.h.");
   py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module,
                                                                                      "Options")
       .def("__copy__", &GroupOptions::clone)

@@ -138,6 +138,8 @@ def test_a_plan_comes_back_from_its_file(tmp_path):
         lambda values: values.update(profiles=[{"seconds": [[1]]}]),
         lambda values: values.update(profiles=7),
         lambda values: values["profiles"][0].update(seconds=[[1.5, 1]]),
+        lambda values: values["profiles"][0].update(seconds=[[1, 10**400]]),
+        lambda values: values["profiles"][0].update(seconds=[[10**400, 1]]),
     ],
 )
 def test_files_that_are_no_plan_are_named(tmp_path, change):
@@ -169,25 +171,22 @@ def test_the_command_explains_a_plan(tmp_path):
     assert "too small to give each of 2 ranks" in wrong.stderr.replace("\n", " ")
 
 
-def reports(plan_now, rates, ahead=0):
-    """What ranks tell that compute `rates` samples a second."""
-    return [
-        Report(share / rate, 1.0, 0.0, ahead)
-        for share, rate in zip(plan_now.shares, rates, strict=True)
-    ]
+def reports(rates):
+    """What ranks tell that compute `rates` times as fast as their profiles say."""
+    return [Report(1 / rate, 1.0, 0.0, 0) for rate in rates]
 
 
 def test_a_job_without_profiles_finds_its_shares():
     balancer = Balancer(divide_evenly(4, 96))
-    assert balancer.hear(reports(balancer.plan, (2, 2, 1, 1))).shares == (32, 32, 16, 16)
-    assert balancer.hear(reports(balancer.plan, (2, 2, 1, 1))) is None
+    assert balancer.hear(reports((2, 2, 1, 1))).shares == (32, 32, 16, 16)
+    assert balancer.hear(reports((2, 2, 1, 1))) is None
 
 
 def test_a_device_that_becomes_slow_loses_its_share_at_the_next_window():
     balancer = Balancer(divide_evenly(2, 90))
-    assert balancer.hear(reports(balancer.plan, (1, 1))) is None
-    assert balancer.hear(reports(balancer.plan, (2, 1))).shares == (60, 30)
-    assert balancer.hear(reports(balancer.plan, (1, 2))).shares == (30, 60)
+    assert balancer.hear(reports((1, 1))) is None
+    assert balancer.hear(reports((2, 1))).shares == (60, 30)
+    assert balancer.hear(reports((1, 2))).shares == (30, 60)
 
 
 def test_small_changes_and_noise_move_nothing():
@@ -195,8 +194,25 @@ def test_small_changes_and_noise_move_nothing():
     chance = random.Random(3)
     for _ in range(50):
         rates = [chance.uniform(0.98, 1.02) for _ in range(2)]
-        assert balancer.hear(reports(balancer.plan, rates)) is None
+        assert balancer.hear(reports(rates)) is None
     assert GAIN > 1.02
+
+
+def test_a_window_without_a_time_changes_nothing():
+    balancer = Balancer(divide_evenly(2, 90))
+    for slowness in (None, 0.0, -1.0):
+        assert balancer.hear([Report(slowness, 1, 0, 0), Report(1, 1, 0, 0)]) is None
+    assert balancer.hear(reports((2, 1))).shares == (60, 30)
+
+
+def test_shares_that_make_no_batch_are_refused():
+    with pytest.raises(BalanceError, match="do not make a batch of 8"):
+        Plan((steady(1.0), steady(1.0)), 8, 1, (6, 1))
+
+
+def test_no_rank_gets_more_than_the_most_where_shares_move():
+    balancer = Balancer(divide_evenly(2, 90, most=50))
+    assert balancer.hear(reports((9, 1))).shares == (50, 40)
 
 
 def test_agreeing_takes_a_hundredth_of_the_time_at_most():

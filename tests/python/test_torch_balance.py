@@ -196,14 +196,11 @@ def test_epochs_follow_each_other():
     assert epochs[0] != epochs[1] != epochs[2]
     sampler.set_epoch(1)
     assert [*data] == epochs[1]
+    sampler.resume(1, 2)
+    assert [*data] == epochs[1][2:]
     assert [len(batch) for batch in epochs[0]] == [3, 3, 4]
     sampler = BatchSampler(10, divide_evenly(1, 4), 0, drop_last=True, shuffle=False)
     assert [*sampler] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    with pytest.raises(BalanceError, match="seed was 1"):
-        sampler.load_state_dict({**sampler.state_dict(), "seed": 1})
-    for change, text in (({"step": 4}, "step is 4"), ({"epoch": "x"}, "no state of a loader")):
-        with pytest.raises(BalanceError, match=text):
-            sampler.load_state_dict({**sampler.state_dict(), **change})
     with pytest.raises(BalanceError, match="3 samples give no step of 4"):
         BatchSampler(3, divide_evenly(1, 4), 0, drop_last=True)
     with pytest.raises(BalanceError, match="batch is 3: too small"):
@@ -350,6 +347,23 @@ def wrong(rank, size):
     for make, text in cases:
         with pytest.raises(BalanceError, match=text):
             make()
+    loader = Loader(Sentences(), divide_evenly(2, 8))
+    state = loader.state_dict()
+    for change, text in (
+        ({"seed": 1}, "seed was 1"),
+        ({"step": 7}, "step is 7"),
+        ({"epoch": "x"}, "no state of a loader"),
+    ):
+        with pytest.raises(BalanceError, match=text):
+            loader.load_state_dict({**state, **change})
+    assert [len([*zip(range(len(loader)), loader, strict=False)]) for _ in range(3)] == [7] * 3
+    assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (3, 0)
+    with pytest.raises(BalanceError, match="within a loop"):
+        for _ in loader:
+            loader.set_epoch(9)
+    unlike = Plan((Profile(((1, 1.0),)), Profile(((1, 1.0 + rank),))), 8, 1, (4, 4))
+    with pytest.raises(BalanceError, match="profiles: rank 1"):
+        Loader(Sentences(), unlike)
     loader = Loader(Sentences(400), divide_evenly(2, 8), model, online=True)
     with pytest.raises(BalanceError, match="rank 0 has called backward"):
         for step in loader:

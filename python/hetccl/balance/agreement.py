@@ -26,3 +26,10 @@ def check_alike(facts: dict[str, Any], group: dist.ProcessGroup | None) -> None:
                     f"{name}: rank {rank} has {its_facts[name]}, and rank 0 {value}: all ranks "
                     "must have the same"
                 )
+
+
+def raise_for_all(reason: str, group: dist.ProcessGroup | None) -> None:
+    """Raises BalanceError on all ranks where one has a reason; "" is none. Collective."""
+    for rank, its_reason in enumerate(gather(reason, group)):
+        if its_reason:
+            raise BalanceError(f"rank {rank}: {its_reason}")

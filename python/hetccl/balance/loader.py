@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +11,13 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from hetccl.balance.agreement import check_alike, gather
+from hetccl.balance.agreement import check_alike, gather, raise_for_all
 from hetccl.balance.models import describe_model
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
 from hetccl.balance.sampler import BatchSampler
 from hetccl.balance.step import Step
-from hetccl.balance.watch import Watch
+from hetccl.balance.watch import Watch, why_not_measured
 
 
 class Loader:
@@ -47,12 +49,17 @@ class Loader:
         self._group, self._model = group, model
         self._ranks = dist.get_world_size(group)
         samples = len(dataset)  # type: ignore[arg-type]
+        if not options.get("in_order", True):
+            raise BalanceError("in_order is False, but micro-batches of a step belong together")
+        moves = online and os.environ.get("HETCCL_DETERMINISTIC", "") in ("", "0")
         facts = {
             "plan": (plan.batch, plan.accumulation, plan.shares), "samples": samples, "seed": seed,
-            "shuffle": shuffle, "drop_last": drop_last, "online": online,
+            "shuffle": shuffle, "drop_last": drop_last, "online": moves,
+            "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
             "model": describe_model(model),
         }  # fmt: skip
         check_alike(facts, group)
+        raise_for_all(why_not_measured(model) if online else "", group)
         if plan.size != self._ranks:
             raise BalanceError(f"the plan has {plan.size} ranks, but the group {self._ranks}")
         self._sampler = BatchSampler(
@@ -60,8 +67,7 @@ class Loader:
         )
         self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
         self._epoch = self._step = 0
-        self._is_over = False  # an iteration has come to the epoch's end
-        self._watch = Watch(plan, model, group) if online and _may_move() else None
+        self._watch = Watch(plan, model, group) if moves else None
 
     @property
     def plan(self) -> Plan:
@@ -73,26 +79,30 @@ class Loader:
         return self._sampler.order.steps
 
     def __iter__(self) -> Iterator[Step]:
-        if self._is_over:
-            self.set_epoch(self._epoch + 1)
+        if self._step == len(self):
+            self._epoch, self._step = self._epoch + 1, 0
         self._sampler.resume(self._epoch, self._step)
         data = iter(self._data)
-        while self._step < len(self):
-            begin, end = self._sampler.order.bounds(self._step)
-            plan = self._sampler.plan_of(self._step)
-            micro_batches = [next(data) for _ in range(plan.accumulation)]
-            step = Step(
-                self._step, end - begin, plan.shares[self._sampler.rank], micro_batches,
-                self._ranks, self._model, self._watch.stopwatch if self._watch else None,
+        rank, count = self._sampler.rank, self.plan.accumulation
+        for number in range(self._step, len(self)):
+            micro_batches = [next(data) for _ in range(count)]
+            begin, end = self._sampler.order.bounds(number)
+            share = self._sampler.plan_of(number).shares[rank]
+            position = self._epoch, self._step = self._epoch, number + 1
+            yield Step(
+                number, end - begin, share, micro_batches, self._ranks, self._model,
+                self._watch.stopwatch if self._watch else None,
             )  # fmt: skip
-            self._step += 1
-            yield step
-            self._balance()
-        self._is_over = True
+            if position != (self._epoch, self._step):
+                raise BalanceError(
+                    "set_epoch() or load_state_dict() was called within a loop over the loader"
+                )
+            if self._watch is not None:
+                self._balance(self._watch, share)
 
-    def _balance(self) -> None:
-        changed = self._watch and self._watch.end_step(self._ahead)
-        if changed:
+    def _balance(self, watch: Watch, share: int) -> None:
+        changed = watch.end_step(share, self._ahead)
+        if changed is not None:
             plan, ahead = changed
             self._sampler.change(plan, self._step + ahead)
 
@@ -104,28 +114,38 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch; one that is under way goes on where it is. Not collective."""
-        if epoch != self._epoch or self._is_over:
-            self._epoch, self._step, self._is_over = epoch, 0, False
+        if epoch != self._epoch or self._step == len(self):
+            self._epoch, self._step = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the job is, for a checkpoint: the same on all ranks. Not collective."""
-        state = self._sampler.state_dict()
-        return {**state, "epoch": self._epoch, "step": self._step}
+        """Returns the next step of the job, for a checkpoint: the same on all ranks. Not
+        collective."""
+        is_over = self._step == len(self)
+        epoch, step = (self._epoch + 1, 0) if is_over else (self._epoch, self._step)
+        return {"epoch": epoch, "step": step, **self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where a job was, whose number of ranks and shares may have been others.
 
         Raises BalanceError where its data, batch, order or seed were others. Not collective.
         """
-        self._sampler.load_state_dict(state)
-        self._epoch, self._step = self._sampler.epoch, self._sampler.step
-        self._is_over = False
+        for name, value in self._identity.items():
+            if state.get(name) != value:
+                raise BalanceError(
+                    f"{name} was {state.get(name)!r} where the state was saved, and is {value!r}"
+                )
+        epoch, step = state.get("epoch"), state.get("step")
+        if not isinstance(epoch, int) or not isinstance(step, int):
+            raise BalanceError(f"epoch and step are {epoch!r} and {step!r}: no state of a loader")
+        if not 0 <= step < len(self):
+            raise BalanceError(f"step is {step}, but an epoch has {len(self)} steps")
+        self._epoch, self._step = epoch, step
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return dataclasses.asdict(self._sampler.order)
 
 
 def total(count: int, group: dist.ProcessGroup | None = None) -> int:
     """Returns the sum of the ranks' counts, such as tokens of a step. Collective."""
     return sum(gather(count, group))
-
-
-def _may_move() -> bool:
-    return os.environ.get("HETCCL_DETERMINISTIC", "") in ("", "0")

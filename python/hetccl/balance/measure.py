@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from hetccl.balance.agreement import check_alike, gather
-from hetccl.balance.models import add_up, describe_model, is_fsdp
+from hetccl.balance.agreement import check_alike, gather, raise_for_all
+from hetccl.balance.models import alone, describe_model, is_fsdp
 from hetccl.balance.profiles import BalanceError, Profile
 
 _LEAST_SECONDS, _LEAST_RUNS = 0.3, 3  # of a size
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
 def profile(
@@ -38,15 +38,18 @@ def profile(
     BalanceError on all ranks where they give other models or limits, where a rank fits no sample,
     and where `run` fails.
     """
-    if is_fsdp(model):
-        raise BalanceError("profile: give the model before it is sharded")
+    is_module = isinstance(model, torch.nn.Module) and next(model.parameters(), None) is not None
+    reason = "" if is_module else "profile: the model must be a module with parameters"
+    if is_module and is_fsdp(model):
+        reason = "profile: give the model before it is sharded"
+    raise_for_all(reason, group)
     facts = {"model": describe_model(model), "limit": limit, "seconds": seconds}
     check_alike(facts, group)
     if not isinstance(limit, int) or limit < 1:
         raise BalanceError(f"limit is {limit!r}, but must be a positive integer")
     own, cause = None, None
     try:
-        with add_up(model):
+        with alone(model):
             own = _measure(run, limit, seconds, next(model.parameters()).device)
     except Exception as error:  # whatever a user's code raises
         cause = error
@@ -76,7 +79,7 @@ def _measure(
     if not found:
         raise BalanceError(f"its device ({_name(device)}) has no memory for one sample")
     most = found[-1][0]
-    while fails - most > max(1, most // 8):
+    while fails - most > max(1, most // 8) and time.perf_counter() <= end:
         middle = (most + fails) // 2
         taken = _time(run, middle, device)
         if taken is None:

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 
 
 def module_of(model: Any) -> nn.Module | None:
@@ -25,6 +27,13 @@ def describe_model(model: Any) -> str:
     return f"{len(sizes)} tensors of {sum(sizes)} parameters"
 
 
+def device_of(model: Any) -> torch.device:
+    """Returns the device of the model's parameters; it must have one."""
+    module = module_of(model)
+    assert module is not None
+    return next(module.parameters()).device
+
+
 def is_fsdp(module: nn.Module) -> bool:
     """Returns whether FSDP2 shards the module or a part of it."""
     return any(isinstance(one, FSDPModule) for one in module.modules())
@@ -40,9 +49,25 @@ def add_up(model: Any) -> Iterator[None]:
         finally:
             model.set_requires_gradient_sync(True)
         return
-    for name in ("no_sync", "accumulate"):  # of DDP, and of hetccl.sharding
-        if hasattr(model, name):
-            with getattr(model, name)():
-                yield
-            return
-    yield
+    if isinstance(model, DistributedDataParallel):
+        with model.no_sync():
+            yield
+    elif not isinstance(model, nn.Module) and hasattr(model, "accumulate"):  # hetccl.sharding's
+        with model.accumulate():
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def alone(model: nn.Module) -> Iterator[None]:
+    """Passes inside communicate nothing: neither gradients, nor the buffers of a DDP model."""
+    before = getattr(model, "require_forward_param_sync", False)
+    if isinstance(model, DistributedDataParallel):
+        model.require_forward_param_sync = False
+    try:
+        with add_up(model):
+            yield
+    finally:
+        if isinstance(model, DistributedDataParallel):
+            model.require_forward_param_sync = before

@@ -11,6 +11,7 @@ from hetccl.balance.planner import Plan, plan
 
 WINDOW = 10  # steps whose times are compared
 GAIN = 1.03  # at least so much faster must new shares be
+_LONGEST = 1000  # steps of a window
 _COST = 0.01  # of a step's time, at most, for agreeing
 _WEIGHT = 0.5  # of the newest window
 _JUMP = 1.25  # a time that differs so much from the mean is a new state of the device
@@ -20,12 +21,13 @@ _JUMP = 1.25  # a time that differs so much from the mean is a new state of the 
 class Report:
     """What one rank tells the others after a window of steps.
 
-    `compute` is the median of the steps' seconds of computation. `step` is the mean of their whole
+    `slowness` is the median of the steps' seconds of computation over what the rank's profile says
+    for its share of that step; None if no step was measured. `step` is the mean of the steps' whole
     seconds, `cost` the seconds that the last exchange of reports took. `ahead` counts the steps
     whose samples the rank's DataLoader has drawn already.
     """
 
-    compute: float
+    slowness: float | None
     step: float
     cost: float
     ahead: int
@@ -45,10 +47,13 @@ class Balancer:
 
     def hear(self, reports: Sequence[Report]) -> Plan | None:
         """Takes in the reports of a window, by rank. Returns the plan to change to, or None."""
-        self._average([report.compute for report in reports])
+        newest = [report.slowness or 0.0 for report in reports]
+        if min(newest) <= 0:
+            return None
+        self._average(newest)
         step = max(statistics.median(report.step for report in reports), 1e-9)
         cost = min(report.cost for report in reports)  # whoever came last has waited for nobody
-        self.window = max(WINDOW, math.ceil(cost / (_COST * step)))
+        self.window = min(max(WINDOW, math.ceil(cost / (_COST * step))), _LONGEST)
         pairs = zip(self._profiles, self._factors, strict=True)
         profiles = [profile.slower(factor) for profile, factor in pairs]
         now = dataclasses.replace(self.plan, profiles=tuple(profiles))
@@ -58,9 +63,7 @@ class Balancer:
         self.plan = then
         return then
 
-    def _average(self, times: Sequence[float]) -> None:
-        base = dataclasses.replace(self.plan, profiles=self._profiles)
-        newest = [max(time, 1e-9) / base.seconds(rank) for rank, time in enumerate(times)]
+    def _average(self, newest: list[float]) -> None:
         if not self._factors:
             self._factors = newest
             return

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetccl.balance.profiles import BalanceError, Profile
+from hetccl.balance.profiles import MOST_SAMPLES, BalanceError, Profile
 from hetccl.files import read_own, write_text
 
-MOST_SAMPLES = 1 << 40
+_NOISE = 1.03  # more micro-batches must be faster by more than this
 _MULTIPLES = (1, 2, 3, 4, 8)  # of the least number of micro-batches that memory allows
 _MOST_FILE_BYTES = 64 << 20
 
@@ -30,6 +30,14 @@ class Plan:
     accumulation: int
     shares: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        fits = len(self.shares) == len(self.profiles) and sum(self.shares) == self.batch
+        if not fits or min(self.shares) < self.accumulation:
+            raise BalanceError(
+                f"plan: shares {self.shares} of {len(self.profiles)} ranks do not make a batch of "
+                f"{self.batch} in {self.accumulation} micro-batches each"
+            )
+
     @property
     def size(self) -> int:
         """The number of ranks."""
@@ -41,7 +49,11 @@ class Plan:
 
     def seconds(self, rank: int) -> float:
         """Returns how long a rank computes for its share."""
-        return _time(self.profiles[rank], self.shares[rank], self.accumulation)
+        return self.seconds_of(rank, self.shares[rank])
+
+    def seconds_of(self, rank: int, share: int) -> float:
+        """Returns how long a rank would compute for another share."""
+        return _time(self.profiles[rank], share, self.accumulation)
 
     @property
     def slowest(self) -> float:
@@ -82,7 +94,7 @@ class Plan:
             shares = tuple(values["shares"])
         except BalanceError as error:
             raise BalanceError(f"{path}: {error}") from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise BalanceError(f"{path} is no plan of hetccl.balance: {error!r}") from None
         return dataclasses.replace(made, shares=_checked(shares, made, path))
 
@@ -109,16 +121,18 @@ def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = Non
     least = _least_accumulation(ranks, batch)
     counts = [times * least for times in _MULTIPLES if times * least <= batch // len(ranks)]
     tried = [_divide(ranks, batch, count) for count in counts or [least]]
-    return min(tried, key=lambda made: (round(made.slowest, 12), made.accumulation))
+    fastest = min(made.slowest for made in tried)
+    return next(made for made in tried if made.slowest <= _NOISE * fastest)
 
 
-def divide_evenly(ranks: int, batch: int, accumulation: int = 1) -> Plan:
+def divide_evenly(ranks: int, batch: int, accumulation: int = 1, most: int | None = None) -> Plan:
     """Returns the plan of `ranks` equal ranks, for a job that has not been profiled.
 
-    Its profiles say one second per sample. Raises BalanceError as `plan` does.
+    Its profiles say one second per sample. `most` is the largest micro-batch that any rank may get,
+    also when shares move; None for no limit. Raises BalanceError as `plan` does.
     """
     _check_count("ranks", ranks)
-    return plan([Profile(((1, 1.0),))] * ranks, batch, accumulation)
+    return plan([Profile(((1, 1.0),), most)] * ranks, batch, accumulation)
 
 
 def _check_count(name: str, value: int) -> None:
@@ -169,7 +183,8 @@ def _divide(ranks: tuple[Profile, ...], batch: int, accumulation: int) -> Plan:
     if batch < least:
         raise BalanceError(
             f"batch is {batch}: too small to give each of {len(ranks)} ranks a sample in each of "
-            f"{accumulation} micro-batches; it takes {least}"
+            f"{accumulation} micro-batches; it takes {least}: give a larger batch, or a smaller "
+            "accumulation"
         )
     limits = [_limit(profile, accumulation, batch) for profile in ranks]
     if sum(limits) < batch:

@@ -9,6 +9,8 @@ import itertools
 import math
 from typing import Any
 
+MOST_SAMPLES = 1 << 40
+
 
 class BalanceError(ValueError):
     """Shares of a batch cannot be found, or ranks differ in what they must agree on."""
@@ -86,11 +88,13 @@ class Profile:
             return cls(seconds, None if most is None else _integer(most), str(values["device"]))
         except BalanceError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BalanceError(f"no profile of hetccl.balance: {error!r}") from None
 
 
 def _integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise BalanceError(f"profile: {value!r} must be an integer")
+    if value > MOST_SAMPLES:
+        raise BalanceError("profile: a size is larger than 2^40")
     return value

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hetccl.balance.models import add_up
+from hetccl.balance.profiles import BalanceError
 from hetccl.balance.stopwatch import Stopwatch
 
 
@@ -63,6 +64,8 @@ class Step:
         (`hetccl.balance.total`). The model must average its gradients over the loader's ranks, as
         DDP, FSDP2 and hetccl.sharding do.
         """
+        if total is not None and not total > 0:
+            raise BalanceError(f"total is {total}: a mean needs samples or tokens")
         weighed = loss * (self._ranks / (self.samples if total is None else total))
         if self._stopwatch is not None and weighed.requires_grad:
             self._stopwatch.end_with(weighed)

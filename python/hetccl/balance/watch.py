@@ -6,11 +6,10 @@ import statistics
 import time
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hetccl.balance.agreement import gather
-from hetccl.balance.models import is_fsdp, module_of
+from hetccl.balance.models import device_of, is_fsdp, module_of
 from hetccl.balance.online import Balancer, Report
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
@@ -20,32 +19,35 @@ from hetccl.balance.stopwatch import Stopwatch
 class Watch:
     """Measures this rank's steps, and agrees with the other ranks on new shares. Not thread-safe.
 
-    Raises BalanceError where the computation of `model` cannot be measured.
+    `why_not_measured(model)` must be "".
     """
 
     def __init__(self, plan: Plan, model: Any, group: dist.ProcessGroup | None) -> None:
-        self.stopwatch = Stopwatch(_device_of(model))
+        self.stopwatch = Stopwatch(device_of(model))
         self._balancer = Balancer(plan)
         self._group = group
-        self._steps: list[list[Any]] = []  # the passes of each, where all had an end
+        self._start = plan
+        self._steps: list[tuple[list[Any], float]] = []  # passes, and what the profile says of them
         self._taken = 0
         self._begin = time.perf_counter()  # of the window
         self._cost = 0.0
 
-    def end_step(self, ahead: int) -> tuple[Plan, int] | None:
+    def end_step(self, share: int, ahead: int) -> tuple[Plan, int] | None:
         """Returns the plan to change to, and after how many steps; None for no change.
 
-        `ahead` is the number of steps whose samples this rank has drawn already. Collective.
+        `share` is the number of samples that this rank has computed in the step, `ahead` the number
+        of steps whose samples it has drawn already. Collective.
         """
         passes = self.stopwatch.take()
         if passes is not None:
-            self._steps.append(passes)
+            rank = dist.get_rank(self._group)
+            self._steps.append((passes, self._start.seconds_of(rank, share)))
         self._taken += 1
         if self._taken < self._balancer.window:
             return None
         reports = self._exchange(ahead)
         for rank, one in enumerate(reports):
-            if one.compute <= 0:
+            if one.slowness is None:
                 raise BalanceError(
                     f"online: rank {rank} has called backward() of no step.weigh(loss) lately, so "
                     "its computation cannot be measured"
@@ -57,9 +59,9 @@ class Watch:
         """The reports of all ranks on the window that ends now. Collective."""
         self.stopwatch.synchronize()  # a GPU is behind the host: its work is no cost of this
         now = time.perf_counter()
-        times = [self.stopwatch.seconds(passes) for passes in self._steps]
-        compute = statistics.median(times) if times else 0.0
-        report = Report(compute, (now - self._begin) / self._taken, self._cost, ahead)
+        found = [self.stopwatch.seconds(passes) / usual for passes, usual in self._steps]
+        slowness = statistics.median(found) if found else None
+        report = Report(slowness, (now - self._begin) / self._taken, self._cost, ahead)
         reports = gather(report, self._group)
         self._begin = time.perf_counter()
         self._cost = self._begin - now
@@ -67,14 +69,14 @@ class Watch:
         return reports
 
 
-def _device_of(model: Any) -> torch.device:
+def why_not_measured(model: Any) -> str:
+    """Returns why the computation of `model` cannot be measured, "" if it can."""
     module = module_of(model)
-    if module is None:
-        raise BalanceError("online: give the model whose computation is to be measured")
-    device = next(module.parameters()).device
-    if device.type != "cpu" and is_fsdp(module):
-        raise BalanceError(
+    if module is None or next(module.parameters(), None) is None:
+        return "online: give the model whose computation is to be measured"
+    if device_of(model).type != "cpu" and is_fsdp(module):
+        return (
             "online: FSDP2 on a GPU waits for other ranks in the middle of its computation, which "
             "cannot be told apart: profile the model before it is sharded"
         )
-    return device
+    return ""
