@@ -23,8 +23,8 @@ class HostWork final : public HetcclWork {
   std::vector<Ticket> tickets_;  ///< the last of each route
 };
 
-/// Seconds for which this thread has been blocked in calls on host memory and in their waits; those of
-/// futures and of GPUs are left out.
+/// Seconds for which this thread has been blocked in calls on host memory and in their waits. Those
+/// of futures and of GPUs are left out.
 [[nodiscard]] double seconds_waited();
 
 }  // namespace hetccl::torch_backend
