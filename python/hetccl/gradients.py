@@ -125,10 +125,9 @@ def compress_gradients(
 
 def _check_kept(names: list[str], group: dist.ProcessGroup) -> None:
     """Raises ValueError on all ranks where they keep other parameters exact. Collective."""
-    import torch.distributed as dist
+    from hetccl.agreement import gather
 
-    every: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(every, names, group=group)
+    every = gather(names, group)
     for rank, its_names in enumerate(every):
         unlike = sorted({*its_names} ^ {*every[0]})
         if unlike:

@@ -11,7 +11,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from hetccl.balance.agreement import check_alike, gather, raise_for_all
+from hetccl.agreement import gather
+from hetccl.balance.agreement import check_alike
 from hetccl.balance.models import describe_model
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
@@ -46,7 +47,7 @@ class Loader:
         drop_last: bool = False,
         **options: Any,
     ) -> None:
-        self._group, self._model = group, model
+        self._model = model
         self._ranks = dist.get_world_size(group)
         samples = len(dataset)  # type: ignore[arg-type]
         if not options.get("in_order", True):
@@ -58,8 +59,7 @@ class Loader:
             "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
             "model": describe_model(model),
         }  # fmt: skip
-        check_alike(facts, group)
-        raise_for_all(why_not_measured(model) if online else "", group)
+        check_alike(facts, why_not_measured(model) if online else "", group)
         if plan.size != self._ranks:
             raise BalanceError(f"the plan has {plan.size} ranks, but the group {self._ranks}")
         self._sampler = BatchSampler(
@@ -86,11 +86,11 @@ class Loader:
         rank, count = self._sampler.rank, self.plan.accumulation
         for number in range(self._step, len(self)):
             micro_batches = [next(data) for _ in range(count)]
-            begin, end = self._sampler.order.bounds(number)
-            share = self._sampler.plan_of(number).shares[rank]
+            plan = self._sampler.plan_of(number)
+            share = plan.shares[rank]
             position = self._epoch, self._step = self._epoch, number + 1
             yield Step(
-                number, end - begin, share, micro_batches, self._ranks, self._model,
+                number, plan.batch, share, micro_batches, self._ranks, self._model,
                 self._watch.stopwatch if self._watch else None,
             )  # fmt: skip
             if position != (self._epoch, self._step):

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from hetccl.balance.agreement import check_alike, gather, raise_for_all
+from hetccl.agreement import gather
+from hetccl.balance.agreement import check_alike
 from hetccl.balance.models import alone, describe_model, is_fsdp
 from hetccl.balance.profiles import BalanceError, Profile
+from hetccl.balance.stopwatch import synchronize
 
 _LEAST_SECONDS, _LEAST_RUNS = 0.3, 3  # of a size
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
@@ -42,9 +44,8 @@ def profile(
     reason = "" if is_module else "profile: the model must be a module with parameters"
     if is_module and is_fsdp(model):
         reason = "profile: give the model before it is sharded"
-    raise_for_all(reason, group)
     facts = {"model": describe_model(model), "limit": limit, "seconds": seconds}
-    check_alike(facts, group)
+    check_alike(facts, reason, group)
     if not isinstance(limit, int) or limit < 1:
         raise BalanceError(f"limit is {limit!r}, but must be a positive integer")
     own, cause = None, None
@@ -102,11 +103,11 @@ def _time(run: Callable[[int], object], size: int, device: torch.device) -> floa
     """The mean seconds of a pass; None where the device has no memory for it."""
     try:
         run(size)
-        _synchronize(device)
+        synchronize(device)
         runs, begin = 0, time.perf_counter()
         while True:
             run(size)
-            _synchronize(device)
+            synchronize(device)
             runs += 1
             taken = time.perf_counter() - begin
             if runs >= _LEAST_RUNS and taken >= _LEAST_SECONDS:
@@ -118,11 +119,6 @@ def _time(run: Callable[[int], object], size: int, device: torch.device) -> floa
             raise
     _free_memory(device)  # no longer held by the exception
     return None
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.cuda.synchronize(device)
 
 
 def _free_memory(device: torch.device) -> None:

@@ -7,13 +7,13 @@ import heapq
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hetccl.balance.profiles import MOST_SAMPLES, BalanceError, Profile
 from hetccl.files import read_own, write_text
 
 _NOISE = 1.03  # more micro-batches must be faster by more than this
 _MULTIPLES = (1, 2, 3, 4, 8)  # of the least number of micro-batches that memory allows
+_NUMBERS = ("batch", "accumulation", "shares")  # of a file, beside the profiles
 _MOST_FILE_BYTES = 64 << 20
 
 
@@ -89,14 +89,19 @@ class Plan:
         text = read_own(Path(path), _MOST_FILE_BYTES)
         try:
             values = json.loads(text)
-            profiles = [Profile.from_values(one) for one in values["profiles"]]
-            made = plan(profiles, values["batch"], values["accumulation"])
-            shares = tuple(values["shares"])
+            profiles = tuple(Profile.from_values(one) for one in values["profiles"])
+            batch, accumulation, shares = (values[name] for name in _NUMBERS)
+            for name, value in (("batch", batch), ("accumulation", accumulation)):
+                _check_count(name, value)
+            for share in shares:
+                _check_count("share", share)
+            made = cls(profiles, batch, accumulation, tuple(shares))
+            _check_limits(made)
         except BalanceError as error:
             raise BalanceError(f"{path}: {error}") from None
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise BalanceError(f"{path} is no plan of hetccl.balance: {error!r}") from None
-        return dataclasses.replace(made, shares=_checked(shares, made, path))
+        return made
 
 
 def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = None) -> Plan:
@@ -140,20 +145,10 @@ def _check_count(name: str, value: int) -> None:
         raise BalanceError(f"{name} is {value!r}, but must be an integer from 1 to 2^40")
 
 
-def _checked(shares: tuple[Any, ...], made: Plan, path: str | Path) -> tuple[int, ...]:
-    """The shares of a file, if a plan may have them."""
-    limits = [_limit(profile, made.accumulation, made.batch) for profile in made.profiles]
-    fits = (
-        len(shares) == len(limits)
-        and all(isinstance(share, int) for share in shares)
-        and all(
-            made.accumulation <= share <= limit for share, limit in zip(shares, limits, strict=True)
-        )
-        and sum(shares) == made.batch
-    )
-    if not fits:
-        raise BalanceError(f"{path}: its shares do not fit its batch and profiles")
-    return shares
+def _check_limits(made: Plan) -> None:
+    for rank, (share, profile) in enumerate(zip(made.shares, made.profiles, strict=True)):
+        if share > _limit(profile, made.accumulation, made.batch):
+            raise BalanceError(f"rank {rank}: a share of {share} does not fit its profile's memory")
 
 
 def _least_accumulation(ranks: tuple[Profile, ...], batch: int) -> int:

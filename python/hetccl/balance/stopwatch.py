@@ -10,6 +10,12 @@ import torch
 from hetccl.torch_backend import extension
 
 
+def synchronize(device: torch.device) -> None:
+    """Waits until the device has done what was asked of it."""
+    if device.type != "cpu":
+        torch.cuda.synchronize(device)
+
+
 class Stopwatch:
     """Measures forward and backward passes on `device`. Not thread-safe.
 
@@ -55,8 +61,7 @@ class Stopwatch:
 
     def synchronize(self) -> None:
         """Waits until the device has done what was asked of it."""
-        if self._device.type != "cpu":
-            torch.cuda.synchronize(self._device)
+        synchronize(self._device)
 
     def _read(self) -> Any:
         if self._device.type == "cpu":

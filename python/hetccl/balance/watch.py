@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hetccl.balance.agreement import gather
+from hetccl.agreement import gather
 from hetccl.balance.models import device_of, is_fsdp, module_of
 from hetccl.balance.online import Balancer, Report
 from hetccl.balance.planner import Plan
@@ -26,6 +26,7 @@ class Watch:
         self.stopwatch = Stopwatch(device_of(model))
         self._balancer = Balancer(plan)
         self._group = group
+        self._rank = dist.get_rank(group)
         self._start = plan
         self._steps: list[tuple[list[Any], float]] = []  # passes, and what the profile says of them
         self._taken = 0
@@ -40,8 +41,7 @@ class Watch:
         """
         passes = self.stopwatch.take()
         if passes is not None:
-            rank = dist.get_rank(self._group)
-            self._steps.append((passes, self._start.seconds_of(rank, share)))
+            self._steps.append((passes, self._start.seconds_of(self._rank, share)))
         self._taken += 1
         if self._taken < self._balancer.window:
             return None

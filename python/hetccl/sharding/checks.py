@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from hetccl.agreement import gather
 from hetccl.sharding.degrees import Sharding, ShardingError
 from hetccl.sharding.state import plain_name
 from hetccl.sharding.wires import check_wire
@@ -171,8 +171,7 @@ def check_agreement(
         plain_name(name): f"{[*p.shape]}, {p.dtype}, {'trained' if p.requires_grad else 'frozen'}"
         for name, p in model.named_parameters()
     }
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, (error, sharding, parameters, facts))
+    every = gather((error, sharding, parameters, facts))
     _, first_sharding, first_parameters, first_facts = every[0]
     for rank, (its_error, *_) in enumerate(every):
         if its_error:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hetccl.agreement import gather
 from hetccl.sharding.degrees import Place, ShardingError, Tree, tree_of
 from hetccl.torch_backend import NAME, backend_of, quantized
 
@@ -58,9 +59,7 @@ def world_backend() -> Any:
 
 def raise_for_all(reason: str) -> None:
     """Raises ShardingError on all ranks where one has a reason; "" is none. Collective."""
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, reason)
-    for rank, its_reason in enumerate(every):
+    for rank, its_reason in enumerate(gather(reason)):
         if its_reason:
             raise ShardingError(f"rank {rank}: {its_reason}")
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import FSDPModule
 
+from hetccl.agreement import gather
 from hetccl.sharding.checkpoints import load_checkpoint, read_metadata
 from hetccl.sharding.degrees import Degrees, ShardingError
 from hetccl.sharding.gradients import GradientFlow
@@ -185,9 +186,7 @@ class Sharded:
         if not worst:
             return
         own = [name for name, gradient in named if not torch.isfinite(gradient).all()]
-        every: list[Any] = [None] * self.degrees.size
-        dist.all_gather_object(every, own)
-        names = sorted(set(itertools.chain.from_iterable(every)))
+        names = sorted(set(itertools.chain.from_iterable(gather(own))))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise NonFiniteGradientsError(
             f"gradients of {', '.join(names[:3])}{more} have NaN or infinite elements: no rank has "
