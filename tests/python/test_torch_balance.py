@@ -69,11 +69,16 @@ def tokens_of(targets):
     return int((targets != -100).sum())
 
 
+def most_norm(number):
+    """Clips one step alone: clipping hides a wrong scale of the gradients."""
+    return 0.05 if number == 1 else 1e9
+
+
 def reference(steps, loss_scale=1.0):
     """The weights of one process that takes the steps, lists of samples, whole."""
     model, data = make_model(), Sentences()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for samples in steps:
+    for number, samples in enumerate(steps):
         inputs = torch.stack([data[index][0] for index in samples])
         targets = torch.stack([data[index][1] for index in samples])
         loss = loss_scale * loss_of(model, inputs, targets) / tokens_of(targets)
@@ -81,7 +86,7 @@ def reference(steps, loss_scale=1.0):
         loss.backward()
         for parameter in model.parameters():
             parameter.grad /= loss_scale
-        nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+        nn.utils.clip_grad_norm_(model.parameters(), most_norm(number))
         optimizer.step()
     return [parameter.detach().clone() for parameter in model.parameters()]
 
@@ -118,7 +123,7 @@ def train(rank, size, kind, loss_scale):
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.grad /= loss_scale
-            clip(0.2)
+            clip(most_norm(step.number))
             optimizer.step()
         weights = [getattr(p, "full_tensor", p.detach)().tolist() for p in model.parameters()]
     return taken, weights
