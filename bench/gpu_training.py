@@ -1,12 +1,15 @@
-"""A GPT of 350 million parameters, trained by DDP on GPUs of two clusters over TCP.
+"""The models of paper 000, trained by DDP or FSDP2 on GPUs of two clusters.
 
-    python bench/gpu_training.py                            on all GPUs of this machine
-    python bench/gpu_training.py --devices cpu --model tiny ranks of the host: to check this script
+    python bench/gpu_training.py                                 on all GPUs of this machine
+    python bench/gpu_training.py --model llama-1b --wrap fsdp2 --recompute --by memory --tokens
+    python bench/gpu_training.py --devices cpu --model gpt-tiny  ranks of the host: to check this
 
-hetccl, NCCL and Gloo train the same model on the same data, deterministically; they take turns at
-some steps each. Shown are a step's time, beside the least that hetccl's own measured rate of
-all-reduce allows, and the losses of hetccl and NCCL. Fails when a process fails or hangs, or losses
-differ by more than 1e-3, not when hetccl is slow. Needs torch and the hetccl package, nothing else.
+hetccl, NCCL and Gloo train the same model on the same text, deterministically; they take turns at
+some steps each. Shown are a step's time, with DDP beside the least that hetccl's own measured rate
+of all-reduce allows, and the losses, with DDP hetccl's and NCCL's. `--tokens` without a number
+measures losses alone. Fails when a process fails or hangs, or the mean losses of the last steps
+differ by more than 7e-3 of them (paper 000, appendix E.2), not when hetccl is slow. Needs torch and
+the hetccl package; `--draw` needs matplotlib.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_contender import (
+    NCCL_SHARED_MEMORY,
     NCCL_SOCKETS,
     Answer,
     Contender,
@@ -33,23 +37,30 @@ from gpu_contender import (
     slowest,
     text,
 )
+from models import SHAPES
 
+ROLES = ("hetccl", "nccl", "gloo")
 WORKER = Path(__file__).parent / "gpu_training_worker.py"
 STARTING = 60.0
 PATIENCE = 90.0  # of an answer
-LOSS_TOKENS = 2048
-LARGEST_DIFFERENCE = 1e-3
-SHOWN = 40  # losses between those that are printed
+LARGEST_DIFFERENCE = 7e-3  # of the mean losses of
+LAST = 20  # steps
+SHOWN = 10  # losses are printed
 
 
-def contenders_of(devices: Sequence[str]) -> list[Contender]:
+def contenders_of(devices: Sequence[str], options: argparse.Namespace) -> list[Contender]:
     """Half of the devices in each cluster."""
-    labels = halves(len(devices))
-    jobs = [job("hetccl", devices, {"HETCCL_SHM": "0"}, "HETCCL_CLUSTER", labels)]
-    if "cpu" not in devices and len(set(devices)) == len(devices):
-        jobs.append(job("nccl", devices, NCCL_SOCKETS, "NCCL_HOSTID", labels))
-    jobs.append(job("gloo", devices))
-    return [Contender("training", each) for each in jobs]
+    labels, by_tcp = halves(len(devices)), options.by == "tcp"
+    ours = {"HETCCL_SHM": "0"} if by_tcp else {}
+    jobs = {
+        "hetccl": job("hetccl", devices, ours, "HETCCL_CLUSTER", labels),
+        "nccl": job("nccl", devices, NCCL_SOCKETS, "NCCL_HOSTID", labels)
+        if by_tcp else job("nccl", devices, NCCL_SHARED_MEMORY),
+        "gloo": job("gloo", devices),
+    }  # fmt: skip
+    if "cpu" in devices:
+        del jobs["nccl"]
+    return [Contender("training", jobs[role]) for role in options.roles if role in jobs]
 
 
 def worst(contender: Contender, do: str, **arguments: object) -> Answer:
@@ -69,6 +80,8 @@ def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Name
             if got is not None:
                 rounds[each.job.name].append(got["seconds"])
     first = contenders[0]
+    if options.wrap == "fsdp2":
+        return {"tokens": tokens, "rounds": rounds, "parts": None, "rate": None}
     parts = first.attempt(lambda: worst(first, "parts", tokens=tokens, times=options.steps))
     rate = first.attempt(lambda: worst(first, "rate"))
     return {"tokens": tokens, "rounds": rounds, "parts": parts, "rate": rate}
@@ -89,29 +102,47 @@ def row(measured: Answer, roles: Sequence[str], gradient_bytes: float) -> list[s
 
 
 def compare_losses(contenders: Sequence[Contender], options: argparse.Namespace) -> Answer:
-    """Losses of hetccl and of its first peer, and their largest relative difference."""
-    found: Answer = {}
-    for each in contenders[:2]:
-        patience = PATIENCE + options.loss_steps
-        ask = functools.partial(each.ask, patience, do="losses", tokens=LOSS_TOKENS)
+    """The losses of each, and by how much its last ones differ from hetccl's, relatively."""
+    losses: dict[str, list[float]] = {}
+    for each in contenders:
+        patience = PATIENCE + 3 * options.loss_steps
+        ask = functools.partial(each.ask, patience, do="losses", tokens=options.loss_tokens)
         got = each.attempt(functools.partial(ask, times=options.loss_steps))
         if got is not None:
-            found[each.job.name] = got[0]["losses"]
-    if len(found) == 2:
-        ours, theirs = found.values()
-        pairs = zip(ours, theirs, strict=True)
-        found["difference"] = max(abs(a - b) / abs(b) for a, b in pairs)
-    return found
+            losses[each.job.name] = got[0]["losses"]
+    last = {role: statistics.mean(values[-LAST:]) for role, values in losses.items()}
+    ours = last.get("hetccl")
+    differences = {role: abs(one / ours - 1) for role, one in last.items() if ours}
+    return {"losses": losses, "last": last, "differences": differences}
 
 
 def show_losses(found: Answer) -> None:
     """A line for each backend."""
-    for role, losses in found.items():
-        if role != "difference":
-            picked = [*losses[::SHOWN], losses[-1]]
-            print(f"loss, {role}: {' '.join(f'{loss:.4f}' for loss in picked)}")
-    if "difference" in found:
-        print(f"largest relative difference of a step's losses: {found['difference']:.2g}")
+    for role, losses in found["losses"].items():
+        picked = losses[:: max(1, len(losses) // SHOWN)]
+        print(f"loss, {role}: {' '.join(f'{loss:.4f}' for loss in picked)}")
+        difference = found["differences"].get(role)
+        told = "" if difference is None else f", {difference:.1e} from hetccl's"
+        print(f"    mean of the last {min(LAST, len(losses))}: {found['last'][role]:.5f}{told}")
+
+
+def draw_losses(path: Path, title: str, losses: dict[str, list[float]]) -> None:
+    """The curves over each other, and the differences below."""
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(
+        2, 1, sharex=True, figsize=(7, 5), height_ratios=(2, 1)
+    )
+    styles = {"hetccl": {"linewidth": 2.5, "alpha": 0.5}}
+    for role, values in losses.items():
+        above.plot(values, label=role, **styles.get(role, {"linewidth": 0.8}))
+        if role != "hetccl" and "hetccl" in losses:
+            pairs = zip(values, losses["hetccl"], strict=True)
+            below.plot([theirs - ours for theirs, ours in pairs], label=role, linewidth=0.8)
+    above.set(title=title, ylabel="loss")
+    above.legend()
+    below.set(xlabel="step", ylabel="less hetccl's")
+    figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
@@ -120,7 +151,7 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
     document: Answer = {"steps": []}
     try:
         for each in contenders:
-            each.start(WORKER, "--model", options.model)
+            each.start(WORKER, *options.given)
         for each in contenders:
             answers = each.attempt(each.answers, "start", STARTING)
             each.facts = answers[0] if answers else {}
@@ -134,7 +165,8 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
         roles = [each.job.name for each in contenders]
         heads = ["tokens", *(f"{role} ms" for role in roles), *(f"/{role}" for role in roles[1:])]
         heads += ["compute ms", "gradients ms", "of least"]
-        print_table(heads, (row(each, roles, gradient_bytes) for each in document["steps"]), 0)
+        if document["steps"]:
+            print_table(heads, (row(each, roles, gradient_bytes) for each in document["steps"]), 0)
         document["losses"] = compare_losses(contenders, options)
         show_losses(document["losses"])
         for each in contenders:
@@ -142,13 +174,16 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
     finally:
         for each in contenders:
             each.kill()
+    if options.draw:
+        draw_losses(options.draw, " ".join(options.given), document["losses"]["losses"])
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{os.cpu_count()} cores; medians of {options.repeats} rounds of the slowest rank; "
           f"{time.monotonic() - begun:.0f} s in all")  # fmt: skip
     failed = [each.name for each in contenders if each.failure]
-    if document["losses"].get("difference", 0) > LARGEST_DIFFERENCE:
-        failed.append("losses differ")
+    for role, difference in document["losses"]["differences"].items():
+        if not difference < LARGEST_DIFFERENCE:
+            failed.append(f"the losses of {role} and hetccl differ")
     for name in failed:
         print(f"FAILED  {name}: see above")
     return len(failed)
@@ -157,15 +192,24 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[8192, 32768],
+    parser.add_argument("--tokens", type=int, nargs="*", default=[8192, 32768],
                         help="of a rank in a step")  # fmt: skip
     parser.add_argument("--steps", type=int, default=5, help="in a round; Gloo does 2")
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     parser.add_argument("--loss-steps", type=int, default=200)
-    parser.add_argument("--model", choices=("350M", "tiny"), default="350M")
+    parser.add_argument("--loss-tokens", type=int, default=2048)
+    parser.add_argument("--model", choices=SHAPES, default="gpt-355m")
+    parser.add_argument("--wrap", choices=("ddp", "fsdp2"), default="ddp")
+    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
+    parser.add_argument("--recompute", action="store_true", help="activations, by blocks")
+    parser.add_argument("--by", choices=("tcp", "memory"), default="tcp", help="between clusters")
+    parser.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES)
     parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all rounds here")
+    parser.add_argument("--draw", type=Path, metavar="PATH", help="draw the losses here")
     options = parser.parse_args()
+    options.given = ["--model", options.model, "--wrap", options.wrap]
+    options.given += ["--precision", options.precision, *["--recompute"] * options.recompute]
     refuse_without_settings()
     devices = ["cpu", "cpu"]
     if options.devices == "cuda":
@@ -174,7 +218,7 @@ def main() -> int:
         devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         if len(devices) < 2:
             sys.exit("gpu_training.py: needs two GPUs; see --devices cpu")
-    return int(run(contenders_of(devices), options) > 0)
+    return int(run(contenders_of(devices, options), options) > 0)
 
 
 if __name__ == "__main__":

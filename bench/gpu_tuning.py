@@ -3,7 +3,7 @@
     python bench/gpu_tuning.py                              on two GPUs, a cluster each
     python bench/gpu_tuning.py --together                   in one cluster: NCCL is tuned
     python bench/gpu_tuning.py --together --by sockets      in one cluster, whose link is slow
-    python bench/gpu_tuning.py --devices cpu --model tiny --tokens 256   to check this script
+    python bench/gpu_tuning.py --devices cpu --model gpt-tiny --tokens 256   to check this script
 
 A GPT is trained by DDP and by FSDP2: the same model on the same data. First the first 200 steps:
 what tuning with its default budget loses there. Then settings are searched, with a budget for
@@ -226,7 +226,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, default=1000, help="of the searches, in percent")
     parser.add_argument("--steps", type=int, default=15, help="in a round")
     parser.add_argument("--repeats", type=int, default=16, help="rounds")
-    parser.add_argument("--model", choices=("350M", "124M", "tiny"), default="124M")
+    parser.add_argument("--model", choices=("gpt-355m", "gpt-125m", "gpt-tiny"), default="gpt-125m")
     parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all steps here")
     return parser.parse_args()

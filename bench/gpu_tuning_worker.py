@@ -64,7 +64,7 @@ class Tuned:
     def begin(self, tokens: int) -> Answer:
         """Joins, makes the model, and tells what the parent prints."""
         self.training = Training(self.options)
-        self.texts = [self.training.text(i, tokens) for i in range(TEXTS)]
+        self.texts = [self.training.read(i, tokens) for i in range(TEXTS)]
         return self.training.rested(self.training.ready())
 
     def train(self, times: int, at: float) -> Answer:

@@ -33,24 +33,34 @@ def _join(folder: Path) -> None:
     (folder / "cgroup.procs").write_text(str(os.getpid()))
 
 
+def _group_of_this_process(top: Path) -> Path:
+    """The group to come back to; the top one where it lies outside of what can be seen here."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" if top == _SECOND else "cpu" in controllers.split(","):
+            found = top / path.lstrip("/")
+            return found if (found / "cgroup.procs").exists() else top
+    return top
+
+
 @contextmanager
-def _groups(count: int) -> Iterator[list[Path]]:
+def _groups(top: Path, count: int) -> Iterator[list[Path]]:
     """Makes groups without a limit. Raises SystemExit where this user may not."""
-    top = _FIRST if (_FIRST / "cpu.shares").exists() else _SECOND
     root = top / f"hetccl-{os.getpid()}"
-    folders = [root / str(index) for index in range(count)]
+    made = []
     try:
-        root.mkdir()
-        if top == _SECOND:
-            (root / "cgroup.subtree_control").write_text("+cpu")
-        for folder in folders:
+        for folder in (root, *(root / str(index) for index in range(count))):
             folder.mkdir()
+            made.append(folder)
+            if folder == root and top == _SECOND:
+                (root / "cgroup.subtree_control").write_text("+cpu")
+        yield made[1:]
     except OSError as error:
+        if len(made) > count:
+            raise
         raise SystemExit(f"bench: control groups of processors need root: {error}") from None
-    try:
-        yield folders
     finally:
-        for folder in (*folders, root):
+        for folder in reversed(made):
             folder.rmdir()
 
 
@@ -61,8 +71,9 @@ def limited(place: Place, ranks: int, wanted: Path) -> Iterator[Place]:
     `wanted` is a file that a rank writes: the processors of each rank, as a JSON list. They are set
     when the file changes. Without it there is no limit.
     """
-    with _groups(ranks) as groups:
-        home = groups[0].parent.parent
+    top = _FIRST if (_FIRST / "cpu.shares").exists() else _SECOND
+    home = _group_of_this_process(top)
+    with _groups(top, ranks) as groups:
 
         def start(host: int, argv: list[str], env: dict[str, str], out: Any) -> Any:
             _join(groups[int(env["RANK"])])

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import multiprocessing
+import os
+import threading
 import time
 
 import pytest
@@ -28,8 +30,10 @@ from hetccl.balance import (  # noqa: E402
     profile,
     total,
 )
+from hetccl.balance.models import add_up, alone  # noqa: E402
 from hetccl.balance.stopwatch import Stopwatch  # noqa: E402
 from hetccl.sharding import PRESETS, shard  # noqa: E402
+from hetccl.torch_backend import extension  # noqa: E402
 
 UNLIKE = [
     Profile(((1, seconds),), most) for seconds, most in ((1, 3), (3, None), (2, 9), (2, None))
@@ -108,11 +112,15 @@ def wrapped(kind):
     yield model, model, optimizer, lambda most: nn.utils.clip_grad_norm_(model.parameters(), most)
 
 
-def train(rank, size, kind, loss_scale):
-    made = plan(UNLIKE, 20)
+def train(rank, size, kind, loss_scale, by_tokens):
+    data = Sentences()
+    made, lengths = plan(UNLIKE, 20), None
+    if by_tokens:
+        made = plan([one.in_tokens(5) for one in UNLIKE], 100)
+        lengths = [tokens_of(targets) for targets in data.targets]
     taken = []
     with wrapped(kind) as (model, given, optimizer, clip):
-        loader = Loader(Sentences(), made, given, seed=7)
+        loader = Loader(data, made, given, seed=7, lengths=lengths)
         for step in loader:
             here = sum(tokens_of(targets) for _, targets, _ in step.micro_batches)
             count = total(here)
@@ -129,16 +137,20 @@ def train(rank, size, kind, loss_scale):
     return taken, weights
 
 
-KINDS = [("ddp", 1.0), ("ddp", 1024.0), ("fsdp", 64.0), *((one, 1.0) for one in EXACT)]
+KINDS = [
+    ("ddp", 1.0, False), ("ddp", 1.0, True), ("ddp", 1024.0, False), ("fsdp", 64.0, False),
+    *((one, 1.0, False) for one in EXACT),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "loss_scale"), sample(KINDS, 4))
-def test_unlike_shares_train_as_one_process_does(kind, loss_scale, tmp_path):
-    outcomes = run(4, train, kind, loss_scale, folder=tmp_path, labels="aabb")
+@pytest.mark.parametrize(("kind", "loss_scale", "by_tokens"), sample(KINDS, 5))
+def test_unlike_shares_train_as_one_process_does(kind, loss_scale, by_tokens, tmp_path):
+    outcomes = run(4, train, kind, loss_scale, by_tokens, folder=tmp_path, labels="aabb")
     steps = [
         [i for taken, _ in outcomes for at, indices in taken if at == number for i in indices]
-        for number in range(3)
+        for number in range(1 + max(at for taken, _ in outcomes for at, _ in taken))
     ]
+    assert len(steps) == 3 or by_tokens
     assert sorted(itertools.chain(*steps)) == [*range(50)]  # each sample once
     shares = [[len(i) for at, i in taken if at == 0] for taken, _ in outcomes]
     assert len({len(sizes) for sizes in shares}) == 1
@@ -225,18 +237,20 @@ class Device(nn.Module):
         return self.layer(x)
 
 
-def follow(rank, size, kind):
+def follow(rank, size, kind, tokens):
     """The shares of each step, until they have left rank 0, which is slow, and then rank 1."""
     device = Device(0)
     if kind == "fsdp":
         fully_shard(device.layer)
         fully_shard(device)
     model = DistributedDataParallel(device) if kind == "ddp" else device
-    loader = Loader(Sentences(12_000), divide_evenly(size, 12), model, online=True)
+    lengths = None if tokens == 1 else [tokens] * 12_000
+    evenly = divide_evenly(size, 12 * tokens)
+    loader = Loader(Sentences(12_000), evenly, model, online=True, lengths=lengths)
     shares, slow = [], 0
     for step in loader:
         shares.append(step.share)
-        if loader.plan.shares[slow] <= 5:
+        if loader.plan.shares[slow] <= 5 * tokens:
             if slow == 1:
                 return shares
             slow = 1
@@ -247,13 +261,82 @@ def follow(rank, size, kind):
     raise AssertionError(f"rank {slow} is slow, but shares are {loader.plan.shares}")
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_shares_follow_the_devices(kind, tmp_path):
-    first, second = run(2, follow, kind, folder=tmp_path, labels="ab")
+@pytest.mark.parametrize(("kind", "tokens"), [("ddp", 1), ("ddp", 7), ("fsdp", 1)])
+def test_shares_follow_the_devices(kind, tokens, tmp_path):
+    first, second = run(2, follow, kind, tokens, folder=tmp_path, labels="ab")
     assert all(sum(both) == 12 for both in zip(first, second, strict=True))
     assert first[0] == second[0] == 6
     assert min(first) <= 5
     assert second[-1] <= 5
+
+
+class ExactStopwatch:
+    """A fake: every sample takes the same time, and no clock is read."""
+
+    def __init__(self, seconds):
+        self.seconds_of_sample = seconds
+        self.samples = 0
+
+    def begin(self):
+        pass
+
+    def end_with(self, loss):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def take(self):
+        return [self.samples * self.seconds_of_sample]
+
+    def seconds(self, passes):
+        return sum(passes)
+
+
+def settle(rank, size):
+    """The shares of steps whose samples workers have drawn before shares move."""
+    multiprocessing.current_process()._config["daemon"] = False  # it may have workers
+    model = DistributedDataParallel(nn.Linear(6, 4).double())
+    loader = Loader(
+        Sentences(1500), divide_evenly(size, 12), model, online=True, num_workers=2,
+        prefetch_factor=8, multiprocessing_context="fork",
+    )  # fmt: skip
+    loader._watch.stopwatch = ExactStopwatch(3.0 if rank == 0 else 1.0)
+    shares = []
+    for step in loader:
+        loader._watch.stopwatch.samples = step.share
+        shares.append(step.share)
+    return shares
+
+
+def test_shares_do_not_swing_while_drawn_samples_are_taken(tmp_path):
+    first, _ = run(2, settle, folder=tmp_path, labels="ab")
+    assert [share for share, _ in itertools.groupby(first)] == [6, 3]
+    assert first.index(3) > 10
+
+
+def wait_in_a_thread(rank, size):
+    """How long two threads have waited, of which one has waited for the other rank."""
+    waited = []
+
+    def meet():
+        before = extension().seconds_waited()
+        if rank == 1:
+            time.sleep(0.2)
+        dist.all_reduce(torch.zeros(1))
+        waited.append(extension().seconds_waited() - before)
+
+    before = extension().seconds_waited()
+    thread = threading.Thread(target=meet)
+    thread.start()
+    thread.join()
+    return extension().seconds_waited() - before, *waited
+
+
+def test_waits_of_other_threads_do_not_count(tmp_path):
+    (own, others), _ = run(2, wait_in_a_thread, folder=tmp_path)
+    assert own == 0
+    assert others > 0
 
 
 def deterministic(rank, size):
@@ -299,6 +382,9 @@ def test_profiles_know_speed_and_memory(tmp_path):
 
 def disagree(rank, size, what):
     model = nn.Linear(3, 3 + (what == "model" and rank))
+    if what == "bug":
+        model.register_buffer("passes", torch.zeros(1))  # DDP broadcasts it before each pass
+        model = DistributedDataParallel(model)
 
     def run_pass(samples):
         if what == "memory" and rank == 1:
@@ -314,11 +400,24 @@ def disagree(rank, size, what):
         profile(model, run_pass, 4 + (what == "limit" and rank))
     except (BalanceError, dist.DistBackendError) as error:
         texts.append(str(error))
-    if what != "death":
-        try:
-            Loader(Sentences(), divide_evenly(2, 8 + (what == "model" and rank)), None)
-        except BalanceError as error:
-            texts.append(str(error))
+    if what == "death":
+        return texts
+    lengths = [4 + (what == "lengths" and rank)] * 50
+    if what == "long" and rank:
+        lengths[3] = 900
+    if what == "deterministic" and rank:
+        os.environ["HETCCL_DETERMINISTIC"] = "1"
+    try:
+        evenly = divide_evenly(2, 80 + (what == "model" and rank))
+        Loader(
+            Sentences(),
+            evenly,
+            DistributedDataParallel(nn.Linear(1, 1)),
+            online=True,
+            lengths=lengths,
+        )
+    except BalanceError as error:
+        texts.append(str(error))
     return texts
 
 
@@ -329,6 +428,9 @@ def disagree(rank, size, what):
         ("limit", "limit: rank 1 has 5, and rank 0 4"),
         ("memory", "rank 1: BalanceError: its device (cpu) has no memory for one sample"),
         ("bug", "rank 1: KeyError: 'labels'"),
+        ("deterministic", "online: rank 1 has False, and rank 0 True"),
+        ("lengths", "lengths: rank 1 has "),
+        ("long", "rank 1: lengths are 4 to 900 tokens, but must be 1 to the plan's batch, 80"),
     ],
 )
 def test_ranks_that_disagree_or_fail_are_named_on_all(what, text, tmp_path):
@@ -403,3 +505,21 @@ def test_a_plan_of_other_steps_keeps_its_micro_batches():
     made = plan(UNLIKE, 40)
     assert isinstance(made, Plan)
     assert made.of(30).accumulation == made.accumulation
+
+
+def pass_alone(rank, size):
+    """The gradients of a compiled model, after passes that no other rank takes part in."""
+    net = nn.Linear(1, 1, bias=False)
+    model = torch.compile(DistributedDataParallel(net), backend="eager")
+    inputs = torch.full((1, 1), 1.0 + rank)
+    for context, passes in (alone, 1 + rank), (add_up, 1):
+        with context(model):
+            for _ in range(passes):
+                model(inputs).backward()
+    own = net.weight.grad.item()
+    model(inputs).backward()
+    return own, net.weight.grad.item()
+
+
+def test_a_compiled_model_exchanges_no_gradients_before_the_last_micro_batch(tmp_path):
+    assert run(2, pass_alone, folder=tmp_path) == [(2, 5.5), (6, 5.5)]

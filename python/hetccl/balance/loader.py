@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -28,7 +27,9 @@ class Loader:
     `model` is the model in training: a DistributedDataParallel, an FSDP2 module or a
     `hetccl.sharding.Sharded`. It exchanges gradients only with the last micro-batch of a step.
     `online` moves shares to faster ranks while the job runs (docs/balancing.md); it needs `model`,
-    and does nothing with HETCCL_DETERMINISTIC=1. `options` go to the torch DataLoader.
+    and does nothing with HETCCL_DETERMINISTIC=1. `lengths` are the tokens of each sample; the plan
+    then counts tokens, and steps take samples of similar length. `options` go to the torch
+    DataLoader.
 
     An iteration begins at the first step that has not been taken; its end begins the next epoch.
     Not thread-safe. Raises BalanceError where ranks differ, and where steps cannot be divided.
@@ -45,26 +46,33 @@ class Loader:
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        lengths: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
         self._model = model
         self._ranks = dist.get_world_size(group)
-        samples = len(dataset)  # type: ignore[arg-type]
         if not options.get("in_order", True):
             raise BalanceError("in_order is False, but micro-batches of a step belong together")
         moves = online and os.environ.get("HETCCL_DETERMINISTIC", "") in ("", "0")
-        facts = {
-            "plan": (plan.batch, plan.accumulation, plan.shares), "samples": samples, "seed": seed,
-            "shuffle": shuffle, "drop_last": drop_last, "online": moves,
+        reason = why_not_measured(model) if online else ""
+        facts: dict[str, Any] = {}
+        try:
+            if plan.size != self._ranks:
+                raise BalanceError(f"the plan has {plan.size} ranks, but the group {self._ranks}")
+            self._sampler = BatchSampler(
+                len(dataset),  # type: ignore[arg-type]
+                plan, dist.get_rank(group),
+                shuffle=shuffle, seed=seed, drop_last=drop_last, lengths=lengths,
+            )  # fmt: skip
+            facts = self._sampler.order.facts
+        except BalanceError as error:
+            reason = reason or str(error)
+        facts |= {
+            "plan": (plan.batch, plan.accumulation, plan.shares), "online": moves,
             "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
             "model": describe_model(model),
         }  # fmt: skip
-        check_alike(facts, why_not_measured(model) if online else "", group)
-        if plan.size != self._ranks:
-            raise BalanceError(f"the plan has {plan.size} ranks, but the group {self._ranks}")
-        self._sampler = BatchSampler(
-            samples, plan, dist.get_rank(group), shuffle=shuffle, seed=seed, drop_last=drop_last
-        )
+        check_alike(facts, reason, group)
         self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
         self._epoch = self._step = 0
         self._watch = Watch(plan, model, group) if moves else None
@@ -88,6 +96,7 @@ class Loader:
             micro_batches = [next(data) for _ in range(count)]
             plan = self._sampler.plan_of(number)
             share = plan.shares[rank]
+            size = share * self._sampler.length_of(number)
             position = self._epoch, self._step = self._epoch, number + 1
             yield Step(
                 number, plan.batch, share, micro_batches, self._ranks, self._model,
@@ -98,10 +107,10 @@ class Loader:
                     "set_epoch() or load_state_dict() was called within a loop over the loader"
                 )
             if self._watch is not None:
-                self._balance(self._watch, share)
+                self._balance(self._watch, size)
 
-    def _balance(self, watch: Watch, share: int) -> None:
-        changed = watch.end_step(share, self._ahead)
+    def _balance(self, watch: Watch, size: int) -> None:
+        changed = watch.end_step(size, self._ahead)
         if changed is not None:
             plan, ahead = changed
             self._sampler.change(plan, self._step + ahead)
@@ -122,14 +131,14 @@ class Loader:
         collective."""
         is_over = self._step == len(self)
         epoch, step = (self._epoch + 1, 0) if is_over else (self._epoch, self._step)
-        return {"epoch": epoch, "step": step, **self._identity}
+        return {"epoch": epoch, "step": step, **self._sampler.order.facts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where a job was, whose number of ranks and shares may have been others.
 
         Raises BalanceError where its data, batch, order or seed were others. Not collective.
         """
-        for name, value in self._identity.items():
+        for name, value in self._sampler.order.facts.items():
             if state.get(name) != value:
                 raise BalanceError(
                     f"{name} was {state.get(name)!r} where the state was saved, and is {value!r}"
@@ -140,10 +149,6 @@ class Loader:
         if not 0 <= step < len(self):
             raise BalanceError(f"step is {step}, but an epoch has {len(self)} steps")
         self._epoch, self._step = epoch, step
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        return dataclasses.asdict(self._sampler.order)
 
 
 def total(count: int, group: dist.ProcessGroup | None = None) -> int:

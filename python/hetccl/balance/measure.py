@@ -24,6 +24,7 @@ def profile(
     run: Callable[[int], object],
     limit: int,
     *,
+    length: int = 1,
     seconds: float = 20.0,
     group: dist.ProcessGroup | None = None,
 ) -> list[Profile]:
@@ -34,7 +35,8 @@ def profile(
     exchanged meanwhile, and what it leaves in the model's gradients is dropped; running statistics,
     as of batch normalisation, change. A size that does not fit the device's memory is survived, and
     the largest that fits is found by halving. No size is begun after `seconds`, and no plan gives a
-    rank a larger micro-batch than it has run.
+    rank a larger micro-batch than it has run. `length` is how much each of these samples counts:
+    its tokens, for a plan that counts tokens.
 
     Returns the profiles of all ranks of `group`, by rank, to all of them. Collective. Raises
     BalanceError on all ranks where they give other models or limits, where a rank fits no sample,
@@ -44,14 +46,17 @@ def profile(
     reason = "" if is_module else "profile: the model must be a module with parameters"
     if is_module and is_fsdp(model):
         reason = "profile: give the model before it is sharded"
-    facts = {"model": describe_model(model), "limit": limit, "seconds": seconds}
+    for name, value in (("limit", limit), ("length", length)):
+        if not isinstance(value, int) or value < 1:
+            reason = reason or f"profile: {name} is {value!r}, but must be a positive integer"
+    facts = {
+        "model": describe_model(model), "limit": limit, "length": length, "seconds": seconds,
+    }  # fmt: skip
     check_alike(facts, reason, group)
-    if not isinstance(limit, int) or limit < 1:
-        raise BalanceError(f"limit is {limit!r}, but must be a positive integer")
     own, cause = None, None
     try:
         with alone(model):
-            own = _measure(run, limit, seconds, next(model.parameters()).device)
+            own = _measure(run, limit, seconds, next(model.parameters()).device).in_tokens(length)
     except Exception as error:  # whatever a user's code raises
         cause = error
     model.zero_grad(set_to_none=True)

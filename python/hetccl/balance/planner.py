@@ -67,9 +67,21 @@ class Plan:
         alone = sum(profile.best_rate for profile in self.profiles)
         return self.batch / self.slowest / alone
 
-    def of(self, batch: int) -> Plan:
-        """Returns the plan of another batch for the same ranks, with as many micro-batches."""
-        return plan(self.profiles, batch, self.accumulation)
+    def of(self, batch: int, length: int = 1) -> Plan:
+        """Returns the plan of another batch for the same ranks, with as many micro-batches: of
+        `batch` samples which count `length` each in this plan."""
+        if (batch, length) == (self.batch, 1):
+            return self
+        try:
+            for rank, profile in enumerate(self.profiles):
+                if profile.most is not None and profile.most < length:
+                    raise BalanceError(f"rank {rank}'s device holds only {profile.most} tokens")
+            profiles = [profile.in_samples(length) for profile in self.profiles]
+            return plan(profiles, batch, self.accumulation)
+        except BalanceError as error:
+            if length == 1:
+                raise
+            raise BalanceError(f"a step of samples of {length} tokens: {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON. Raises OSError."""

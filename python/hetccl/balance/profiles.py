@@ -20,9 +20,9 @@ class BalanceError(ValueError):
 class Profile:
     """The compute time of one rank's micro-batches.
 
-    `seconds` holds pairs: a micro-batch's size in samples, and the seconds of its forward and
-    backward pass without any wait for other ranks. Sizes increase. `most` is the largest
-    micro-batch that the rank may get, None for no limit. `device` names the rank's device in texts.
+    `seconds` holds pairs: a micro-batch's size in samples or tokens, and the seconds of its forward
+    and backward pass without any wait for other ranks. Sizes increase. `most` is the largest
+    micro-batch that the rank may get, None for no limit. `device` names the device in texts.
 
     Raises BalanceError for sizes and times that are not positive, or not in order.
     """
@@ -74,6 +74,20 @@ class Profile:
         return dataclasses.replace(
             self, seconds=tuple((size, time * factor) for size, time in self.seconds)
         )
+
+    def in_tokens(self, length: int) -> Profile:
+        """Returns this profile, of samples of `length` tokens, as one that counts tokens."""
+        seconds = tuple((size * length, time) for size, time in self.seconds)
+        return Profile(seconds, self.most and self.most * length, self.device)
+
+    def in_samples(self, length: int) -> Profile:
+        """Returns this profile, which counts tokens, as one of samples of `length` tokens, of which
+        `most` holds one."""
+        if length == 1:
+            return self
+        sizes = sorted({max(1, size // length) for size, _ in self.seconds})
+        seconds = tuple((size, self.time(size * length)) for size in sizes)
+        return Profile(seconds, self.most and self.most // length, self.device)
 
     def to_values(self) -> dict[str, Any]:
         """Returns the profile as values for JSON."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch.utils.data import Sampler
 
-from hetccl.balance.order import Order, cut
+from hetccl.balance.order import Cut, Order, share_out
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
 
@@ -16,8 +16,9 @@ class BatchSampler(Sampler[list[int]]):
     """The `batch_sampler` of a torch DataLoader: yields the micro-batches of one rank.
 
     Each step of the job is `plan.accumulation` micro-batches in a row. All ranks must give the same
-    arguments but for `rank`. Each iteration is of the next epoch, unless `set_epoch` or `resume`
-    say otherwise. A DataLoader draws ahead, so count the steps that you take, for `resume`. Not
+    arguments but for `rank`. `lengths` are the tokens of each sample; the plan then counts tokens
+    (docs/balancing.md). Each iteration is of the next epoch, unless `set_epoch` or `resume` say
+    otherwise. A DataLoader draws ahead, so count the steps that you take, for `resume`. Not
     thread-safe.
 
     Raises BalanceError where a step of so many samples cannot be divided.
@@ -32,10 +33,13 @@ class BatchSampler(Sampler[list[int]]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        lengths: Sequence[int] | None = None,
     ) -> None:
         if not 0 <= rank < plan.size:
             raise BalanceError(f"rank is {rank}, but the plan has {plan.size} ranks")
-        self.order = Order(samples, plan.batch, shuffle, seed, drop_last)
+        self.order = Order(
+            samples, plan.batch, shuffle=shuffle, seed=seed, drop_last=drop_last, lengths=lengths
+        )
         if self.order.steps == 0:
             raise BalanceError(f"{samples} samples give no step of {plan.batch}")
         self.rank = rank
@@ -43,8 +47,9 @@ class BatchSampler(Sampler[list[int]]):
         self.step = 0
         self._first_steps = [0]
         self._plans = [plan]
-        self._by_size: dict[tuple[int, int], Plan] = {}
-        for step in {0, self.order.steps - 1}:  # the smallest and the largest are among them
+        self._cuts: Sequence[Cut] = self.order.cuts
+        self._by_size: dict[tuple[int, int, int], Plan] = {}
+        for step in range(self.order.steps):  # a step that cannot be divided is known at once
             self.plan_of(step)
 
     @property
@@ -62,13 +67,17 @@ class BatchSampler(Sampler[list[int]]):
 
     def plan_of(self, step: int) -> Plan:
         """Returns the plan of a step of this iteration, whose batch is the step's own."""
-        begin, end = self.order.bounds(step)
+        cut = self._cuts[step]
         at = bisect.bisect_right(self._first_steps, step) - 1
-        key = (at, end - begin)
+        key = (at, cut.samples, cut.length)
         if key not in self._by_size:
-            whole = self._plans[at]
-            self._by_size[key] = whole if whole.batch == key[1] else whole.of(key[1])
+            self._by_size[key] = self._plans[at].of(cut.samples, cut.length)
         return self._by_size[key]
+
+    def length_of(self, step: int) -> int:
+        """Returns what each sample of a step of this iteration counts, in tokens; 1 where samples
+        have no lengths."""
+        return self._cuts[step].length
 
     def __len__(self) -> int:
         """The micro-batches of a whole epoch."""
@@ -79,10 +88,11 @@ class BatchSampler(Sampler[list[int]]):
         self.epoch, self.step = epoch + 1, 0
         self._first_steps, self._plans = [0], self._plans[-1:]
         self._by_size.clear()
-        samples = self.order.samples_of(epoch)
+        order = self.order.arrange(epoch)
+        self._cuts = order.cuts
         for step in range(first, self.order.steps):
-            begin, end = self.order.bounds(step)
-            yield from cut(samples[begin:end], self.plan_of(step), self.rank)
+            cut = order.cuts[step]
+            yield from share_out(order.samples[cut.begin : cut.end], self.plan_of(step), self.rank)
 
     def set_epoch(self, epoch: int) -> None:
         """Has the next iteration be of `epoch`; from where `resume` has put it, if it is that."""

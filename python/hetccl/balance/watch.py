@@ -33,15 +33,15 @@ class Watch:
         self._begin = time.perf_counter()  # of the window
         self._cost = 0.0
 
-    def end_step(self, share: int, ahead: int) -> tuple[Plan, int] | None:
+    def end_step(self, size: int, ahead: int) -> tuple[Plan, int] | None:
         """Returns the plan to change to, and after how many steps; None for no change.
 
-        `share` is the number of samples that this rank has computed in the step, `ahead` the number
-        of steps whose samples it has drawn already. Collective.
+        `size` is what this rank has computed in the step, in the samples or tokens that the plan
+        counts; `ahead` the number of steps whose samples it has drawn already. Collective.
         """
         passes = self.stopwatch.take()
         if passes is not None:
-            self._steps.append((passes, self._start.seconds_of(self._rank, share)))
+            self._steps.append((passes, self._start.seconds_of(self._rank, size)))
         self._taken += 1
         if self._taken < self._balancer.window:
             return None
