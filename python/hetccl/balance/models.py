@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,12 +20,14 @@ def module_of(model: Any) -> nn.Module | None:
 
 
 def describe_model(model: Any) -> str:
-    """Returns text that differs for models of other parameters."""
+    """Returns text that differs for models of other parameters, and other names or shapes."""
     module = module_of(model)
     if module is None:
         return "none"
-    sizes = [parameter.numel() for parameter in module.parameters()]
-    return f"{len(sizes)} tensors of {sum(sizes)} parameters"
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
+    count = sum(parameter.numel() for parameter in module.parameters())
+    names = hashlib.sha256(repr(shapes).encode()).hexdigest()[:6]
+    return f"{len(shapes)} tensors of {count} parameters (shapes {names})"
 
 
 def device_of(model: Any) -> torch.device:
@@ -39,9 +42,15 @@ def is_fsdp(module: nn.Module) -> bool:
     return any(isinstance(one, FSDPModule) for one in module.modules())
 
 
+def _uncompiled(model: Any) -> Any:
+    """Returns the module that torch.compile has wrapped, or the model as it is."""
+    return getattr(model, "_orig_mod", model)
+
+
 @contextlib.contextmanager
 def add_up(model: Any) -> Iterator[None]:
     """Backward passes inside leave their gradients on this rank. Not collective."""
+    model = _uncompiled(model)
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(False)
         try:
@@ -62,6 +71,7 @@ def add_up(model: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def alone(model: nn.Module) -> Iterator[None]:
     """Passes inside communicate nothing: neither gradients, nor the buffers of a DDP model."""
+    model = _uncompiled(model)
     before = getattr(model, "require_forward_param_sync", False)
     if isinstance(model, DistributedDataParallel):
         model.require_forward_param_sync = False

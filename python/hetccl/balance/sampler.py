@@ -49,8 +49,15 @@ class BatchSampler(Sampler[list[int]]):
         self._plans = [plan]
         self._cuts: Sequence[Cut] = self.order.cuts
         self._by_size: dict[tuple[int, int, int], Plan] = {}
-        for step in range(self.order.steps):  # a step that cannot be divided is known at once
-            self.plan_of(step)
+        for step, cut in enumerate(self.order.cuts):  # one that cannot be divided is told at once
+            try:
+                self.plan_of(step)
+            except BalanceError as error:
+                if drop_last or cut.samples == plan.batch // cut.length:
+                    raise
+                raise BalanceError(
+                    f"{error}; or leave out samples that do not fill a step, by drop_last=True"
+                ) from None
 
     @property
     def plan(self) -> Plan:
