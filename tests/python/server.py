@@ -101,6 +101,11 @@ def _child(
     body(*arguments)
 
 
+def preload(*modules: str) -> None:
+    """Has the server import these modules, too; to be called before it starts."""
+    _WITH_TORCH.extend(modules)
+
+
 def ensure_running() -> None:
     """Starts the server for this process and all that it starts later, if there is none."""
     if adopt():

@@ -79,7 +79,7 @@ def test_fixed_costs_ask_for_few_micro_batches():
         ([], 4, None, "profiles is empty"),
         ([steady(1.0)] * 4, 3, None, "batch is 3: too small to give each of 4 ranks"),
         ([steady(1.0)] * 4, 7, 2, "it takes 8"),
-        ([steady(1.0, 2), steady(1.0, 3)], 11, 2, "2 micro-batches of all ranks hold 10 samples"),
+        ([steady(1.0, 2), steady(1.0, 3)], 11, 2, "all ranks together hold 10 with accumulation 2"),
         ([steady(1.0)], 0, None, "batch is 0"),
         ([steady(1.0)], True, None, "batch is True"),
         ([steady(1.0)], 4, 0, "accumulation is 0"),

@@ -75,8 +75,13 @@ def test_ranks_share_the_tokens_of_a_step():
 @pytest.mark.parametrize(
     ("lengths", "batch", "most", "text"),
     [
-        ([5, 6, 700], 600, None, "lengths are 5 to 700 tokens, but must be 1 to the plan's batch"),
-        ([5, 0, 7], 600, None, "lengths are 0 to 7 tokens"),
+        (
+            [5, 6, 700],
+            600,
+            None,
+            "lengths: sample 2 has 700 tokens, but a sample must have 1 to the plan's batch",
+        ),
+        ([5, 0, 7], 600, None, "lengths: sample 1 has 0 tokens"),
         ([5, 6], 600, None, "lengths must be 3 integers, one for each sample"),
         ([5.0, 6.0, 7.0], 600, None, "lengths must be 3 integers"),
         (

@@ -1,6 +1,7 @@
 """Balanced training: exact gradients, every sample once, and shares that follow the devices."""
 
 import contextlib
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -220,7 +221,7 @@ def test_epochs_follow_each_other():
     assert [*sampler] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     with pytest.raises(BalanceError, match="3 samples give no step of 4"):
         BatchSampler(3, divide_evenly(1, 4), 0, drop_last=True)
-    with pytest.raises(BalanceError, match="batch is 3: too small .*drop_last=True"):
+    with pytest.raises(BalanceError, match=r"batch is 3: too small .*drop_last=True"):
         BatchSampler(3, divide_evenly(4, 4), 0)
 
 
@@ -362,7 +363,11 @@ def measure(rank, size):
             raise RuntimeError("CUDA error: out of memory")
         model(torch.zeros(samples, 6, dtype=torch.float64)).sum().backward()
 
-    found = profile(model, run_pass, 32, seconds=60)
+    with pytest.warns(UserWarning, match="has run micro-batches of up to 1 samples, not of 32"):
+        assert profile(model, run_pass, 32, seconds=0)[rank].most == 1
+    found = profile(model, run_pass, 32, length=5, seconds=60)
+    assert [(one.most, one.unit) for one in found] == [(160, "tokens"), (55, "tokens")]
+    found = [one.in_samples(5) for one in found]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert dist.get_rank() == rank
     return found, max(sizes)
@@ -395,6 +400,8 @@ def disagree(rank, size, what):
             raise KeyError("labels")
         if what == "death" and rank == 1:
             vanish()
+        if what == "nothing" and rank == 1:
+            return
         model(torch.zeros(samples, 3)).sum().backward()
 
     texts = []
@@ -431,9 +438,13 @@ def disagree(rank, size, what):
         ("limit", "limit: rank 1 has 5, and rank 0 4"),
         ("memory", "rank 1: BalanceError: its device (cpu) has no memory for one sample"),
         ("bug", "rank 1: KeyError: 'labels'"),
+        ("nothing", "rank 1: BalanceError: run has made no gradients of the model"),
         ("deterministic", "online: rank 1 has False, and rank 0 True"),
         ("lengths", "lengths: rank 1 has "),
-        ("long", "rank 1: lengths are 4 to 900 tokens, but must be 1 to the plan's batch, 80"),
+        (
+            "long",
+            "rank 1: lengths: sample 3 has 900 tokens, but a sample must have 1 to the plan's",
+        ),
     ],
 )
 def test_ranks_that_disagree_or_fail_are_named_on_all(what, text, tmp_path):
@@ -448,16 +459,41 @@ def test_a_rank_that_dies_while_profiling_is_named(tmp_path):
     assert "was lost" in survivor[0]
 
 
+def count(made, unit):
+    """The plan, whose profiles count this unit."""
+    profiles = [dataclasses.replace(one, unit=unit) for one in made.profiles]
+    return dataclasses.replace(made, profiles=tuple(profiles))
+
+
 def wrong(rank, size):
     model = DistributedDataParallel(nn.Linear(6, 4).double())
+    gloo = dist.new_group(backend="gloo")
+    evenly = divide_evenly(2, 8)
     cases = [
+        (
+            lambda: Loader(Sentences(), evenly, model, group=gloo, online=True),
+            "online: the group's backend is .*gloo",
+        ),
+        (lambda: Loader(Sentences(), evenly, batch_size=4), "batch_size is no option"),
+        (lambda: Loader(Sentences(), evenly, no_option=4), "rank 0: .*no_option"),
+        (lambda: Loader(Sentences(), count(evenly, "tokens")), "counts tokens, but lengths"),
+        (
+            lambda: Loader(Sentences(), count(evenly, "samples"), lengths=[1] * 50),
+            "the plan counts samples",
+        ),
         (lambda: Loader(Sentences(), divide_evenly(3, 9)), "the plan has 3 ranks, but the group 2"),
         (lambda: Loader(Sentences(), divide_evenly(2, 8), online=True), "give the model"),
     ]
     for make, text in cases:
         with pytest.raises(BalanceError, match=text):
             make()
-    loader = Loader(Sentences(), divide_evenly(2, 8))
+    loader = Loader(Sentences(), evenly)
+    step = next(iter(loader))
+    with pytest.warns(UserWarning, match="has called step.weigh"):
+        assert len([*step]) == 1
+    with pytest.raises(BalanceError, match="step 0 has been iterated over before"):
+        list(step)
+    loader = Loader(Sentences(), evenly)
     state = loader.state_dict()
     for change, text in (
         ({"seed": 1}, "seed was 1"),
@@ -466,6 +502,8 @@ def wrong(rank, size):
     ):
         with pytest.raises(BalanceError, match=text):
             loader.load_state_dict({**state, **change})
+    with pytest.raises(BalanceError, match="lacks entries"):
+        loader.load_state_dict({"epoch": 1})
     assert [len([*zip(range(len(loader)), loader, strict=False)]) for _ in range(3)] == [7] * 3
     assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (3, 0)
     with pytest.raises(BalanceError, match="within a loop"):

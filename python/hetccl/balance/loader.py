@@ -51,21 +51,19 @@ class Loader:
     ) -> None:
         self._model = model
         self._ranks = dist.get_world_size(group)
-        if not options.get("in_order", True):
-            raise BalanceError("in_order is False, but micro-batches of a step belong together")
         moves = online and os.environ.get("HETCCL_DETERMINISTIC", "") in ("", "0")
-        reason = why_not_measured(model) if online else ""
+        reason = why_not_measured(model, group) if online else ""
         facts: dict[str, Any] = {}
         try:
-            if plan.size != self._ranks:
-                raise BalanceError(f"the plan has {plan.size} ranks, but the group {self._ranks}")
+            _check(plan, self._ranks, lengths is not None, options)
             self._sampler = BatchSampler(
                 len(dataset),  # type: ignore[arg-type]
                 plan, dist.get_rank(group),
                 shuffle=shuffle, seed=seed, drop_last=drop_last, lengths=lengths,
             )  # fmt: skip
             facts = self._sampler.order.facts
-        except BalanceError as error:
+            self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
+        except (BalanceError, TypeError, ValueError) as error:  # the last two are torch's
             reason = reason or str(error)
         facts |= {
             "plan": (plan.batch, plan.accumulation, plan.shares), "online": moves,
@@ -73,7 +71,6 @@ class Loader:
             "model": describe_model(model),
         }  # fmt: skip
         check_alike(facts, reason, group)
-        self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
         self._epoch = self._step = 0
         self._watch = Watch(plan, model, group) if moves else None
 
@@ -136,8 +133,11 @@ class Loader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where a job was, whose number of ranks and shares may have been others.
 
-        Raises BalanceError where its data, batch, order or seed were others. Not collective.
+        Every rank must load the state. Raises BalanceError where its data, batch, order or seed
+        were others. Not collective.
         """
+        if not {"epoch", "step", *self._sampler.order.facts} <= state.keys():
+            raise BalanceError("the state is none of a balance.Loader: it lacks entries")
         for name, value in self._sampler.order.facts.items():
             if state.get(name) != value:
                 raise BalanceError(
@@ -149,6 +149,26 @@ class Loader:
         if not 0 <= step < len(self):
             raise BalanceError(f"step is {step}, but an epoch has {len(self)} steps")
         self._epoch, self._step = epoch, step
+
+
+def _check(plan: Plan, ranks: int, by_tokens: bool, options: dict[str, Any]) -> None:
+    """Raises BalanceError for arguments of a Loader that do not belong together."""
+    if plan.size != ranks:
+        raise BalanceError(f"the plan has {plan.size} ranks, but the group {ranks}")
+    if by_tokens and plan.unit == "samples":
+        raise BalanceError(
+            "lengths are given, but the plan counts samples: give profile() the length of the "
+            "samples that run() passes"
+        )
+    if plan.unit == "tokens" and not by_tokens:
+        raise BalanceError(
+            "the plan counts tokens, but lengths, the tokens of each sample, is none"
+        )
+    if not options.get("in_order", True):
+        raise BalanceError("in_order is False, but micro-batches of a step belong together")
+    for name in ("batch_size", "sampler", "batch_sampler"):
+        if name in options:
+            raise BalanceError(f"{name} is no option: the plan says which samples a rank takes")
 
 
 def total(count: int, group: dist.ProcessGroup | None = None) -> int:

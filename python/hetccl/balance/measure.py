@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -24,7 +25,7 @@ def profile(
     run: Callable[[int], object],
     limit: int,
     *,
-    length: int = 1,
+    length: int | None = None,
     seconds: float = 20.0,
     group: dist.ProcessGroup | None = None,
 ) -> list[Profile]:
@@ -35,8 +36,8 @@ def profile(
     exchanged meanwhile, and what it leaves in the model's gradients is dropped; running statistics,
     as of batch normalisation, change. A size that does not fit the device's memory is survived, and
     the largest that fits is found by halving. No size is begun after `seconds`, and no plan gives a
-    rank a larger micro-batch than it has run. `length` is how much each of these samples counts:
-    its tokens, for a plan that counts tokens.
+    rank a larger micro-batch than it has run. `length` is the number of tokens of each of these
+    samples, for a plan that counts tokens. Warns where time ended before `limit` was reached.
 
     Returns the profiles of all ranks of `group`, by rank, to all of them. Collective. Raises
     BalanceError on all ranks where they give other models or limits, where a rank fits no sample,
@@ -46,7 +47,7 @@ def profile(
     reason = "" if is_module else "profile: the model must be a module with parameters"
     if is_module and is_fsdp(model):
         reason = "profile: give the model before it is sharded"
-    for name, value in (("limit", limit), ("length", length)):
+    for name, value in (("limit", limit), ("length", 1 if length is None else length)):
         if not isinstance(value, int) or value < 1:
             reason = reason or f"profile: {name} is {value!r}, but must be a positive integer"
     facts = {
@@ -54,9 +55,12 @@ def profile(
     }  # fmt: skip
     check_alike(facts, reason, group)
     own, cause = None, None
+    model.zero_grad(set_to_none=True)
     try:
         with alone(model):
-            own = _measure(run, limit, seconds, next(model.parameters()).device).in_tokens(length)
+            own = _measure(run, limit, seconds, next(model.parameters()).device)
+        if all(parameter.grad is None for parameter in model.parameters()):
+            raise BalanceError("run has made no gradients of the model: it must call backward()")
     except Exception as error:  # whatever a user's code raises
         cause = error
     model.zero_grad(set_to_none=True)
@@ -65,7 +69,8 @@ def profile(
     for rank, (_, its_reason) in enumerate(every):
         if its_reason:
             raise BalanceError(f"profile: rank {rank}: {its_reason}") from cause
-    return [found for found, _ in every]
+    found = [its_own for its_own, _ in every]
+    return found if length is None else [one.in_tokens(length) for one in found]
 
 
 def _measure(
@@ -76,6 +81,12 @@ def _measure(
     fails = 0
     for size in _sizes(limit):
         if found and time.perf_counter() > end:
+            warnings.warn(
+                f"profile: in {seconds:g} s this rank has run micro-batches of up to "
+                f"{found[-1][0]} samples, not of {limit}, and will get no larger ones: give more "
+                "seconds, or a lower limit",
+                stacklevel=3,
+            )
             break
         taken = _time(run, size, device)
         if taken is None:
@@ -93,7 +104,7 @@ def _measure(
         else:
             most = middle
             found.append((middle, taken))
-    return Profile(tuple(found), most, _name(device))
+    return Profile(tuple(found), most, _name(device), "samples")
 
 
 def _sizes(limit: int) -> Iterator[int]:

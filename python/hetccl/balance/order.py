@@ -121,9 +121,10 @@ def _check_lengths(lengths: Sequence[int], samples: int, batch: int) -> torch.Te
         raise BalanceError(f"lengths must be {samples} integers, one for each sample")
     tokens = tokens.to("cpu", torch.int64)
     if samples and not 1 <= int(tokens.min()) <= int(tokens.max()) <= batch:
+        worst = int(tokens.argmin() if int(tokens.min()) < 1 else tokens.argmax())
         raise BalanceError(
-            f"lengths are {int(tokens.min())} to {int(tokens.max())} tokens, but must be 1 to the "
-            f"plan's batch, {batch} tokens"
+            f"lengths: sample {worst} has {int(tokens[worst])} tokens, but a sample must have 1 to "
+            f"the plan's batch, {batch} tokens"
         )
     return tokens
 

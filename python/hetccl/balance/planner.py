@@ -39,6 +39,11 @@ class Plan:
             )
 
     @property
+    def unit(self) -> str:
+        """The unit of the batch and the shares: "samples", "tokens", or "" if either is meant."""
+        return max(profile.unit for profile in self.profiles)
+
+    @property
     def size(self) -> int:
         """The number of ranks."""
         return len(self.profiles)
@@ -111,7 +116,9 @@ class Plan:
             _check_limits(made)
         except BalanceError as error:
             raise BalanceError(f"{path}: {error}") from None
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except KeyError as error:
+            raise BalanceError(f"{path} is no plan of hetccl.balance: {error} is missing") from None
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise BalanceError(f"{path} is no plan of hetccl.balance: {error!r}") from None
         return made
 
@@ -132,6 +139,8 @@ def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = Non
     _check_count("batch", batch)
     if not ranks:
         raise BalanceError("profiles is empty: a plan needs the profile of every rank")
+    if len(units := {profile.unit for profile in ranks} - {""}) > 1:
+        raise BalanceError(f"profiles: some count samples, others tokens ({sorted(units)})")
     if accumulation is not None:
         _check_count("accumulation", accumulation)
         return _divide(ranks, batch, accumulation)
@@ -189,16 +198,16 @@ def _divide(ranks: tuple[Profile, ...], batch: int, accumulation: int) -> Plan:
     least = len(ranks) * accumulation
     if batch < least:
         raise BalanceError(
-            f"batch is {batch}: too small to give each of {len(ranks)} ranks a sample in each of "
-            f"{accumulation} micro-batches; it takes {least}: give a larger batch, or a smaller "
-            "accumulation"
+            f"batch is {batch}: too small to give each of {len(ranks)} ranks a sample in each "
+            f"micro-batch ({accumulation} a rank); it takes {least}: give a larger batch, or a "
+            "smaller accumulation"
         )
     limits = [_limit(profile, accumulation, batch) for profile in ranks]
     if sum(limits) < batch:
         fitting = ", ".join(f"rank {rank}: {profile.most}" for rank, profile in enumerate(ranks))
         raise BalanceError(
-            f"batch is {batch}, but {accumulation} micro-batches of all ranks hold {sum(limits)} "
-            f"samples ({fitting}): raise accumulation"
+            f"batch is {batch}, but all ranks together hold {sum(limits)} with accumulation "
+            f"{accumulation} (in a micro-batch {fitting}): raise accumulation"
         )
     shares = _start(ranks, limits, batch, accumulation)
     _fill(ranks, limits, shares, batch, accumulation)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 MOST_SAMPLES = 1 << 40
+UNITS = ("", "samples", "tokens")
 
 
 class BalanceError(ValueError):
@@ -22,7 +23,8 @@ class Profile:
 
     `seconds` holds pairs: a micro-batch's size in samples or tokens, and the seconds of its forward
     and backward pass without any wait for other ranks. Sizes increase. `most` is the largest
-    micro-batch that the rank may get, None for no limit. `device` names the device in texts.
+    micro-batch that the rank may get, None for no limit. `device` names the device in texts. `unit`
+    is "samples" or "tokens", whichever sizes count; "" if either may be meant.
 
     Raises BalanceError for sizes and times that are not positive, or not in order.
     """
@@ -30,6 +32,7 @@ class Profile:
     seconds: tuple[tuple[int, float], ...]
     most: int | None = None
     device: str = ""
+    unit: str = ""
 
     def __post_init__(self) -> None:
         sizes = [size for size, _ in self.seconds]
@@ -40,6 +43,8 @@ class Profile:
                 raise BalanceError(
                     f"profile: {size} samples take {time} s: times must be positive and finite"
                 )
+        if self.unit not in UNITS:
+            raise BalanceError(f"profile: unit is {self.unit!r}, but must be one of {UNITS}")
         if self.most is not None and self.most < 1:
             raise BalanceError(f"profile: most is {self.most}: a rank must fit one sample")
 
@@ -78,7 +83,7 @@ class Profile:
     def in_tokens(self, length: int) -> Profile:
         """Returns this profile, of samples of `length` tokens, as one that counts tokens."""
         seconds = tuple((size * length, time) for size, time in self.seconds)
-        return Profile(seconds, self.most and self.most * length, self.device)
+        return Profile(seconds, self.most and self.most * length, self.device, "tokens")
 
     def in_samples(self, length: int) -> Profile:
         """Returns this profile, which counts tokens, as one of samples of `length` tokens, of which
@@ -87,7 +92,7 @@ class Profile:
             return self
         sizes = sorted({max(1, size // length) for size, _ in self.seconds})
         seconds = tuple((size, self.time(size * length)) for size in sizes)
-        return Profile(seconds, self.most and self.most // length, self.device)
+        return Profile(seconds, self.most and self.most // length, self.device, "samples")
 
     def to_values(self) -> dict[str, Any]:
         """Returns the profile as values for JSON."""
@@ -99,7 +104,8 @@ class Profile:
         try:
             seconds = tuple((_integer(size), float(time)) for size, time in values["seconds"])
             most = values.get("most")
-            return cls(seconds, None if most is None else _integer(most), str(values["device"]))
+            most = None if most is None else _integer(most)
+            return cls(seconds, most, str(values["device"]), str(values.get("unit", "")))
         except BalanceError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

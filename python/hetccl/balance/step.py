@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,16 +45,28 @@ class Step:
         self._ranks = ranks
         self._model = model
         self._stopwatch = stopwatch
+        self._taken = self._weighed = False
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the micro-batches. The model's gradients are only added up in the backward passes
-        of all but the last, which exchanges them."""
+        of all but the last, which exchanges them. Raises BalanceError the second time."""
+        if self._taken:
+            raise BalanceError(
+                f"step {self.number} has been iterated over before; step.micro_batches is a list"
+            )
+        self._taken = True
         last = len(self.micro_batches) - 1
         for index, micro_batch in enumerate(self.micro_batches):
             with contextlib.nullcontext() if index == last else add_up(self._model):
                 if self._stopwatch is not None:
                     self._stopwatch.begin()
                 yield micro_batch
+        if self.micro_batches and not self._weighed:
+            warnings.warn(
+                f"step {self.number} of a balanced job has called step.weigh(loss) for no "
+                "micro-batch: gradients are not those of the mean over all ranks' samples",
+                stacklevel=2,
+            )
 
     def weigh(self, loss: torch.Tensor, total: int | float | None = None) -> torch.Tensor:
         """Returns the loss to call backward() on, so that the gradients of the step become those of
@@ -66,6 +79,7 @@ class Step:
         """
         if total is not None and not total > 0:
             raise BalanceError(f"total is {total}: a mean needs samples or tokens")
+        self._weighed = True
         weighed = loss * (self._ranks / (self.samples if total is None else total))
         if self._stopwatch is not None and weighed.requires_grad:
             self._stopwatch.end_with(weighed)

@@ -34,8 +34,9 @@ def show(plan: Plan, console: Console | None = None) -> None:
 
 def explain(plan: Plan) -> Iterator[str]:
     """Yields sentences on the batch, the number of micro-batches, and what the plan gains."""
+    unit = (plan.unit or "samples")[:-1]
     yield (
-        f"A batch of {counted(plan.batch, 'sample')} on {counted(plan.size, 'rank')}, in "
+        f"A batch of {counted(plan.batch, unit)} on {counted(plan.size, 'rank')}, in "
         f"{plan.accumulation} micro-batch{'es' if plan.accumulation > 1 else ''} each. The slowest "
         f"rank computes for {duration(plan.slowest)}."
     )
@@ -46,7 +47,8 @@ def explain(plan: Plan) -> Iterator[str]:
     ]
     if full:
         ranks = ", ".join(map(str, full[:8])) + (" and others" if len(full) > 8 else "")
-        yield f"Memory, or the largest size that was measured, limits the share of rank {ranks}."
+        noun = "rank" if len(full) == 1 else "ranks"
+        yield f"Memory, or the largest size that was measured, limits the share of {noun} {ranks}."
     yield (
         f"Efficiency: {plan.efficiency:.1%} of what the ranks reach alone, before communication; "
         f"with equal shares {_efficiency_of_equal(plan):.1%}."

@@ -19,7 +19,7 @@ from hetccl.balance.stopwatch import Stopwatch
 class Watch:
     """Measures this rank's steps, and agrees with the other ranks on new shares. Not thread-safe.
 
-    `why_not_measured(model)` must be "".
+    `why_not_measured(model, group)` must be "".
     """
 
     def __init__(self, plan: Plan, model: Any, group: dist.ProcessGroup | None) -> None:
@@ -69,12 +69,19 @@ class Watch:
         return reports
 
 
-def why_not_measured(model: Any) -> str:
+def why_not_measured(model: Any, group: dist.ProcessGroup | None) -> str:
     """Returns why the computation of `model` cannot be measured, "" if it can."""
     module = module_of(model)
     if module is None or next(module.parameters(), None) is None:
         return "online: give the model whose computation is to be measured"
-    if device_of(model).type != "cpu" and is_fsdp(module):
+    on_host = device_of(model).type == "cpu"
+    backend = dist.get_backend_config(group)
+    if on_host and "hetccl" not in backend:
+        return (
+            f"online: the group's backend is {backend}, whose waits on hosts cannot be told from "
+            "computation: make the group with hetccl"
+        )
+    if not on_host and is_fsdp(module):
         return (
             "online: FSDP2 on a GPU waits for other ranks in the middle of its computation, which "
             "cannot be told apart: profile the model before it is sharded"
