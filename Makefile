@@ -2,12 +2,13 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check races bench soak wheels matrix docs lint format clean
+.PHONY: help setup demo test check races frameworks bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
 	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
 	@echo "make races   the core under ThreadSanitizer; CI runs it, too"
+	@echo "make frameworks   train with DeepSpeed, Accelerate, Trainer, Lightning over hetccl; CI runs it, too"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    every case of every test, then half an hour of random collectives and kills: does anything grow?"
@@ -31,6 +32,9 @@ check:
 
 races:
 	@tools/test races
+
+frameworks: setup
+	@tests/frameworks/run $(ARGS)
 
 bench: setup
 	@tools/setup --mpi

@@ -103,7 +103,10 @@ def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> list[s
             pairs = zip(cluster.letters, balanced["shares"], strict=True)
             share = sum(one for label, one in pairs if label == letter)
             running.append(cluster.start(letter, options, model))
-            alone = ask(running[-1], do="train", batch=share, shares="equal", times=options.steps)
+            alone = ask(
+                running[-1], do="train", batch=share, shares="equal", times=options.steps,
+                count=balanced["count"],
+            )  # fmt: skip
             rate += share / alone["seconds"]
             running[-1].end()
     finally:

@@ -54,10 +54,10 @@ class Balanced(Training):
         told = [profile.to_values() for profile in self.profiles]
         return self.rested({"seconds": time.perf_counter() - begin, "profiles": told})
 
-    def train(self, batch: int, shares: str, times: int) -> Answer:
-        """The median seconds of a step of `batch` samples, in shares that are "equal" or by the
-        "profiles", and the shares."""
-        plan = balance.divide_evenly(dist.get_world_size(), batch)
+    def train(self, batch: int, shares: str, times: int, count: int = 1) -> Answer:
+        """The median seconds of a step of `batch` samples, in shares by the "profiles", or "equal"
+        ones in so many micro-batches; and the shares."""
+        plan = balance.divide_evenly(dist.get_world_size(), batch, count)
         if shares == "profiles":
             plan = balance.plan(self.profiles, batch)
         rows = self.read(0, 4 * self.shape.context)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import statistics
 import sys
@@ -90,7 +91,7 @@ def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Name
 def row(measured: Answer, roles: Sequence[str], gradient_bytes: float) -> list[str]:
     """Milliseconds of a step; the peers' over hetccl's; hetccl's over the least possible."""
     rounds = measured["rounds"]
-    steps = [statistics.median(rounds[role]) if rounds[role] else None for role in roles]
+    steps = [statistics.median(rounds[role]) if rounds.get(role) else None for role in roles]
     cells = [str(measured["tokens"]), *(text(s and 1e3 * s) for s in steps)]
     cells += [text(ratio(theirs, steps[0])) for theirs in steps[1:]]
     parts, rate = measured["parts"], measured["rate"]
@@ -110,9 +111,9 @@ def compare_losses(contenders: Sequence[Contender], options: argparse.Namespace)
         got = each.attempt(functools.partial(ask, times=options.loss_steps))
         if got is not None:
             losses[each.job.name] = got[0]["losses"]
-    last = {role: statistics.mean(values[-LAST:]) for role, values in losses.items()}
-    ours = last.get("hetccl")
-    differences = {role: abs(one / ours - 1) for role, one in last.items() if ours}
+    last = {role: statistics.mean(values[-LAST:]) for role, values in losses.items() if values}
+    first = next(iter(last.values()), math.nan)  # hetccl's, where it takes part
+    differences = {role: abs(one / first - 1) for role, one in last.items()}
     return {"losses": losses, "last": last, "differences": differences}
 
 
@@ -122,8 +123,9 @@ def show_losses(found: Answer) -> None:
         picked = losses[:: max(1, len(losses) // SHOWN)]
         print(f"loss, {role}: {' '.join(f'{loss:.4f}' for loss in picked)}")
         difference = found["differences"].get(role)
-        told = "" if difference is None else f", {difference:.1e} from hetccl's"
-        print(f"    mean of the last {min(LAST, len(losses))}: {found['last'][role]:.5f}{told}")
+        if difference is not None:
+            mean = found["last"][role]
+            print(f"    mean of the last steps: {mean:.5f}, {difference:.1e} from the first one's")
 
 
 def draw_losses(path: Path, title: str, losses: dict[str, list[float]]) -> None:

@@ -37,7 +37,7 @@ def _group_of_this_process(top: Path) -> Path:
     """The group to come back to; the top one where it lies outside of what can be seen here."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers == "" if top == _SECOND else "cpu" in controllers.split(","):
+        if controllers.split(",").count("" if top == _SECOND else "cpu"):
             found = top / path.lstrip("/")
             return found if (found / "cgroup.procs").exists() else top
     return top
@@ -88,7 +88,7 @@ def limited(place: Place, ranks: int, wanted: Path) -> Iterator[Place]:
             seen = ""
             while not over.wait(0.01):
                 text = wanted.read_text() if wanted.exists() else ""
-                if text == seen:
+                if text in ("", seen):
                     continue
                 seen = text
                 for folder, processors in zip(groups, json.loads(text), strict=True):

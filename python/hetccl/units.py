@@ -40,9 +40,9 @@ def bandwidth(mbps: int) -> str:
     return f"{mbps / 1000:g} Gbit/s" if mbps >= 1000 else f"{mbps} Mbit/s"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, ending: str = "s") -> str:
     """ "1 rank", "2 ranks"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun}" + ("" if number == 1 else ending)
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -11,11 +11,14 @@ Needs torch, hetccl, megatron-core (PyPI; 0.16.1 was tried), and two or four GPU
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +28,7 @@ import torch.distributed as dist
 STEPS, SAMPLES, LENGTH, VOCABULARY = 8, 24, 64, 128
 WITHIN = 1e-5  # of NCCL's loss, in float32
 DEADLINE = 100  # seconds of a job
+TOLD = "losses: "  # of a rank, before them
 LAYOUTS = {
     2: {"tensor": (2, 1), "pipeline": (1, 2), "data": (1, 1), "unlike": (1, 1)},
     4: {
@@ -134,27 +138,31 @@ def run(layout: str, backend: str, size: int) -> list[float]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    ranks = []
-    for rank in range(size):
-        env = {
-            **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank),
-            "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-            "HETCCL_CLUSTER": "AB"[rank * 2 // size],
-        }  # fmt: skip
-        argv = [sys.executable, __file__, layout, "--rank-of", backend]
-        pipe = subprocess.PIPE
-        ranks.append(subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True))
-    try:
-        told = [rank.communicate(timeout=DEADLINE) for rank in ranks]
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"not done within {DEADLINE} s") from None
-    finally:
-        for rank in ranks:
-            rank.kill()
-    for rank, (process, (_, errors)) in enumerate(zip(ranks, told, strict=True)):
-        if process.returncode:
-            raise RuntimeError(f"rank {rank} exits with {process.returncode}: {errors[-600:]}")
-    losses: list[float] = json.loads(told[0][0].splitlines()[-1])
+    with contextlib.ExitStack() as stack:
+        ranks, outputs = [], []
+        for rank in range(size):
+            env = {
+                **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank),
+                "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+                "CUDA_DEVICE_MAX_CONNECTIONS": "1", "HETCCL_CLUSTER": "AB"[rank * 2 // size],
+            }  # fmt: skip
+            argv = [sys.executable, __file__, layout, "--rank-of", backend]
+            out = stack.enter_context(tempfile.TemporaryFile("w+"))
+            ranks.append(subprocess.Popen(argv, env=env, stdout=out, stderr=out))
+            stack.callback(ranks[-1].kill)
+            outputs.append(out)
+        end = time.monotonic() + DEADLINE
+        while not all(process.poll() == 0 for process in ranks):
+            failed = [rank for rank, process in enumerate(ranks) if process.poll()]
+            if failed or time.monotonic() > end:
+                rank = failed[0] if failed else 0
+                outputs[rank].seek(0)
+                why = f"rank {rank} fails" if failed else f"not done within {DEADLINE} s; rank 0"
+                raise RuntimeError(f"{why}: {outputs[rank].read()[-600:]}")
+            time.sleep(0.1)
+        outputs[0].seek(0)
+        told = next(line for line in outputs[0] if line.startswith(TOLD))
+    losses: list[float] = json.loads(told.removeprefix(TOLD))
     return losses
 
 
@@ -182,7 +190,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.rank_of:
         (layout,), size = options.layouts, int(os.environ["WORLD_SIZE"])
-        print(json.dumps(work(layout, options.rank_of, *LAYOUTS[size][layout])))
+        print(TOLD + json.dumps(work(layout, options.rank_of, *LAYOUTS[size][layout])))
         return 0
     size = min(4, torch.cuda.device_count() // 2 * 2)
     if size < 2:

@@ -238,20 +238,18 @@ class Device(nn.Module):
         return self.layer(x)
 
 
-def follow(rank, size, kind, tokens):
+def follow(rank, size, kind):
     """The shares of each step, until they have left rank 0, which is slow, and then rank 1."""
     device = Device(0)
     if kind == "fsdp":
         fully_shard(device.layer)
         fully_shard(device)
     model = DistributedDataParallel(device) if kind == "ddp" else device
-    lengths = None if tokens == 1 else [tokens] * 12_000
-    evenly = divide_evenly(size, 12 * tokens)
-    loader = Loader(Sentences(12_000), evenly, model, online=True, lengths=lengths)
+    loader = Loader(Sentences(12_000), divide_evenly(size, 12), model, online=True)
     shares, slow = [], 0
     for step in loader:
         shares.append(step.share)
-        if loader.plan.shares[slow] <= 5 * tokens:
+        if loader.plan.shares[slow] <= 5:
             if slow == 1:
                 return shares
             slow = 1
@@ -262,9 +260,9 @@ def follow(rank, size, kind, tokens):
     raise AssertionError(f"rank {slow} is slow, but shares are {loader.plan.shares}")
 
 
-@pytest.mark.parametrize(("kind", "tokens"), [("ddp", 1), ("ddp", 7), ("fsdp", 1)])
-def test_shares_follow_the_devices(kind, tokens, tmp_path):
-    first, second = run(2, follow, kind, tokens, folder=tmp_path, labels="ab")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_shares_follow_the_devices(kind, tmp_path):
+    first, second = run(2, follow, kind, folder=tmp_path, labels="ab")
     assert all(sum(both) == 12 for both in zip(first, second, strict=True))
     assert first[0] == second[0] == 6
     assert min(first) <= 5
@@ -272,11 +270,11 @@ def test_shares_follow_the_devices(kind, tokens, tmp_path):
 
 
 class ExactStopwatch:
-    """A fake: every sample takes the same time, and no clock is read."""
+    """A fake: a pass takes a fixed time and one for each unit, and no clock is read."""
 
-    def __init__(self, seconds):
-        self.seconds_of_sample = seconds
-        self.samples = 0
+    def __init__(self, factor):
+        self.factor = factor
+        self.sizes = []
 
     def begin(self):
         pass
@@ -288,32 +286,45 @@ class ExactStopwatch:
         pass
 
     def take(self):
-        return [self.samples * self.seconds_of_sample]
+        return [self.factor * (4 + size) for size in self.sizes]
 
     def seconds(self, passes):
         return sum(passes)
 
 
-def settle(rank, size):
-    """The shares of steps whose samples workers have drawn before shares move."""
+def settle(rank, size, by_tokens):
+    """The plans' shares while workers draw samples ahead; rank 0 takes three times as long."""
     multiprocessing.current_process()._config["daemon"] = False  # it may have workers
     model = DistributedDataParallel(nn.Linear(6, 4).double())
+    fixed = Profile(((1, 5.0), (1000, 1004.0)))
+    lengths = None
+    if by_tokens:
+        chance = torch.Generator().manual_seed(6)
+        lengths = torch.randint(1, 40, (6000,), generator=chance)
     loader = Loader(
-        Sentences(1500), divide_evenly(size, 12), model, online=True, num_workers=2,
-        prefetch_factor=8, multiprocessing_context="fork",
+        Sentences(6000 if by_tokens else 1500), plan([fixed] * size, 400 if by_tokens else 12, 1),
+        model, online=True, lengths=lengths,
+        num_workers=2, prefetch_factor=8, multiprocessing_context="fork",
     )  # fmt: skip
     loader._watch.stopwatch = ExactStopwatch(3.0 if rank == 0 else 1.0)
     shares = []
     for step in loader:
-        loader._watch.stopwatch.samples = step.share
-        shares.append(step.share)
+        batches = [indices.tolist() for *_, indices in step.micro_batches]
+        loader._watch.stopwatch.sizes = [
+            len(batch) * int(lengths[batch].max()) if by_tokens else len(batch) for batch in batches
+        ]
+        assert sum(map(len, batches)) == step.share
+        shares.append(loader.plan.shares)
     return shares
 
 
-def test_shares_do_not_swing_while_drawn_samples_are_taken(tmp_path):
-    first, _ = run(2, settle, folder=tmp_path, labels="ab")
-    assert [share for share, _ in itertools.groupby(first)] == [6, 3]
-    assert first.index(3) > 10
+@pytest.mark.parametrize("by_tokens", [False, True])
+def test_shares_settle_at_once(by_tokens, tmp_path):
+    first, second = run(2, settle, by_tokens, folder=tmp_path, labels="ab")
+    assert first == second
+    settled = [shares for shares, _ in itertools.groupby(first)]
+    assert settled == ([(200, 200), (98, 302)] if by_tokens else [(6, 6), (1, 11)])
+    assert len(first) > 100
 
 
 def wait_in_a_thread(rank, size):
@@ -476,7 +487,7 @@ def wrong(rank, size):
         ),
         (lambda: Loader(Sentences(), evenly, batch_size=4), "batch_size is no option"),
         (lambda: Loader(Sentences(), evenly, no_option=4), "rank 0: .*no_option"),
-        (lambda: Loader(Sentences(), count(evenly, "tokens")), "counts tokens, but lengths"),
+        (lambda: Loader(Sentences(), count(evenly, "tokens")), "the plan counts tokens"),
         (
             lambda: Loader(Sentences(), count(evenly, "samples"), lengths=[1] * 50),
             "the plan counts samples",

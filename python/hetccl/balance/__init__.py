@@ -37,7 +37,7 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported by those who ask for it."""
+    """Imports what needs torch when it is asked for."""
     if name in _NEED_TORCH:
         found = getattr(importlib.import_module(f"hetccl.balance.{_NEED_TORCH[name]}"), name)
         globals()[name] = found

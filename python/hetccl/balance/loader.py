@@ -55,7 +55,7 @@ class Loader:
         reason = why_not_measured(model, group) if online else ""
         facts: dict[str, Any] = {}
         try:
-            _check(plan, self._ranks, lengths is not None, options)
+            _check(plan, self._ranks, options)
             self._sampler = BatchSampler(
                 len(dataset),  # type: ignore[arg-type]
                 plan, dist.get_rank(group),
@@ -63,13 +63,15 @@ class Loader:
             )  # fmt: skip
             facts = self._sampler.order.facts
             self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
-        except (BalanceError, TypeError, ValueError) as error:  # the last two are torch's
+            facts |= {
+                "plan": (plan.batch, plan.accumulation, plan.shares), "online": moves,
+                "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
+                "model": describe_model(model),
+            }  # fmt: skip
+        except BalanceError as error:
             reason = reason or str(error)
-        facts |= {
-            "plan": (plan.batch, plan.accumulation, plan.shares), "online": moves,
-            "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
-            "model": describe_model(model),
-        }  # fmt: skip
+        except Exception as error:  # whatever the data set and torch's DataLoader raise
+            reason = reason or f"{type(error).__name__}: {error}"
         check_alike(facts, reason, group)
         self._epoch = self._step = 0
         self._watch = Watch(plan, model, group) if moves else None
@@ -93,7 +95,7 @@ class Loader:
             micro_batches = [next(data) for _ in range(count)]
             plan = self._sampler.plan_of(number)
             share = plan.shares[rank]
-            size = share * self._sampler.length_of(number)
+            size = self._sampler.take_size(number)
             position = self._epoch, self._step = self._epoch, number + 1
             yield Step(
                 number, plan.batch, share, micro_batches, self._ranks, self._model,
@@ -146,24 +148,14 @@ class Loader:
         epoch, step = state.get("epoch"), state.get("step")
         if not isinstance(epoch, int) or not isinstance(step, int):
             raise BalanceError(f"epoch and step are {epoch!r} and {step!r}: no state of a loader")
-        if not 0 <= step < len(self):
-            raise BalanceError(f"step is {step}, but an epoch has {len(self)} steps")
+        self._sampler.resume(epoch, step)
         self._epoch, self._step = epoch, step
 
 
-def _check(plan: Plan, ranks: int, by_tokens: bool, options: dict[str, Any]) -> None:
+def _check(plan: Plan, ranks: int, options: dict[str, Any]) -> None:
     """Raises BalanceError for arguments of a Loader that do not belong together."""
     if plan.size != ranks:
         raise BalanceError(f"the plan has {plan.size} ranks, but the group {ranks}")
-    if by_tokens and plan.unit == "samples":
-        raise BalanceError(
-            "lengths are given, but the plan counts samples: give profile() the length of the "
-            "samples that run() passes"
-        )
-    if plan.unit == "tokens" and not by_tokens:
-        raise BalanceError(
-            "the plan counts tokens, but lengths, the tokens of each sample, is none"
-        )
     if not options.get("in_order", True):
         raise BalanceError("in_order is False, but micro-batches of a step belong together")
     for name in ("batch_size", "sampler", "batch_sampler"):

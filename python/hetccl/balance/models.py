@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def module_of(model: Any) -> nn.Module | None:
-    """Returns the module of a model, which is one, or of a `hetccl.sharding.Sharded`; or None."""
+    """Returns the model if it is a module, or a `hetccl.sharding.Sharded`'s module, or None."""
     found = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     return found if isinstance(found, nn.Module) else None
 
@@ -40,6 +40,13 @@ def device_of(model: Any) -> torch.device:
 def is_fsdp(module: nn.Module) -> bool:
     """Returns whether FSDP2 shards the module or a part of it."""
     return any(isinstance(one, FSDPModule) for one in module.modules())
+
+
+def waits_inside(module: nn.Module) -> bool:
+    """Returns whether passes wait for other ranks: those of FSDP2 and DeepSpeed's ZeRO 2 and 3."""
+    stage = getattr(module, "zero_optimization_stage", None)
+    is_zero_3 = any(hasattr(parameter, "ds_id") for parameter in module.parameters())
+    return is_fsdp(module) or is_zero_3 or (callable(stage) and stage() >= 2)
 
 
 def _uncompiled(model: Any) -> Any:

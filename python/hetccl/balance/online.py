@@ -19,7 +19,7 @@ _JUMP = 1.25  # a time that differs so much from the mean is a new state of the 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one rank tells the others after a window of steps.
+    """The times that a rank tells the others after a window of steps.
 
     `slowness` is the median of the steps' seconds of computation over what the rank's profile says
     for its share of that step; None if no step was measured. `step` is the mean of the steps' whole

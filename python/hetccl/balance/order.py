@@ -1,11 +1,12 @@
-"""The order of an epoch's samples, and their way to micro-batches: alike on all ranks."""
+"""The order of an epoch's samples, alike on all ranks, and each rank's part of a step."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +14,13 @@ import torch
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
 
-_BUCKETS = 8  # of similar lengths
+_BUCKETS = 16  # of similar lengths
 
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """The place of one step's samples in an epoch's order. Each counts as `length` tokens: the
-    length that none of them exceeds; 1 where samples have no lengths."""
+    """The place of one step's samples in an epoch's order. `length` is the tokens that a plan
+    counts for each of them: no sample has more. It is 1 where samples have no lengths."""
 
     begin: int
     end: int
@@ -35,8 +36,13 @@ class Cut:
 class Epoch:
     """The samples of an epoch in their order, and its steps in theirs."""
 
-    samples: Sequence[int]
+    order: torch.Tensor
     cuts: Sequence[Cut]
+
+    def samples(self, cut: Cut) -> list[int]:
+        """Returns the samples of a step."""
+        found: list[int] = self.order[cut.begin : cut.end].tolist()
+        return found
 
 
 class Order:
@@ -47,8 +53,8 @@ class Order:
 
     With `lengths`, the tokens of each sample, a step has at most `batch` tokens, padding included:
     samples of similar length are in one of a few buckets, and are filled up to its longest. Where
-    the samples of a bucket do not fill their last step, shorter ones do. Thus all steps are full
-    but those of the shortest samples, whose sizes differ by at most one.
+    the samples of a bucket do not fill their last step, shorter ones do. The rest of an epoch is
+    divided among its last steps. `most` tells how many samples of a length the ranks can hold.
 
     Raises BalanceError for lengths that are not positive, or longer than a batch.
     """
@@ -62,21 +68,25 @@ class Order:
         seed: int = 0,
         drop_last: bool = False,
         lengths: Sequence[int] | None = None,
+        most: Callable[[int], int] | None = None,
     ) -> None:
         self._facts = {
             "samples": samples, "batch": batch, "shuffle": shuffle, "seed": seed,
-            "drop_last": drop_last, "lengths": "",
+            "drop_last": drop_last, "lengths": "", "sizes": "",
         }  # fmt: skip
-        self._shuffle, self._seed = shuffle, seed
-        self._samples = samples
+        self._shuffle, self._seed, self._samples = shuffle, seed, samples
+        self._tokens: torch.Tensor | None = None  # of each sample
         self._bucket: torch.Tensor | None = None  # of each sample; longer samples, lower numbers
         counts, longest = [samples], [1]
-        if lengths is not None:
-            tokens = _check_lengths(lengths, samples, batch)
-            self._facts["lengths"] = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]
-            self._bucket, longest = _fill_buckets(tokens)
+        if lengths is not None and samples:
+            self._tokens = _check_lengths(lengths, samples, batch)
+            self._bucket, longest = _fill_buckets(self._tokens)
             counts = torch.bincount(self._bucket, minlength=len(longest)).tolist()
-        self.cuts = _cut_epoch(counts, longest, batch, drop_last)
+        sizes = [min(batch // one, most(one) if most else batch) for one in longest]
+        self.cuts = _cut_epoch(counts, longest, sizes, drop_last)
+        if self._tokens is not None:
+            self._facts["lengths"] = _digest(self._tokens)
+            self._facts["sizes"] = _digest(torch.tensor(sizes))
 
     @property
     def steps(self) -> int:
@@ -85,13 +95,11 @@ class Order:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What determines the order: orders of the same facts are the same."""
+        """The arguments on which the order depends, large ones as digests."""
         return dict(self._facts)
 
     def arrange(self, epoch: int) -> Epoch:
         """Returns the order of an epoch, which the seed and the epoch determine."""
-        if not self._shuffle and self._bucket is None:
-            return Epoch(range(self._samples), self.cuts)
         generator = torch.Generator().manual_seed((self._seed << 32 ^ epoch) % (1 << 63))
         order, cuts = torch.arange(self._samples), self.cuts
         if self._shuffle:
@@ -100,7 +108,14 @@ class Order:
             order = order[self._bucket[order].argsort(stable=True)]
             if self._shuffle:
                 cuts = [cuts[at] for at in torch.randperm(len(cuts), generator=generator).tolist()]
-        return Epoch(order.tolist(), cuts)
+        return Epoch(order, cuts)
+
+    def size_of(self, micro_batch: Sequence[int]) -> int:
+        """Returns what a rank computes for a micro-batch that is filled up to its longest sample,
+        in tokens; in samples where they have no lengths."""
+        if self._tokens is None:
+            return len(micro_batch)
+        return len(micro_batch) * int(self._tokens[list(micro_batch)].max())
 
 
 def share_out(samples: Sequence[int], plan: Plan, rank: int) -> list[list[int]]:
@@ -116,12 +131,16 @@ def share_out(samples: Sequence[int], plan: Plan, rank: int) -> list[list[int]]:
 
 
 def _check_lengths(lengths: Sequence[int], samples: int, batch: int) -> torch.Tensor:
-    tokens = torch.as_tensor(lengths)
-    if tokens.is_floating_point() or tokens.shape != (samples,):
+    try:
+        tokens = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError) as error:  # whatever torch says of the elements
+        raise BalanceError(f"lengths must be integers: {error}") from None
+    kinds = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    if tokens.dtype not in kinds or tokens.shape != (samples,):
         raise BalanceError(f"lengths must be {samples} integers, one for each sample")
-    tokens = tokens.to("cpu", torch.int64)
-    if samples and not 1 <= int(tokens.min()) <= int(tokens.max()) <= batch:
-        worst = int(tokens.argmin() if int(tokens.min()) < 1 else tokens.argmax())
+    tokens = tokens.to("cpu", torch.int64).contiguous()
+    worst = int(tokens.argmin() if int(tokens.min()) < 1 else tokens.argmax())
+    if not 1 <= int(tokens[worst]) <= batch:
         raise BalanceError(
             f"lengths: sample {worst} has {int(tokens[worst])} tokens, but a sample must have 1 to "
             f"the plan's batch, {batch} tokens"
@@ -129,31 +148,49 @@ def _check_lengths(lengths: Sequence[int], samples: int, batch: int) -> torch.Te
     return tokens
 
 
+def _digest(numbers: torch.Tensor) -> str:
+    """Of contiguous integers of 64 bits; torch has no bytes of a tensor without NumPy."""
+    held = ctypes.string_at(numbers.data_ptr(), 8 * numbers.numel())
+    return hashlib.sha256(held).hexdigest()[:16]
+
+
 def _fill_buckets(tokens: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    """The bucket of each sample, and each bucket's length, which falls. Buckets have about as many
-    samples each."""
+    """The bucket of each sample, and the longest sample of each bucket, the longest first.
+
+    From bucket to bucket lengths grow by the same factor, so a sample is filled up by no more.
+    """
     ordered = tokens.sort().values
-    ends = [max(0, number * len(tokens) // _BUCKETS - 1) for number in range(1, _BUCKETS + 1)]
-    lengths = torch.tensor(sorted(set(ordered[ends].tolist())))
-    bucket = len(lengths) - 1 - torch.bucketize(tokens, lengths)
-    return bucket, lengths.flip(0).tolist()
+    low, high = float(ordered[len(tokens) // _BUCKETS]), float(ordered[-1])
+    ends = [low * (high / low) ** (number / (_BUCKETS - 1)) for number in range(_BUCKETS - 1)]
+    at = torch.searchsorted(ordered, torch.tensor([*ends, high]).double(), right=True) - 1
+    lengths = sorted(set(ordered[at.clamp(min=0)].tolist()))
+    bucket = len(lengths) - 1 - torch.bucketize(tokens, torch.tensor(lengths))
+    return bucket, lengths[::-1]
 
 
-def _cut_epoch(counts: list[int], lengths: list[int], batch: int, drop_last: bool) -> list[Cut]:
-    """The steps of buckets of so many samples, which are as long as that; the longest first."""
+def _cut_epoch(
+    counts: list[int], lengths: list[int], sizes: list[int], drop_last: bool
+) -> list[Cut]:
+    """Returns the steps. For each bucket, the longest samples first: `counts` samples, the longest
+    of `lengths` tokens, and `sizes` samples in a step."""
     samples = sum(counts)
-    found, at, bucket_end = [], 0, 0
-    for count, length in zip(counts[:-1], lengths[:-1], strict=True):
+    found: list[Cut] = []
+    at, bucket_end = 0, 0
+    for count, length, size in zip(counts[:-1], lengths[:-1], sizes[:-1], strict=True):
         bucket_end += count
-        size = batch // length
         while at < bucket_end and (at + size <= samples or not drop_last):
             found.append(Cut(at, min(at + size, samples), length))
             at = found[-1].end
-    size, rest = batch // lengths[-1], samples - at
+    size, rest = sizes[-1], samples - at
     if drop_last:
-        return found + [
-            Cut(begin, begin + size, lengths[-1]) for begin in range(at, samples - size + 1, size)
-        ]
+        begins = range(at, samples - size + 1, size)
+        return found + [Cut(begin, begin + size, lengths[-1]) for begin in begins]
     steps = -(-rest // size)
     ends = [at + step * rest // steps for step in range(steps + 1)] if steps else []
-    return found + [Cut(begin, end, lengths[-1]) for begin, end in itertools.pairwise(ends)]
+    found += [Cut(begin, end, lengths[-1]) for begin, end in itertools.pairwise(ends)]
+    if len(found) > 1 and 2 * found[-1].samples < found[-2].samples:
+        last, before = found.pop(), found.pop()
+        middle = (before.begin + last.end) // 2
+        found.append(Cut(before.begin, middle, before.length))
+        found.append(Cut(middle, last.end, before.length))
+    return found

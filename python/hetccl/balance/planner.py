@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hetccl.balance.profiles import MOST_SAMPLES, BalanceError, Profile
 from hetccl.files import read_own, write_text
+from hetccl.units import counted
 
 _NOISE = 1.03  # more micro-batches must be faster by more than this
 _MULTIPLES = (1, 2, 3, 4, 8)  # of the least number of micro-batches that memory allows
@@ -73,20 +74,33 @@ class Plan:
         return self.batch / self.slowest / alone
 
     def of(self, batch: int, length: int = 1) -> Plan:
-        """Returns the plan of another batch for the same ranks, with as many micro-batches: of
-        `batch` samples which count `length` each in this plan."""
-        if (batch, length) == (self.batch, 1):
-            return self
-        try:
-            for rank, profile in enumerate(self.profiles):
-                if profile.most is not None and profile.most < length:
-                    raise BalanceError(f"rank {rank}'s device holds only {profile.most} tokens")
-            profiles = [profile.in_samples(length) for profile in self.profiles]
-            return plan(profiles, batch, self.accumulation)
-        except BalanceError as error:
-            if length == 1:
-                raise
-            raise BalanceError(f"a step of samples of {length} tokens: {error}") from None
+        """Returns the plan of another batch for the same ranks and number of micro-batches. With
+        a `length`, `batch` counts samples of so many tokens, and this plan counts tokens."""
+        if length == 1:
+            return self if batch == self.batch else plan(self.profiles, batch, self.accumulation)
+        for rank, profile in enumerate(self.profiles):
+            if profile.most is not None and profile.most < length:
+                raise BalanceError(
+                    f"rank {rank}'s device holds {profile.most} tokens, but samples have {length}"
+                )
+        least = self.size * self.accumulation
+        if batch < least:
+            raise BalanceError(
+                f"a step has {batch} samples of {length} tokens, but gives each of {self.size} "
+                f"ranks a sample in each of {counted(self.accumulation, 'micro-batch', 'es')}: it "
+                f"takes a batch of {least * length} tokens"
+            )
+        profiles = [profile.in_samples(length) for profile in self.profiles]
+        return plan(profiles, batch, self.accumulation)
+
+    def most(self, length: int) -> int:
+        """Returns how many samples of so many tokens the ranks hold together in a step, at least
+        one a rank and micro-batch."""
+        held = [
+            self.batch if one.most is None else max(1, one.most // length) * self.accumulation
+            for one in self.profiles
+        ]
+        return sum(held)
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON. Raises OSError."""

@@ -86,8 +86,8 @@ class Profile:
         return Profile(seconds, self.most and self.most * length, self.device, "tokens")
 
     def in_samples(self, length: int) -> Profile:
-        """Returns this profile, which counts tokens, as one of samples of `length` tokens, of which
-        `most` holds one."""
+        """Returns this profile, which counts tokens, as one of samples of `length` tokens. `most`
+        must be at least that."""
         if length == 1:
             return self
         sizes = sorted({max(1, size // length) for size, _ in self.seconds})

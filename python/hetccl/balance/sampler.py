@@ -37,9 +37,11 @@ class BatchSampler(Sampler[list[int]]):
     ) -> None:
         if not 0 <= rank < plan.size:
             raise BalanceError(f"rank is {rank}, but the plan has {plan.size} ranks")
+        _check_unit(plan, lengths is not None)
         self.order = Order(
-            samples, plan.batch, shuffle=shuffle, seed=seed, drop_last=drop_last, lengths=lengths
-        )
+            samples, plan.batch,
+            shuffle=shuffle, seed=seed, drop_last=drop_last, lengths=lengths, most=plan.most,
+        )  # fmt: skip
         if self.order.steps == 0:
             raise BalanceError(f"{samples} samples give no step of {plan.batch}")
         self.rank = rank
@@ -48,12 +50,14 @@ class BatchSampler(Sampler[list[int]]):
         self._first_steps = [0]
         self._plans = [plan]
         self._cuts: Sequence[Cut] = self.order.cuts
+        self._sizes: dict[int, int] = {}  # of the steps that have been drawn
         self._by_size: dict[tuple[int, int, int], Plan] = {}
         for step, cut in enumerate(self.order.cuts):  # one that cannot be divided is told at once
             try:
                 self.plan_of(step)
             except BalanceError as error:
-                if drop_last or cut.samples == plan.batch // cut.length:
+                whole = min(plan.batch // cut.length, plan.most(cut.length))
+                if drop_last or cut.samples == whole:
                     raise
                 raise BalanceError(
                     f"{error}; or leave out samples that do not fill a step, by drop_last=True"
@@ -81,10 +85,10 @@ class BatchSampler(Sampler[list[int]]):
             self._by_size[key] = self._plans[at].of(cut.samples, cut.length)
         return self._by_size[key]
 
-    def length_of(self, step: int) -> int:
-        """Returns what each sample of a step of this iteration counts, in tokens; 1 where samples
-        have no lengths."""
-        return self._cuts[step].length
+    def take_size(self, step: int) -> int:
+        """Returns what this rank computes in a step of this iteration, once: samples, or tokens
+        with what fills samples up."""
+        return self._sizes.pop(step)
 
     def __len__(self) -> int:
         """The micro-batches of a whole epoch."""
@@ -95,17 +99,32 @@ class BatchSampler(Sampler[list[int]]):
         self.epoch, self.step = epoch + 1, 0
         self._first_steps, self._plans = [0], self._plans[-1:]
         self._by_size.clear()
-        order = self.order.arrange(epoch)
-        self._cuts = order.cuts
+        arranged = self.order.arrange(epoch)
+        self._cuts = arranged.cuts
+        self._sizes.clear()
         for step in range(first, self.order.steps):
-            cut = order.cuts[step]
-            yield from share_out(order.samples[cut.begin : cut.end], self.plan_of(step), self.rank)
+            samples = arranged.samples(arranged.cuts[step])
+            micro_batches = share_out(samples, self.plan_of(step), self.rank)
+            self._sizes[step] = sum(map(self.order.size_of, micro_batches))
+            yield from micro_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Has the next iteration be of `epoch`; from where `resume` has put it, if it is that."""
+        """Has the next iteration be of `epoch`. If it would be that anyway, `resume` holds."""
         if epoch != self.epoch:
             self.resume(epoch, 0)
 
     def resume(self, epoch: int, step: int) -> None:
-        """Has the next iteration begin at a step of an epoch."""
+        """Has the next iteration begin at a step of an epoch. Raises BalanceError for no step."""
+        if not 0 <= step < self.order.steps:
+            raise BalanceError(f"step is {step}, but an epoch has {self.order.steps} steps")
         self.epoch, self.step = epoch, step
+
+
+def _check_unit(plan: Plan, by_tokens: bool) -> None:
+    if by_tokens and plan.unit == "samples":
+        raise BalanceError(
+            "lengths are given, but the plan counts samples: give profile() the length of the "
+            "samples that run() passes"
+        )
+    if plan.unit == "tokens" and not by_tokens:
+        raise BalanceError("the plan counts tokens, so give lengths, the tokens of each sample")

@@ -42,8 +42,8 @@ class Stopwatch:
                 self._passes.append((self._begin, self._read()))
             self._begin = None
 
-        # Behind the loss nothing has asked yet for the end of this backward pass: torch calls what
-        # asks first before what the model asks for, which waits.
+        # This hook runs before any gradient is computed, so its callback is queued first. torch
+        # calls callbacks in that order, and those of the model wait.
         engine: Any = torch.autograd.Variable._execution_engine
         tensor: Any = loss
         tensor.register_hook(lambda _: engine.queue_callback(end))

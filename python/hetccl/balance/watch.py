@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from hetccl.agreement import gather
-from hetccl.balance.models import device_of, is_fsdp, module_of
+from hetccl.balance.models import device_of, module_of, waits_inside
 from hetccl.balance.online import Balancer, Report
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
@@ -81,9 +81,9 @@ def why_not_measured(model: Any, group: dist.ProcessGroup | None) -> str:
             f"online: the group's backend is {backend}, whose waits on hosts cannot be told from "
             "computation: make the group with hetccl"
         )
-    if not on_host and is_fsdp(module):
+    if not on_host and waits_inside(module):
         return (
-            "online: FSDP2 on a GPU waits for other ranks in the middle of its computation, which "
-            "cannot be told apart: profile the model before it is sharded"
+            "online: FSDP2 and ZeRO 2 and 3 on a GPU wait for other ranks in the middle of their "
+            "computation, which cannot be told apart: profile the model before it is sharded"
         )
     return ""

@@ -1,0 +1,18 @@
+"""The tools of tests/python; ranks are forked from a process that has the frameworks loaded."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
+import server
+from patience import FACTOR
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+os.environ["DS_ACCELERATOR"] = "cpu"  # on a machine with GPUs, too
+if FACTOR > 1:  # ranks on a slower machine wait longer for each other
+    for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
+        os.environ.setdefault(name, str(round(usual * FACTOR)))
+server.preload("deepspeed.runtime.zero.muon.muon_optimizer")  # ZeRO 1 and 2 import it: seconds
+server.preload("deepspeed", "accelerate", "lightning.pytorch")
+server.preload("transformers.trainer", "transformers.models.llama.modeling_llama")
