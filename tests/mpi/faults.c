@@ -179,8 +179,8 @@ int main(int argc, char** argv) {
     const int first = code;
     for (int i = 0; i < 5000; ++i)
       code = MPI_Allreduce(NULL, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0) printf("%s codes\n", code == first ? "equal" : "unlike"), fflush(stdout);
-    report(code, size);
+    /* In the report: what is printed here a launcher may lose when another rank ends. */
+    report(code == first ? code : MPI_ERR_INTERN, size);
   } else if (strcmp(what, "late") == 0) {
     for (int other = 1; rank == 0 && other < size; ++other) wait_for_report(other);
     report(MPI_Allreduce(a, b, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD), size);

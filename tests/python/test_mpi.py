@@ -200,7 +200,6 @@ def test_ranks_whose_counts_differ_get_an_error_that_names_them(each, faulty):
 def test_arguments_that_are_wrong_are_named_as_often_as_they_come(each, faulty):
     """MPIs make few error codes before they crash."""
     done, told = faulty(each, 2, "negative", 0)
-    assert "equal codes" in done.text, done.text
     assert re.search("sendbuff is null", told), done.text
 
 
