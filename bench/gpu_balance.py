@@ -32,7 +32,7 @@ from gpu_contender import (
     slowest,
     text,
 )
-from models import SHAPES
+from models import PRECISIONS, SHAPES
 
 WORKER = Path(__file__).parent / "gpu_balance_worker.py"
 PATIENCE = 150.0  # of an answer
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, help="samples of a step, over all ranks")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--wrap", choices=("ddp", "fsdp2"), default="fsdp2")
-    parser.add_argument("--precision", choices=("bf16", "fp16"), default="fp16")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
     refuse_without_settings()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from gpu_worker import Answer, arguments, join_group, serve, wait_until
-from models import SHAPES, Model
+from models import PRECISIONS, SHAPES, Model
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -31,7 +31,6 @@ RATE_TIMES = 5
 WARM_UPS = 2
 
 
-PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WARM_STEPS = 30  # of losses, until the full rate of learning
 
 
@@ -39,6 +38,7 @@ class Training:
     """A rank. Sizes are in tokens of one rank and step."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic
         self.device = join_group(options)
         self.on_gpu = self.device.type == "cuda"
         self.rank = dist.get_rank()
@@ -199,7 +199,6 @@ def training_arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """A backend."""
     parser = training_arguments()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic
     return serve(Training, parser.parse_args())
 
 

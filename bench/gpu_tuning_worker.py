@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -95,7 +94,6 @@ class Tuned:
 
 def main() -> int:
     """A rank of hetccl's."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic
     return serve(Tuned, training_arguments().parse_args())
 
 

@@ -25,10 +25,11 @@ class Shape:
 
     @property
     def is_llama(self) -> bool:
-        """Whether the model is a LLaMA."""
+        """True for a LLaMA, false for a GPT."""
         return self.groups > 0
 
 
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SHAPES = {
     "gpt-125m": Shape(12, 768, 12, 1024, 50257),
     "gpt-355m": Shape(24, 1024, 16, 1024, 50257),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch.distributed as dist
+
+
+def digest(data: bytes) -> str:
+    """Returns a short text that differs for other data: ranks compare it instead of the data."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
 import server
-from patience import FACTOR
+from patience import lengthen_timeouts
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 os.environ["DS_ACCELERATOR"] = "cpu"  # on a machine with GPUs, too
-if FACTOR > 1:  # ranks on a slower machine wait longer for each other
-    for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
-        os.environ.setdefault(name, str(round(usual * FACTOR)))
+lengthen_timeouts()
 server.preload("deepspeed.runtime.zero.muon.muon_optimizer")  # ZeRO 1 and 2 import it: seconds
 server.preload("deepspeed", "accelerate", "lightning.pytorch")
 server.preload("transformers.trainer", "transformers.models.llama.modeling_llama")

@@ -15,14 +15,13 @@ if not find_spec("deepspeed"):
     pytest.skip("DeepSpeed is not installed: use tests/frameworks/run", allow_module_level=True)
 import torch
 import torch.distributed as dist
+from sentences import PROFILES, UNLIKE, Device, check_shares_left_rank_0
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
-from hetccl.balance import Loader, Profile, divide_evenly, plan
+from hetccl.balance import Loader, divide_evenly, plan
 
-SECONDS_AND_MOST = (1, 3), (3, None), (2, 9), (2, None)
-UNLIKE = [Profile(((1, seconds),), most) for seconds, most in SECONDS_AND_MOST]
 MOST_NORM = 0.42  # clips some steps alone: clipping hides a wrong scale of the gradients
 SIZE = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 # Weights' error over their size. bfloat16 has 8 bits, float16 11: weights and gradients are rounded
@@ -153,7 +152,7 @@ def learn_unmanaged(engine, precision, loader):
 
 def train(rank, size, stage, manner, precision):
     """The samples that this rank takes, by step; the weights, and the last step's norm."""
-    made = plan(UNLIKE, 20)
+    made = UNLIKE
     loader = Loader(Points(), made, seed=7)
     if manner == "as ever":
         options = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}
@@ -226,7 +225,7 @@ OPTIONS = {
 def train_with_options(rank, size, stage, zero):
     import deepspeed
 
-    made = plan(UNLIKE, 20)
+    made = UNLIKE
     model = None
     if stage == 3 and not zero:
         config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero_options(3)}
@@ -251,7 +250,7 @@ def train_scaled(rank, size):
 
     if not get_accelerator().is_fp16_supported():
         return None
-    made = plan(UNLIKE, 20)
+    made = UNLIKE
     loader = Loader(Points(), made, seed=7)
     engine = make_engine(rank, 1, "fp16", gradient_accumulation_steps=made.accumulation)
     kept = []
@@ -337,8 +336,8 @@ def test_a_job_goes_on_in_mid_epoch_with_other_shares(stage, tmp_path):
     first, rest = tmp_path / "first", tmp_path / "rest"
     first.mkdir()
     rest.mkdir()
-    before = run(*arguments, UNLIKE, 1, folder=first, labels="aabb")
-    after = run(*arguments, UNLIKE[::-1], None, folder=rest, labels="aabb")
+    before = run(*arguments, PROFILES, 1, folder=first, labels="aabb")
+    after = run(*arguments, PROFILES[::-1], None, folder=rest, labels="aabb")
     steps = merge(before + after)
     assert [*map(len, (merge(before), merge(after)))] == [1, 2]
     assert sorted(itertools.chain(*steps)) == [*range(50)]
@@ -351,34 +350,21 @@ def test_a_job_goes_on_with_fewer_ranks(stage, tmp_path):
     first.mkdir()
     rest.mkdir()
     arguments = (train_on, stage, str(folder))
-    before = run(4, *arguments, UNLIKE, 1, make_adam, folder=first, labels="aabb")
+    before = run(4, *arguments, PROFILES, 1, make_adam, folder=first, labels="aabb")
     subprocess.run(
         [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state",
          "--input_folder", folder / "global_step1", "--output_folder", folder / "universal"],
         check=True,
     )  # fmt: skip
     (folder / "latest_universal").write_text("universal")
-    fewer = UNLIKE[1:]
+    fewer = PROFILES[1:]
     after = run(3, *arguments, fewer, None, make_adam, True, folder=rest, labels="abb")
     check_weights(after, merge(before + after), "fp32", make_adam)
 
 
-class Device(nn.Module):
-    """Takes so many seconds for each sample, as a slow device does."""
-
-    def __init__(self):
-        super().__init__()
-        self.seconds = 0.0
-        self.layer = nn.Linear(6, 4)
-
-    def forward(self, inputs):
-        time.sleep(self.seconds * len(inputs))
-        return self.layer(inputs)
-
-
 def follow(rank, size, stage):
     """The shares of each step, until they have left rank 0, which is slow."""
-    device = Device()
+    device = Device(0.0).float()
     engine = make_engine(rank, stage, model=device)
     loader = Loader(Points(12_000), divide_evenly(size, 12), engine, online=True)
     device.seconds = 0.01 if rank == 0 else 0.004
@@ -397,6 +383,4 @@ def follow(rank, size, stage):
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_shares_leave_a_slow_rank(stage, tmp_path):
     first, second = run(2, follow, stage, folder=tmp_path, labels="ab")
-    assert first[0] == second[0] == 6
-    assert first[-1] <= 4
-    assert all(sum(both) == 12 for both in zip(first, second, strict=True))
+    check_shares_left_rank_0(first, second)

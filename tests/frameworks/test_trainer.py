@@ -166,7 +166,7 @@ def test_ranks_train_as_one_process_does(kind, plan, tmp_path):
     ((wanted, losses),) = run(1, reference, kind, steps, folder=tmp_path / "one")
     assert len({loss for *_, loss in outcomes}) == 1
     for _, weights, logged, _ in outcomes:
-        assert_close(weights, wanted)
+        assert_close(weights, wanted, atol=1e-8)  # LLaMA's norms compute in float32
         assert logged == pytest.approx(losses, rel=1e-6)
 
 

@@ -28,6 +28,13 @@ def milliseconds(short: float) -> str:
     return str(round(short * FACTOR))
 
 
+def lengthen_timeouts() -> None:
+    """Lets ranks on a slower machine wait longer for each other."""
+    if FACTOR > 1:
+        for name, usual in (("HETCCL_LIVENESS_MS", 5000), ("HETCCL_INIT_TIMEOUT_MS", 60_000)):
+            os.environ.setdefault(name, milliseconds(usual))
+
+
 def sample(cases: Iterable[Case], count: int, seed: int = 1) -> list[Case]:
     """`count` of the cases in their order, the same ones in each run; all of them at full scale."""
     every = list(cases)

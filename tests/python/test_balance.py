@@ -172,7 +172,7 @@ def test_the_command_explains_a_plan(tmp_path):
 
 
 def reports(rates):
-    """What ranks tell that compute `rates` times as fast as their profiles say."""
+    """Reports of ranks that compute `rates` times as fast as their profiles say."""
     return [Report(1 / rate, 1.0, 0.0, 0) for rate in rates]
 
 

@@ -16,8 +16,8 @@ def draw_lengths(seed, count, longest):
     return [max(1, int(longest * chance.random() ** 3)) for _ in range(count)]
 
 
-def is_whole(order, epoch, lengths, batch):
-    """Whether each sample is in one step, which holds no more than a batch of tokens."""
+def check_epoch(order, epoch, lengths, batch):
+    """Each sample is in one step, which holds no more than a batch of tokens. Returns the steps."""
     arranged = order.arrange(epoch)
     steps = [arranged.samples(cut) for cut in arranged.cuts]
     assert sorted(itertools.chain(*steps)) == [*range(len(lengths))]
@@ -33,7 +33,7 @@ def test_each_sample_is_in_one_step_that_is_full(seed):
     count, batch = chance.randrange(1, 3000 if seed % 2 else 40), chance.randrange(600, 9000)
     lengths = draw_lengths(seed, count, 600)
     order = Order(count, batch, seed=seed, lengths=lengths)
-    epochs = [is_whole(order, epoch, lengths, batch) for epoch in (0, 1, 0)]
+    epochs = [check_epoch(order, epoch, lengths, batch) for epoch in (0, 1, 0)]
     assert epochs[0] == epochs[2]
     assert count < 40 or epochs[0] != epochs[1]
     cuts = order.cuts

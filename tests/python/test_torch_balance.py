@@ -14,11 +14,22 @@ from torch_ranks import run, vanish
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from sentences import (  # noqa: E402
+    PROFILES,
+    Device,
+    Sentences,
+    assert_close,
+    loss_of,
+    make_model,
+    most_norm,
+    reference,
+    tokens_of,
+    weights_of,
+)
 from torch import nn  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 from hetccl.balance import (  # noqa: E402
     BalanceError,
@@ -36,64 +47,7 @@ from hetccl.balance.stopwatch import Stopwatch  # noqa: E402
 from hetccl.sharding import PRESETS, shard  # noqa: E402
 from hetccl.torch_backend import extension  # noqa: E402
 
-UNLIKE = [
-    Profile(((1, seconds),), most) for seconds, most in ((1, 3), (3, None), (2, 9), (2, None))
-]
-
-
 EXACT = [name for name, one in PRESETS.items() if not (one.weight_wire or one.gradient_wire)]
-
-
-class Sentences(Dataset):
-    """Samples of unlike lengths; a target of -100 is no token."""
-
-    def __init__(self, count=50):
-        chance = torch.Generator().manual_seed(2)
-        self.inputs = torch.randn(count, 5, 6, generator=chance, dtype=torch.float64)
-        self.targets = torch.randint(0, 4, (count, 5), generator=chance)
-        lengths = torch.randint(1, 6, (count, 1), generator=chance)
-        self.targets[torch.arange(5) >= lengths] = -100
-
-    def __len__(self):
-        return len(self.inputs)
-
-    def __getitem__(self, index):
-        return self.inputs[index], self.targets[index], index
-
-
-def make_model():
-    torch.manual_seed(4)
-    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)).double()
-
-
-def loss_of(model, inputs, targets):
-    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
-
-
-def tokens_of(targets):
-    return int((targets != -100).sum())
-
-
-def most_norm(number):
-    """Clips one step alone: clipping hides a wrong scale of the gradients."""
-    return 0.05 if number == 1 else 1e9
-
-
-def reference(steps, loss_scale=1.0):
-    """The weights of one process that takes the steps, lists of samples, whole."""
-    model, data = make_model(), Sentences()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for number, samples in enumerate(steps):
-        inputs = torch.stack([data[index][0] for index in samples])
-        targets = torch.stack([data[index][1] for index in samples])
-        loss = loss_scale * loss_of(model, inputs, targets) / tokens_of(targets)
-        optimizer.zero_grad()
-        loss.backward()
-        for parameter in model.parameters():
-            parameter.grad /= loss_scale
-        nn.utils.clip_grad_norm_(model.parameters(), most_norm(number))
-        optimizer.step()
-    return [parameter.detach().clone() for parameter in model.parameters()]
 
 
 @contextlib.contextmanager
@@ -115,9 +69,9 @@ def wrapped(kind):
 
 def train(rank, size, kind, loss_scale, by_tokens):
     data = Sentences()
-    made, lengths = plan(UNLIKE, 20), None
+    made, lengths = plan(PROFILES, 20), None
     if by_tokens:
-        made = plan([one.in_tokens(5) for one in UNLIKE], 100)
+        made = plan([one.in_tokens(5) for one in PROFILES], 100)
         lengths = [tokens_of(targets) for targets in data.targets]
     taken = []
     with wrapped(kind) as (model, given, optimizer, clip):
@@ -134,8 +88,7 @@ def train(rank, size, kind, loss_scale, by_tokens):
                     parameter.grad /= loss_scale
             clip(most_norm(step.number))
             optimizer.step()
-        weights = [getattr(p, "full_tensor", p.detach)().tolist() for p in model.parameters()]
-    return taken, weights
+        return taken, weights_of(model)
 
 
 KINDS = [
@@ -156,18 +109,16 @@ def test_unlike_shares_train_as_one_process_does(kind, loss_scale, by_tokens, tm
     shares = [[len(i) for at, i in taken if at == 0] for taken, _ in outcomes]
     assert len({len(sizes) for sizes in shares}) == 1
     assert len({sum(sizes) for sizes in shares}) > 1
-    wanted = reference(steps, loss_scale)
+    wanted = reference(steps, loss_scale=loss_scale)
     for _, weights in outcomes:
-        for one, want in zip(weights, wanted, strict=True):
-            one = torch.tensor(one, dtype=torch.float64)
-            torch.testing.assert_close(one, want, rtol=1e-6, atol=1e-9)
+        assert_close(weights, wanted)
 
 
 def consume(rank, size, state, epochs, workers, limit):
     """The samples that this rank takes until `limit` steps, by epoch and step; and the state."""
     multiprocessing.current_process()._config["daemon"] = False  # it may have workers
     options = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
-    loader = Loader(Sentences(), plan(UNLIKE[:size], 12, 2), seed=3, **options)
+    loader = Loader(Sentences(), plan(PROFILES[:size], 12, 2), seed=3, **options)
     if state:
         loader.load_state_dict(state)
     taken = []
@@ -223,19 +174,6 @@ def test_epochs_follow_each_other():
         BatchSampler(3, divide_evenly(1, 4), 0, drop_last=True)
     with pytest.raises(BalanceError, match=r"batch is 3: too small .*drop_last=True"):
         BatchSampler(3, divide_evenly(4, 4), 0)
-
-
-class Device(nn.Module):
-    """Takes so many seconds for each sample, as a slow device does."""
-
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds = seconds
-        self.layer = nn.Linear(6, 4).double()
-
-    def forward(self, x):
-        time.sleep(self.seconds * len(x))
-        return self.layer(x)
 
 
 def follow(rank, size, kind):
@@ -554,7 +492,7 @@ def test_a_pass_without_its_end_gives_no_time():
 
 
 def test_a_plan_of_other_steps_keeps_its_micro_batches():
-    made = plan(UNLIKE, 40)
+    made = plan(PROFILES, 40)
     assert isinstance(made, Plan)
     assert made.of(30).accumulation == made.accumulation
 

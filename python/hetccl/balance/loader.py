@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from hetccl.agreement import gather
+from hetccl.agreement import digest, gather
 from hetccl.balance.agreement import check_alike
 from hetccl.balance.models import describe_model
 from hetccl.balance.planner import Plan
@@ -65,7 +64,7 @@ class Loader:
             self._data = DataLoader(dataset, batch_sampler=self._sampler, **options)
             facts |= {
                 "plan": (plan.batch, plan.accumulation, plan.shares), "online": moves,
-                "profiles": hashlib.sha256(repr(plan.profiles).encode()).hexdigest()[:16],
+                "profiles": digest(repr(plan.profiles).encode()),
                 "model": describe_model(model),
             }  # fmt: skip
         except BalanceError as error:

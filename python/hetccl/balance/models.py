@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,8 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
+
+from hetccl.agreement import digest
 
 
 def module_of(model: Any) -> nn.Module | None:
@@ -26,8 +27,8 @@ def describe_model(model: Any) -> str:
         return "none"
     shapes = [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
     count = sum(parameter.numel() for parameter in module.parameters())
-    names = hashlib.sha256(repr(shapes).encode()).hexdigest()[:6]
-    return f"{len(shapes)} tensors of {count} parameters (shapes {names})"
+    told = digest(repr(shapes).encode())
+    return f"{len(shapes)} tensors of {count} parameters (shapes {told})"
 
 
 def device_of(model: Any) -> torch.device:

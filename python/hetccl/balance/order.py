@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from hetccl.agreement import digest
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
 
@@ -85,8 +85,8 @@ class Order:
         sizes = [min(batch // one, most(one) if most else batch) for one in longest]
         self.cuts = _cut_epoch(counts, longest, sizes, drop_last)
         if self._tokens is not None:
-            self._facts["lengths"] = _digest(self._tokens)
-            self._facts["sizes"] = _digest(torch.tensor(sizes))
+            self._facts["lengths"] = digest(_bytes_of(self._tokens))
+            self._facts["sizes"] = digest(repr(sizes).encode())
 
     @property
     def steps(self) -> int:
@@ -110,22 +110,22 @@ class Order:
                 cuts = [cuts[at] for at in torch.randperm(len(cuts), generator=generator).tolist()]
         return Epoch(order, cuts)
 
-    def size_of(self, micro_batch: Sequence[int]) -> int:
+    def size_of(self, micro_batch: list[int]) -> int:
         """Returns what a rank computes for a micro-batch that is filled up to its longest sample,
         in tokens; in samples where they have no lengths."""
         if self._tokens is None:
             return len(micro_batch)
-        return len(micro_batch) * int(self._tokens[list(micro_batch)].max())
+        return len(micro_batch) * int(self._tokens[micro_batch].max())
 
 
-def share_out(samples: Sequence[int], plan: Plan, rank: int) -> list[list[int]]:
+def share_out(samples: list[int], plan: Plan, rank: int) -> list[list[int]]:
     """Returns a rank's micro-batches of one step's samples. Pure."""
     if len(samples) != plan.batch:
         raise BalanceError(f"a step has {len(samples)} samples, but its plan {plan.batch}")
     at = sum(plan.shares[:rank])
     found = []
     for size in plan.micro_batches(rank):
-        found.append([*samples[at : at + size]])
+        found.append(samples[at : at + size])
         at += size
     return found
 
@@ -148,10 +148,9 @@ def _check_lengths(lengths: Sequence[int], samples: int, batch: int) -> torch.Te
     return tokens
 
 
-def _digest(numbers: torch.Tensor) -> str:
-    """Of contiguous integers of 64 bits; torch has no bytes of a tensor without NumPy."""
-    held = ctypes.string_at(numbers.data_ptr(), 8 * numbers.numel())
-    return hashlib.sha256(held).hexdigest()[:16]
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    """Copies a contiguous tensor of the host. torch itself cannot without NumPy."""
+    return ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
 
 
 def _fill_buckets(tokens: torch.Tensor) -> tuple[torch.Tensor, list[int]]:

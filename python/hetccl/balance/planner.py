@@ -96,11 +96,7 @@ class Plan:
     def most(self, length: int) -> int:
         """Returns how many samples of so many tokens the ranks hold together in a step, at least
         one a rank and micro-batch."""
-        held = [
-            self.batch if one.most is None else max(1, one.most // length) * self.accumulation
-            for one in self.profiles
-        ]
-        return sum(held)
+        return sum(_limit(one, self.accumulation, self.batch, length) for one in self.profiles)
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON. Raises OSError."""
@@ -194,8 +190,9 @@ def _least_accumulation(ranks: tuple[Profile, ...], batch: int) -> int:
     return -(-batch // together)
 
 
-def _limit(profile: Profile, accumulation: int, batch: int) -> int:
-    return batch if profile.most is None else profile.most * accumulation
+def _limit(profile: Profile, accumulation: int, batch: int, length: int = 1) -> int:
+    """The samples of so many tokens that a rank holds in a step, at least one a micro-batch."""
+    return batch if profile.most is None else max(1, profile.most // length) * accumulation
 
 
 def _micro_batches(share: int, accumulation: int) -> tuple[int, ...]:

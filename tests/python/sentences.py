@@ -11,10 +11,10 @@ from torch.utils.data import Dataset
 from hetccl.balance import Profile, plan
 
 COUNT, EVEN = 50, 48  # samples; EVEN for equal shares
-_PROFILES = [
+PROFILES = [
     Profile(((1, seconds),), most) for seconds, most in ((1, 3), (3, None), (2, 9), (2, None))
 ]
-UNLIKE, PAIR = (plan(_PROFILES[:ranks], 20) for ranks in (4, 2))  # steps of 16, 17, 17 samples
+UNLIKE, PAIR = (plan(PROFILES[:ranks], 20) for ranks in (4, 2))  # steps of 16, 17, 17 samples
 
 
 class Sentences(Dataset):
@@ -76,26 +76,36 @@ def merge_steps(outcomes):
     return [steps[number] for number in range(len(steps))]
 
 
-def reference(steps, count=tokens_of):
+def reference(steps, count=tokens_of, loss_scale=1.0):
     """The weights of one process that takes whole steps. `count` says what the mean is over."""
     model, data = make_model(), Sentences()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for number, samples in enumerate(steps):
         inputs, targets = data.inputs[samples], data.targets[samples]
         optimizer.zero_grad()
-        (loss_of(model, inputs, targets) / count(targets)).backward()
+        (loss_scale * loss_of(model, inputs, targets) / count(targets)).backward()
+        for parameter in model.parameters():
+            parameter.grad /= loss_scale
         nn.utils.clip_grad_norm_(model.parameters(), most_norm(number))
         optimizer.step()
     return weights_of(model)
 
 
+def check_shares_left_rank_0(first, second):
+    """Shares of 12, of two ranks by step, move from rank 0 to rank 1."""
+    assert first[0] == second[0] == 6
+    assert all(sum(both) == 12 for both in zip(first, second, strict=True))
+    assert first[-1] <= 4
+
+
 def weights_of(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).tolist()
+    whole = [getattr(one, "full_tensor", one.detach)() for one in model.parameters()]  # of FSDP2
+    return torch.cat([one.detach().flatten() for one in whole]).tolist()
 
 
-def assert_close(found, wanted):
+def assert_close(found, wanted, atol=1e-9):
     found, wanted = (torch.tensor(one, dtype=torch.float64) for one in (found, wanted))
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=atol)
 
 
 def set_environment(rank, size):
