@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from sentences import (
     COUNT,
+    DEVICE,
     EVEN,
     UNLIKE,
     Device,
@@ -37,7 +38,7 @@ def prepare(rank, size, net, *others, **options):
     from accelerate import Accelerator
 
     set_environment(rank, size)
-    accelerator = Accelerator(cpu=True, **options)
+    accelerator = Accelerator(cpu=DEVICE == "cpu", **options)
     assert accelerator.num_processes == size
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     model, *prepared = accelerator.prepare(net, optimizer, *others)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from sentences import (
     COUNT,
+    DEVICE,
     EVEN,
     PAIR,
     UNLIKE,
@@ -104,7 +105,7 @@ def fit(module, size, path=None, **options):
         process_group_backend="hetccl", cluster_environment=TorchElasticEnvironment()
     )
     trainer = Trainer(
-        accelerator="cpu", devices=size, strategy=strategy, logger=False,
+        accelerator=DEVICE, devices=size, strategy=strategy, logger=False,
         enable_progress_bar=False, enable_model_summary=False,
         **{"max_epochs": 1, "enable_checkpointing": False, **options},
     )  # fmt: skip

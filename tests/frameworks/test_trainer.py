@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from sentences import (
     COUNT,
+    DEVICE,
     EVEN,
     PAIR,
     UNLIKE,
@@ -108,7 +109,7 @@ def make_trainer(kind, plan, taken, lose=None, **settings):
             return super().training_step(model, inputs, num_items_in_batch)
 
     arguments = TrainingArguments(
-        use_cpu=True, seed=7, disable_tqdm=True, report_to="none", logging_steps=1,
+        use_cpu=DEVICE == "cpu", seed=7, disable_tqdm=True, report_to="none", logging_steps=1,
         optim="sgd", learning_rate=0.5, lr_scheduler_type="constant", max_grad_norm=1e9,
         per_device_train_batch_size=2, gradient_accumulation_steps=plan.accumulation if plan else 2,
         **settings,

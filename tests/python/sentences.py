@@ -10,6 +10,8 @@ from torch.utils.data import Dataset
 
 from hetccl.balance import Profile, plan
 
+DEVICE = os.environ.get("HETCCL_TEST_DEVICE", "cpu")  # "cuda": a GPU for each rank
+GPU_CYCLES = 2e9  # of a second, about
 COUNT, EVEN = 50, 48  # samples; EVEN for equal shares
 PROFILES = [
     Profile(((1, seconds),), most) for seconds, most in ((1, 3), (3, None), (2, 9), (2, None))
@@ -48,13 +50,21 @@ class Device(nn.Module):
         self.layer = nn.Linear(6, 4).double()
 
     def forward(self, x):
-        time.sleep(self.seconds * len(x))
+        if x.is_cuda:
+            torch.cuda._sleep(int(self.seconds * len(x) * GPU_CYCLES))
+        else:
+            time.sleep(self.seconds * len(x))
         return self.layer(x)
 
 
 def loss_of(model, inputs, targets):
-    """The sum of the losses."""
-    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
+    """The sum of the losses, on the model's device."""
+    outputs = model(inputs.to(device_of(model))).flatten(0, 1)
+    return cross_entropy(outputs, targets.to(outputs.device).flatten(), reduction="sum")
+
+
+def device_of(model):
+    return next(model.parameters()).device
 
 
 def tokens_of(targets):

@@ -31,6 +31,8 @@ def join(path: str, rank: int, size: int, timeout: timedelta = TIMEOUT, store: A
 
     torch_backend.register()
     torch.set_num_threads(1)
+    if os.environ.get("HETCCL_TEST_DEVICE") == "cuda":
+        torch.cuda.set_device(rank)
     where = {"init_method": f"file://{path}"} if store is None else {"store": store}
     dist.init_process_group("hetccl", **where, rank=rank, world_size=size, timeout=timeout)
 
