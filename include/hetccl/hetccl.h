@@ -451,11 +451,11 @@ HETCCL_API hetcclResult_t hetcclTopologyDescribe(const char* topology, const cha
 typedef struct {
   size_t size;               /**< set to sizeof(hetcclPlanQuery_t) before the call */
   const char* topology;      /**< JSON, as for hetcclTopologyDescribe; at most 4,096 ranks */
-  const char* collective;    /**< "all_reduce", "broadcast", ... */
+  const char* collective;    /**< "all_reduce", "broadcast", ...; "send_recv": a message */
   size_t count;              /**< elements, as the collective's own function counts them */
   hetcclDataType_t datatype; /**< of the elements */
   hetcclRedOp_t op;          /**< where it reduces; hetcclNumOps: a pre-multiplied sum */
-  int root;                  /**< where the collective has one */
+  int root;                  /**< where the collective has one; of a message, who sends */
   int rank;                  /**< whose steps are listed; -1: every rank's */
   size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */
   unsigned int depth;        /**< as HETCCL_DEPTH; 0: as hetccl would choose */
@@ -465,6 +465,7 @@ typedef struct {
   size_t seed;               /**< chooses them */
   const char* tuning;        /**< JSON of hetcclCommGetTuning, of rank 0 of such a job: what was
                                 learnt there corrects what is predicted; or NULL */
+  int to;                    /**< of a message, who receives */
 } hetcclPlanQuery_t;
 /** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters
  * against the least possible; the verdict of the verifier, which runs the instructions of all ranks

@@ -134,6 +134,7 @@ class PlanQuery(ctypes.Structure):
         ("mutants", c_size_t),
         ("seed", c_size_t),
         ("tuning", c_char_p),
+        ("to", c_int),
     ]
 
 
@@ -348,6 +349,7 @@ def plan(
     dtype: DataType = DataType.float32,
     op: int = RedOp.sum,
     root: int = 0,
+    to: int = 0,
     rank: int | None = None,
     slice_bytes: int = 0,
     depth: int = 0,
@@ -357,6 +359,8 @@ def plan(
     tuning: str | None = None,
 ) -> str:
     """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone.
+
+    The collective "send_recv" is a message from `root` to `to`.
 
     `code` lists the instructions that run as well; `mutants` programs with one mistake, chosen by
     `seed`, are put before the verifier. `tuning`: what Communicator.tuning said on rank 0 of such
@@ -377,6 +381,7 @@ def plan(
         mutants=mutants,
         seed=seed,
         tuning=None if tuning is None else tuning.encode(),
+        to=to,
     )
     return _text_of("hetcclPlanDescribe", ctypes.byref(query))
 

@@ -27,6 +27,7 @@ Result<Topology> read_topology(const char* text) {
   return Topology::from_json(text, hetccl::comm::traits_of(hetccl::comm::all_adaptors()));
 }
 
+constexpr std::string_view kMessage = "send_recv";
 // The first release's struct: callers that were compiled against it pass no more.
 constexpr size_t kFirstQueryBytes = offsetof(hetcclPlanQuery_t, code);
 
@@ -38,14 +39,16 @@ Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {
   std::memcpy(&given, &caller, std::min(caller.size, sizeof given));
   if (given.topology == nullptr) return null("query->topology");
   if (given.collective == nullptr) return null("query->collective");
-  const auto collective = hetccl::parse_collective(given.collective);
+  auto collective = hetccl::parse_collective(given.collective);
+  if (given.collective == kMessage) collective = hetccl::Collective::PointToPoint;
   if (!collective) {
-    return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s", given.collective,
-                 hetccl::collective_names().c_str());
+    return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s, %s", given.collective,
+                 hetccl::collective_names().c_str(), kMessage.data());
   }
   hetccl::tune::Query query;
   query.call = {*collective, narrow<hetccl::DataType>(given.datatype),
                 narrow<hetccl::RedOp>(given.op), given.root, given.count};
+  query.to = given.to;
   query.rank = given.rank;
   query.slice_bytes = given.slice_bytes;
   query.depth = given.depth;

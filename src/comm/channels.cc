@@ -19,10 +19,6 @@ constexpr uint64_t kPairsMark = 0x7061697273;           // "pairs"
 // The other end may be long in coming: deadlines are those of what waits for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
 constexpr milliseconds kNewsLookTime{10};
-// Messages from rank to rank have a window of their own, so many times smaller than that of
-// collectives.
-constexpr size_t kWindowParts = 4;
-constexpr size_t kPage = 4096;
 
 exec::Window* find_window(const std::map<int, std::unique_ptr<exec::Window>>& windows, int peer) {
   const auto found = windows.find(peer);
@@ -46,7 +42,7 @@ WaitLimit Channels::patient_limit(const Cancel& cancel) {
 }
 
 size_t Channels::window_bytes(const WindowBudget::Share& share) {
-  return share.bytes() / (kWindowParts + 1) * kWindowParts;
+  return exec::Window::bytes_for_collectives(share.bytes());
 }
 
 void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
@@ -62,11 +58,14 @@ bool Channels::crosses(int peer) const {
   return topology().cluster_of(rank_) != topology().cluster_of(peer);
 }
 
-// A host may receive from any rank, so that it cannot say in advance where a message is to lie.
-bool Channels::exchanges_by_devices(int peer) const {
-  const auto& infos = topology().infos();
-  return !infos[static_cast<size_t>(rank_)].host_access &&
-         !infos[static_cast<size_t>(peer)].host_access;
+bool Channels::is_host(int rank) const {
+  return topology().infos()[static_cast<size_t>(rank)].host_access;
+}
+
+bool Channels::is_direct(int peer) const {
+  const transport::Transport* const transport = transport_to(peer);
+  if (transport == nullptr) return is_host(rank_);
+  return transport->reaches(end_of(topology().infos()[static_cast<size_t>(rank_)]));
 }
 
 // A device whose memory is its own meets others of its host in memory that both reach: now, since
@@ -78,13 +77,20 @@ Status Channels::open(const std::function<WaitLimit()>& limit) {
   const OnNode near(numa_node_of(environment_.device.bus_id()));  // what is shared with it
   for (const int peer : peers) {
     const auto shared = static_cast<size_t>(topology().window(rank_, peer));
-    const size_t messages = exchanges_by_devices(peer) ? shared / kWindowParts / kPage * kPage : 0;
+    const size_t messages = exec::Window::bytes_for_messages(shared, is_host(rank_), is_host(peer));
     const transport::PeerId id{environment_.session.communicator(), rank_, peer, shared + messages};
     HETCCL_ASSIGN(channels_[peer], make_channel(id, limit()));
     reached_.insert(peer);
     streams_ = std::max(streams_, channels_[peer]->streams());
     const size_t window = channels_[peer]->window().size();
     if (window == 0) continue;
+    if (window != shared + messages) {
+      return error(
+          Code::InternalError,
+          "a channel with rank %d shares %zu bytes of memory, not %zu. This is a defect of "
+          "its transport: please report it",
+          peer, window, shared + messages);
+    }
     HETCCL_TRY(open_windows(peer, shared));
     kept += window;
   }
@@ -108,7 +114,8 @@ void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
   executor_ = &executor;
   messages_ = &messages;
   for (const auto& [peer, channel] : channels_) {
-    executor.connect({peer, channel.get(), crosses(peer), find_window(windows_, peer)});
+    executor.connect(
+        {peer, channel.get(), crosses(peer), find_window(windows_, peer), is_direct(peer)});
   }
 }
 
@@ -153,7 +160,8 @@ void Channels::reach(const std::vector<int>& peers) {
   }
   if (missing.empty()) return;
   environment_.runtime.engine().exclusively([&] {
-    for (const int peer : missing) executor_->connect({peer, nullptr, crosses(peer)});
+    for (const int peer : missing)
+      executor_->connect({peer, nullptr, crosses(peer), nullptr, is_direct(peer)});
   });
   connect_later(std::move(missing), false);
 }
@@ -174,7 +182,8 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
   // Made before nobody may drive: a driver may block this thread until the engine has moved data.
-  HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, find_window(message_windows_, peer)));
+  HETCCL_ASSIGN(auto ends,
+                messages_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
   environment_.runtime.engine().exclusively([&] { messages_->meet(peer, std::move(ends)); });
   met_.insert(peer);
   connect_for_messages(peer);

@@ -86,6 +86,8 @@ class Channels {
   [[nodiscard]] bool has_left_soon(int peer) const;
   /// Whether that rank is in another cluster.
   [[nodiscard]] bool crosses(int peer) const;
+  /// Whether the transport to that rank reads and writes the memory of this rank's device.
+  [[nodiscard]] bool is_direct(int peer) const;
 
   /// Returns once nothing connects any more, which `Environment::cancel` ends.
   void stop();
@@ -96,7 +98,8 @@ class Channels {
   [[nodiscard]] const topology::Topology& topology() const {
     return environment_.introduction.topology;
   }
-  [[nodiscard]] bool exchanges_by_devices(int peer) const;
+  /// Whether hosts reach the memory of that rank's device.
+  [[nodiscard]] bool is_host(int rank) const;
   // The best that both ranks have; null where there is none.
   [[nodiscard]] transport::Transport* transport_to(int peer) const;
   Status reserve(const std::vector<int>& peers) const;

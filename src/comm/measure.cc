@@ -162,7 +162,7 @@ Status Communicator::measure_calls(std::vector<topology::Measurement>& mine) {
   auto& engine = runtime_.engine();
   engine.exclusively([&] {
     for (const auto& [peer, channel] : channels_->opened()) {
-      executor->connect({peer, channel.get(), true});
+      executor->connect({peer, channel.get(), true, nullptr, channels_->is_direct(peer)});
     }
     measuring_ = executor.get();
   });

@@ -13,11 +13,7 @@ Result<std::unique_ptr<PointToPoint::Library>> PointToPoint::make_library(
   auto library = std::make_unique<Library>(
       plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
   library->pair = &pair;
-  lower::Target target;
-  target.local_rank = self < peer ? 0 : 1;
-  target.kernels = (device.capabilities() & device::kKernels) != 0;
-  target.lanes.push_back({peer, false, 0});
-  library->program.bind(std::move(target));
+  library->program.bind({traits_of(device, self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
   HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
   HETCCL_ASSIGN(library->recorded, device.create_stream());
   return library;
@@ -26,6 +22,11 @@ Result<std::unique_ptr<PointToPoint::Library>> PointToPoint::make_library(
 void PointToPoint::use_library(int peer, bool send, std::unique_ptr<Library> library) {
   if (aborted_) library->pair->abort();
   lane_of({.send = send, .peer = peer}).library = std::move(library);
+}
+
+const lower::Target& PointToPoint::target(int peer, bool send, bool by_library) const {
+  const Lane& lane = lane_of({.send = send, .peer = peer});
+  return by_library ? lane.library->program.target() : lane.program.target();
 }
 
 Interpreter& PointToPoint::interpreter_of(const Transit& transit) {

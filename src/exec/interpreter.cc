@@ -68,6 +68,11 @@ Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
 }
 
 Status Interpreter::record(Operation& op, device::Stream& user) {
+  if (!op.code->runs_on_user_stream()) {
+    return error(Code::InternalError,
+                 "a graph was to record what runs on several streams. This is a defect of hetccl: "
+                 "please report it");
+  }
   streams_[lower::stream_queue(QueueKind::User)] = &user;
   Frame frame{op, {}};
   return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {

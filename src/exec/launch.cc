@@ -27,17 +27,9 @@ Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choic
 }
 
 void Executor::bind(Program& program) {
-  lower::Target target;
-  target.local_rank = options_.local_rank;
-  target.host_memory = host_memory_;
-  target.kernels = (options_.device->capabilities() & device::kKernels) != 0;
-  target.observed = options_.tracer != nullptr;
-  wire_.find_windows(program.peers(), windows_);
-  for (size_t lane = 0; lane < windows_.size(); ++lane) {
-    const size_t ring = windows_[lane] == nullptr ? 0 : windows_[lane]->ring_bytes();
-    target.lanes.push_back({program.peers()[lane], host_memory_, ring});
-  }
-  program.bind(std::move(target));
+  lower::RankTraits traits = traits_of(*options_.device, options_.local_rank);
+  traits.observed = options_.tracer != nullptr;
+  program.bind({traits, wire_.reach_of(program.peers())});
 }
 
 Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,

@@ -9,18 +9,6 @@
 
 namespace hetccl::exec {
 
-namespace {
-
-// Slices on their way in each direction. A rank that sends a message and then, in another call,
-// receives one of the same rank, which does the same, gets so far without its other end.
-constexpr plan::Choice kChoice{lower::kFixedSlice, 7};
-// A window's ring holds so many: one that is written, one that is read, and one since the sender
-// learns late that a slice has been read. More would be shorter, and each costs 17 us of its
-// stream.
-constexpr size_t kSlicesOfRing = 3;
-
-}  // namespace
-
 std::string describe(const Message& message) {
   if (message.peer == kAnyRank) {
     return format("recv of %llu %s from any rank%s", static_cast<unsigned long long>(message.count),
@@ -46,16 +34,17 @@ Result<std::unique_ptr<PointToPoint>> PointToPoint::create(PointToPointOptions o
   std::unique_ptr<PointToPoint> made(new PointToPoint(std::move(options)));
   HETCCL_ASSIGN(made->forked_, made->options_.device->create_event());
   HETCCL_ASSIGN(made->joined_, made->options_.device->create_event());
-  HETCCL_ASSIGN(made->self_, made->make_lane(made->options_.rank, true, nullptr));
+  HETCCL_ASSIGN(made->self_, made->make_lane(made->options_.rank, true, nullptr, false));
   made->met_.push_back(made->self_.get());
   if (made->host_memory_) {
-    HETCCL_ASSIGN(made->any_lane_, made->make_lane(kAnyRank, false, nullptr));
+    HETCCL_ASSIGN(made->any_lane_, made->make_lane(kAnyRank, false, nullptr, true));
   }
   return made;
 }
 
 Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bool send,
-                                                                    Window* window) const {
+                                                                    Window* window,
+                                                                    bool direct) const {
   auto& device = *options_.device;
   const int self = options_.rank;
   // Where it may be any, another rank stands for all.
@@ -65,18 +54,13 @@ Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bo
   lane->peer = peer;
   lane->send = send;
   lane->window = window;
-  lane->choice = kChoice;
   const size_t ring = window == nullptr ? 0 : window->ring_bytes();
-  // Both ends see the same ring.
-  const size_t part = ring / kSlicesOfRing / lower::Ring::kGrain * lower::Ring::kGrain;
-  if (ring > 0) lane->choice.slice_bytes = std::min(kChoice.slice_bytes, part);
-  lower::Target target;
-  target.host_memory = host_memory_;
-  target.kernels = (device.capabilities() & device::kKernels) != 0;
-  if (peer != self) target.lanes.push_back({other, host_memory_, ring});
-  lane->program.bind(std::move(target));
+  lane->choice = lower::message_choice(lower::kMessageChoice, ring);
+  std::vector<lower::Reach> reach;
+  if (peer != self) reach.push_back({other, direct, ring});
+  lane->program.bind({traits_of(device, options_.topology->local_rank(self)), std::move(reach)});
   HETCCL_ASSIGN(lane->interpreter, Interpreter::create(device, nullptr, 1, {}));
-  if (peer != self && host_memory_) return lane;
+  if (direct) return lane;
   HETCCL_ASSIGN(lane->stream, device.create_stream());
   HETCCL_ASSIGN(lane->rotation, Rotation::create(device));
   return lane;
@@ -92,11 +76,11 @@ bool PointToPoint::done(const Ticket& ticket) {
   return ticket.group_->use.load(std::memory_order_acquire) != ticket.use_;
 }
 
-Result<std::unique_ptr<PointToPoint::Ends>> PointToPoint::make_ends(int peer,
-                                                                    Window* window) const {
+Result<std::unique_ptr<PointToPoint::Ends>> PointToPoint::make_ends(int peer, Window* window,
+                                                                    bool direct) const {
   auto ends = std::make_unique<Ends>();
-  HETCCL_ASSIGN(ends->receives, make_lane(peer, false, window));
-  HETCCL_ASSIGN(ends->sends, make_lane(peer, true, window));
+  HETCCL_ASSIGN(ends->receives, make_lane(peer, false, window, direct));
+  HETCCL_ASSIGN(ends->sends, make_lane(peer, true, window, direct));
   return ends;
 }
 

@@ -92,9 +92,10 @@ class PointToPoint final : public progress::Driven {
   ~PointToPoint() override;
 
   struct Ends;
-  /// What messages with that rank take, `window` being what its device shares with this one, or
-  /// null. Thread-safe; asks the device.
-  Result<std::unique_ptr<Ends>> make_ends(int peer, Window* window) const;
+  /// What messages with that rank take. `window` is what its device shares with this one, or null;
+  /// `direct`: transports read and write the memory of this rank's device. Thread-safe; asks the
+  /// device.
+  Result<std::unique_ptr<Ends>> make_ends(int peer, Window* window, bool direct) const;
   /// Has messages with that rank use `ends`. Before the first is launched, where nobody drives
   /// (Engine::exclusively).
   void meet(int peer, std::unique_ptr<Ends> ends);
@@ -122,6 +123,9 @@ class PointToPoint final : public progress::Driven {
                         device::Stream* user);
   /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
+  /// What the Code of that direction's messages is lowered for: by channel, or by library, if that
+  /// carries them. Once ranks have met.
+  [[nodiscard]] const lower::Target& target(int peer, bool send, bool by_library) const;
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
   [[nodiscard]] static bool done(const Ticket& ticket);
   [[nodiscard]] bool idle() const { return !active(); }
@@ -169,7 +173,7 @@ class PointToPoint final : public progress::Driven {
     plan::Choice choice;
     Program program;
     std::unique_ptr<Interpreter> interpreter;
-    /// Its Code's user stream; null where transports reach the device's memory.
+    /// Its Code's user stream; null where transports read and write the device's memory.
     std::unique_ptr<device::Stream> stream;
     std::unique_ptr<Rotation> rotation;
     Route route;
@@ -185,7 +189,7 @@ class PointToPoint final : public progress::Driven {
   explicit PointToPoint(PointToPointOptions options);
   [[nodiscard]] Lane& lane_of(const Message& message) const;
   [[nodiscard]] Wire::Carried carried_by(int peer) const;
-  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window) const;
+  Result<std::unique_ptr<Lane>> make_lane(int peer, bool send, Window* window, bool direct) const;
 
   // point_to_point_launch.cc
   /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "exec/point_to_point.h"
+#include "lower/group.h"
 
 namespace hetccl::exec {
 namespace {
@@ -149,20 +150,16 @@ Status PointToPoint::enqueue(device::Stream* user) {
   return join(user);
 }
 
-// Of one lane one message after the other, as they travel; of all lanes one slice in turn, so that
-// on a single hardware queue too all get on.
 Status PointToPoint::enqueue_on_lanes(uint32_t end) {
-  using Section = lower::Part::Section;
-  for (uint32_t time = 0; time < end; ++time) {
-    for (Transit* one : launching_) {
-      const uint32_t slice = time - one->first_time;  // wraps around before it begins
-      if (one->lane->stream == nullptr || one->by_library || slice >= one->n_slices) continue;
-      device::Stream& stream = *one->lane->stream;
-      if (slice == 0) HETCCL_TRY(enqueue(*one, {Section::Prologue}, stream));
-      HETCCL_TRY(enqueue(*one, {Section::Body, slice}, stream));
-      if (slice + 1 == one->n_slices) HETCCL_TRY(enqueue_end(*one));
-    }
-  }
+  const auto has_stream = [](const Transit& one) {
+    return one.lane->stream != nullptr && !one.by_library;
+  };
+  HETCCL_TRY(lower::for_each_part_on_streams(launching_, end, has_stream,
+                                             [this](Transit& one, lower::Part part) {
+                                               return part.section == lower::Part::Section::Epilogue
+                                                          ? enqueue_end(one)
+                                                          : enqueue(one, part, *one.lane->stream);
+                                             }));
   return enqueue_by_library();
 }
 
@@ -204,16 +201,14 @@ uint32_t PointToPoint::set_times() {
   return end;
 }
 
-// Where transports reach the device's memory, only the user's stream is to wait; without one
-// nothing is.
+// Without a stream of the user nothing is to wait.
 Status PointToPoint::enqueue_on_user(device::Stream* user) {
-  using Section = lower::Part::Section;
-  for (const Section section : {Section::Prologue, Section::Epilogue}) {
-    for (Transit* one : launching_) {
-      if (one->lane->stream != nullptr || user == nullptr) continue;
-      HETCCL_TRY(enqueue(*one, {section}, *user));
-    }
-  }
+  const auto is_direct = [user](const Transit& one) {
+    return one.lane->stream == nullptr && user != nullptr;
+  };
+  HETCCL_TRY(lower::for_each_part_on_user(
+      launching_, is_direct,
+      [&](Transit& one, lower::Part part) { return enqueue(one, part, *user); }));
   for (Transit* one : launching_) {
     if (one->lane->stream != nullptr) continue;
     if (user != nullptr) {

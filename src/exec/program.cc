@@ -4,6 +4,12 @@
 
 namespace hetccl::exec {
 
+lower::RankTraits traits_of(const device::Device& device, int local_rank) {
+  const uint32_t capabilities = device.capabilities();
+  return {local_rank, (capabilities & device::kHostAccessible) != 0,
+          (capabilities & device::kKernels) != 0};
+}
+
 Program::Program(plan::RankPlan plan)
     : plan_(std::move(plan)),
       peers_(lower::peers_of(plan_)),

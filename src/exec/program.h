@@ -5,9 +5,13 @@
 #include <memory>
 #include <vector>
 
+#include "device/device.h"
 #include "lower/lower.h"
 
 namespace hetccl::exec {
+
+/// What lowering knows of a rank with that device.
+[[nodiscard]] lower::RankTraits traits_of(const device::Device& device, int local_rank);
 
 /// By the executor's launching thread alone.
 class Program {
@@ -27,6 +31,8 @@ class Program {
   /// The vendor's own call, whole, goes straight onto the user's stream.
   [[nodiscard]] bool is_one_library_call() const { return one_library_call_; }
   [[nodiscard]] bool is_bound() const { return bound_; }
+  /// What it is bound to.
+  [[nodiscard]] const lower::Target& target() const { return target_; }
   /// Of all calls that follow.
   void bind(lower::Target target);
   /// For calls of that shape. InternalError when the plan breaks a rule of its own IR.

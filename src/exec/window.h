@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "exec/arena.h"
 #include "lower/ring.h"
+#include "lower/target.h"
 
 namespace hetccl::exec {
 
@@ -26,6 +27,15 @@ class Window {
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
+
+  /// Of `bytes` for the windows of both kinds, those of collectives.
+  [[nodiscard]] static size_t bytes_for_collectives(size_t bytes) {
+    return lower::collectives_window(bytes);
+  }
+  /// What messages have beside a window of `bytes` for collectives; see lower::message_window.
+  [[nodiscard]] static size_t bytes_for_messages(size_t bytes, bool host, bool other_host) {
+    return lower::message_window(bytes, host, other_host);
+  }
 
   lower::Ring out, in;  ///< of the launching thread
   [[nodiscard]] std::byte* out_memory(size_t offset) const {

@@ -52,6 +52,7 @@ void Wire::connect(const Peer& peer, const Carried& carried) {
     lane.peer = peer.rank;
     lane.alone = carried.alone;
     lane.window = peer.window;
+    lane.direct = peer.direct;
     lane.sends.operations = carried.sent;
     lane.recvs.operations = lane.acknowledgements.operations = carried.received;
     for (Queue* queue : {&lane.sends, &lane.recvs, &lane.acknowledgements})
@@ -107,6 +108,17 @@ void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& win
       windows[static_cast<size_t>(found - peers.begin())] = lane.window;
     }
   }
+}
+
+std::vector<lower::Reach> Wire::reach_of(const std::vector<int>& peers) const {
+  std::vector<lower::Reach> found(peers.size());
+  for (const Lane& lane : lanes_) {
+    const auto place = std::lower_bound(peers.begin(), peers.end(), lane.peer);
+    if (place == peers.end() || *place != lane.peer) continue;
+    const size_t ring = lane.window == nullptr ? 0 : lane.window->ring_bytes();
+    found[static_cast<size_t>(place - peers.begin())] = {lane.peer, lane.direct, ring};
+  }
+  return found;
 }
 
 bool Wire::poll(TimePoint now) {

@@ -24,6 +24,7 @@ struct Peer {
   transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
   bool crosses = true;                    ///< into another cluster
   Window* window = nullptr;  ///< what this rank's device shares with it, or null; outlives all use
+  bool direct = true;        ///< the transport reads and writes the memory of this rank's device
 };
 
 struct WireOptions {
@@ -60,6 +61,8 @@ class Wire {
   bool receive_next(int peer, Operation& op);
   /// The windows of `peers`, null where there is none. By the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
+  /// How each of `peers` is reached, all of which are connected. By the launching thread.
+  [[nodiscard]] std::vector<lower::Reach> reach_of(const std::vector<int>& peers) const;
 
   /// Posts what may start and takes up what is complete: true when anything moved.
   bool poll(TimePoint now);
@@ -121,6 +124,7 @@ class Wire {
     bool alone = false;  ///< see Carried
     transport::Channel* channel = nullptr;
     Window* window = nullptr;
+    bool direct = true;
     bool released = false;  ///< its device's waits for credit, after an abort
     Queue sends{List::Sends}, recvs{List::Recvs}, acknowledgements{List::Acknowledgements};
   };

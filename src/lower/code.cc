@@ -58,6 +58,12 @@ Issue Walk::at(const Code& code, std::span<const uint32_t> queue, uint32_t n_sli
   return {0, kEnd};
 }
 
+bool Code::runs_on_user_stream() const {
+  return std::all_of(list.begin() + body, list.begin() + epilogue, [](const Instruction& one) {
+    return !is_stream(one.queue) || one.queue == stream_queue(QueueKind::User);
+  });
+}
+
 void index_lanes(Code& code) {
   for (Lane& lane : code.lanes)
     lane.sends.clear(), lane.recvs.clear(), lane.acknowledgements.clear();

@@ -227,6 +227,9 @@ struct Code {
   bool scales_averages = false;  ///< as plan::RankPlan
 
   [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }
+  /// Whether its body is all on the user's stream, in one order: a graph that records it needs no
+  /// flags.
+  [[nodiscard]] bool runs_on_user_stream() const;
 };
 
 /// A place in the static order of some of a Code's instructions, `queue` being their indices: the

@@ -118,12 +118,6 @@ const Region* carried_by(const Step& step) {
   return step.kind == StepKind::Send && !step.srcs.empty() ? &step.srcs[0] : nullptr;
 }
 
-size_t Target::lane_of(int peer) const {
-  const auto lane = std::lower_bound(lanes.begin(), lanes.end(), peer,
-                                     [](const Reach& one, int rank) { return one.peer < rank; });
-  return static_cast<size_t>(lane - lanes.begin());
-}
-
 std::vector<int> peers_of(const plan::RankPlan& plan) {
   std::vector<int> peers;
   for (const Step& step : plan.steps) {

@@ -1,33 +1,14 @@
-// What lowering knows besides the plan: the rank's device and lanes, and a call's geometry.
+// How a call is cut for a target: its geometry.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "lower/target.h"
 #include "plan/plan.h"
 
 namespace hetccl::lower {
-
-/// What the transport and the window of a lane reach.
-struct Reach {
-  int peer = -1;
-  bool direct = true;     ///< the transport reads and writes the device's memory itself
-  size_t ring_bytes = 0;  ///< of each direction of the window, in the smaller view of both; or 0
-  bool operator==(const Reach&) const = default;
-};
-
-/// One rank: its device, its place in its cluster, and a lane for each peer of the plan, ascending.
-struct Target {
-  int local_rank = 0;
-  bool host_memory = true;  ///< the device works on pinned memory as on its own, its library too
-  bool kernels = true;      ///< else the host adds what the cluster's library does not
-  bool observed = false;    ///< a trace wants to see every step end
-  std::vector<Reach> lanes;
-
-  /// The index of the lane to `peer`; the number of lanes if there is none.
-  [[nodiscard]] size_t lane_of(int peer) const;
-};
 
 /// Where the blocks of an uneven call's buffer lie, in elements: an entry for each of the plan's
 /// blocks. Empty: all are as long as the call's count, one behind the other.
@@ -78,6 +59,11 @@ inline constexpr uint64_t kMostStagingBytes = uint64_t{64} << 20U;
 /// Of such a slice, unless all messages go through memory that devices share.
 inline constexpr uint64_t kFixedSlice = uint64_t{1} << 20U;
 inline constexpr uint64_t kLeastFixedSlice = uint64_t{4} << 10U;
+
+/// How messages from rank to rank are cut at most: slices on their way in each direction. A rank
+/// that sends a message and then, in another call, receives one of the same rank, which does the
+/// same, gets so far without its other end.
+inline constexpr plan::Choice kMessageChoice{kFixedSlice, 7};
 
 /// The region that a message carries. Null for other steps, and for a send without a source, which
 /// `lower` refuses.

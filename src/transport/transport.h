@@ -124,6 +124,11 @@ class Transport {
     static_cast<void>(limit), static_cast<void>(connected);
     return false;
   }
+  /// Whether its channels read and write the memory of a device like that at this rank's `end`
+  /// themselves; else they take memory of the host. Pure.
+  [[nodiscard]] virtual bool reaches(const ChannelEnd& end) const {
+    return end.memory == Memory::Host;
+  }
   /// Makes sure that the process may open what so many channels take, before the first is
   /// connected. SystemError where it may not. Thread-safe.
   virtual Status reserve(size_t /*channels*/) { return {}; }

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "plan/call.h"
+#include "plan/message.h"
 #include "plan/planner.h"
 #include "plan/schedule.h"
 #include "plan/traffic.h"
@@ -79,9 +80,31 @@ Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topolog
   return plans;
 }
 
-Json slices_of(const Topology& topology, const RankPlan& plan, const verify::Options& options) {
+/// What is described: a collective, or a message.
+struct Subject {
+  Spec spec;
+  int to = -1;  ///< of a message: the rank that receives
+  std::vector<RankPlan> plans{};
+  verify::Options options{};
+
+  [[nodiscard]] bool is_message() const { return spec.collective == Collective::PointToPoint; }
+  [[nodiscard]] const RankPlan& plan_of(int rank) const { return plans[static_cast<size_t>(rank)]; }
+  [[nodiscard]] lower::Target target_of(const Topology& topology, int rank) const {
+    return is_message() ? verify::target_of_message(topology, rank, plan_of(rank))
+                        : verify::target_of(topology, rank, plan_of(rank));
+  }
+  [[nodiscard]] Result<verify::Lowered> lower(const Topology& topology) const {
+    return is_message() ? verify::lower_message(spec.root, to, topology, options)
+                        : verify::lower_all(spec, topology, plans, options);
+  }
+};
+
+Json slices_of(const Topology& topology, const Subject& subject) {
+  const verify::Options& options = subject.options;
+  const int rank = subject.is_message() ? subject.spec.root : 0;
+  const RankPlan& plan = subject.plan_of(rank);
   const lower::Geometry geometry =
-      lower::geometry_of(plan, verify::target_of(topology, 0, plan), verify::shape_of(options));
+      lower::geometry_of(plan, subject.target_of(topology, rank), verify::shape_of(options));
   std::vector<Json> lags;
   for (uint16_t stage = 0; stage < plan.stages; ++stage) {
     lags.push_back(lag(stage, plan.stages, options.depth));
@@ -93,8 +116,20 @@ Json slices_of(const Topology& topology, const RankPlan& plan, const verify::Opt
           {"lag", std::move(lags)}};
 }
 
-Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<RankPlan>& plans,
-                const verify::Options& options) {
+/// Checks a call, as verify::verify does a collective.
+Result<verify::Verified> verify_subject(const Subject& subject, const Topology& topology) {
+  if (!subject.is_message())
+    return verify::verify(subject.spec, topology, subject.plans, subject.options);
+  HETCCL_ASSIGN(const verify::Lowered lowered, subject.lower(topology));
+  HETCCL_TRY(verify::check_code(lowered.problem, lowered.codes));
+  verify::Verified verified;
+  for (const RankPlan& plan : subject.plans) verified.steps += plan.steps.size();
+  verified.messages = topology.cluster_of(subject.spec.root) != topology.cluster_of(subject.to);
+  return verified;
+}
+
+Json verdict_of(const Subject& subject, const Topology& topology) {
+  const auto& [spec, to, plans, options] = subject;
   if (topology.n_ranks() > kMaxVerifiedRanks) {
     return {{"verdict", "too large"},
             {"reason", format("%d ranks, more than %d", topology.n_ranks(), kMaxVerifiedRanks)}};
@@ -107,7 +142,7 @@ Json verdict_of(const Spec& spec, const Topology& topology, const std::vector<Ra
                               plans[rank].steps.size(), options.depth + 2,
                               static_cast<unsigned long long>(kMaxVerifiedSteps))}};
   }
-  const Result<verify::Verified> verified = verify::verify(spec, topology, plans, options);
+  const Result<verify::Verified> verified = verify_subject(subject, topology);
   if (!verified.ok()) return {{"verdict", "wrong"}, {"reason", verified.status().message()}};
   return {{"verdict", "correct"},
           {"steps", verified.value().steps},
@@ -128,9 +163,8 @@ Json candidates_of(const std::vector<Candidate>& candidates, std::string_view ch
   return all;
 }
 
-Result<Json> mutants_of(const Query& query, const Spec& spec, const Topology& topology,
-                        const std::vector<RankPlan>& plans, const verify::Options& options) {
-  HETCCL_ASSIGN(const auto lowered, verify::lower_all(spec, topology, plans, options));
+Result<Json> mutants_of(const Query& query, const Subject& subject, const Topology& topology) {
+  HETCCL_ASSIGN(const auto lowered, subject.lower(topology));
   HETCCL_TRY(verify::check_code(lowered.problem, lowered.codes));
   auto report = verify::try_mutants(lowered.problem, lowered.codes, query.mutants, query.seed);
   return Json{{"made", report.made},
@@ -138,16 +172,18 @@ Result<Json> mutants_of(const Query& query, const Spec& spec, const Topology& to
               {"survivors", std::move(report.survivors)}};
 }
 
-Result<std::string> code_of(int rank, const Topology& topology, const RankPlan& plan,
-                            const verify::Options& options) {
-  const lower::Target target = verify::target_of(topology, rank, plan);
-  const lower::Geometry geometry = lower::geometry_of(plan, target, verify::shape_of(options));
+Result<std::string> code_of(int rank, const Topology& topology, const Subject& subject) {
+  const RankPlan& plan = subject.plan_of(rank);
+  const lower::Target target = subject.target_of(topology, rank);
+  const lower::Geometry geometry =
+      lower::geometry_of(plan, target, verify::shape_of(subject.options));
   HETCCL_ASSIGN(const lower::Code code, lower::lower(plan, target, geometry));
   return lower::to_json(code);
 }
 
 Result<std::string> list_steps(const Query& query, const Topology& topology,
-                               const std::vector<RankPlan>& plans, const verify::Options& options) {
+                               const Subject& subject) {
+  const std::vector<RankPlan>& plans = subject.plans;
   std::string text;
   size_t n_steps = 0;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
@@ -161,8 +197,7 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
                    rank, topology.cluster_of(static_cast<int>(rank)));
     text += plan::to_json(plans[rank]);
     if (query.code) {
-      HETCCL_ASSIGN(const std::string code,
-                    code_of(static_cast<int>(rank), topology, plans[rank], options));
+      HETCCL_ASSIGN(const std::string code, code_of(static_cast<int>(rank), topology, subject));
       text += ", \"code\": " + code;
     }
     text += "}";
@@ -170,57 +205,104 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
   return text;
 }
 
-}  // namespace
-
-Result<std::string> describe(const Query& query, const Topology& topology, plan::Algorithms table) {
-  HETCCL_TRY(check_query(query, topology));
-  Signature call = query.call;
-  if (call.collective == Collective::Barrier) call.count = 0;
-  Spec spec = plan::spec_of(call, topology);
-  Chooser chooser(topology, topology.measured(), /*deterministic=*/false, table);
-  const Candidate chosen = chooser.choose(spec, call.count, call.type);
-  spec.algorithm = chosen.algorithm;
-  Choice choice = chosen.choice;
-  HETCCL_ASSIGN(const std::vector<RankPlan> plans, plan_all(spec, topology, table));
-  if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
-  if (query.depth > 0) choice.depth = query.depth;
-
-  const uint64_t bytes = call.count * size_of(call.type);
-  uint64_t cross_bytes = 0;
+/// What a call sends between clusters, from each to each.
+Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cross_bytes) {
+  const verify::Options& options = subject.options;
   std::vector<Json> pairs;
   for (const plan::Traffic& pair :
-       plan::traffic(topology, plans, call.count, call.type, choice.slice_bytes)) {
+       plan::traffic(topology, subject.plans, options.count, options.type, options.slice_bytes)) {
     cross_bytes += pair.bytes;
     pairs.push_back(
         {{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}, {"messages", pair.messages}});
   }
-  const auto candidates = chooser.candidates(spec, call.count, call.type);
-  const double factor =
-      Correction(chooser, topology, query.learnt).factor(key_of(call, call.count, topology), bytes);
-  const verify::Options options{choice.depth, call.count, call.type, choice.slice_bytes};
-  Json head = {{"collective", name_of(call.collective)},
+  return pairs;
+}
+
+/// The answer, but for what is known of a collective alone.
+Result<Json> head_of(const Query& query, const Topology& topology, const Subject& subject) {
+  const Signature& call = query.call;
+  const RankPlan& plan = subject.plan_of(subject.is_message() ? subject.spec.root : 0);
+  const uint64_t bytes = subject.options.count * size_of(call.type);
+  uint64_t cross_bytes = 0;
+  Json traffic = traffic_of(topology, subject, cross_bytes);
+  const uint64_t least_bytes =
+      subject.is_message()
+          ? cross_bytes
+          : plan::least_bytes(subject.spec, topology, subject.options.count, call.type);
+  Json head = {{"collective", subject.is_message() ? "send_recv" : name_of(call.collective)},
                {"type", name_of(call.type)},
                {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},
-               {"root", spec.root},
-               {"count", call.count},
+               {"root", subject.spec.root},
+               {"count", subject.options.count},
                {"bytes", bytes},
-               {"plan", plans[0].name},
-               {"stages", plans[0].stages},
-               {"candidates", candidates_of(candidates, chosen.algorithm, factor)},
+               {"plan", plan.name},
+               {"stages", plan.stages},
                {"clusters", topology.clusters().size()},
-               {"slices", slices_of(topology, plans[0], options)},
-               {"traffic", std::move(pairs)},
+               {"slices", slices_of(topology, subject)},
+               {"traffic", std::move(traffic)},
                {"cross_bytes", cross_bytes},
-               {"least_bytes", plan::least_bytes(spec, topology, call.count, call.type)},
-               {"verifier", verdict_of(spec, topology, plans, options)}};
+               {"least_bytes", least_bytes},
+               {"verifier", verdict_of(subject, topology)}};
   if (query.mutants > 0) {
-    HETCCL_ASSIGN(Json mutants, mutants_of(query, spec, topology, plans, options));
+    HETCCL_ASSIGN(Json mutants, mutants_of(query, subject, topology));
     head.set("mutants", std::move(mutants));
   }
-  HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, plans, options));
+  return head;
+}
+
+Result<std::string> finish(const Json& head, const Query& query, const Topology& topology,
+                           const Subject& subject) {
+  HETCCL_ASSIGN(const std::string steps, list_steps(query, topology, subject));
   std::string text = head.dump();
   text.back() = ',';
   return text + " \"ranks\": [" + steps + "]}";
+}
+
+Result<std::string> describe_message(const Query& query, const Topology& topology) {
+  if (query.to < 0 || query.to >= topology.n_ranks()) {
+    return error(Code::InvalidArgument, "to is %d: it must be from 0 to %d", query.to,
+                 topology.n_ranks() - 1);
+  }
+  Subject subject{{Collective::PointToPoint, query.call.root}, query.to};
+  for (int rank = 0; rank < topology.n_ranks(); ++rank) {
+    subject.plans.push_back(plan::plan_message(rank, query.call.root, query.to, topology));
+  }
+  Choice choice = lower::kMessageChoice;
+  if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
+  if (query.depth > 0) choice.depth = query.depth;
+  for (const lower::Reach& lane : subject.target_of(topology, query.call.root).lanes)
+    choice = lower::message_choice(choice, lane.ring_bytes);
+  subject.options = {choice.depth, query.call.count, query.call.type, choice.slice_bytes};
+  HETCCL_ASSIGN(Json head, head_of(query, topology, subject));
+  head.set("to", query.to);
+  head.set("candidates", std::vector<Json>());
+  return finish(head, query, topology, subject);
+}
+
+}  // namespace
+
+Result<std::string> describe(const Query& query, const Topology& topology, plan::Algorithms table) {
+  HETCCL_TRY(check_query(query, topology));
+  if (query.call.collective == Collective::PointToPoint) return describe_message(query, topology);
+  Signature call = query.call;
+  if (call.collective == Collective::Barrier) call.count = 0;
+  Subject subject{plan::spec_of(call, topology)};
+  Chooser chooser(topology, topology.measured(), /*deterministic=*/false, table);
+  const Candidate chosen = chooser.choose(subject.spec, call.count, call.type);
+  subject.spec.algorithm = chosen.algorithm;
+  Choice choice = chosen.choice;
+  HETCCL_ASSIGN(subject.plans, plan_all(subject.spec, topology, table));
+  if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
+  if (query.depth > 0) choice.depth = query.depth;
+  subject.options = {choice.depth, call.count, call.type, choice.slice_bytes};
+
+  const auto candidates = chooser.candidates(subject.spec, call.count, call.type);
+  const double factor =
+      Correction(chooser, topology, query.learnt)
+          .factor(key_of(call, call.count, topology), call.count * size_of(call.type));
+  HETCCL_ASSIGN(Json head, head_of(query, topology, subject));
+  head.set("candidates", candidates_of(candidates, chosen.algorithm, factor));
+  return finish(head, query, topology, subject);
 }
 
 }  // namespace hetccl::tune

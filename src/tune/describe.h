@@ -1,4 +1,4 @@
-// A collective explained: what `hetccl plan` shows of a call that nobody makes.
+// A collective or a message explained: what `hetccl plan` shows of a call that nobody makes.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@ namespace hetccl::tune {
 /// The call to explain.
 struct Query {
   Signature call;
+  int to = -1;                   ///< PointToPoint: the rank that receives; `call.root` sends
   int rank = -1;                 ///< whose steps are listed; -1: every rank's
   uint64_t slice_bytes = 0;      ///< as the setting HETCCL_SLICE_BYTES; 0: what Chooser says
   uint32_t depth = 0;            ///< as the setting HETCCL_DEPTH; 0: what Chooser says
@@ -31,6 +32,7 @@ struct Query {
 ///    mutants: {made, rejected, survivors: [text]}, where some are asked for,
 ///    ranks: [{rank, cluster, plan, code: where asked for}]}
 ///
+/// A message, whose collective is "send_recv", has `to`, too, and no candidates.
 /// InvalidArgument names what is wrong with the query; Unsupported where a plan or the answer would
 /// be too large.
 Result<std::string> describe(const Query& query, const topology::Topology& topology,

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "golden/random_call.h"
 #include "verify/mutate.h"
@@ -95,6 +96,42 @@ TEST_CASE("a message that the library of a pair carries") {
   CHECK(fault({{&by_channel, 1}, {&by_library, 1}, {&back, 2}, {&by_library, 1}}) == "none");
   const Lowered gather = lower_call(Collective::AllGather, topology);
   CHECK(fault({{&gather}, {&by_library, 1}, {&gather}}) == "none");
+}
+
+// Each rank of two on one host has a window with the other, whose rings hold part of a message.
+topology::Topology with_windows(const char* layout) {
+  std::vector<topology::RankInfo> infos = on_devices(layout).infos();
+  for (topology::RankInfo& info : infos) {
+    info.label = std::exchange(info.host, "one");
+    info.window_bytes = 16 << 20;
+  }
+  return topology::Topology::build(std::move(infos)).value();
+}
+
+TEST_CASE("messages of one call pass each other, though their streams are one queue") {
+  const topology::Topology topology = with_windows("AB");
+  const Options longer{.count = 10'000'000, .slice_bytes = lower::kFixedSlice};
+  const Lowered there = lower_message(0, 1, topology, longer).value(),
+                back = lower_message(1, 0, topology, longer).value();
+  CHECK(there.problem.targets[0].lanes[0].ring_bytes > 0);
+  CHECK(fault({{&there, 1, 1}, {&back, 2, 1}}) == "none");
+  CHECK(fault({{&back, 2, 1}, {&there, 1, 1}}) == "none");
+  const Lowered gather = lower_call(Collective::AllGather, topology);
+  CHECK(fault({{&gather}, {&there, 1, 1}, {&back, 2, 1}, {&gather}}) == "none");
+  CHECK(fault({{&there, 1, 1}, {&there, 1, 1}, {&back, 2, 1}, {&back, 2, 1}, {&gather}}) == "none");
+}
+
+TEST_CASE("in a ring of ranks each sends to the next one and receives in one call") {
+  const topology::Topology topology = with_windows("ABC");
+  std::vector<Lowered> messages;
+  std::vector<Flight> flights;
+  for (int rank = 0; rank < 3; ++rank) {
+    const uint64_t count = 4'000'000 + 3'000'000 * static_cast<uint64_t>(rank);
+    const Options options{.count = count, .slice_bytes = lower::kFixedSlice};
+    messages.push_back(lower_message(rank, (rank + 1) % 3, topology, options).value());
+  }
+  for (uint32_t i = 0; i < 3; ++i) flights.push_back({&messages[i], i, 1});
+  CHECK(fault(flights) == "none");
 }
 
 TEST_CASE("ranks that are no end of a message do not launch it") {

@@ -21,11 +21,11 @@ bool may_differ(const RankPlan& plan, const Options& options) {
   return !options.lengths.empty() && plan.slicing != plan::Slicing::Agreed;
 }
 
-Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options) {
+Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options,
+                  lower::Target target) {
   Problem& problem = lowered.problem;
   const auto rank = static_cast<int>(lowered.codes.size());
   const OwnShape own(problem.spec, problem.n_ranks(), rank, options);
-  lower::Target target = target_of(problem.topology, rank, plan, options.late_windows);
   target.observed = options.observed;
   for (lower::Reach& lane : target.lanes) {
     lane.ring_bytes = std::min(lane.ring_bytes, options.most_ring_bytes);
@@ -112,14 +112,28 @@ void shorten(Lowered& lowered, const Options& options) {
   }
 }
 
+/// `target_of(rank)` says what each rank's plan is lowered for.
+template <typename TargetOf>
 Result<Lowered> lower_problem(Problem problem, const std::vector<RankPlan>& plans,
-                              const Options& options) {
+                              const Options& options, const TargetOf& target_of) {
   HETCCL_TRY(check_form(problem.spec, problem.topology, plans));
   Lowered lowered{std::move(problem), {}};
-  for (const RankPlan& plan : plans) HETCCL_TRY(lower_rank(lowered, plan, options));
+  for (int rank = 0; const RankPlan& plan : plans) {
+    HETCCL_TRY(lower_rank(lowered, plan, options, target_of(rank++)));
+  }
   HETCCL_TRY(check_cut(lowered.problem, plans[0], options));
   shorten(lowered, options);
   return lowered;
+}
+
+lower::RankTraits traits_of(const topology::Topology& topology, int rank) {
+  const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
+  return {topology.local_rank(rank), info.host_access, info.kernels};
+}
+
+// Descriptions of topologies know no transport that reaches more than hosts do.
+bool is_direct(const topology::Topology& topology, int rank) {
+  return topology.infos()[static_cast<size_t>(rank)].host_access;
 }
 
 // The fewest bytes of one lane's ring that leave the geometry as it is.
@@ -167,11 +181,7 @@ lower::CallShape shape_of(const Options& options) {
 
 lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan,
                         bool late_windows) {
-  const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
-  lower::Target target;
-  target.local_rank = topology.local_rank(rank);
-  target.host_memory = info.host_access;
-  target.kernels = info.kernels;
+  std::vector<lower::Reach> lanes;
   std::optional<std::vector<int>> at_init;  // found only where it matters: that takes a while
   for (const int peer : lower::peers_of(plan)) {
     auto window = static_cast<size_t>(topology.window(rank, peer));
@@ -179,14 +189,31 @@ lower::Target target_of(const topology::Topology& topology, int rank, const Rank
       if (!at_init) at_init = plan::peers(rank, topology);
       if (!std::binary_search(at_init->begin(), at_init->end(), peer)) window = 0;
     }
-    target.lanes.push_back({peer, info.host_access, lower::Ring::bytes_of_window(window)});
+    lanes.push_back({peer, is_direct(topology, rank), lower::Ring::bytes_of_window(window)});
   }
-  return target;
+  return {traits_of(topology, rank), std::move(lanes)};
+}
+
+lower::Target target_of_message(const topology::Topology& topology, int rank, const RankPlan& plan,
+                                bool by_library) {
+  std::vector<lower::Reach> lanes;
+  for (const int peer : lower::peers_of(plan)) {
+    const size_t window = lower::message_window(static_cast<size_t>(topology.window(rank, peer)),
+                                                traits_of(topology, rank).host_memory,
+                                                traits_of(topology, peer).host_memory);
+    lanes.push_back(by_library ? lower::reach_for_headers(peer)
+                               : lower::Reach{peer, is_direct(topology, rank),
+                                              lower::Ring::bytes_of_window(window)});
+  }
+  return {traits_of(topology, rank), std::move(lanes)};
 }
 
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<RankPlan>& plans, const Options& options) {
-  return lower_problem({.spec = spec, .topology = topology, .type = options.type}, plans, options);
+  return lower_problem(
+      {.spec = spec, .topology = topology, .type = options.type}, plans, options, [&](int rank) {
+        return target_of(topology, rank, plans[static_cast<size_t>(rank)], options.late_windows);
+      });
 }
 
 Result<Lowered> lower_message(int from, int to, const topology::Topology& topology,
@@ -196,9 +223,17 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
     plans.push_back(by_library ? plan::plan_message_by_library(rank, from, to)
                                : plan::plan_message(rank, from, to, topology));
   }
+  const auto target = [&](int rank) {
+    return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library);
+  };
+  Options cut = options;
+  for (const lower::Reach& lane : target(from).lanes) {
+    const size_t ring = std::min(lane.ring_bytes, options.most_ring_bytes);
+    cut.slice_bytes = lower::message_choice(shape_of(options).choice, ring).slice_bytes;
+  }
   const plan::Spec spec{Collective::PointToPoint, from};
   return lower_problem({.spec = spec, .topology = topology, .type = options.type, .to = to}, plans,
-                       options);
+                       cut, target);
 }
 
 void shrink_rings(Lowered& lowered, const std::vector<RankPlan>& plans, const Options& options) {

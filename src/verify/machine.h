@@ -25,6 +25,8 @@ struct Launch {
   const Matching* matching = nullptr;
   /// Calls of one executor share lanes, rings, streams and the buffers that they take by turns.
   uint32_t executor = 0;
+  /// Calls in a row with one number, not 0, are the messages of one call.
+  uint32_t group = 0;
 };
 
 struct MachineOptions {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lower/group.h"
 #include "plan/call.h"
 #include "verify/machine_parts.h"
 
@@ -52,7 +53,15 @@ Status Machine::open(int number) {
     if (!calls_[call].problem->launches(number)) continue;
     open_call(rank, call);
     HETCCL_TRY(check_scratch(rank, call));
-    enqueue(rank, call);
+  }
+  for (uint32_t first = 0, end = 0; first < calls_.size(); first = end) {
+    end = first + 1;
+    const uint32_t group = calls_[first].group;
+    while (group != 0 && end < calls_.size() && calls_[end].group == group) ++end;
+    if (group != 0)
+      enqueue_group(rank, first, end);
+    else
+      enqueue(rank, first);
   }
   rank.counts.resize(rank.clocks.size() + 3 * rank.lanes.size());
   return {};
@@ -153,14 +162,61 @@ Status Machine::make_rings(RankState& rank, uint32_t call) {
   return {};
 }
 
+void Machine::enqueue_instruction(RankState& rank, uint32_t call, Issue issue) {
+  const Instruction& one = rank.code(call, issue.index);
+  if (lower::is_stream(one.queue)) rank.queue.push_back({call, issue});
+}
+
 void Machine::enqueue(RankState& rank, uint32_t call) {
   const CallState& state = rank.calls[call];
+  if (state.code == nullptr) return;
   rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
-  static_cast<void>(for_each_issue(*state.code, state.n_slices, [&](Issue issue) -> Status {
-    if (lower::is_stream(state.code->list[issue.index].queue)) rank.queue.push_back({call, issue});
-    return {};
+  static_cast<void>(for_each_issue(*state.code, state.n_slices, [&](Issue issue) {
+    enqueue_instruction(rank, call, issue);
+    return Status();
   }));
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
+}
+
+// As exec does: what is sent comes first.
+void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
+  struct Member {
+    uint32_t call, first_time, n_slices;
+  };
+  std::vector<Member> members;
+  std::map<std::pair<bool, int>, uint32_t> next_times;  // by direction and peer
+  uint32_t last = 0;
+  for (const bool sends : {true, false}) {
+    for (uint32_t call = first; call < end; ++call) {
+      const CallState& state = rank.calls[call];
+      const Problem& problem = *calls_[call].problem;
+      if (state.code == nullptr || (problem.spec.root == rank.rank) != sends) continue;
+      uint32_t& next = next_times[{sends, sends ? problem.to : problem.spec.root}];
+      members.push_back({call, next, state.n_slices});
+      next += state.n_slices;
+      last = std::max(last, next);
+    }
+  }
+  std::vector<Member*> in_turn;
+  for (Member& member : members) {
+    in_turn.push_back(&member);
+    rank.queue.push_back({member.call, {}, Enqueued::Kind::Begin});
+  }
+  const auto enqueue_part = [&](const Member& member, lower::Part part) {
+    return lower::for_each_issue(*rank.calls[member.call].code, member.n_slices, part,
+                                 [&](Issue issue) {
+                                   enqueue_instruction(rank, member.call, issue);
+                                   return Status();
+                                 });
+  };
+  const auto is_direct = [&](const Member& member) {
+    const auto& lanes = calls_[member.call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
+    return !lanes.empty() && lanes[0].direct;
+  };
+  const auto has_stream = [&](const Member& member) { return !is_direct(member); };
+  static_cast<void>(lower::for_each_part_on_streams(in_turn, last, has_stream, enqueue_part));
+  static_cast<void>(lower::for_each_part_on_user(in_turn, is_direct, enqueue_part));
+  for (const Member& member : members) rank.queue.push_back({member.call, {}, Enqueued::Kind::End});
 }
 
 // In place, the smaller buffer is a block of the other (hetccl.h).

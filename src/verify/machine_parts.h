@@ -53,6 +53,8 @@ class Machine {
   void map_buffers(RankState& rank, uint32_t call);
   void take_turn(RankState& rank, uint32_t call);
   void enqueue(RankState& rank, uint32_t call);
+  void enqueue_group(RankState& rank, uint32_t first, uint32_t end);
+  void enqueue_instruction(RankState& rank, uint32_t call, lower::Issue issue);
 
   // machine_streams.cc
   Result<bool> advance(RankState& rank);

@@ -135,6 +135,7 @@ std::string describe(const Codes& codes, const Mutant& mutant) {
 
 MutationReport try_mutants(const Problem& problem, const Codes& codes, uint64_t n, uint64_t seed) {
   std::vector<Mutant> mutants = find_mutants(codes);
+  std::erase_if(mutants, [&](const Mutant& one) { return !problem.launches(one.rank); });
   std::mt19937_64 random(seed);
   MutationReport report;
   Codes changed = codes;

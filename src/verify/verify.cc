@@ -24,7 +24,7 @@ Status check_together(std::span<const Flight> flights, const MachineOptions& opt
   std::vector<Launch> launches;
   for (const Flight& flight : flights) {
     const auto& [problem, codes] = *flight.call;
-    Launch launch{&problem, &codes, nullptr, flight.executor};
+    Launch launch{&problem, &codes, nullptr, flight.executor, flight.group};
     for (const Launch& other : launches) {
       if (other.codes == launch.codes) launch.matching = other.matching;
     }

@@ -47,10 +47,15 @@ struct Lowered {
   Codes codes;
 };
 
-/// `rank`'s device and lanes in a job of that topology. In a job those ranks share a window that
-/// may, and that are connected at init (plan::peers) unless `late_windows`.
+/// The target of `rank` in a job of that topology: its device and a lane for each peer. A lane has
+/// a window if the topology allows one; unless `late_windows`, only lanes that are connected at
+/// init (plan::peers) have one.
 [[nodiscard]] lower::Target target_of(const topology::Topology& topology, int rank,
                                       const plan::RankPlan& plan, bool late_windows = true);
+/// The same for a message's plan, whose lane has the window of messages; `by_library`, one that the
+/// cluster's library carries.
+[[nodiscard]] lower::Target target_of_message(const topology::Topology& topology, int rank,
+                                              const plan::RankPlan& plan, bool by_library = false);
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options);
@@ -70,6 +75,7 @@ Status check_code(const Problem& problem, const Codes& codes);
 struct Flight {
   const Lowered* call = nullptr;
   uint32_t executor = 0;  ///< as in Launch
+  uint32_t group = 0;     ///< as in Launch
 };
 /// Checks calls in flight at once, of one topology, in the order in which all ranks launch them.
 Status check_together(std::span<const Flight> flights, const MachineOptions& options);

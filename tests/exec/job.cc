@@ -6,6 +6,7 @@
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
 #include "fake/slow_host.h"
+#include "verify/verify.h"
 
 namespace hetccl::exec {
 
@@ -124,10 +125,12 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
     Window* window = nullptr;
     if (!channel->window().empty()) {
       HETCCL_ASSIGN(auto opened, Window::open(*device_, channel->window(), rank_ < peer));
-      window = windows_.emplace_back(std::move(opened)).get();
+      window = (windows_[peer] = std::move(opened)).get();
     }
-    executor_->connect(
-        {peer, channel.get(), topology_.cluster_of(peer) != topology_.cluster_of(rank_), window});
+    const bool crosses = topology_.cluster_of(peer) != topology_.cluster_of(rank_);
+    const bool direct = transport_->reaches(
+        {"", true, is_fake(options_, rank_) ? transport::Memory::Device : transport::Memory::Host});
+    executor_->connect({peer, channel.get(), crosses, window, direct});
     channels_.push_back(std::move(channel));
   }
   for (auto& stream : streams_) {
@@ -202,6 +205,20 @@ std::vector<std::byte> JobRank::result(size_t index) {
   return bytes;
 }
 
+// The windows are the test's, smaller than those of a topology.
+std::string JobRank::find_unproven_target() const {
+  for (const auto& program : programs_) {
+    if (!program->is_bound()) continue;  // a rank alone
+    lower::Target proven = verify::target_of(topology_, rank_, program->plan());
+    for (lower::Reach& lane : proven.lanes) {
+      const auto window = windows_.find(lane.peer);
+      lane.ring_bytes = window == windows_.end() ? 0 : window->second->ring_bytes();
+    }
+    if (proven != program->target()) return program->plan().name;
+  }
+  return "";
+}
+
 void JobRank::abort() {
   engine_->exclusively([&] { executor_->abort(); });
   engine_->notify();
@@ -257,6 +274,10 @@ std::string Job::run(const std::vector<Case>& tests) {
     if (!status.ok()) wrong = format("rank %d: %s", r, status.message().c_str());
   });
   if (!wrong.empty()) return wrong;
+  for (int r = 0; r < n_ranks(); ++r) {
+    const std::string unproven = rank(r).find_unproven_target();
+    if (!unproven.empty()) return format("rank %d runs %s unproven", r, unproven.c_str());
+  }
   for (size_t t = 0; t < tests.size(); ++t) {
     std::vector<std::vector<std::byte>> inputs;
     for (int r = 0; r < n_ranks(); ++r) inputs.push_back(input_of(tests[t], r));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -74,6 +75,8 @@ class JobRank {
   /// The result of the `index`-th enqueued case.
   std::vector<std::byte> result(size_t index);
   void abort();
+  /// Of the programs that ran, a target that is not the one that is proven; "" where all are.
+  [[nodiscard]] std::string find_unproven_target() const;
   /// Of a library whose abort is late.
   void enter_abort();
   /// Waits until nothing is in flight; false after `fake::kHang`.
@@ -106,7 +109,7 @@ class JobRank {
   std::unique_ptr<ccl::Communicator> ccl_;
   fake::LateAbort* late_ = nullptr;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
-  std::vector<std::unique_ptr<Window>> windows_;
+  std::map<int, std::unique_ptr<Window>> windows_;  // by peer
   std::unique_ptr<Executor> executor_;
   std::array<std::unique_ptr<device::Stream>, 2> streams_;
   std::vector<std::unique_ptr<Program>> programs_;

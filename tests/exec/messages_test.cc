@@ -16,6 +16,8 @@
 #include "fake/patience.h"
 #include "fake/reference.h"
 #include "fake/thread.h"
+#include "plan/message.h"
+#include "verify/verify.h"
 
 namespace {
 
@@ -74,7 +76,9 @@ class Rank {
   }
 
   Status meet(int peer) {
-    HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, windows_[peer].get()));
+    HETCCL_ASSIGN(auto ends,
+                  messages_->make_ends(peer, windows_[peer].get(),
+                                       (device_->capabilities() & device::kHostAccessible) != 0));
     engine_->exclusively([&] { messages_->meet(peer, std::move(ends)); });
     return {};
   }
@@ -93,6 +97,20 @@ class Rank {
     channels_.push_back(std::move(channel));
     engine_->notify();
     return {};
+  }
+
+  /// Whether messages with `peer` run as they are proven. The window is the test's.
+  [[nodiscard]] bool runs_as_proven(int peer, const topology::Topology& topology, bool by_library) {
+    for (const bool send : {false, true}) {
+      const int from = send ? rank_ : peer, to = send ? peer : rank_;
+      const auto plan = by_library ? plan::plan_message_by_library(rank_, from, to)
+                                   : plan::plan_message(rank_, from, to, topology);
+      lower::Target proven = verify::target_of_message(topology, rank_, plan, by_library);
+      if (!by_library && windows_[peer] != nullptr)
+        proven.lanes[0].ring_bytes = windows_[peer]->ring_bytes();
+      if (proven != messages_->target(peer, send, by_library)) return false;
+    }
+    return true;
   }
 
   /// Has communicators of this rank and `peer` carry messages from `ids[0]`'s side, the lower
@@ -210,6 +228,7 @@ struct Ranks {
         Status status = (*this)[rank].share(peer, options.window);
         if (status.ok()) status = (*this)[rank].meet(peer);
         if (status.ok()) status = (*this)[rank].connect(peer);
+        if (status.ok()) CHECK((*this)[rank].runs_as_proven(peer, topology, false));
         if (!status.ok()) FAIL_CHECK("rank " << rank << ", " << peer << ": " << status.message());
       }
     });
@@ -228,6 +247,7 @@ struct Ranks {
       for (int peer = 0; peer < n(); ++peer) {
         if (peer == rank) continue;
         const Status status = (*this)[rank].use_libraries(peer, ids.at(std::minmax({rank, peer})));
+        if (status.ok() && n() == 2) CHECK((*this)[rank].runs_as_proven(peer, topology, true));
         if (!status.ok()) FAIL_CHECK("rank " << rank << ", " << peer << ": " << status.message());
       }
     });

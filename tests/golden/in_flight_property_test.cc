@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 
 #include "golden/random_call.h"
 
@@ -59,10 +60,12 @@ class Draw {
     return lower_all(spec, topology_, test::plan_all(spec, topology_), options).value();
   }
   Lowered message() {
+    const int from = test::random_rank(random_, topology_);
+    return message(from, test::random_rank(random_, topology_));
+  }
+  Lowered message(int from, int to) {
     Options options = test::random_options(random_);
     share_windows(options, windows_);
-    const int from = test::random_rank(random_, topology_);
-    const int to = test::random_rank(random_, topology_);
     return lower_message(from, to, topology_, options).value();
   }
 
@@ -111,6 +114,46 @@ TEST_CASE("different calls in flight, even and uneven") {
       const Status status = check_together(flights, random_machine(random));
       REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
     }
+  }
+}
+
+/// Messages of one call, each direction between two ranks an order of its own.
+std::vector<Flight> random_group(std::mt19937_64& random, const std::vector<Lowered>& messages,
+                                 uint32_t group) {
+  std::vector<Flight> flights;
+  std::map<std::pair<int, int>, uint32_t> executors;
+  for (const Lowered& message : messages) {
+    const std::pair ends(message.problem.spec.root, message.problem.to);
+    const auto next = static_cast<uint32_t>(1 + executors.size());
+    const uint32_t executor = executors.try_emplace(ends, next).first->second;
+    flights.push_back({&message, executor, group});
+    if (random() % 4 == 0) flights.push_back(flights.back());
+  }
+  return flights;
+}
+
+TEST_CASE("messages of one call, beside collectives") {
+  for (const uint64_t seed : fake::sampled_seeds(kCases, kInFlightOneIn)) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const topology::Topology topology = any_topology(random);
+    Draw draw(random, topology);
+    const Lowered collective = draw.collective();
+    std::vector<Lowered> messages;
+    for (uint64_t left = 1 + random() % 5; left > 0; --left) {
+      const bool answers = !messages.empty() && random() % 2 == 0;
+      messages.push_back(
+          answers ? draw.message(messages.back().problem.to, messages.back().problem.spec.root)
+                  : draw.message());
+    }
+    std::vector<Flight> flights;
+    for (uint32_t group = 1; group <= 2; ++group) {
+      if (random() % 2 == 0) flights.push_back({&collective});
+      const std::vector<Flight> own = random_group(random, messages, group);
+      flights.insert(flights.end(), own.begin(), own.end());
+    }
+    const Status status = check_together(flights, random_machine(random));
+    REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
   }
 }
 

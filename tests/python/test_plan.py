@@ -73,6 +73,22 @@ def test_steps_name_what_they_do_where_and_after_what():
     assert send.split()[-1] == "0"
 
 
+def test_a_message_is_explained_and_its_mutants_are_rejected():
+    text = layout.to_json(layout.parse("AAB", kinds=["A=cuda:H100", "B=hip"], together=True))
+    gpus = _lib.topology(text)
+    plan = planned(gpus, "send_recv", root=0, to=2, count=1 << 20, mutants=1000)
+    assert plan["verifier"]["verdict"] == "correct"
+    assert plan["mutants"]["made"] == plan["mutants"]["rejected"] > 10
+    assert plan["cross_bytes"] == 4 << 20
+    assert [len(rank.steps) for rank in plan.ranks] == [1, 0, 1]
+    assert "send_recv of 1,048,576 float32 (4.19 MB) from rank 0 to rank 2" in shown(gpus, plan)
+
+
+def test_a_message_goes_to_a_rank_of_the_topology():
+    with pytest.raises(_lib.HetcclError, match="to is 3: it must be from 0 to 2"):
+        planned(TWO, "send_recv", to=3)
+
+
 def test_a_premultiplied_sum_scales_each_ranks_input_once(tmp_path):
     file = tmp_path / "t.json"
     file.write_text(_lib.topology(layout.to_json(layout.parse("AAB"))))

@@ -24,7 +24,9 @@ from hetccl.topology.options import (
 
 Member = TypeVar("Member", bound=IntEnum)
 
-Collective = Annotated[str, typer.Argument(help="all_reduce, broadcast, ...")]
+Collective = Annotated[
+    str, typer.Argument(help="all_reduce, broadcast, ...; send_recv: a message.")
+]
 # Larger numbers would not fit the C API's types; the library says what fits the topology.
 _INT, _SIZE = 2**31 - 1, 2**63
 _PREMUL = 5  # hetcclNumOps: any operator of hetcclRedOpCreatePreMulSum
@@ -51,6 +53,10 @@ Type = Annotated[str, typer.Option("--type", metavar="TYPE", help="float32, bflo
 Op = Annotated[str, typer.Option("--op", metavar="OP", help="sum, avg, premul_sum, ...")]
 Root = Annotated[
     int, typer.Option(metavar="R", callback=_up_to(_INT), help="Where the collective has one.")
+]
+To = Annotated[
+    int,
+    typer.Option(metavar="R", callback=_up_to(_INT), help="send_recv: from --root to this rank."),
 ]
 RankOption = Annotated[
     int | None,
@@ -111,6 +117,7 @@ def plan(
     dtype: Type = "float32",
     op: Op = "sum",
     root: Root = 0,
+    to: To = 1,
     rank: RankOption = None,
     slice_bytes: SliceBytes = 0,
     depth: Depth = 0,
@@ -134,7 +141,7 @@ def plan(
     operator = _PREMUL if op == "premul_sum" else _member(_lib.RedOp, op, "--op")
     answer = _lib.plan(
         complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),
-        op=operator, root=root, rank=rank, slice_bytes=slice_bytes, depth=depth,
+        op=operator, root=root, to=to, rank=rank, slice_bytes=slice_bytes, depth=depth,
         code=code, mutants=mutants, seed=seed,
     )  # fmt: skip
     described = description.parse(answer)

@@ -46,6 +46,8 @@ class Description:
         words = [self["collective"]]
         if self["collective"] != "barrier":
             words.append(f"of {self['count']:,} {self['type']} ({size(self['bytes'])})")
+        if self["collective"] == "send_recv":
+            words.append(f"from rank {self['root']} to rank {self['to']}")
         text = " ".join(words)
         return f"{text}, {self['op']}" if self["op"] else text
 

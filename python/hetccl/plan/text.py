@@ -15,17 +15,20 @@ from hetccl.units import counted, duration, size
 
 _ITEMS = 4  # shards or transfers of one step that are spelt out
 _BARRIER_PROVES = "no rank passes before every rank has come, no deadlock"
+_MESSAGE_PROVES = "every element once, no deadlock, no race"
 _PROVES = (
     "every contribution once, the same bits on every rank, no deadlock, no race, "
     "in place and out of place"
 )
+
+_SPECIAL_PROVES = {"barrier": _BARRIER_PROVES, "send_recv": _MESSAGE_PROVES}
 
 
 def verdict(plan: Description) -> Text:
     """The verifier's word."""
     said = plan["verifier"]
     if said["verdict"] == "correct":
-        proves = _BARRIER_PROVES if plan["collective"] == "barrier" else _PROVES
+        proves = _SPECIAL_PROVES.get(plan["collective"], _PROVES)
         return Text.assemble(("correct", "green"), f": {proves}")
     if said["verdict"] == "wrong":
         return Text.assemble(("WRONG", "bold red"), f": {said['reason']}; please report this")
@@ -147,7 +150,7 @@ def show(
     """
     console = console or Console()
     console.print(_facts(plan, topology))
-    if explain:
+    if explain and plan["candidates"]:
         console.print()
         console.print(_candidates(plan))
     if plan["traffic"]:

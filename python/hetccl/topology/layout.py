@@ -13,7 +13,11 @@ from hetccl import _lib
 from hetccl.topology.cards import default_mbps, known_models, vendor_of
 
 _LIBRARIES = {"cuda": "nccl", "hip": "rccl", "host": "host"}
+_GPUS = {"cuda", "hip"}
 _MAX_RANKS = 65_536
+# What the first communicator of a process has for collectives, in memory that it shares with others
+# of its host (src/comm/window_budget.cc).
+_WINDOW_BYTES = (96 << 20) // 3 // 5 * 4
 
 
 class LayoutError(ValueError):
@@ -149,6 +153,8 @@ def to_json(layout: Layout) -> str:
                 "model": model,
                 "architecture": model if vendor == "hip" else "",
                 "library": _LIBRARIES.get(vendor, vendor),
+                "host_access": vendor not in _GPUS,
+                "window_bytes": _WINDOW_BYTES,
                 # Hosts are one cluster unless told apart; vendors are apart anyway.
                 "label": letter if layout.together and vendor == "host" else "",
                 "nics": [
