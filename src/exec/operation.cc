@@ -84,17 +84,10 @@ size_t Operation::n_messages() const {
   return all;
 }
 
-Operation::Part Operation::part_of(const plan::Region& region, uint64_t block_count,
-                                   uint32_t k) const {
-  const uint64_t first = static_cast<uint64_t>(k) * slice_elements;
-  const uint64_t length = first < block_count ? std::min(slice_elements, block_count - first) : 0;
-  return {first, length, plan::element(region.begin, length, grain_),
-          plan::element(region.end, length, grain_)};
-}
-
 Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) const {
   const Extent block = block_of(region);
-  const auto [first, length, begin, end] = part_of(region, block.count, k);
+  const auto [first, length, begin, end] =
+      plan::part_of(region, block.count, slice_elements, k, grain_);
   if (region.buffer != plan::Buffer::Scratch) return {block.offset + first + begin, end - begin};
   const uint64_t run =
       uint64_t{k % code->n_slots} * code->scratch_blocks + region.block - region.run;
@@ -104,7 +97,7 @@ Operation::Extent Operation::extent_of(const plan::Region& region, uint32_t k) c
 uint64_t Operation::first_element(const plan::Region& region, uint32_t k) const {
   const uint64_t block = region.buffer == plan::Buffer::Scratch ? region.of : region.block;
   const uint64_t count = call.signature.count;
-  const Part part = part_of(region, count, k);
+  const plan::SlicePart part = plan::part_of(region, count, slice_elements, k, grain_);
   return block * count + part.first + part.begin;
 }
 

@@ -135,11 +135,6 @@ struct Operation {
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
 
  private:
-  /// Elements [begin, end) of a slice of `length`, which begins at element `first` of its block.
-  struct Part {
-    uint64_t first = 0, length = 0, begin = 0, end = 0;
-  };
-  [[nodiscard]] Part part_of(const plan::Region& region, uint64_t block_count, uint32_t k) const;
   /// Elements [offset, offset + count) of a buffer; of scratch, from its element `base` on.
   struct Extent {
     uint64_t offset = 0, count = 0;

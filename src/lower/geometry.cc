@@ -52,9 +52,8 @@ uint64_t length_of_block(const Region& region, const CallShape& call) {
 size_t bytes_of_part(const plan::RankPlan& plan, const Region& region, uint64_t length,
                      const CallShape& call) {
   const uint64_t grain = plan::grain_of(call.type, plan.encoding);
-  const uint64_t elements =
-      plan::element(region.end, length, grain) - plan::element(region.begin, length, grain);
-  return region.blocks * plan::bytes_of(elements, call.type, plan.encoding, region.encoded);
+  return plan::bytes_of(region, plan::part_of(region, length, length, 0, grain), call.type,
+                        plan.encoding);
 }
 
 // What a call of one slice moves: the longest block, or half of all messages.

@@ -40,4 +40,16 @@ size_t bytes_of(uint64_t elements, DataType type, const Encoding& encoding, bool
   return encoded ? encoded_bytes(encoding, elements) : elements * size_of(type);
 }
 
+SlicePart part_of(const Region& region, uint64_t count, uint64_t slice_elements, uint32_t k,
+                  uint64_t grain) {
+  const uint64_t first = uint64_t{k} * slice_elements;
+  const uint64_t length = first < count ? std::min(slice_elements, count - first) : 0;
+  return {first, length, element(region.begin, length, grain), element(region.end, length, grain)};
+}
+
+size_t bytes_of(const Region& region, const SlicePart& part, DataType type,
+                const Encoding& encoding) {
+  return bytes_of(region.blocks * (part.end - part.begin), type, encoding, region.encoded);
+}
+
 }  // namespace hetccl::plan

@@ -72,6 +72,19 @@ struct Region {
 [[nodiscard]] size_t bytes_of(uint64_t elements, DataType type, const Encoding& encoding,
                               bool encoded);
 
+/// The part of one slice of a block that a region is: elements [begin, end) of `length`, which
+/// begin at the block's element `first`.
+struct SlicePart {
+  uint64_t first = 0, length = 0, begin = 0, end = 0;
+};
+/// Of slice `k` of a block of `count` elements, cut into slices of `slice_elements`: nothing behind
+/// its end. `grain`: see grain_of.
+[[nodiscard]] SlicePart part_of(const Region& region, uint64_t count, uint64_t slice_elements,
+                                uint32_t k, uint64_t grain);
+/// The bytes of `region`, all of its blocks, with `part` of each.
+[[nodiscard]] size_t bytes_of(const Region& region, const SlicePart& part, DataType type,
+                              const Encoding& encoding);
+
 /// The blocks of `region`, for people: "3", or "3..5".
 [[nodiscard]] std::string blocks_of(const Region& region);
 

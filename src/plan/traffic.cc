@@ -12,11 +12,9 @@ uint64_t bytes_of_all(const Region& region, uint64_t count, uint64_t slice, Data
                       const Encoding& encoding) {
   const uint64_t grain = grain_of(type, encoding);
   const auto within = [&](uint64_t length) {
-    const uint64_t elements =
-        element(region.end, length, grain) - element(region.begin, length, grain);
-    return bytes_of(elements, type, encoding, region.encoded);
+    return bytes_of(region, part_of(region, length, length, 0, grain), type, encoding);
   };
-  return region.blocks * (count / slice * within(slice) + within(count % slice));
+  return count / slice * within(slice) + within(count % slice);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options
   target.observed = options.observed;
   for (lower::Reach& lane : target.lanes) {
     lane.ring_bytes = std::min(lane.ring_bytes, options.most_ring_bytes);
+    if (options.reaches) lane.direct = lane.direct || options.reaches(rank, lane.peer);
   }
   problem.geometries.push_back(lower::geometry_of(plan, target, own.shape));
   HETCCL_ASSIGN(auto code, lower::lower(plan, target, problem.geometries.back()));

@@ -32,12 +32,9 @@ uint32_t Problem::slices_of(int rank, const plan::Region& region) const {
 
 size_t Problem::bytes_of(int rank, const plan::Region& region, uint32_t k) const {
   const uint64_t slice = geometries[static_cast<size_t>(rank)].slice_elements;
-  const uint64_t whole = length_of(rank, region), first = k * slice;
-  const uint64_t part = first < whole ? std::min(slice, whole - first) : 0;
   const uint64_t grain = plan::grain_of(type, spec.encoding);
-  const uint64_t elements =
-      plan::element(region.end, part, grain) - plan::element(region.begin, part, grain);
-  return region.blocks * plan::bytes_of(elements, type, spec.encoding, region.encoded);
+  return plan::bytes_of(region, plan::part_of(region, length_of(rank, region), slice, k, grain),
+                        type, spec.encoding);
 }
 
 uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {

@@ -11,6 +11,7 @@
 // Regions are fractions of slices, so this holds for every count that gives the same Code.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "verify/machine.h"
@@ -29,6 +30,9 @@ struct Options {
   std::vector<uint64_t> lengths{};
   bool late_windows = true;           ///< pairs that init does not connect share windows too
   size_t most_ring_bytes = SIZE_MAX;  ///< of each ring, however large its window
+  /// Whether the transport from `rank` to `peer` reads and writes the memory of `rank`'s device
+  /// itself. Empty: that of hosts alone.
+  std::function<bool(int rank, int peer)> reaches{};
 };
 
 struct Verified {

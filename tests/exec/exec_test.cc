@@ -47,6 +47,7 @@ std::string random_job(uint64_t seed, bool fake_device) {
     if (fake_device && random() % 4 == 0) options.without_kernels.insert(label);
     if (random() % 8 == 0) options.without_exchange.insert(label);
   }
+  options.reach_devices = random() % 3 == 0;
   // Small: rings are full most of the time, and the longest slices do not fit.
   if (random() % 2 == 0) {
     options.window = 4096 + 2 * (size_t{2} << (10 + random() % 3));

@@ -5,6 +5,7 @@
 #include "ccl/host/host_library.h"
 #include "device/host/host_device.h"
 #include "fake/fake_device.h"
+#include "fake/reaching_channel.h"
 #include "fake/slow_host.h"
 #include "verify/verify.h"
 
@@ -17,6 +18,10 @@ namespace {
 
 bool is_fake(const JobOptions& options, int rank) {
   return options.fake_device && !options.hosts.contains(options.labels[static_cast<size_t>(rank)]);
+}
+
+bool is_direct(const JobOptions& options, int rank, int peer) {
+  return !is_fake(options, rank) || (options.reach_devices && (rank + peer) % 2 == 0);
 }
 
 bool has_kernels(const JobOptions& options, int rank) {
@@ -128,8 +133,11 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
       window = (windows_[peer] = std::move(opened)).get();
     }
     const bool crosses = topology_.cluster_of(peer) != topology_.cluster_of(rank_);
-    const bool direct = transport_->reaches(
-        {"", true, is_fake(options_, rank_) ? transport::Memory::Device : transport::Memory::Host});
+    const bool direct = is_direct(options_, rank_, peer);
+    if (direct && is_fake(options_, rank_)) {
+      channel = std::make_unique<fake::ReachingChannel>(std::move(channel),
+                                                        dynamic_cast<FakeDevice&>(*device_));
+    }
     executor_->connect({peer, channel.get(), crosses, window, direct});
     channels_.push_back(std::move(channel));
   }
@@ -205,13 +213,14 @@ std::vector<std::byte> JobRank::result(size_t index) {
   return bytes;
 }
 
-// The windows are the test's, smaller than those of a topology.
+// The test has windows and transports of its own.
 std::string JobRank::find_unproven_target() const {
   for (const auto& program : programs_) {
     if (!program->is_bound()) continue;  // a rank alone
     lower::Target proven = verify::target_of(topology_, rank_, program->plan());
     for (lower::Reach& lane : proven.lanes) {
       const auto window = windows_.find(lane.peer);
+      lane.direct = is_direct(options_, rank_, lane.peer);
       lane.ring_bytes = window == windows_.end() ? 0 : window->second->ring_bytes();
     }
     if (proven != program->target()) return program->plan().name;

@@ -34,7 +34,9 @@ struct JobOptions {
   uint64_t slice_bytes = 4096;            ///< small, so that many slices are in flight
   uint32_t depth = 3;
   std::set<std::string> without_exchange{};  ///< labels of clusters whose libraries have none
-  bool late_abort = false;      ///< of clusters' libraries: they wait for `JobRank::enter_abort`
+  bool late_abort = false;  ///< of clusters' libraries: they wait for `JobRank::enter_abort`
+  /// Transports between ranks that are both even or both odd reach the memory of fake devices.
+  bool reach_devices = false;
   size_t window = 0;            ///< that a fake device shares with others, and with hosts
   bool last_algorithm = false;  ///< calls go by the last algorithm that applies, not the first
   uint64_t timed_every = 0;     ///< each n-th call is timed; 0: none

@@ -295,6 +295,8 @@ class FakeDeviceImpl : public FakeDevice {
     if (bytes > 0) std::memcpy(host, memory_.alias(device_memory), bytes);
   }
 
+  [[nodiscard]] void* reach(void* memory) const override { return memory_.alias(memory); }
+
   [[nodiscard]] FakeCalls calls() const override {
     return {makes_.load(), by_hetccl_.load(), driver_.waiting(), driver_.drains()};
   }
