@@ -457,15 +457,15 @@ typedef struct {
   hetcclRedOp_t op;          /**< where it reduces; hetcclNumOps: a pre-multiplied sum */
   int root;                  /**< where the collective has one; of a message, who sends */
   int rank;                  /**< whose steps are listed; -1: every rank's */
-  size_t slice_bytes;        /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose */
-  unsigned int depth;        /**< as HETCCL_DEPTH; 0: as hetccl would choose */
-  int code;                  /**< not 0: lists the instructions that run, too */
-  size_t mutants;            /**< mutants to try: copies of the instructions with one mistake each,
-                                which the verifier must reject; at most 100,000 */
-  size_t seed;               /**< chooses them */
-  const char* tuning;        /**< JSON of hetcclCommGetTuning, of rank 0 of such a job: what was
-                                learnt there corrects what is predicted; or NULL */
-  int to;                    /**< of a message, who receives */
+  size_t slice_bytes; /**< as HETCCL_SLICE_BYTES; 0: as hetccl would choose; of a message 0 */
+  unsigned int depth; /**< as HETCCL_DEPTH; 0: as hetccl would choose; of a message 0 */
+  int code;           /**< not 0: lists the instructions that run, too */
+  size_t mutants;     /**< mutants to try: copies of the instructions with one mistake each,
+                         which the verifier must reject; at most 100,000 */
+  size_t seed;        /**< chooses them */
+  const char* tuning; /**< JSON of hetcclCommGetTuning, of rank 0 of such a job: what was
+                         learnt there corrects what is predicted; or NULL */
+  int to;             /**< of a message, who receives */
 } hetcclPlanQuery_t;
 /** The plans of all ranks for one call, as JSON: slices; payload between each pair of clusters
  * against the least possible; the verdict of the verifier, which runs the instructions of all ranks

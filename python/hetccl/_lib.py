@@ -349,7 +349,7 @@ def plan(
     dtype: DataType = DataType.float32,
     op: int = RedOp.sum,
     root: int = 0,
-    to: int = 0,
+    to: int = 1,
     rank: int | None = None,
     slice_bytes: int = 0,
     depth: int = 0,

@@ -123,7 +123,7 @@ class Executor : public progress::Driven {
   void fault(Fault fault);
 
   ExecutorOptions options_;
-  const bool host_memory_;  ///< transports reach the device's memory
+  const bool host_memory_;  ///< hosts reach the device's memory
   Pool<Operation> operations_;
   InFlight in_flight_;
   Wire wire_;

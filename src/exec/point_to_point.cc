@@ -58,9 +58,10 @@ Result<std::unique_ptr<PointToPoint::Lane>> PointToPoint::make_lane(int peer, bo
   lane->choice = lower::message_choice(lower::kMessageChoice, ring);
   std::vector<lower::Reach> reach;
   if (peer != self) reach.push_back({other, direct, ring});
+  lane->copies_nothing = !reach.empty() && reach[0].needs_no_copy();
   lane->program.bind({traits_of(device, options_.topology->local_rank(self)), std::move(reach)});
   HETCCL_ASSIGN(lane->interpreter, Interpreter::create(device, nullptr, 1, {}));
-  if (direct) return lane;
+  if (lane->copies_nothing && host_memory_) return lane;
   HETCCL_ASSIGN(lane->stream, device.create_stream());
   HETCCL_ASSIGN(lane->rotation, Rotation::create(device));
   return lane;

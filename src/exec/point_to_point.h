@@ -173,7 +173,8 @@ class PointToPoint final : public progress::Driven {
     plan::Choice choice;
     Program program;
     std::unique_ptr<Interpreter> interpreter;
-    /// Its Code's user stream; null where transports read and write the device's memory.
+    bool copies_nothing = false;  ///< see lower::Reach::needs_no_copy
+    /// Its Code's user stream, or the library's; null where neither is to be.
     std::unique_ptr<device::Stream> stream;
     std::unique_ptr<Rotation> rotation;
     Route route;
@@ -210,8 +211,12 @@ class PointToPoint final : public progress::Driven {
   Status enqueue_on_user(device::Stream* user);
   Status enqueue(Transit& transit, lower::Part part, device::Stream& stream);
   static Interpreter& interpreter_of(const Transit& transit);
+  /// Whether it is enqueued on its lane's stream, rather than on the user's.
+  static bool uses_stream(const Transit& transit) {
+    return transit.by_library || !transit.lane->copies_nothing;
+  }
   static bool is_first_of_stream(const Transit& transit) {
-    return transit.lane->stream != nullptr && transit.first_time == 0;
+    return uses_stream(transit) && transit.first_time == 0;
   }
   Status fork(device::Stream* user);
   Status join(device::Stream* user);
@@ -257,7 +262,7 @@ class PointToPoint final : public progress::Driven {
   void fault(const Fault& fault);
 
   PointToPointOptions options_;
-  const bool host_memory_;                    ///< transports reach the device's memory
+  const bool host_memory_;                    ///< hosts reach the device's memory
   std::vector<std::unique_ptr<Lane>> lanes_;  ///< from and to rank r: 2r and 2r + 1
   std::unique_ptr<Lane> self_, any_lane_;     ///< the latter null where there can be none
   std::vector<Lane*> met_;                    ///< of `lanes_` those that there are, and `self_`

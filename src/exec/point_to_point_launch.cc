@@ -152,7 +152,7 @@ Status PointToPoint::enqueue(device::Stream* user) {
 
 Status PointToPoint::enqueue_on_lanes(uint32_t end) {
   const auto has_stream = [](const Transit& one) {
-    return one.lane->stream != nullptr && !one.by_library;
+    return !one.lane->copies_nothing && !one.by_library;
   };
   HETCCL_TRY(lower::for_each_part_on_streams(launching_, end, has_stream,
                                              [this](Transit& one, lower::Part part) {
@@ -193,7 +193,7 @@ uint32_t PointToPoint::set_times() {
   for (Transit* transit : launching_) transit->lane->next_time = 0;
   for (Transit* transit : launching_) {
     Lane& lane = *transit->lane;
-    if (lane.stream == nullptr) continue;
+    if (!uses_stream(*transit)) continue;
     transit->first_time = lane.next_time;
     lane.next_time += transit->n_slices;
     end = std::max(end, lane.next_time);
@@ -204,13 +204,13 @@ uint32_t PointToPoint::set_times() {
 // Without a stream of the user nothing is to wait.
 Status PointToPoint::enqueue_on_user(device::Stream* user) {
   const auto is_direct = [user](const Transit& one) {
-    return one.lane->stream == nullptr && user != nullptr;
+    return !uses_stream(one) && user != nullptr;
   };
   HETCCL_TRY(lower::for_each_part_on_user(
       launching_, is_direct,
       [&](Transit& one, lower::Part part) { return enqueue(one, part, *user); }));
   for (Transit* one : launching_) {
-    if (one->lane->stream != nullptr) continue;
+    if (uses_stream(*one)) continue;
     if (user != nullptr) {
       HETCCL_TRY(options_.device->write_flag(*user, one->finished(), 1));
       continue;
@@ -294,7 +294,7 @@ void PointToPoint::give_up(device::Stream* user) {
   for (Transit* one : launching_) {
     one->given_up.store(true, std::memory_order_release);
     Lane& lane = *one->lane;
-    device::Stream* const last = lane.stream != nullptr ? lane.stream.get() : user;
+    device::Stream* const last = uses_stream(*one) ? lane.stream.get() : user;
     const bool drains = last != nullptr && interpreter_of(*one).join(*last).ok() &&
                         options_.device->write_flag(*last, one->finished(), 1).ok();
     if (!drains) one->finished().word.store(1, std::memory_order_release);

@@ -28,7 +28,7 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  /// Of `bytes` for the windows of both kinds, those of collectives.
+  /// How many of `bytes` collectives get; messages get the rest.
   [[nodiscard]] static size_t bytes_for_collectives(size_t bytes) {
     return lower::collectives_window(bytes);
   }

@@ -111,7 +111,8 @@ void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& win
 }
 
 std::vector<lower::Reach> Wire::reach_of(const std::vector<int>& peers) const {
-  std::vector<lower::Reach> found(peers.size());
+  std::vector<lower::Reach> found;
+  for (const int peer : peers) found.push_back({peer, false, 0});
   for (const Lane& lane : lanes_) {
     const auto place = std::lower_bound(peers.begin(), peers.end(), lane.peer);
     if (place == peers.end() || *place != lane.peer) continue;

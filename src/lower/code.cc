@@ -1,5 +1,7 @@
 #include "lower/code.h"
 
+#include <algorithm>
+
 namespace hetccl::lower {
 namespace {
 

@@ -1,5 +1,5 @@
-// The order in which a launch enqueues the messages of one call: what runs and what is proven take
-// it from here. `members` are pointers to messages.
+// The order in which a launch enqueues the messages of one call that channels carry: what runs and
+// what is proven take it from here. `members` are pointers to messages.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ Status for_each_part_on_streams(const Members& members, uint32_t end, HasStream&
   return {};
 }
 
-/// The same for messages for which only the user's stream is to wait, since transports read and
-/// write the device's memory: they start all before it waits for one of them to end.
+/// The same for messages of which streams copy nothing, so that only the user's stream is to wait:
+/// all start before it waits for one of them to end.
 template <typename Members, typename IsDirect, typename Visit>
 Status for_each_part_on_user(const Members& members, IsDirect&& is_direct, Visit&& visit) {
   for (const Part::Section section : {Part::Section::Prologue, Part::Section::Epilogue}) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -15,6 +16,8 @@ struct Reach {
   bool direct = true;     ///< the transport reads and writes the device's memory itself
   size_t ring_bytes = 0;  ///< of each direction of the window, in the smaller view of both; or 0
   bool operator==(const Reach&) const = default;
+  /// Whether only the lane moves a message, and streams copy nothing.
+  [[nodiscard]] bool needs_no_copy() const { return direct && ring_bytes == 0; }
 };
 
 /// A rank's device and its place in its cluster.
@@ -38,7 +41,7 @@ struct Target : RankTraits {
   bool operator==(const Target&) const = default;
 };
 
-/// Of `bytes` for windows of both kinds, those of a window for collectives.
+/// How many of a window's `bytes` collectives get; messages get the rest.
 [[nodiscard]] size_t collectives_window(size_t bytes);
 /// The bytes that two ranks share for messages from rank to rank, beside a window of `window` bytes
 /// for collectives. None if hosts reach the memory of a rank's device: such a rank may receive from

@@ -90,8 +90,9 @@ struct Subject {
   [[nodiscard]] bool is_message() const { return spec.collective == Collective::PointToPoint; }
   [[nodiscard]] const RankPlan& plan_of(int rank) const { return plans[static_cast<size_t>(rank)]; }
   [[nodiscard]] lower::Target target_of(const Topology& topology, int rank) const {
-    return is_message() ? verify::target_of_message(topology, rank, plan_of(rank))
-                        : verify::target_of(topology, rank, plan_of(rank));
+    const bool late = options.late_windows;
+    return is_message() ? verify::target_of_message(topology, rank, plan_of(rank), false, late)
+                        : verify::target_of(topology, rank, plan_of(rank), late);
   }
   [[nodiscard]] Result<verify::Lowered> lower(const Topology& topology) const {
     return is_message() ? verify::lower_message(spec.root, to, topology, options)
@@ -263,16 +264,20 @@ Result<std::string> describe_message(const Query& query, const Topology& topolog
     return error(Code::InvalidArgument, "to is %d: it must be from 0 to %d", query.to,
                  topology.n_ranks() - 1);
   }
+  if (query.slice_bytes > 0 || query.depth > 0) {
+    return error(Code::InvalidArgument,
+                 "a message has slices and a depth of its own: leave slice_bytes and depth 0");
+  }
   Subject subject{{Collective::PointToPoint, query.call.root}, query.to};
+  subject.options.late_windows = false;  // as in a job
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     subject.plans.push_back(plan::plan_message(rank, query.call.root, query.to, topology));
   }
   Choice choice = lower::kMessageChoice;
-  if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
-  if (query.depth > 0) choice.depth = query.depth;
   for (const lower::Reach& lane : subject.target_of(topology, query.call.root).lanes)
     choice = lower::message_choice(choice, lane.ring_bytes);
   subject.options = {choice.depth, query.call.count, query.call.type, choice.slice_bytes};
+  subject.options.late_windows = false;
   HETCCL_ASSIGN(Json head, head_of(query, topology, subject));
   head.set("to", query.to);
   head.set("candidates", std::vector<Json>());
@@ -295,6 +300,7 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
   if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
   if (query.depth > 0) choice.depth = query.depth;
   subject.options = {choice.depth, call.count, call.type, choice.slice_bytes};
+  subject.options.late_windows = false;  // as in a job
 
   const auto candidates = chooser.candidates(subject.spec, call.count, call.type);
   const double factor =

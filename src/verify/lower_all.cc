@@ -29,7 +29,7 @@ Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options
   target.observed = options.observed;
   for (lower::Reach& lane : target.lanes) {
     lane.ring_bytes = std::min(lane.ring_bytes, options.most_ring_bytes);
-    if (options.reaches) lane.direct = lane.direct || options.reaches(rank, lane.peer);
+    if (options.reaches != nullptr) lane.direct = lane.direct || options.reaches(rank, lane.peer);
   }
   problem.geometries.push_back(lower::geometry_of(plan, target, own.shape));
   HETCCL_ASSIGN(auto code, lower::lower(plan, target, problem.geometries.back()));
@@ -137,6 +137,22 @@ bool is_direct(const topology::Topology& topology, int rank) {
   return topology.infos()[static_cast<size_t>(rank)].host_access;
 }
 
+// The plan's peers, and the bytes of the window for collectives with each.
+std::vector<std::pair<int, size_t>> windows_of(const topology::Topology& topology, int rank,
+                                               const RankPlan& plan, bool late_windows) {
+  std::vector<std::pair<int, size_t>> windows;
+  std::optional<std::vector<int>> at_init;  // found only where it matters: that takes a while
+  for (const int peer : lower::peers_of(plan)) {
+    auto window = static_cast<size_t>(topology.window(rank, peer));
+    if (window > 0 && !late_windows) {
+      if (!at_init) at_init = plan::peers(rank, topology);
+      if (!std::binary_search(at_init->begin(), at_init->end(), peer)) window = 0;
+    }
+    windows.emplace_back(peer, window);
+  }
+  return windows;
+}
+
 // The fewest bytes of one lane's ring that leave the geometry as it is.
 size_t fewest_bytes(const RankPlan& plan, lower::Target target, const lower::CallShape& shape,
                     const lower::Geometry& geometry, size_t lane) {
@@ -183,30 +199,25 @@ lower::CallShape shape_of(const Options& options) {
 lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan,
                         bool late_windows) {
   std::vector<lower::Reach> lanes;
-  std::optional<std::vector<int>> at_init;  // found only where it matters: that takes a while
-  for (const int peer : lower::peers_of(plan)) {
-    auto window = static_cast<size_t>(topology.window(rank, peer));
-    if (window > 0 && !late_windows) {
-      if (!at_init) at_init = plan::peers(rank, topology);
-      if (!std::binary_search(at_init->begin(), at_init->end(), peer)) window = 0;
-    }
+  for (const auto& [peer, window] : windows_of(topology, rank, plan, late_windows)) {
     lanes.push_back({peer, is_direct(topology, rank), lower::Ring::bytes_of_window(window)});
   }
   return {traits_of(topology, rank), std::move(lanes)};
 }
 
 lower::Target target_of_message(const topology::Topology& topology, int rank, const RankPlan& plan,
-                                bool by_library) {
+                                bool by_library, bool late_windows) {
+  lower::RankTraits traits = traits_of(topology, rank);
   std::vector<lower::Reach> lanes;
-  for (const int peer : lower::peers_of(plan)) {
-    const size_t window = lower::message_window(static_cast<size_t>(topology.window(rank, peer)),
-                                                traits_of(topology, rank).host_memory,
-                                                traits_of(topology, peer).host_memory);
+  for (const auto& [peer, shared] : windows_of(topology, rank, plan, late_windows)) {
+    const bool other_host = traits_of(topology, peer).host_memory;
+    const size_t window = lower::message_window(shared, traits.host_memory, other_host);
+    if (by_library) traits.local_rank = rank < peer ? 0 : 1;  // in a communicator of these two
     lanes.push_back(by_library ? lower::reach_for_headers(peer)
                                : lower::Reach{peer, is_direct(topology, rank),
                                               lower::Ring::bytes_of_window(window)});
   }
-  return {traits_of(topology, rank), std::move(lanes)};
+  return {traits, std::move(lanes)};
 }
 
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
@@ -225,9 +236,11 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
                                : plan::plan_message(rank, from, to, topology));
   }
   const auto target = [&](int rank) {
-    return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library);
+    return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library,
+                             options.late_windows);
   };
   Options cut = options;
+  if (by_library) cut.reaches = nullptr;  // headers alone travel
   for (const lower::Reach& lane : target(from).lanes) {
     const size_t ring = std::min(lane.ring_bytes, options.most_ring_bytes);
     cut.slice_bytes = lower::message_choice(shape_of(options).choice, ring).slice_bytes;

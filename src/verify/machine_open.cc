@@ -178,7 +178,7 @@ void Machine::enqueue(RankState& rank, uint32_t call) {
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
-// As exec does: what is sent comes first.
+// As exec does with messages that channels carry: what is sent comes first.
 void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   struct Member {
     uint32_t call, first_time, n_slices;
@@ -211,7 +211,7 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   };
   const auto is_direct = [&](const Member& member) {
     const auto& lanes = calls_[member.call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
-    return !lanes.empty() && lanes[0].direct;
+    return !lanes.empty() && lanes[0].needs_no_copy();
   };
   const auto has_stream = [&](const Member& member) { return !is_direct(member); };
   static_cast<void>(lower::for_each_part_on_streams(in_turn, last, has_stream, enqueue_part));

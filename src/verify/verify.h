@@ -11,7 +11,6 @@
 // Regions are fractions of slices, so this holds for every count that gives the same Code.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "verify/machine.h"
@@ -31,8 +30,8 @@ struct Options {
   bool late_windows = true;           ///< pairs that init does not connect share windows too
   size_t most_ring_bytes = SIZE_MAX;  ///< of each ring, however large its window
   /// Whether the transport from `rank` to `peer` reads and writes the memory of `rank`'s device
-  /// itself. Empty: that of hosts alone.
-  std::function<bool(int rank, int peer)> reaches{};
+  /// itself. Null: that of hosts alone.
+  bool (*reaches)(int rank, int peer) = nullptr;
 };
 
 struct Verified {
@@ -56,10 +55,11 @@ struct Lowered {
 /// init (plan::peers) have one.
 [[nodiscard]] lower::Target target_of(const topology::Topology& topology, int rank,
                                       const plan::RankPlan& plan, bool late_windows = true);
-/// The same for a message's plan, whose lane has the window of messages; `by_library`, one that the
-/// cluster's library carries.
+/// The same for a message's plan, whose lane has the window of messages. With `by_library` the
+/// cluster's library carries the message.
 [[nodiscard]] lower::Target target_of_message(const topology::Topology& topology, int rank,
-                                              const plan::RankPlan& plan, bool by_library = false);
+                                              const plan::RankPlan& plan, bool by_library = false,
+                                              bool late_windows = true);
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options);

@@ -13,7 +13,9 @@
 #include "ccl/host/host_library.h"
 #include "exec/job.h"
 #include "exec/point_to_point.h"
+#include "fake/fake_device.h"
 #include "fake/patience.h"
+#include "fake/reaching_channel.h"
 #include "fake/reference.h"
 #include "fake/thread.h"
 #include "plan/message.h"
@@ -48,6 +50,8 @@ class Rank {
   Rank(int rank, const exec::JobOptions& options, fake::Network& network,
        const topology::Topology& topology)
       : rank_(rank),
+        is_fake_(options.fake_device),
+        reach_devices_(options.reach_devices),
         device_(exec::make_device(options, rank)),
         transport_(network.transport(rank)),
         engine_(std::move(progress::Engine::create(steady_clock())).value()) {
@@ -75,10 +79,12 @@ class Rank {
     engine_.reset();
   }
 
+  /// As the transports of exec::Job.
+  [[nodiscard]] bool is_direct(int peer) const {
+    return !is_fake_ || (reach_devices_ && (rank_ + peer) % 2 == 0);
+  }
   Status meet(int peer) {
-    HETCCL_ASSIGN(auto ends,
-                  messages_->make_ends(peer, windows_[peer].get(),
-                                       (device_->capabilities() & device::kHostAccessible) != 0));
+    HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, windows_[peer].get(), is_direct(peer)));
     engine_->exclusively([&] { messages_->meet(peer, std::move(ends)); });
     return {};
   }
@@ -93,6 +99,10 @@ class Rank {
   }
   Status connect(int peer) {
     HETCCL_ASSIGN(auto channel, transport_->connect({7, rank_, peer}, {}, {}, fake::kHangMs));
+    if (is_fake_ && is_direct(peer)) {
+      channel = std::make_unique<fake::ReachingChannel>(std::move(channel),
+                                                        dynamic_cast<fake::FakeDevice&>(*device_));
+    }
     engine_->exclusively([&] { messages_->connect(peer, channel.get(), true); });
     channels_.push_back(std::move(channel));
     engine_->notify();
@@ -106,8 +116,10 @@ class Rank {
       const auto plan = by_library ? plan::plan_message_by_library(rank_, from, to)
                                    : plan::plan_message(rank_, from, to, topology);
       lower::Target proven = verify::target_of_message(topology, rank_, plan, by_library);
-      if (!by_library && windows_[peer] != nullptr)
-        proven.lanes[0].ring_bytes = windows_[peer]->ring_bytes();
+      if (!by_library) {
+        proven.lanes[0].direct = is_direct(peer);
+        if (windows_[peer] != nullptr) proven.lanes[0].ring_bytes = windows_[peer]->ring_bytes();
+      }
       if (proven != messages_->target(peer, send, by_library)) return false;
     }
     return true;
@@ -187,6 +199,7 @@ class Rank {
   static TimePoint end() { return steady_clock().now() + kLimit; }
 
   int rank_;
+  const bool is_fake_, reach_devices_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<progress::Engine> engine_;
@@ -204,8 +217,10 @@ class Rank {
 };
 
 struct Ranks {
-  Ranks(int n, uint64_t seed, bool fake_device, bool one_queue = false, size_t window = 0)
+  Ranks(int n, uint64_t seed, bool fake_device, bool one_queue = false, size_t window = 0,
+        bool reach_devices = false)
       : network(seed) {
+    options.reach_devices = reach_devices;
     options.seed = seed;
     options.window = window;
     options.fake_device = fake_device;
@@ -247,7 +262,7 @@ struct Ranks {
       for (int peer = 0; peer < n(); ++peer) {
         if (peer == rank) continue;
         const Status status = (*this)[rank].use_libraries(peer, ids.at(std::minmax({rank, peer})));
-        if (status.ok() && n() == 2) CHECK((*this)[rank].runs_as_proven(peer, topology, true));
+        if (status.ok()) CHECK((*this)[rank].runs_as_proven(peer, topology, true));
         if (!status.ok()) FAIL_CHECK("rank " << rank << ", " << peer << ": " << status.message());
       }
     });
@@ -297,7 +312,8 @@ std::string random_messages(uint64_t seed, bool fake_device) {
   // Small: rings are full most of the time.
   const bool shares = fake_device && random() % 2 == 0;
   const size_t window = shares ? 4096 + 2 * (size_t{2} << (10 + random() % 3)) : 0;
-  Ranks ranks(n, seed, fake_device, one_queue, window);
+  const bool reach_devices = random() % 3 == 0;
+  Ranks ranks(n, seed, fake_device, one_queue, window, reach_devices);
   ranks.connect_all();
   const auto rounds = random_rounds(random, n);
   const bool streamed = random() % 2 == 0;

@@ -120,7 +120,7 @@ TEST_CASE("different calls in flight, even and uneven") {
   }
 }
 
-/// Messages of one call, each direction between two ranks an order of its own.
+/// Messages of one call. Each direction between two ranks is an executor of its own.
 std::vector<Flight> random_group(std::mt19937_64& random, const std::vector<Lowered>& messages,
                                  uint32_t group) {
   std::vector<Flight> flights;

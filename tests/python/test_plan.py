@@ -42,7 +42,7 @@ def hetccl(*arguments, status=0):
 @pytest.mark.parametrize("collective", collectives())
 @pytest.mark.parametrize("topology", [TWO, THREE])
 def test_every_collective_is_explained_and_drawn(topology, collective):
-    plan = planned(topology, collective, count=10_000_000, root=1)
+    plan = planned(topology, collective, count=10_000_000, root=1, to=0)
     assert plan["verifier"]["verdict"] == "correct"
     assert plan.of_least in (None, 1.0)
     seen = shown(topology, plan)
@@ -87,6 +87,8 @@ def test_a_message_is_explained_and_its_mutants_are_rejected():
 def test_a_message_goes_to_a_rank_of_the_topology():
     with pytest.raises(_lib.HetcclError, match="to is 3: it must be from 0 to 2"):
         planned(TWO, "send_recv", to=3)
+    with pytest.raises(_lib.HetcclError, match="leave slice_bytes and depth 0"):
+        planned(TWO, "send_recv", depth=3)
 
 
 def test_a_premultiplied_sum_scales_each_ranks_input_once(tmp_path):

@@ -16,7 +16,8 @@ _LIBRARIES = {"cuda": "nccl", "hip": "rccl", "host": "host"}
 _GPUS = {"cuda", "hip"}
 _MAX_RANKS = 65_536
 # What the first communicator of a process has for collectives, in memory that it shares with others
-# of its host (src/comm/window_budget.cc).
+# of its host: a third of the budget (src/comm/window_budget.cc), less a fifth for messages
+# (src/lower/target.cc).
 _WINDOW_BYTES = (96 << 20) // 3 // 5 * 4
 
 
