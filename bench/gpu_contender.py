@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from hetccl.hosts import free_port
 
 ANSWER_SECONDS = 20.0
 END_SECONDS = 10.0
@@ -82,13 +83,6 @@ def job(
 def halves(count: int) -> str:
     """A label for each rank: A in the first half, B in the second."""
     return "A" * (count // 2) + "B" * (count - count // 2)
-
-
-def free_port() -> int:
-    """One that nobody has. The kernel gives another one to each that asks."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,13 @@ INTERFACE = "up0"
 MTU = 9000
 _NAMESPACE = re.compile(r"hetccl-(\d+)-\d+-(?:switch|\d+)")
 _serial = itertools.count()
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on here."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 class HostsError(RuntimeError):

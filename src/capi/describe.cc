@@ -27,7 +27,6 @@ Result<Topology> read_topology(const char* text) {
   return Topology::from_json(text, hetccl::comm::traits_of(hetccl::comm::all_adaptors()));
 }
 
-constexpr std::string_view kMessage = "send_recv";
 // The first release's struct: callers that were compiled against it pass no more.
 constexpr size_t kFirstQueryBytes = offsetof(hetcclPlanQuery_t, code);
 
@@ -40,10 +39,10 @@ Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {
   if (given.topology == nullptr) return null("query->topology");
   if (given.collective == nullptr) return null("query->collective");
   auto collective = hetccl::parse_collective(given.collective);
-  if (given.collective == kMessage) collective = hetccl::Collective::PointToPoint;
+  if (given.collective == hetccl::tune::kMessageName) collective = hetccl::Collective::PointToPoint;
   if (!collective) {
     return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s, %s", given.collective,
-                 hetccl::collective_names().c_str(), kMessage.data());
+                 hetccl::collective_names().c_str(), hetccl::tune::kMessageName.data());
   }
   hetccl::tune::Query query;
   query.call = {*collective, narrow<hetccl::DataType>(given.datatype),

@@ -92,9 +92,9 @@ class PointToPoint final : public progress::Driven {
   ~PointToPoint() override;
 
   struct Ends;
-  /// What messages with that rank take. `window` is what its device shares with this one, or null;
-  /// `direct`: transports read and write the memory of this rank's device. Thread-safe; asks the
-  /// device.
+  /// Makes the lanes for messages with that rank. `window` is what its device shares with this one,
+  /// or null; `direct`: transports read and write the memory of this rank's device. Thread-safe;
+  /// asks the device.
   Result<std::unique_ptr<Ends>> make_ends(int peer, Window* window, bool direct) const;
   /// Has messages with that rank use `ends`. Before the first is launched, where nobody drives
   /// (Engine::exclusively).
@@ -123,8 +123,8 @@ class PointToPoint final : public progress::Driven {
                         device::Stream* user);
   /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
-  /// What the Code of that direction's messages is lowered for: by channel, or by library, if that
-  /// carries them. Once ranks have met.
+  /// Returns the target of that direction's messages: of those that the channel carries, or with
+  /// `by_library` of those that the library does. Call once ranks have met.
   [[nodiscard]] const lower::Target& target(int peer, bool send, bool by_library) const;
   [[nodiscard]] bool full() const { return in_flight_.load() >= kMaxInFlight; }
   [[nodiscard]] static bool done(const Ticket& ticket);

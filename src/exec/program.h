@@ -10,7 +10,7 @@
 
 namespace hetccl::exec {
 
-/// What lowering knows of a rank with that device.
+/// Returns the traits of a rank that has that device.
 [[nodiscard]] lower::RankTraits traits_of(const device::Device& device, int local_rank);
 
 /// By the executor's launching thread alone.
@@ -31,7 +31,7 @@ class Program {
   /// The vendor's own call, whole, goes straight onto the user's stream.
   [[nodiscard]] bool is_one_library_call() const { return one_library_call_; }
   [[nodiscard]] bool is_bound() const { return bound_; }
-  /// What it is bound to.
+  /// Returns the target that `bind` was given.
   [[nodiscard]] const lower::Target& target() const { return target_; }
   /// Of all calls that follow.
   void bind(lower::Target target);

@@ -32,7 +32,7 @@ class Window {
   [[nodiscard]] static size_t bytes_for_collectives(size_t bytes) {
     return lower::collectives_window(bytes);
   }
-  /// What messages have beside a window of `bytes` for collectives; see lower::message_window.
+  /// Bytes for messages beside a window of `bytes` for collectives; see lower::message_window.
   [[nodiscard]] static size_t bytes_for_messages(size_t bytes, bool host, bool other_host) {
     return lower::message_window(bytes, host, other_host);
   }

@@ -100,26 +100,28 @@ bool Wire::require(bool holds, const Lane& lane, const char* invariant) {
   return false;
 }
 
-void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const {
-  windows.assign(peers.size(), nullptr);
+template <typename Visit>
+void Wire::for_each_of(const std::vector<int>& peers, Visit&& visit) const {
   for (const Lane& lane : lanes_) {
     const auto found = std::lower_bound(peers.begin(), peers.end(), lane.peer);
-    if (found != peers.end() && *found == lane.peer) {
-      windows[static_cast<size_t>(found - peers.begin())] = lane.window;
-    }
+    if (found != peers.end() && *found == lane.peer)
+      visit(static_cast<size_t>(found - peers.begin()), lane);
   }
 }
 
+void Wire::find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const {
+  windows.assign(peers.size(), nullptr);
+  for_each_of(peers, [&](size_t at, const Lane& lane) { windows[at] = lane.window; });
+}
+
 std::vector<lower::Reach> Wire::reach_of(const std::vector<int>& peers) const {
-  std::vector<lower::Reach> found;
-  for (const int peer : peers) found.push_back({peer, false, 0});
-  for (const Lane& lane : lanes_) {
-    const auto place = std::lower_bound(peers.begin(), peers.end(), lane.peer);
-    if (place == peers.end() || *place != lane.peer) continue;
+  std::vector<lower::Reach> reach;
+  for (const int peer : peers) reach.push_back({peer, false, 0});
+  for_each_of(peers, [&](size_t at, const Lane& lane) {
     const size_t ring = lane.window == nullptr ? 0 : lane.window->ring_bytes();
-    found[static_cast<size_t>(place - peers.begin())] = {lane.peer, lane.direct, ring};
-  }
-  return found;
+    reach[at] = {lane.peer, lane.direct, ring};
+  });
+  return reach;
 }
 
 bool Wire::poll(TimePoint now) {

@@ -130,6 +130,9 @@ class Wire {
   };
 
   [[nodiscard]] Lane* find(int peer);
+  /// Calls `visit(i, lane)` for the lane to each `peers[i]` that has one; `peers` ascend.
+  template <typename Visit>
+  void for_each_of(const std::vector<int>& peers, Visit&& visit) const;
   static void use(Lane& lane, transport::Channel* channel);
   /// The instruction where `cursor` stands, which first leaves operations that have no more; or
   /// kEnd where there is none yet.

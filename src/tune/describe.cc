@@ -85,9 +85,17 @@ struct Subject {
   Spec spec;
   int to = -1;  ///< of a message: the rank that receives
   std::vector<RankPlan> plans{};
-  verify::Options options{};
+  verify::Options options{.late_windows = false};  ///< windows as in a job
 
   [[nodiscard]] bool is_message() const { return spec.collective == Collective::PointToPoint; }
+  /// A rank that takes part.
+  [[nodiscard]] int any_rank() const { return is_message() ? spec.root : 0; }
+  void cut(const Choice& choice, uint64_t count, DataType type) {
+    options.depth = choice.depth;
+    options.slice_bytes = choice.slice_bytes;
+    options.count = count;
+    options.type = type;
+  }
   [[nodiscard]] const RankPlan& plan_of(int rank) const { return plans[static_cast<size_t>(rank)]; }
   [[nodiscard]] lower::Target target_of(const Topology& topology, int rank) const {
     const bool late = options.late_windows;
@@ -102,7 +110,7 @@ struct Subject {
 
 Json slices_of(const Topology& topology, const Subject& subject) {
   const verify::Options& options = subject.options;
-  const int rank = subject.is_message() ? subject.spec.root : 0;
+  const int rank = subject.any_rank();
   const RankPlan& plan = subject.plan_of(rank);
   const lower::Geometry geometry =
       lower::geometry_of(plan, subject.target_of(topology, rank), verify::shape_of(options));
@@ -222,7 +230,7 @@ Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cros
 /// The answer, but for what is known of a collective alone.
 Result<Json> head_of(const Query& query, const Topology& topology, const Subject& subject) {
   const Signature& call = query.call;
-  const RankPlan& plan = subject.plan_of(subject.is_message() ? subject.spec.root : 0);
+  const RankPlan& plan = subject.plan_of(subject.any_rank());
   const uint64_t bytes = subject.options.count * size_of(call.type);
   uint64_t cross_bytes = 0;
   Json traffic = traffic_of(topology, subject, cross_bytes);
@@ -230,7 +238,7 @@ Result<Json> head_of(const Query& query, const Topology& topology, const Subject
       subject.is_message()
           ? cross_bytes
           : plan::least_bytes(subject.spec, topology, subject.options.count, call.type);
-  Json head = {{"collective", subject.is_message() ? "send_recv" : name_of(call.collective)},
+  Json head = {{"collective", subject.is_message() ? kMessageName : name_of(call.collective)},
                {"type", name_of(call.type)},
                {"op", reduces(call.collective) ? Json(name_of(call.op)) : Json()},
                {"root", subject.spec.root},
@@ -269,15 +277,13 @@ Result<std::string> describe_message(const Query& query, const Topology& topolog
                  "a message has slices and a depth of its own: leave slice_bytes and depth 0");
   }
   Subject subject{{Collective::PointToPoint, query.call.root}, query.to};
-  subject.options.late_windows = false;  // as in a job
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     subject.plans.push_back(plan::plan_message(rank, query.call.root, query.to, topology));
   }
   Choice choice = lower::kMessageChoice;
   for (const lower::Reach& lane : subject.target_of(topology, query.call.root).lanes)
     choice = lower::message_choice(choice, lane.ring_bytes);
-  subject.options = {choice.depth, query.call.count, query.call.type, choice.slice_bytes};
-  subject.options.late_windows = false;
+  subject.cut(choice, query.call.count, query.call.type);
   HETCCL_ASSIGN(Json head, head_of(query, topology, subject));
   head.set("to", query.to);
   head.set("candidates", std::vector<Json>());
@@ -299,8 +305,7 @@ Result<std::string> describe(const Query& query, const Topology& topology, plan:
   HETCCL_ASSIGN(subject.plans, plan_all(subject.spec, topology, table));
   if (query.slice_bytes > 0) choice.slice_bytes = query.slice_bytes;
   if (query.depth > 0) choice.depth = query.depth;
-  subject.options = {choice.depth, call.count, call.type, choice.slice_bytes};
-  subject.options.late_windows = false;  // as in a job
+  subject.cut(choice, call.count, call.type);
 
   const auto candidates = chooser.candidates(subject.spec, call.count, call.type);
   const double factor =

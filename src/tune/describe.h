@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "plan/algorithms.h"
 #include "tune/conductor.h"
 
 namespace hetccl::tune {
+
+/// The name of a message, where collectives have theirs.
+inline constexpr std::string_view kMessageName = "send_recv";
 
 /// The call to explain.
 struct Query {
@@ -32,7 +36,7 @@ struct Query {
 ///    mutants: {made, rejected, survivors: [text]}, where some are asked for,
 ///    ranks: [{rank, cluster, plan, code: where asked for}]}
 ///
-/// A message, whose collective is "send_recv", has `to`, too, and no candidates.
+/// A message, whose collective is kMessageName, has `to`, too, and no candidates.
 /// InvalidArgument names what is wrong with the query; Unsupported where a plan or the answer would
 /// be too large.
 Result<std::string> describe(const Query& query, const topology::Topology& topology,

@@ -127,14 +127,11 @@ Result<Lowered> lower_problem(Problem problem, const std::vector<RankPlan>& plan
   return lowered;
 }
 
+// A topology knows no transport that reaches more than hosts do: lanes are direct if hosts reach
+// the memory of the rank's device.
 lower::RankTraits traits_of(const topology::Topology& topology, int rank) {
   const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
   return {topology.local_rank(rank), info.host_access, info.kernels};
-}
-
-// Descriptions of topologies know no transport that reaches more than hosts do.
-bool is_direct(const topology::Topology& topology, int rank) {
-  return topology.infos()[static_cast<size_t>(rank)].host_access;
 }
 
 // The plan's peers, and the bytes of the window for collectives with each.
@@ -198,11 +195,12 @@ lower::CallShape shape_of(const Options& options) {
 
 lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan,
                         bool late_windows) {
+  const lower::RankTraits traits = traits_of(topology, rank);
   std::vector<lower::Reach> lanes;
   for (const auto& [peer, window] : windows_of(topology, rank, plan, late_windows)) {
-    lanes.push_back({peer, is_direct(topology, rank), lower::Ring::bytes_of_window(window)});
+    lanes.push_back({peer, traits.host_memory, lower::Ring::bytes_of_window(window)});
   }
-  return {traits_of(topology, rank), std::move(lanes)};
+  return {traits, std::move(lanes)};
 }
 
 lower::Target target_of_message(const topology::Topology& topology, int rank, const RankPlan& plan,
@@ -213,9 +211,9 @@ lower::Target target_of_message(const topology::Topology& topology, int rank, co
     const bool other_host = traits_of(topology, peer).host_memory;
     const size_t window = lower::message_window(shared, traits.host_memory, other_host);
     if (by_library) traits.local_rank = rank < peer ? 0 : 1;  // in a communicator of these two
-    lanes.push_back(by_library ? lower::reach_for_headers(peer)
-                               : lower::Reach{peer, is_direct(topology, rank),
-                                              lower::Ring::bytes_of_window(window)});
+    lanes.push_back(
+        by_library ? lower::reach_for_headers(peer)
+                   : lower::Reach{peer, traits.host_memory, lower::Ring::bytes_of_window(window)});
   }
   return {traits, std::move(lanes)};
 }

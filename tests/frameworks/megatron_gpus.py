@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -135,9 +134,9 @@ def work(layout: str, backend: str, tensor: int, pipeline: int) -> list[float]:
 
 def run(layout: str, backend: str, size: int) -> list[float]:
     """Rank 0's losses of a job. Raises RuntimeError."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    from hetccl.hosts import free_port
+
+    port = str(free_port())
     with contextlib.ExitStack() as stack:
         ranks, outputs = [], []
         for rank in range(size):

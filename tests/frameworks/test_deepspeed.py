@@ -15,10 +15,9 @@ if not find_spec("deepspeed"):
     pytest.skip("DeepSpeed is not installed: use tests/frameworks/run", allow_module_level=True)
 import torch
 import torch.distributed as dist
-from sentences import DEVICE, PROFILES, UNLIKE, Device, check_shares_left_rank_0
+from sentences import DEVICE, PROFILES, UNLIKE, Device, Sentences, check_shares_left_rank_0
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import Dataset
 
 from hetccl.balance import Loader, divide_evenly, plan
 
@@ -29,19 +28,13 @@ SIZE = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 BOUND = {"fp32": 1e-6, "bf16": 2**-7, "fp16": 2**-9}
 
 
-class Points(Dataset):
-    """Samples with their numbers."""
+class Points(Sentences):
+    """Samples of one target each, in float32."""
 
     def __init__(self, count=50):
         chance = torch.Generator().manual_seed(2)
         self.inputs = torch.randn(count, 6, generator=chance)
         self.targets = torch.randint(0, 4, (count,), generator=chance)
-
-    def __len__(self):
-        return len(self.inputs)
-
-    def __getitem__(self, index):
-        return self.inputs[index], self.targets[index], index
 
 
 def make_model():

@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hetccl import files, torch_backend
-from hetccl.hosts import INTERFACE, EmulatedHosts
+from hetccl.hosts import INTERFACE, EmulatedHosts, free_port
 from hetccl.units import size
 
 CLUSTERS, RANKS = 2, 2
@@ -60,13 +59,6 @@ class Loopback:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._processes.clear()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on here."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

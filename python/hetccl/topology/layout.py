@@ -15,8 +15,8 @@ from hetccl.topology.cards import default_mbps, known_models, vendor_of
 _LIBRARIES = {"cuda": "nccl", "hip": "rccl", "host": "host"}
 _GPUS = {"cuda", "hip"}
 _MAX_RANKS = 65_536
-# What the first communicator of a process has for collectives, in memory that it shares with others
-# of its host: a third of the budget (src/comm/window_budget.cc), less a fifth for messages
+# Memory for collectives that the first communicator of a process shares with others of its host: a
+# third of the budget (src/comm/window_budget.cc), less a fifth for messages
 # (src/lower/target.cc).
 _WINDOW_BYTES = (96 << 20) // 3 // 5 * 4
 
