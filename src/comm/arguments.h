@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "exec/message.h"
 #include "exec/operation.h"
-#include "exec/point_to_point.h"
 
 namespace hetccl::comm {
 

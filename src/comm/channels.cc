@@ -110,9 +110,8 @@ Status Channels::open_windows(int peer, size_t for_collectives) {
   return {};
 }
 
-void Channels::attach(exec::Executor& executor, exec::PointToPoint& messages) {
+void Channels::attach(exec::Executor& executor) {
   executor_ = &executor;
-  messages_ = &messages;
   for (const auto& [peer, channel] : channels_) {
     executor.connect(
         {peer, channel.get(), crosses(peer), find_window(windows_, peer), is_direct(peer)});
@@ -183,8 +182,8 @@ Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
   // Made before nobody may drive: a driver may block this thread until the engine has moved data.
   HETCCL_ASSIGN(auto ends,
-                messages_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
-  environment_.runtime.engine().exclusively([&] { messages_->meet(peer, std::move(ends)); });
+                executor_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
+  environment_.runtime.engine().exclusively([&] { executor_->meet(peer, std::move(ends)); });
   met_.insert(peer);
   connect_for_messages(peer);
   return {};
@@ -278,8 +277,10 @@ void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Chann
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];
     channel = std::move(made);
-    for_messages ? messages_->connect(peer, channel.get(), crosses(peer))
-                 : executor_->connect({peer, channel.get(), crosses(peer)});
+    executor_->connect({.rank = peer,
+                        .channel = channel.get(),
+                        .crosses = crosses(peer),
+                        .for_messages = for_messages});
   });
   engine.notify();
 }

@@ -20,7 +20,6 @@
 #include "comm/window_budget.h"
 #include "exec/departures.h"
 #include "exec/executor.h"
-#include "exec/point_to_point.h"
 
 namespace hetccl::comm {
 
@@ -64,9 +63,9 @@ class Channels {
   [[nodiscard]] bool has_windows() const { return !windows_.empty(); }
   /// The connections of that channel of `open` that has most.
   [[nodiscard]] size_t streams() const { return streams_; }
-  /// Hands the channels to those that use them, and later ones when they are made. Call where
-  /// nobody drives. Both outlive `stop`.
-  void attach(exec::Executor& executor, exec::PointToPoint& messages);
+  /// Hands the channels to `executor`, and later ones when they are made. Call where nobody drives.
+  /// It outlives `stop`.
+  void attach(exec::Executor& executor);
 
   /// Connects to the peers of a program that have no channel yet.
   void reach(const std::vector<int>& peers);
@@ -128,7 +127,6 @@ class Channels {
   WindowBudget::Share window_share_;
   std::map<int, std::unique_ptr<exec::Window>> windows_, message_windows_;  // of `channels_`
   exec::Executor* executor_ = nullptr;
-  exec::PointToPoint* messages_ = nullptr;
 
   // Guarded by the communicator's launch mutex.
   std::set<int> reached_, met_;  // ranks that are connected, or being so: for plans, for messages

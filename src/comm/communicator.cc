@@ -16,7 +16,7 @@ Communicator::~Communicator() {
   if (pairs_ != nullptr) pairs_->stop(TimePoint::max());
   bool ended = true;
   if (executor_ != nullptr) {
-    if (!is_idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
+    if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
     ended = wait_until_idle();
   }
   if (session_ != nullptr) {
@@ -26,7 +26,6 @@ Communicator::~Communicator() {
   write_trace();
   if (executor_ != nullptr) {
     runtime_.engine().remove(*executor_);
-    runtime_.engine().remove(*messages_);
   }
   dismantle(ended);
 }
@@ -34,23 +33,17 @@ Communicator::~Communicator() {
 // `ended`: nothing is in flight. Else the device may write to any of it, whenever it goes on.
 void Communicator::dismantle(bool ended) {
   std::unique_ptr<exec::Executor> executor;
-  std::unique_ptr<exec::PointToPoint> messages;
-  runtime_.engine().exclusively([&] {
-    executor = std::move(executor_);
-    messages = std::move(messages_);
-  });
+  runtime_.engine().exclusively([&] { executor = std::move(executor_); });
   if (!ended) {
     log_.warn(
         "the device has not ended what was in flight %lld s after the communicator "
         "failed: its memory is kept until the process ends",
         static_cast<long long>(Verdict::kLastWait.count()));
-    return keep_until_exit(std::tuple(std::move(executor), std::move(messages),
-                                      std::move(channels_), std::move(pairs_), std::move(ccl_),
-                                      std::move(own_stream_)));
+    return keep_until_exit(std::tuple(std::move(executor), std::move(channels_), std::move(pairs_),
+                                      std::move(ccl_), std::move(own_stream_)));
   }
   // Not where nobody drives: calls to drivers and libraries wait for work that others drive.
   executor.reset();
-  messages.reset();
   if (channels_ != nullptr) channels_->close();
   if (pairs_ != nullptr) pairs_->close();
   ccl_.reset();
@@ -150,7 +143,7 @@ Status Communicator::finalize() {
 // when one was faster.
 bool Communicator::close() {
   std::lock_guard launch_lock(launch_mutex_);
-  if (!is_idle() && !verdict_.failed()) return false;
+  if (!executor_->idle() && !verdict_.failed()) return false;
   phase_.store(Phase::Closed, std::memory_order_release);
   return true;
 }
@@ -159,7 +152,7 @@ void Communicator::shut_down(TimePoint deadline) {
   auto& engine = runtime_.engine();
   const auto busy = [&] {
     const Phase phase = phase_.load(std::memory_order_acquire);
-    return phase == Phase::Opening || (phase != Phase::Closed && !is_idle());
+    return phase == Phase::Opening || (phase != Phase::Closed && !executor_->idle());
   };
   engine.notify();
   engine.wait([&] { return !busy() || verdict_.failed(); }, deadline);
@@ -195,7 +188,7 @@ Statistics Communicator::statistics() {
   std::lock_guard lock(launch_mutex_);
   Statistics statistics = statistics_;
   if (programs_ != nullptr) statistics.plans = programs_->made();
-  statistics.cross_bytes_sent = executor_->bytes_sent() + messages_->bytes_sent();
+  statistics.cross_bytes_sent = executor_->bytes_sent();
   return statistics;
 }
 

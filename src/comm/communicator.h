@@ -12,7 +12,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/cancel.h"
@@ -30,7 +29,6 @@
 #include "comm/user_streams.h"
 #include "comm/verdict.h"
 #include "exec/executor.h"
-#include "exec/point_to_point.h"
 #include "topology/topology.h"
 #include "tune/probes.h"
 
@@ -83,7 +81,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check(const CollectiveArguments& arguments);
   Status check(std::span<const exec::Message> messages);
   /// What was started, for `complete`.
-  using Ticket = std::variant<uint64_t, exec::PointToPoint::Ticket>;
+  using Ticket = exec::Ticket;
   /// Enqueues on `native_stream`; without one the collective starts at once.
   Result<Ticket> start(const CollectiveArguments& arguments, void* native_stream);
   /// The same for messages that go at the same time. Connecting to their other ends goes on in the
@@ -156,7 +154,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] std::string dump();
 
  private:
-  static constexpr uint64_t kComplete = UINT64_MAX;  ///< the ticket of what has been done already
   enum class Phase { Opening, Ready, Finalizing, Closed };
   /// A rank's seat in a communicator to come.
   struct Seat {
@@ -179,7 +176,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   exec::ExecutorOptions executor_options();
   std::function<void()> on_published();
   Status open_executor();
-  Status open_messages();
+  Status open_pairs();
   // measure.cc
   Status measure();
   Status measure(const tune::LinkToMeasure& link, std::vector<topology::Measurement>& mine);
@@ -243,9 +240,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   [[nodiscard]] bool on_device() const {
     return (device_->capabilities() & device::kCooperative) == 0;
   }
-  [[nodiscard]] bool is_idle() const { return executor_->idle() && messages_->idle(); }
   bool wait_until_idle() {
-    return verdict_.drive_until([this] { return is_idle(); });
+    return verdict_.drive_until([this] { return executor_->idle(); });
   }
   void dismantle(bool ended);
   Status drain();
@@ -285,11 +281,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<exec::Executor> executor_;
   exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
-  std::unique_ptr<exec::PointToPoint> messages_;
   std::unique_ptr<Pairs> pairs_;
 
-  // Guards launching: what follows, the caller's side of both executors, and that of `channels_`
-  // and `pairs_`.
+  // Guards launching: what follows, and the caller's side of `executor_`, `channels_` and `pairs_`.
   std::mutex launch_mutex_;
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;

@@ -71,8 +71,8 @@ std::string Communicator::dump() {
   std::vector<Json> messages;
   if (known().ok()) {
     runtime_.engine().exclusively([&] {
-      if (messages_ == nullptr) return;
-      for (const auto& one : messages_->pending()) messages.push_back(json_of(one, wall));
+      if (executor_ == nullptr) return;
+      for (const auto& one : executor_->pending()) messages.push_back(json_of(one, wall));
     });
   }
   Json json = {{"called", recorder_.called()},
@@ -93,15 +93,7 @@ std::string Communicator::dump() {
 // Where nobody drives, and before anything is ended. Who has work in flight may only wait for a
 // stream, and hear of it nowhere else.
 void Communicator::tell_failure(Code code, const std::string& cause) {
-  std::string standing = executor_ != nullptr ? executor_->standing() : "";
-  if (standing.empty() && messages_ != nullptr) {
-    const auto pending = messages_->pending();
-    if (!pending.empty()) {
-      const exec::PendingMessage& first = pending.front();
-      standing = format("%s: slice %u of %u", describe(first.message).c_str(), first.completed + 1,
-                        first.slices);
-    }
-  }
+  const std::string standing = executor_ != nullptr ? executor_->standing() : "";
   if (code == Code::Aborted || standing.empty()) {
     return log_.info("communicator failed: %s", cause.c_str());
   }

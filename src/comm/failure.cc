@@ -72,9 +72,7 @@ void Communicator::stop(Status status) {
     tell_failure(code, cause);
     if (pairs_ != nullptr) pairs_->give_up(Status(code, cause));
     if (measuring_ != nullptr) measuring_->abort();
-    if (executor_ == nullptr) return;
-    executor_->abort();
-    messages_->abort();
+    if (executor_ != nullptr) executor_->abort();
   });
   runtime_.engine().notify();
 }

@@ -136,10 +136,10 @@ Status Communicator::open_parts(const bootstrap::UniqueId& id) {
   HETCCL_TRY(exchange_cards());
   HETCCL_TRY(open_cluster().with("opening the cluster's library"));
   HETCCL_TRY(channels_->open([this] { return init_limit(); }).with("connecting to other clusters"));
-  HETCCL_TRY(open_messages());
   HETCCL_TRY(open_executor());
+  HETCCL_TRY(open_pairs());
   HETCCL_TRY(measure());  // nobody is through with it before all have come
-  runtime_.engine().exclusively([&] { channels_->attach(*executor_, *messages_); });
+  runtime_.engine().exclusively([&] { channels_->attach(*executor_); });
   return {};
 }
 
@@ -250,7 +250,9 @@ exec::ExecutorOptions Communicator::executor_options() {
   options.device = device_;
   options.ccl = ccl_.get();
   options.library = topology().infos()[static_cast<size_t>(rank())].library;
-  options.communicator = session_->communicator();
+  options.collectives = session_->communicator();
+  options.messages = Channels::messages_number(*session_);
+  options.rank = rank();
   options.n_ranks = n_ranks();
   options.local_rank = topology().local_rank(rank());
   options.on_published = on_published();
@@ -271,6 +273,7 @@ Status Communicator::open_executor() {
     HETCCL_TRY(device_->reserve(size_t{64} << 20U, size_t{32} << 20U));
   }
   exec::ExecutorOptions options = executor_options();
+  options.topology = &topology();
   options.recorder = &recorder_;
   options.tracer = tracer_.get();
   options.departures = &departures_;
@@ -288,26 +291,13 @@ Status Communicator::open_executor() {
   runtime_.engine().exclusively([&] { executor_ = std::move(executor); });
   const auto on_exception = [this](const Status& why) { this->on_exception(why); };
   runtime_.engine().add(*executor_, on_exception);
-  runtime_.engine().add(*messages_, on_exception);
   return {};
 }
 
-Status Communicator::open_messages() {
-  exec::PointToPointOptions options;
-  options.device = device_;
-  options.ccl = ccl_.get();
-  options.topology = &topology();
-  options.communicator = Channels::messages_number(*session_);
-  options.rank = rank();
-  options.departures = &departures_;
-  options.departure_grace = milliseconds(config_.liveness_ms);
-  options.on_published = on_published();
-  options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
-  HETCCL_ASSIGN(auto messages, exec::PointToPoint::create(std::move(options)));
-  runtime_.engine().exclusively([&] { messages_ = std::move(messages); });
+Status Communicator::open_pairs() {
   HETCCL_ASSIGN(auto* library, runtime_.library(*device_, init_limit()));
   HETCCL_ASSIGN(auto pairs, Pairs::create({runtime_, *session_, *device_, *library, *channels_,
-                                           verdict_, log_, *messages_}));
+                                           verdict_, log_, *executor_}));
   runtime_.engine().exclusively([&] { pairs_ = std::move(pairs); });
   return {};
 }

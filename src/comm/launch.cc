@@ -64,14 +64,8 @@ Result<Communicator::Ticket> Communicator::start(std::span<const exec::Message> 
 }
 
 Status Communicator::complete(const Ticket& ticket) {
-  const auto* number = std::get_if<uint64_t>(&ticket);
-  if (number != nullptr && *number == kComplete) return failure();
-  const auto done = [&] {
-    return number != nullptr ? executor_->done(*number)
-                             : exec::PointToPoint::done(std::get<1>(ticket));
-  };
   // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
-  verdict_.drive_until(done);
+  if (!ticket.done()) verdict_.drive_until([&] { return ticket.done(); });
   return failure();
 }
 
@@ -107,7 +101,7 @@ Status Communicator::await_library(std::span<const exec::Message> messages,
   std::map<int, std::set<exec::Route*>> routes;  // by peer
   for (const exec::Message& message : messages) {
     if (message.peer == rank()) continue;
-    routes[message.peer].insert(&messages_->route(message.peer, message.send));
+    routes[message.peer].insert(&executor_->route(message.peer, message.send));
   }
   lock.unlock();
   Status status;
@@ -200,8 +194,7 @@ Result<Communicator::Ticket> Communicator::try_enqueue(const Work& work, void* n
 // Who calls on a device's stream leaves all else to the engine.
 void Communicator::notify() {
   auto& engine = runtime_.engine();
-  executor_->urgent() || messages_->urgent() ? engine.notify(on_device())
-                                             : engine.notify_at_leisure();
+  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
 }
 
 Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* native_stream,
@@ -244,15 +237,14 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
   call.salt = salt_of(static_cast<uint64_t>(config_.wire_seed), call.sequence, rank());
   if (work.captured) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
-    return Ticket(kComplete);
+    return Ticket();
   }
   if (waits(native_stream) && is_small(*program, signature)) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
-    if (done) return Ticket(kComplete);
+    if (done) return Ticket();
     call.begun = true;
   }
-  HETCCL_ASSIGN(const uint64_t number, executor_->launch(program->exec, choice, call, *stream));
-  return Ticket(number);
+  return executor_->launch(program->exec, choice, call, *stream);
 }
 
 Tuning::Use Communicator::find_setting(const Work& work, const Signature& signature, uint64_t block,
@@ -300,22 +292,21 @@ Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, vo
     HETCCL_ASSIGN(stream, stream_for(native_stream));
   }
   if (work.captured) {
-    HETCCL_TRY(messages_->capture(messages, *stream));
-    return Ticket(kComplete);
+    HETCCL_TRY(executor_->capture(messages, *stream));
+    return Ticket();
   }
   for (const exec::Message& message : messages) {
     if (message.send && channels_->crosses(message.peer)) {
       statistics_.least_cross_bytes += message.count * size_of(message.type);
     }
   }
-  HETCCL_ASSIGN(const auto ticket, messages_->launch(messages, times.now, times.deadline, stream));
-  return Ticket(ticket);
+  return executor_->launch(messages, times.now, times.deadline, stream);
 }
 
 Status Communicator::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock,
                                    TimePoint deadline) {
   const auto full = [&] {
-    return work.collective != nullptr ? executor_->full() : messages_->full();
+    return work.collective != nullptr ? executor_->full() : executor_->full_of_messages();
   };
   while (full()) {
     lock.unlock();

@@ -206,8 +206,8 @@ Result<Duration> Communicator::time_call(exec::Executor& executor, exec::Program
   auto& engine = runtime_.engine();
   if (cancel_->is_set()) return cancel_->reason();  // or else `stop` ends what is launched
   call.launched = engine.clock().now();
-  HETCCL_ASSIGN(const uint64_t number, executor.launch(program, kOneSlice, call, *own_stream_));
-  const auto over = [&] { return executor.done(number) || cancel_->is_set(); };
+  HETCCL_ASSIGN(const Ticket ticket, executor.launch(program, kOneSlice, call, *own_stream_));
+  const auto over = [&] { return ticket.done() || cancel_->is_set(); };
   if (!engine.wait(over, init_deadline_)) {
     return error(Code::Timeout, "ranks do not answer while their calls are measured");
   }

@@ -91,8 +91,8 @@ void Pairs::meet(int peer) {
 
 void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
   environment_.runtime.engine().exclusively([&] {
-    environment_.messages.route(peer, true).settle(first_sent);
-    environment_.messages.route(peer, false).settle(first_received);
+    environment_.executor.route(peer, true).settle(first_sent);
+    environment_.executor.route(peer, false).settle(first_received);
   });
 }
 
@@ -227,9 +227,9 @@ void Pairs::rest(milliseconds pause) {
 Status Pairs::use(int peer, const Communicators& communicators) {
   for (size_t i = 0; i < communicators.size(); ++i) {
     const bool send = (i == 0) == (rank_ < peer);
-    HETCCL_ASSIGN(auto library, environment_.messages.make_library(peer, send, *communicators[i]));
+    HETCCL_ASSIGN(auto library, environment_.executor.make_library(peer, send, *communicators[i]));
     environment_.runtime.engine().exclusively(
-        [&] { environment_.messages.use_library(peer, send, std::move(library)); });
+        [&] { environment_.executor.use_library(peer, send, std::move(library)); });
   }
   return {};
 }
@@ -256,8 +256,8 @@ Status Pairs::agree(int peer, Talk& talk, const Status& made) {
   mine.made = made.ok() ? 1 : 0;
   if (made.ok()) {
     environment_.runtime.engine().exclusively([&] {
-      mine.sent = environment_.messages.route(peer, true).propose();
-      mine.received = environment_.messages.route(peer, false).propose();
+      mine.sent = environment_.executor.route(peer, true).propose();
+      mine.received = environment_.executor.route(peer, false).propose();
     });
   }
   const auto told = talk.exchange(mine);

@@ -15,7 +15,7 @@
 #include "ccl/ccl.h"
 #include "comm/channels.h"
 #include "comm/chores.h"
-#include "exec/point_to_point.h"
+#include "exec/executor.h"
 
 namespace hetccl::comm {
 
@@ -35,7 +35,7 @@ class Pairs {
     const Channels& channels;
     Verdict& verdict;
     const Log& log;
-    exec::PointToPoint& messages;
+    exec::Executor& executor;
   };
   static Result<std::unique_ptr<Pairs>> create(const Environment& environment);
 

@@ -1,4 +1,4 @@
-// The engine's side of an executor: progress, retirement, abort. launch.cc is the caller's side.
+// The engine's side of an executor: progress, retirement, abort.
 #include "exec/executor.h"
 
 #include "base/clock.h"
@@ -8,7 +8,10 @@ namespace hetccl::exec {
 Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
-      wire_({options_.communicator, options_.ccl, options_.recorder, options_.tracer}) {}
+      messages_(options_.rank),
+      wire_({options_.collectives, options_.messages, options_.ccl, options_.recorder,
+             options_.tracer}),
+      group_(options_.rank) {}
 
 Executor::~Executor() = default;
 
@@ -25,19 +28,33 @@ Status Executor::open() {
   auto interpreter =
       copies ? Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work, Out, In})
              : Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work});
-  HETCCL_ASSIGN(interpreter_, std::move(interpreter));
-  HETCCL_ASSIGN(rotation_, Rotation::create(device));
+  HETCCL_ASSIGN(collectives_.interpreter, std::move(interpreter));
+  HETCCL_ASSIGN(collectives_.rotation, Rotation::create(device));
+  HETCCL_ASSIGN(forked_, device.create_event());
+  HETCCL_ASSIGN(joined_, device.create_event());
+  if (options_.topology != nullptr) {
+    HETCCL_ASSIGN(auto own, make_ends(options_.rank, nullptr, false));
+    meet(options_.rank, std::move(own));
+  }
+  if (options_.topology != nullptr && host_memory_) {
+    HETCCL_ASSIGN(auto any, make_ends(kAnyRank, nullptr, true));
+    meet(kAnyRank, std::move(any));
+  }
   if (options_.settler != nullptr && !host_memory_) {
     HETCCL_ASSIGN(marks_, EndMarks::create(device, *options_.settler));
   }
   const WatchOptions watch{options_.ccl, options_.library, marks_.get(), options_.departures,
                            options_.departure_grace};
-  watch_ = std::make_unique<Watch>(watch, in_flight_, wire_);
+  watch_ = std::make_unique<Watch>(watch, collectives_.in_flight, messages_, wire_);
   return {};
 }
 
 void Executor::connect(const Peer& peer) {
   if (aborted_ && peer.channel != nullptr) peer.channel->close();
+  if (peer.for_messages) {
+    return wire_.connect(peer, {&messages_.of(peer.rank, true).in_flight,
+                                &messages_.of(peer.rank, false).in_flight});
+  }
   const bool copies = !host_memory_ || options_.windows;  // as `open` has made streams for it
   if (peer.window != nullptr && !copies && !faulted_) {
     fault({error(Code::InternalError,
@@ -47,16 +64,26 @@ void Executor::connect(const Peer& peer) {
            -1,
            {}});
   }
-  wire_.connect(peer, {&in_flight_, &in_flight_});
+  wire_.connect(peer, {&collectives_.in_flight, &collectives_.in_flight});
 }
 
-// Others' streams read windows, and ring nobody.
+// Others' streams read windows, and ring nobody; nor do a device's streams that end a message.
 bool Executor::silent() const {
-  return options_.ccl->shm_source() == nullptr || wire_.has_unread();
+  const bool wakes = (options_.device->capabilities() & device::kCooperative) != 0;
+  return (!collectives_.in_flight.empty() && options_.ccl->shm_source() == nullptr) ||
+         (message_calls_.load() > 0 && !wakes) || wire_.has_unread();
+}
+
+void Executor::admit() {
+  messages_.admit([this](Operation& op) {
+    if (released_) op.release_waits();  // it was launched while the abort began
+    if (op.message.peer == kAnyRank && !aborted_) wire_.receive_any(op);
+  });
 }
 
 bool Executor::poll(TimePoint now) {
-  const uint64_t before = in_flight_.oldest();
+  admit();
+  const uint64_t before = collectives_.in_flight.oldest();
   bool moved = false;
   if (marks_ != nullptr) marks_->look(now);
   if (aborted_) {
@@ -70,11 +97,11 @@ bool Executor::poll(TimePoint now) {
     }
   }
   observe(before, now);
-  retire(now);
+  const bool retired = retire(now);
   // After that: what a retired operation has read, its sender must learn while somebody polls.
   if (!aborted_) moved |= wire_.exchange_credit();
-  const bool retired = in_flight_.oldest() != before;
-  if (retired && !aborted_ && !faulted_) {
+  const bool any_collective = collectives_.in_flight.oldest() != before;
+  if (any_collective && !aborted_ && !faulted_) {
     Status library = watch_->library_status();
     if (!library.ok()) fault({std::move(library), -1, {}});
   }
@@ -84,15 +111,17 @@ bool Executor::poll(TimePoint now) {
 void Executor::observe(uint64_t before, TimePoint now) {
   if (options_.recorder != nullptr) note_starts(now);
   if (options_.tracer == nullptr) return;
-  const uint64_t end = in_flight_.end();
-  for (uint64_t n = before; n < end; ++n) options_.tracer->look(n, in_flight_.at(n), now);
+  InFlight& in_flight = collectives_.in_flight;
+  const uint64_t end = in_flight.end();
+  for (uint64_t n = before; n < end; ++n) options_.tracer->look(n, in_flight.at(n), now);
 }
 
 void Executor::note_starts(TimePoint now) {
-  const uint64_t end = in_flight_.end();
-  noted_ = std::max(noted_, in_flight_.oldest());  // what is retired is another's memory
+  InFlight& in_flight = collectives_.in_flight;
+  const uint64_t end = in_flight.end();
+  noted_ = std::max(noted_, in_flight.oldest());  // what is retired is another's memory
   for (; noted_ < end; ++noted_) {
-    Operation& op = in_flight_.at(noted_);
+    Operation& op = in_flight.at(noted_);
     if (!op.tells_start()) continue;
     if (!op.started().reached(1)) return;
     op.started_at = now;
@@ -109,10 +138,17 @@ void Executor::tell_time(const Operation& op, TimePoint now) {
   options_.on_timed(op.call.sequence, end - start, end);
 }
 
-void Executor::note_end(uint64_t number, TimePoint now) {
+void Executor::note_end(Operation& op, TimePoint now) {
   const bool failed = aborted_ || faulted_;
-  options_.recorder->end(in_flight_.at(number).call.sequence,
-                         failed ? Record::State::Failed : Record::State::Completed, now);
+  if (options_.tracer != nullptr) {
+    options_.tracer->retire(collectives_.in_flight.oldest(), op, now);
+  }
+  if (options_.recorder != nullptr) {
+    const auto state = failed ? Record::State::Failed : Record::State::Completed;
+    options_.recorder->end(op.call.sequence, state, now);
+  }
+  if (op.call.timed && options_.on_timed && !failed) tell_time(op, now);
+  if (op.marks == nullptr) unmarked_.fetch_sub(1);
 }
 
 bool Executor::may_retire(Operation& op) {
@@ -120,22 +156,50 @@ bool Executor::may_retire(Operation& op) {
   if (aborted_) return true;
   // Until the abort that is to come, messages and calls may still be under way.
   const bool lost = op.marks != nullptr && marks_->failed();
-  return !is_abandoned() && !lost && !op.given_up.load(std::memory_order_acquire) && op.ended();
+  return !is_abandoned() && !lost && !op.given_up.load(std::memory_order_acquire) && op.ended() &&
+         !has_failed_library(op);
 }
 
-void Executor::retire(TimePoint now) {
-  const uint64_t end = in_flight_.end();
-  for (uint64_t n = in_flight_.oldest(); n < end; ++n) {
-    Operation& op = in_flight_.at(n);
-    if (!may_retire(op)) return;
-    if (options_.tracer != nullptr) options_.tracer->retire(n, op, now);
-    if (options_.recorder != nullptr) note_end(n, now);
-    if (op.call.timed && options_.on_timed && !aborted_ && !faulted_) tell_time(op, now);
+bool Executor::retire(TimePoint now) {
+  bool retired = retire(collectives_, now);
+  if (message_calls_.load() == 0) return retired;
+  for (MessageOrder* order : messages_.all()) retired |= retire(*order, now);
+  retired |= std::erase_if(messages_.from_any(), [&](Operation* op) {
+               if (!may_retire(*op)) return false;
+               end(*op);
+               return true;
+             }) > 0;
+  return retired;
+}
+
+bool Executor::retire(Order& order, TimePoint now) {
+  bool retired = false;
+  const uint64_t end = order.in_flight.end();
+  for (uint64_t n = order.in_flight.oldest(); n < end; ++n) {
+    Operation& op = order.in_flight.at(n);
+    if (!may_retire(op)) break;
+    if (!op.is_message()) note_end(op, now);
     wire_.acknowledge_reads();
-    if (op.marks == nullptr) unmarked_.fetch_sub(1);
-    if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
-    operations_.give_back(in_flight_.retire());
+    order.in_flight.retire();
+    this->end(op);
+    retired = true;
   }
+  return retired;
+}
+
+void Executor::end(Operation& op) {
+  if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
+  Operation& lead = *op.lead;
+  if (&op != &lead) operations_.give_back(op);
+  if (lead.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
+}
+
+// Who waits for the call may look at its lead until then.
+void Executor::end_call(Operation& lead) {
+  const bool message = lead.is_message();
+  lead.ends.fetch_add(1, std::memory_order_release);
+  operations_.give_back(lead);
+  if (message) message_calls_.fetch_sub(1);
 }
 
 // A rank that has aborted may have overwritten data that this rank's device has not read yet.
@@ -145,28 +209,72 @@ bool Executor::is_abandoned() {
   return abandoned.has_value();
 }
 
+// Of messages; that of collectives is asked once for all that have ended.
+bool Executor::has_failed_library(const Operation& op) {
+  if (!op.by_library) return false;
+  auto found = Watch::check_library(op);
+  if (!found) return false;
+  if (!faulted_) fault(std::move(*found));
+  return true;
+}
+
 void Executor::fault(Fault found) {
   faulted_ = true;
   const Fault told = watch_->explain(std::move(found));
   if (options_.on_fault) options_.on_fault(told);
 }
 
+std::string Executor::standing() {
+  admit();
+  std::string collective = watch_->standing();
+  if (!collective.empty()) return collective;
+  const auto messages = pending();
+  if (messages.empty()) return "";
+  const PendingMessage& first = messages.front();
+  return format("%s: slice %u of %u", describe(first.message).c_str(), first.completed + 1,
+                first.slices);
+}
+
+std::vector<PendingMessage> Executor::pending() {
+  admit();
+  std::vector<PendingMessage> all;
+  messages_.for_each_in_flight([&](Operation& op) {
+    if (!op.awaits_peer()) return;
+    const uint32_t left = op.by_library ? 1 : static_cast<uint32_t>(op.outstanding);
+    all.push_back({op.message, op.call.sequence, op.n_slices, op.n_slices - left, op.call.launched,
+                   op.started().reached(1)});
+  });
+  return all;
+}
+
 void Executor::abort() {
+  admit();
   if (aborted_.exchange(true, std::memory_order_seq_cst)) return;
   wire_.close();
-  options_.ccl->abort();
+  if (options_.ccl != nullptr) options_.ccl->abort();
+  for (MessageOrder* order : messages_.all()) {
+    if (order->library != nullptr) order->library->pair->abort();
+  }
   wire_.abandon_windows();
   release_streams();
 }
 
+bool Executor::aborts_have_begun() const {
+  bool all = options_.ccl == nullptr || options_.ccl->abort_has_begun();
+  for (const MessageOrder* order : messages_.all()) {
+    all &= order->library == nullptr || order->library->pair->abort_has_begun();
+  }
+  return all;
+}
+
 // Released streams continue with whatever is in memory. Another rank could take that for a vendor
-// result, so streams are released only after the vendor's abort has begun.
+// result, so streams are released only after the vendor's aborts have begun.
 void Executor::release_streams() {
-  if (released_ || !options_.ccl->abort_has_begun()) return;
+  if (released_ || !aborts_have_begun()) return;
   released_ = true;
-  const uint64_t end = in_flight_.end();
-  for (uint64_t n = in_flight_.oldest(); n < end; ++n) in_flight_.at(n).release_waits();
-  rotation_->release_waits();
+  collectives_.release_waits();
+  for (MessageOrder* order : messages_.all()) order->release_waits();
+  for (Operation* op : messages_.from_any()) op->release_waits();
 }
 
 std::map<uint16_t, std::string> Executor::tracks() const {

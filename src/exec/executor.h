@@ -1,5 +1,7 @@
-// Runs a communicator's collectives: `launch` lowers a plan for the call, enqueues the streams'
-// instructions on the calling thread, and leaves the lanes' to the engine, which calls `poll`.
+// Runs what a communicator is asked for: collectives, and messages from one rank to another. All of
+// it is Code. `launch` lowers a plan for the call, enqueues the streams' instructions on the
+// calling thread, and leaves the lanes' to the engine, which calls `poll`. A call is one operation
+// or, of messages, several that go at the same time; operations belong to orders (exec/order.h).
 #pragma once
 
 #include <atomic>
@@ -7,20 +9,22 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ccl/ccl.h"
 #include "device/device.h"
-#include "exec/in_flight.h"
-#include "exec/interpreter.h"
+#include "exec/message.h"
+#include "exec/order.h"
 #include "exec/pool.h"
 #include "exec/recorder.h"
-#include "exec/rotation.h"
 #include "exec/tracer.h"
 #include "exec/watch.h"
 #include "exec/wire.h"
+#include "lower/group.h"
 #include "progress/engine.h"
+#include "topology/topology.h"
 
 namespace hetccl::exec {
 
@@ -28,9 +32,13 @@ struct ExecutorOptions {
   device::Device* device = nullptr;
   ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
   std::string library;               ///< its name
-  uint64_t communicator = 0;
+  uint64_t collectives = 0;          ///< the communicator's number in headers
+  uint64_t messages = 0;             ///< the same in those of messages
+  int rank = 0;
   int n_ranks = 1;
-  int local_rank = 0;            ///< in its cluster
+  int local_rank = 0;  ///< in its cluster
+  /// Whose plans messages take; outlives it. Null: no messages are launched.
+  const topology::Topology* topology = nullptr;
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
   /// Finds out when calls that are one library call have ended; null: each writes a flag.
@@ -51,90 +59,161 @@ struct ExecutorOptions {
 };
 
 /// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
-/// `connect`, `abort`, `standing` and `tracks` where nobody drives (Engine::exclusively); the rest
-/// is thread-safe.
+/// `connect`, `meet`, `use_library`, `abort`, `standing`, `pending` and `tracks` where nobody
+/// drives (Engine::exclusively); the rest is thread-safe.
 class Executor : public progress::Driven {
  public:
+  /// Collectives in flight; and calls with messages.
   static constexpr size_t kMaxInFlight = InFlight::kMost;
 
   static Result<std::unique_ptr<Executor>> create(ExecutorOptions options);
   ~Executor() override;
 
   /// Before the first program is launched that exchanges messages with that rank, and again once
-  /// its channel is made. Call where nobody drives (Engine::exclusively).
+  /// its channel is made. The same for messages, after `meet`.
   void connect(const Peer& peer);
 
-  /// Enqueues `call` on `user`. The returned number is for `done`. `program` is this executor's
-  /// alone and must outlive the operation. Call only while not `full`. After an error, what was
-  /// enqueued so far is an operation in flight that `abort` ends.
-  Result<uint64_t> launch(Program& program, const plan::Choice& choice, const Call& call,
-                          device::Stream& user);
+  /// Enqueues `call` on `user`. `program` is this executor's alone and must outlive the operation.
+  /// Call only while not `full`. After an error, what was enqueued so far is an operation in flight
+  /// that `abort` ends.
+  Result<Ticket> launch(Program& program, const plan::Choice& choice, const Call& call,
+                        device::Stream& user);
   /// Begins an all-reduce that is one library call and whose caller will wait, while `idle`: true
   /// where it is complete on return, unknown to this executor; else `launch` it, as begun.
   Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
   /// Has a stream that records a graph take up the `program` of one cluster, which then runs
   /// whenever the graph does, unknown to this executor.
   Status capture(Program& program, const Call& call, device::Stream& user);
-  [[nodiscard]] bool full() const { return in_flight_.full(); }
-  [[nodiscard]] bool done(uint64_t number) const { return in_flight_.oldest() > number; }
-  [[nodiscard]] bool idle() const { return !active(); }
+  [[nodiscard]] bool full() const { return collectives_.in_flight.full(); }
 
+  // Messages: exec/meet.cc makes their orders, exec/message_launch.cc launches them.
+  /// Makes the orders of messages with that rank. `window` is what its device shares with this one,
+  /// or null; `direct`: transports read and write the memory of this rank's device. Asks the
+  /// device.
+  [[nodiscard]] Result<MessageEnds> make_ends(int peer, Window* window, bool direct) const;
+  /// Has messages with that rank use `ends`: before the first is launched. They wait for `connect`.
+  void meet(int peer, MessageEnds ends);
+  /// For `pair`, a communicator of this rank and `peer`, to carry what this rank sends to `peer`,
+  /// or else receives from it. Asks the device.
+  [[nodiscard]] Result<std::unique_ptr<MessageLibrary>> make_library(int peer, bool send,
+                                                                     ccl::Communicator& pair) const;
+  /// Has it do so once their `route` says so. After `meet`.
+  void use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library);
+  /// Of that direction, once ranks have met: by the launching thread, or where nobody drives. Lives
+  /// as long as this.
+  [[nodiscard]] Route& route(int peer, bool send) { return messages_.of(peer, send).route; }
+  /// The target of that direction's messages: of those that the channel carries, or with
+  /// `by_library` of those that the library does. Call once ranks have met.
+  [[nodiscard]] const lower::Target& message_target(int peer, bool send, bool by_library) const;
+
+  /// Starts `messages`, all of them at the same time, once `user` has come to this point, and holds
+  /// `user` up until it may use their memory. Null: they start at once. A receive from any rank,
+  /// which takes a device whose memory transports reach, meets those that `meet` has prepared for,
+  /// and takes the first message of its tag that no earlier receive takes. Blocks while a pair's
+  /// ends agree on its route. Call only while not `full_of_messages`.
+  Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
+                        device::Stream* user);
+  /// Has a graph that `user` records hold `messages`, all of which the library carries.
+  Status capture(std::span<const Message> messages, device::Stream& user);
+  [[nodiscard]] bool full_of_messages() const { return message_calls_.load() >= kMaxInFlight; }
+  /// Messages that are under way.
+  [[nodiscard]] std::vector<PendingMessage> pending();
+
+  [[nodiscard]] bool idle() const { return !active(); }
   /// Ends everything in flight, what is being launched included: no user memory is touched once
-  /// `idle`. Streams are released once the vendor's abort has begun, by `poll`. Call where nobody
-  /// drives (Engine::exclusively). Later launches end at once.
+  /// `idle`. Streams are released once the vendor's aborts have begun, by `poll`. Later launches
+  /// end at once.
   void abort();
   /// Payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return wire_.bytes_sent(); }
 
-  /// The oldest call in flight and where it stands: "all_reduce #3 (10 float32, sum): slice 2 of
-  /// 12, step 4 (recv from rank 1)"; "" when idle. Call where nobody drives, before `abort`.
-  [[nodiscard]] std::string standing() { return watch_->standing(); }
+  /// The oldest collective in flight and where it stands: "all_reduce #3 (10 float32, sum): slice 2
+  /// of 12, step 4 (recv from rank 1)"; where there is none, the same of a message; "" when idle.
+  /// Call before `abort`.
+  [[nodiscard]] std::string standing();
 
   /// What a trace calls its tracks.
   [[nodiscard]] std::map<uint16_t, std::string> tracks() const;
 
   bool poll(TimePoint now) override;
-  [[nodiscard]] bool active() const override { return !in_flight_.empty(); }
+  [[nodiscard]] bool active() const override {
+    return !collectives_.in_flight.empty() || message_calls_.load() > 0;
+  }
   /// Marks have time.
-  [[nodiscard]] bool urgent() const override { return unmarked_.load() > 0; }
-  [[nodiscard]] ShmSource* shm_source() override { return options_.ccl->shm_source(); }
+  [[nodiscard]] bool urgent() const override {
+    return unmarked_.load() > 0 || message_calls_.load() > 0;
+  }
+  [[nodiscard]] ShmSource* shm_source() override {
+    return options_.ccl == nullptr ? nullptr : options_.ccl->shm_source();
+  }
   [[nodiscard]] bool silent() const override;
 
  private:
   explicit Executor(ExecutorOptions options);
   Status open();
+  // launch.cc
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice,
                                      const Call& call);
   void bind(Program& program);
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
   Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
-  Status take_buffers(Operation& op);
   void configure_library(const Call& call);
   void choose_end(Operation& op);
   Status finish(Operation& op, device::Stream& user);
-  void retire(TimePoint now);
+  // meet.cc
+  [[nodiscard]] Result<std::unique_ptr<MessageOrder>> make_order(int peer, bool send,
+                                                                 Window* window, bool direct) const;
+  // message_launch.cc
+  /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to
+  /// this rank itself comes once, with its other end.
+  template <typename Visit>
+  Status for_each(std::span<const Message> messages, Visit&& visit) const;
+  Status prepare(std::span<const Message> messages, const Call& times);
+  Status prepare(const Message& message, const Message* other_end, const Call& times);
+  static Status lower(Operation& op, const Call& call);
+  Status record(const Message& message, const Message* other_end, device::Stream& stream);
+  Status publish();
+  Status enqueue(device::Stream* user);
+  Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* user);
+  Status join(device::Stream& stream, device::Stream& user);
+  Status capture(const Message& message, const Message* other_end,
+                 const lower::Group::Action& action, device::Stream& user);
+  void give_up(device::Stream* user);
+  // executor.cc
+  void admit();
+  bool retire(TimePoint now);
+  bool retire(Order& order, TimePoint now);
   bool may_retire(Operation& op);
+  void end(Operation& op);
+  void end_call(Operation& lead);
   void note_starts(TimePoint now);
-  void note_end(uint64_t number, TimePoint now);
+  void note_end(Operation& op, TimePoint now);
   void tell_time(const Operation& op, TimePoint now);
   void observe(uint64_t before, TimePoint now);
   bool is_abandoned();
+  bool has_failed_library(const Operation& op);
+  [[nodiscard]] bool aborts_have_begun() const;
   void release_streams();
   void fault(Fault fault);
 
   ExecutorOptions options_;
   const bool host_memory_;  ///< hosts reach the device's memory
   Pool<Operation> operations_;
-  InFlight in_flight_;
+  Order collectives_;
+  MessageOrders messages_;
+  std::atomic<size_t> message_calls_{0};  ///< in flight
   Wire wire_;
-  std::unique_ptr<Interpreter> interpreter_;
   std::unique_ptr<EndMarks> marks_;  ///< null: there are none
   std::unique_ptr<Watch> watch_;
-  std::unique_ptr<Rotation> rotation_;
-  std::vector<Window*> windows_;       ///< by lane of the program being launched
-  std::atomic<uint64_t> unmarked_{0};  ///< of those in flight
-  uint64_t noted_ = 0;                 ///< operations whose start was noted; the engine's
-  bool faulted_ = false;               ///< the engine's
+  std::atomic<uint64_t> unmarked_{0};  ///< collectives in flight without a mark
+  // The launching thread's.
+  std::vector<Window*> windows_;       ///< by lane of the program that is being launched
+  std::vector<Operation*> launching_;  ///< messages of one call: first what is sent
+  lower::Group group_;                 ///< these, or those that a graph is to hold
+  std::unique_ptr<device::Event> forked_, joined_;
+  // The engine's.
+  uint64_t noted_ = 0;  ///< collectives whose start was noted
+  bool faulted_ = false;
   std::atomic<bool> aborted_{false};
   bool released_ = false;  ///< after an abort: its streams' waits
 };

@@ -33,15 +33,6 @@ class InFlight {
     retired_.store(number + 1, std::memory_order_release);
     return at(number);
   }
-  /// Puts `op` before operation `number`, and so takes one from the numbers of those before that:
-  /// its own is `number` - 1. By the engine alone, as `launch`.
-  void put_before(uint64_t number, Operation& op) {
-    if (full()) grow();
-    const uint64_t first = oldest();
-    for (uint64_t n = first; n < number; ++n) place(n - 1) = place(n);
-    place(number - 1) = &op;
-    retired_.store(first - 1, std::memory_order_release);
-  }
   [[nodiscard]] Operation& at(uint64_t number) { return *place(number); }
   [[nodiscard]] uint64_t oldest() const { return retired_.load(std::memory_order_acquire); }
   [[nodiscard]] uint64_t end() const { return launched_.load(std::memory_order_seq_cst); }
@@ -56,10 +47,8 @@ class InFlight {
     ring_ = std::move(larger);
   }
 
-  static constexpr uint64_t kFirst = uint64_t{1} << 32U;  // so that some may be put before
-
   std::vector<Operation*> ring_;
-  std::atomic<uint64_t> launched_{kFirst}, retired_{kFirst};
+  std::atomic<uint64_t> launched_{0}, retired_{0};
 };
 
 }  // namespace hetccl::exec

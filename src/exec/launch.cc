@@ -1,4 +1,4 @@
-// The caller's side of an executor: one call, from its plan to its streams.
+// The caller's side of an executor: one collective, from its plan to its streams.
 #include <algorithm>
 
 #include "exec/executor.h"
@@ -32,8 +32,8 @@ void Executor::bind(Program& program) {
   program.bind({traits, wire_.reach_of(program.peers())});
 }
 
-Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,
-                                  device::Stream& user) {
+Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,
+                                device::Stream& user) {
   HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   configure_library(call);
@@ -43,10 +43,13 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
     return prepared;
   }
   choose_end(op);
+  op.enter(collectives_, op, false);
+  op.left.store(1, std::memory_order_relaxed);
+  const Ticket ticket(op);
 
   // Before anything is enqueued: that may block this thread until messages have moved, or until
   // an abort. Either this thread sees the abort, or the abort sees the operation.
-  const uint64_t number = in_flight_.launch(op);
+  collectives_.in_flight.launch(op);
   if (!op.code->one_library_call && options_.on_published) options_.on_published();
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
@@ -54,13 +57,13 @@ Result<uint64_t> Executor::launch(Program& program, const plan::Choice& choice, 
   } else if (!call.begun) {
     if (!program.peers().empty()) wire_.find_windows(program.peers(), windows_);
     if (op.marks_start()) status = options_.device->write_flag(user, op.started(), 1);
-    if (status.ok()) status = interpreter_->enqueue(op, user, windows_);
+    if (status.ok()) status = collectives_.interpreter->enqueue(op, user, windows_);
   }
   if (status.ok()) status = finish(op, user);
-  if (status.ok()) return number;
+  if (status.ok()) return ticket;
   // The work enqueued so far goes on until the abort that follows.
   op.given_up.store(true, std::memory_order_release);
-  static_cast<void>(interpreter_->join(user));  // of two failures the first is told
+  static_cast<void>(collectives_.interpreter->join(user));  // of two failures the first is told
   if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
   return status;
 }
@@ -75,7 +78,8 @@ Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const C
   HETCCL_TRY(op.prepare(lowered, call));
   if (!reduces_all_itself(*options_.device, call.signature))
     HETCCL_TRY(op.prepare_host_reductions());
-  return take_buffers(op);  // last: a taken turn comes back only when its operation retires
+  // Last: a taken turn comes back only when its operation retires.
+  return collectives_.give_buffers(op, collectives_.in_flight.next());
 }
 
 Status Executor::finish(Operation& op, device::Stream& user) {
@@ -93,14 +97,6 @@ void Executor::choose_end(Operation& op) {
   }
   unmarked_.fetch_add(1);
   if (marks_ != nullptr) marks_->settle();  // they end in order
-}
-
-Status Executor::take_buffers(Operation& op) {
-  if (!op.code->rotates) return op.use_own_buffers();
-  HETCCL_ASSIGN(const auto turn, rotation_->take(in_flight_.next(), in_flight_.oldest(),
-                                                 op.scratch_bytes(), op.staging_bytes()));
-  op.use(turn);
-  return {};
 }
 
 void Executor::note_launch(const Call& call, uint64_t slice_elements, uint32_t slices) {
@@ -138,7 +134,7 @@ Status Executor::capture(Program& program, const Call& call, device::Stream& use
   configure_library(call);
   Status status = op.prepare(lowered, call);
   if (status.ok()) status = op.use_own_buffers();
-  if (status.ok()) status = interpreter_->record(op, user);
+  if (status.ok()) status = collectives_.interpreter->record(op, user);
   operations_.give_back(op);
   return status;
 }

@@ -1,5 +1,5 @@
-// One collective in flight: what the caller asked, the Code that runs it, its flags, and where its
-// memory is. Operations are recycled, so that steady state allocates nothing.
+// A collective or a message in flight: what the caller asked, the Code that runs it, its flags, and
+// where its memory is. Operations are recycled, so that steady state allocates nothing.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 #include "exec/arena.h"
 #include "exec/end_marks.h"
 #include "exec/host_arithmetic.h"
+#include "exec/message.h"
 #include "exec/program.h"
 #include "exec/rotation.h"
 
@@ -20,7 +21,9 @@ namespace hetccl::exec {
 
 using lower::Layout;
 
-/// The launch parameters of one collective.
+struct Order;
+
+/// The launch parameters of one operation.
 struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
@@ -119,6 +122,19 @@ struct Operation {
   [[nodiscard]] bool ended() { return is_finished() && outstanding == 0; }
   /// Ends all waits of device work on this operation.
   void release_waits();
+  /// Becomes one of `its_order`, in the call that `its_lead` leads.
+  void enter(Order& its_order, Operation& its_lead, bool library) {
+    order = &its_order;
+    lead = &its_lead;
+    by_library = library;
+  }
+  [[nodiscard]] bool is_message() const {
+    return call.signature.collective == Collective::PointToPoint;
+  }
+  /// Whether it is a message that cannot end without its other end.
+  [[nodiscard]] bool awaits_peer() {
+    return is_message() && (outstanding > 0 || (by_library && !is_finished()));
+  }
 
   const lower::Code* code = nullptr;
   Call call;
@@ -133,6 +149,17 @@ struct Operation {
   uint32_t mark = 0;          ///< of `marks`
   TimePoint started_at{};     ///< when the user's stream had reached it, of a timed call
   std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
+
+  Order* order = nullptr;     ///< that it belongs to
+  Operation* lead = nullptr;  ///< the first operation of its call
+  // Of the call that it leads.
+  std::atomic<uint64_t> ends{0};  ///< of all calls that it has led
+  std::atomic<uint32_t> left{0};  ///< operations of the call that have not ended
+
+  // Of a message.
+  Message message;
+  bool by_library = false;  ///< the cluster's library carries it, not a channel
+  uint64_t posting = 0;     ///< its place among all messages of this rank; the engine's
 
  private:
   /// Elements [offset, offset + count) of a buffer; of scratch, from its element `base` on.
@@ -165,6 +192,23 @@ struct Operation {
   [[nodiscard]] device::Flag* flags() const {
     return reinterpret_cast<device::Flag*>(flag_memory.data());
   }
+};
+
+/// Tells whether a call has ended. Not used after its executor has gone.
+class Ticket {
+ public:
+  /// Of a call that has ended.
+  Ticket() = default;
+  /// Of the call that `lead` leads, before it is launched.
+  explicit Ticket(const Operation& lead)
+      : lead_(&lead), ends_(lead.ends.load(std::memory_order_relaxed)) {}
+  [[nodiscard]] bool done() const {
+    return lead_ == nullptr || lead_->ends.load(std::memory_order_acquire) != ends_;
+  }
+
+ private:
+  const Operation* lead_ = nullptr;
+  uint64_t ends_ = 0;
 };
 
 }  // namespace hetccl::exec

@@ -1,7 +1,32 @@
 #include "exec/watch.h"
 
+#include <algorithm>
+
 namespace hetccl::exec {
 namespace {
+
+std::chrono::milliseconds::rep time_given(const Call& call) {
+  return std::chrono::round<std::chrono::milliseconds>(call.deadline - call.launched).count();
+}
+
+Fault fault_of_departed(const Operation& message, int peer) {
+  return {error(Code::RemoteError, "%s cannot complete: rank %d has left the communicator",
+                describe(message.message).c_str(), peer),
+          peer,
+          {}};
+}
+
+Fault fault_of_late(Operation& op) {
+  const Message& message = op.message;
+  const std::string why = !op.started().reached(1)   ? "the stream has not come to it"
+                          : message.peer == kAnyRank ? "no rank has sent it"
+                          : message.send ? format("rank %d has not received it", message.peer)
+                                         : format("rank %d has not sent it", message.peer);
+  return {error(Code::Timeout, "%s timed out after %lld ms: %s", describe(message).c_str(),
+                static_cast<long long>(time_given(op.call)), why.c_str()),
+          std::max(message.peer, -1),
+          {}};
+}
 
 // How long the flag of a mark may take to be seen, and to be written.
 constexpr auto kTelling = std::chrono::milliseconds(10);
@@ -24,7 +49,7 @@ std::string name_of(const lower::Code& code, const lower::Instruction& one) {
 }  // namespace
 
 Status Watch::library_status() const {
-  Status status = options_.ccl->async_error();
+  Status status = options_.ccl == nullptr ? Status() : options_.ccl->async_error();
   if (status.ok() && options_.marks != nullptr && options_.marks->failed()) {
     status = options_.marks->failure();
   }
@@ -36,14 +61,23 @@ std::optional<Fault> Watch::check(TimePoint now) {
   Status library = library_status();
   if (!library.ok()) return Fault{std::move(library), -1, {}};
   if (auto fault = check_departures(now)) return fault;
+  if (auto fault = check_messages(now)) return fault;
+  if (now < next_deadline_check_) return {};
+  next_deadline_check_ = now + std::chrono::milliseconds(1);
+  if (auto fault = check_message_deadlines(now)) return fault;
   return check_deadlines(now);
 }
 
 // Where messages do not fit, ranks called different collectives, as a rule: their calls will tell.
 Fault Watch::fault_of(const Wire::Broken& broken) {
   const Status& status = *broken.status;
+  const Operation& op = *broken.operation;
+  if (op.is_message()) {
+    const bool left = options_.departures != nullptr && options_.departures->has_left(broken.peer);
+    return left ? fault_of_departed(op, broken.peer) : Fault{status, broken.peer, {}};
+  }
   if (status.code() != Code::InvalidUsage) return {status, broken.peer, {}};
-  const Call& call = in_flight_.at(broken.operation).call;
+  const Call& call = op.call;
   Stall stalled;
   stalled.sequence = call.sequence;
   stalled.call = describe(call.signature, call.sequence);
@@ -68,17 +102,67 @@ std::optional<Fault> Watch::check_departures(TimePoint now) {
   return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
 }
 
+// What has arrived from a rank that has left is still to be had.
+bool Watch::is_gone(MessageOrder& order, TimePoint now) const {
+  if (options_.departures == nullptr || !options_.departures->has_left(order.peer)) return false;
+  if (order.left == TimePoint{}) order.left = now;
+  return now - order.left >= options_.departure_grace;
+}
+
+std::optional<Fault> Watch::check_messages(TimePoint now) {
+  for (MessageOrder* order : messages_.all()) {
+    if (order->in_flight.empty()) continue;
+    Operation& first = order->in_flight.at(order->in_flight.oldest());
+    // What the library has of a sender it keeps for the receiver.
+    const bool waits = first.outstanding > 0 || (order->send && first.awaits_peer());
+    if (waits && is_gone(*order, now)) return fault_of_departed(first, order->peer);
+  }
+  return check_any_source(now);
+}
+
+std::optional<Fault> Watch::check_any_source(TimePoint now) {
+  if (messages_.from_any().empty()) return {};
+  const auto& orders = messages_.all();
+  const bool any_left = std::any_of(orders.begin(), orders.end(), [&](MessageOrder* order) {
+    return !order->send && !is_gone(*order, now);
+  });
+  if (any_left) return {};
+  return Fault{
+      error(Code::RemoteError, "%s cannot complete: all other ranks have left the communicator",
+            describe(messages_.from_any().front()->message).c_str()),
+      -1,
+      {}};
+}
+
+std::optional<Fault> Watch::check_library(const Operation& message) {
+  const auto& order = static_cast<const MessageOrder&>(*message.order);
+  const Status status = order.library->pair->async_error();
+  if (status.ok()) return {};
+  return Fault{status.with(format("messages with rank %d", order.peer)), order.peer, {}};
+}
+
+std::optional<Fault> Watch::check_message_deadlines(TimePoint now) {
+  for (MessageOrder* order : messages_.all()) {
+    if (order->in_flight.empty()) continue;
+    const Operation& last = order->in_flight.at(order->in_flight.end() - 1);
+    if (!last.by_library) continue;
+    if (auto fault = check_library(last)) return fault;
+  }
+  std::optional<Fault> late;
+  messages_.for_each_in_flight([&](Operation& op) {
+    if (!late && now >= op.call.deadline && op.awaits_peer()) late = fault_of_late(op);
+  });
+  return late;
+}
+
 std::optional<Fault> Watch::check_deadlines(TimePoint now) {
-  if (now < next_deadline_check_) return {};
-  next_deadline_check_ = now + std::chrono::milliseconds(1);
   for (uint64_t n = in_flight_.oldest(), end = in_flight_.end(); n < end; ++n) {
     Operation& op = in_flight_.at(n);
     if (now < op.call.deadline || op.ended()) continue;
     if (may_have_ended(n, now)) return {};
-    const auto given =
-        std::chrono::round<std::chrono::milliseconds>(op.call.deadline - op.call.launched);
     return stall(Code::Timeout, op.call,
-                 format("timed out after %lld ms", static_cast<long long>(given.count())), -1);
+                 format("timed out after %lld ms", static_cast<long long>(time_given(op.call))),
+                 -1);
   }
   return {};
 }
@@ -108,7 +192,7 @@ std::string Watch::place_of(uint64_t number) {
   const lower::Code& code = *op.code;
   if (code.one_library_call) return "its cluster's library, " + options_.library;
   if (!has_begun(number)) return "its stream has not come to it";
-  std::optional<lower::Issue> first = wire_.first_incomplete(number);
+  std::optional<lower::Issue> first = wire_.first_incomplete(op);
   const auto order = [](lower::Issue one) { return std::pair(one.slice, one.index); };
   for (uint32_t i = code.body; i < code.epilogue; ++i) {
     const lower::Instruction& one = code.list[i];

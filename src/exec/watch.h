@@ -8,7 +8,7 @@
 #include "exec/departures.h"
 #include "exec/end_marks.h"
 #include "exec/fault.h"
-#include "exec/in_flight.h"
+#include "exec/order.h"
 #include "exec/wire.h"
 
 namespace hetccl::exec {
@@ -25,17 +25,19 @@ struct WatchOptions {
 /// By whoever drives.
 class Watch {
  public:
-  Watch(WatchOptions options, InFlight& in_flight, Wire& wire)
-      : options_(std::move(options)), in_flight_(in_flight), wire_(wire) {}
+  Watch(WatchOptions options, InFlight& collectives, MessageOrders& messages, Wire& wire)
+      : options_(std::move(options)), in_flight_(collectives), messages_(messages), wire_(wire) {}
 
   /// What has gone wrong, if anything.
   std::optional<Fault> check(TimePoint now);
   /// The failure of the cluster's library, or of the marks that tell the ends of its calls.
   [[nodiscard]] Status library_status() const;
+  /// The failure of the library that carries that message, if it has failed.
+  static std::optional<Fault> check_library(const Operation& message);
   /// Replaces `fault` by the departure of a rank where that explains it: other ranks then time out
   /// and break connections.
   Fault explain(Fault fault);
-  /// See Executor::standing.
+  /// See Executor::standing; of collectives alone.
   std::string standing();
 
  private:
@@ -48,13 +50,18 @@ class Watch {
   Fault fault_of(const Wire::Broken& broken);
   std::optional<Fault> check_departures(TimePoint now);
   std::optional<Fault> check_deadlines(TimePoint now);
+  std::optional<Fault> check_messages(TimePoint now);
+  std::optional<Fault> check_any_source(TimePoint now);
+  std::optional<Fault> check_message_deadlines(TimePoint now);
+  bool is_gone(MessageOrder& order, TimePoint now) const;
   bool may_have_ended(uint64_t number, TimePoint now);
   [[nodiscard]] bool has_begun(uint64_t number);
   [[nodiscard]] std::string place_of(uint64_t number);
   Fault stall(hetccl::Code code, const Call& call, const std::string& how, int departed);
 
   WatchOptions options_;
-  InFlight& in_flight_;
+  InFlight& in_flight_;  // collectives
+  MessageOrders& messages_;
   Wire& wire_;
   TimePoint next_deadline_check_{};
   // The oldest operation, when it misses a rank that has left, and since when it was seen so.

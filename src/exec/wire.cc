@@ -39,18 +39,19 @@ void Wire::use(Lane& lane, transport::Channel* channel) {
   lane.recvs.completed = channel->recvs_completed();
 }
 
-Wire::Lane* Wire::find(int peer) {
-  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& lane) { return lane.peer == peer; });
+Wire::Lane* Wire::find(int peer, bool for_messages) {
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return lane.peer == peer && lane.for_messages == for_messages;
+  });
   return known == lanes_.end() ? nullptr : &*known;
 }
 
 void Wire::connect(const Peer& peer, const Carried& carried) {
-  Lane* known = find(peer.rank);
+  Lane* known = find(peer.rank, peer.for_messages);
   if (known == nullptr) {
     Lane lane;
     lane.peer = peer.rank;
-    lane.alone = carried.alone;
+    lane.for_messages = peer.for_messages;
     lane.window = peer.window;
     lane.direct = peer.direct;
     lane.sends.operations = carried.sent;
@@ -58,34 +59,10 @@ void Wire::connect(const Peer& peer, const Carried& carried) {
     for (Queue* queue : {&lane.sends, &lane.recvs, &lane.acknowledgements})
       queue->next = queue->complete = {queue->operations->end()};
     known = &lanes_.emplace_back(std::move(lane));
+    if (known->window != nullptr) shared_.push_back(known);
   }
   known->crosses = peer.crosses;
   use(*known, peer.channel);
-}
-
-bool Wire::is_receiving(int peer) {
-  return find(peer)->recvs.posted > 0;
-}
-
-uint64_t Wire::next_received(int peer) {
-  Lane& lane = *find(peer);
-  const bool any = next_message(lane, lane.recvs).index != kEnd;
-  return any ? lane.recvs.complete.operation : lane.recvs.operations->end();
-}
-
-// Operations before it may be complete, and not retired, since their streams have not gone on yet.
-bool Wire::receive_next(int peer, Operation& op) {
-  const uint64_t next = next_received(peer);
-  Lane& lane = *find(peer);
-  Queue& queue = lane.recvs;
-  InFlight& operations = *queue.operations;
-  const bool between = lane.alone && lane.window == nullptr && queue.posted == 0 &&
-                       (next == operations.end() ||
-                        operations.at(next).outstanding == operations.at(next).n_messages());
-  if (!require(between, lane, "a receive is put between messages, not into one")) return false;
-  operations.put_before(next, op);
-  queue.next = queue.complete = {next - 1};
-  return true;
 }
 
 bool Wire::require(bool holds, const Lane& lane, const char* invariant) {
@@ -103,6 +80,7 @@ bool Wire::require(bool holds, const Lane& lane, const char* invariant) {
 template <typename Visit>
 void Wire::for_each_of(const std::vector<int>& peers, Visit&& visit) const {
   for (const Lane& lane : lanes_) {
+    if (lane.for_messages) continue;
     const auto found = std::lower_bound(peers.begin(), peers.end(), lane.peer);
     if (found != peers.end() && *found == lane.peer)
       visit(static_cast<size_t>(found - peers.begin()), lane);
@@ -126,9 +104,9 @@ std::vector<lower::Reach> Wire::reach_of(const std::vector<int>& peers) const {
 
 bool Wire::poll(TimePoint now) {
   if (!status_.ok()) return false;
-  bool moved = false;
+  bool moved = match_any();
   for (Lane& lane : lanes_) {
-    if (lane.channel == nullptr) continue;
+    if (lane.channel == nullptr || (lane.for_messages && lane.idle())) continue;
     for (Queue* queue : {&lane.sends, &lane.recvs}) {
       moved |= complete(lane, *queue, now);
       moved |= run(lane, *queue, now);
@@ -137,40 +115,89 @@ bool Wire::poll(TimePoint now) {
   return moved;
 }
 
-Issue Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
+Wire::Place Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
+  const auto list_of = [&](const lower::Lane& one) -> const std::vector<uint32_t>& {
+    return queue.list == List::Sends   ? one.sends
+           : queue.list == List::Recvs ? one.recvs
+                                       : one.acknowledgements;
+  };
+  if (cursor.visitor != nullptr) {
+    Operation& op = *cursor.visitor;
+    const Issue issue = cursor.visit.at(*op.code, list_of(op.code->lanes.front()), op.n_slices);
+    if (issue.index != kEnd) return {&op, issue};
+    cursor.visitor = nullptr;
+  }
   InFlight& operations = *queue.operations;
   const uint64_t oldest = operations.oldest(), end = operations.end();
   if (cursor.operation < oldest) cursor = {oldest};
   for (; cursor.operation < end; cursor = {cursor.operation + 1}) {
-    const Operation& op = operations.at(cursor.operation);
+    Operation& op = operations.at(cursor.operation);
     const auto& lanes = op.code->lanes;
     const auto mine =
-        lane.alone
+        lane.for_messages
             ? lanes.begin()
             : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
                                [](const lower::Lane& one, int peer) { return one.peer < peer; });
-    if (mine == lanes.end() || (!lane.alone && mine->peer != lane.peer)) continue;
-    const auto& list = queue.list == List::Sends   ? mine->sends
-                       : queue.list == List::Recvs ? mine->recvs
-                                                   : mine->acknowledgements;
-    const Issue issue = cursor.walk.at(*op.code, list, op.n_slices);
-    if (issue.index != kEnd) return issue;
+    if (mine == lanes.end() || (!lane.for_messages && mine->peer != lane.peer)) continue;
+    const Issue issue = cursor.walk.at(*op.code, list_of(*mine), op.n_slices);
+    if (issue.index != kEnd) return {&op, issue};
   }
-  return {0, kEnd};
+  return {};
 }
 
-Issue Wire::next_message(const Lane& lane, Queue& queue) {
+Wire::Place Wire::next_message(const Lane& lane, Queue& queue) {
   for (;;) {
-    const Issue issue = at(lane, queue, queue.complete);
-    if (issue.index == kEnd) return issue;
-    if (is_message(queue.operations->at(queue.complete.operation), issue)) return issue;
-    queue.complete.walk.advance();
+    const Place place = at(lane, queue, queue.complete);
+    if (place.op == nullptr || is_message(*place.op, place.issue)) return place;
+    queue.complete.advance();
   }
 }
 
-bool Wire::may_start(const Lane& lane, Operation& op, Issue issue) const {
-  const Instruction& code = op.code->list[issue.index];
-  if (code.op == Opcode::Wait) return op.is_over(code, issue.slice);
+// Ranks are asked in turns, so that one that sends all the time holds up no other.
+bool Wire::match_any() {
+  if (any_.empty()) return false;
+  const size_t first = next_any_;
+  bool matched = false;
+  for (size_t k = 0; k < lanes_.size(); ++k) {
+    const size_t at = (first + k) % lanes_.size();
+    if (!match_any(lanes_[at])) continue;
+    next_any_ = at + 1;
+    matched = true;
+  }
+  return matched;
+}
+
+bool Wire::match_any(Lane& lane) {
+  if (!lane.for_messages || lane.channel == nullptr) return false;
+  const auto incoming = lane.channel->incoming();
+  if (!incoming) return false;
+  const Operation* const next = next_message(lane, lane.recvs).op;
+  const bool within = next != nullptr && next->outstanding < next->n_messages();
+  if (lane.recvs.posted > 0 || within) return false;
+  Operation* const any = any_.take(*incoming, next);
+  if (any == nullptr) return false;
+  const bool between = lane.window == nullptr && lane.recvs.next.visitor == nullptr;
+  if (!require(between, lane, "a receive is put between messages, not into one")) return false;
+  any->message.peer = lane.peer;
+  if (any->message.source != nullptr) *any->message.source = lane.peer;
+  for (Cursor* cursor : {&lane.recvs.next, &lane.recvs.complete}) {
+    cursor->visitor = any;
+    cursor->visit = {};
+  }
+  return true;
+}
+
+bool Wire::begin_receive(Lane& lane, Operation& op) {
+  const bool visits = lane.recvs.next.visitor == &op;
+  if (!visits && !any_.empty() && any_.hold(op, lane.channel->incoming())) return false;
+  op.call.sequence = lane.begun++;
+  return true;
+}
+
+bool Wire::may_start(Lane& lane, Place place) {
+  Operation& op = *place.op;
+  const Instruction& code = op.code->list[place.issue.index];
+  if (code.op == Opcode::Wait) return op.is_over(code, place.issue.slice);
   if (code.op == Opcode::Acquire) {
     return op.turn.left == nullptr || op.turn.left->reached(op.turn.before);
   }
@@ -179,27 +206,25 @@ bool Wire::may_start(const Lane& lane, Operation& op, Issue issue) const {
   // travel.
   const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
   if (sends) return options_.ccl == nullptr || options_.ccl->async_error().ok();
-  const bool first = options_.begin_receive && issue.slice == 0;
-  return !first || options_.begin_receive(lane.peer, op);
+  return !lane.for_messages || place.issue.slice > 0 || begin_receive(lane, op);
 }
 
 bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
   bool posted = false;
   for (;;) {
-    const Issue issue = at(lane, queue, queue.next);
-    if (issue.index == kEnd) return posted;
-    Operation& op = queue.operations->at(queue.next.operation);
-    if (!may_start(lane, op, issue)) return posted;
-    if (is_message(op, issue)) {
-      post(lane, queue, issue, now);
+    const Place place = at(lane, queue, queue.next);
+    if (place.op == nullptr || !may_start(lane, place)) return posted;
+    if (is_message(*place.op, place.issue)) {
+      post(lane, queue, place, now);
       posted = true;
     }
-    queue.next.walk.advance();
+    queue.next.advance();
   }
 }
 
-void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
-  Operation& op = queue.operations->at(queue.next.operation);
+void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
+  Operation& op = *place.op;
+  const Issue issue = place.issue;
   const Instruction& code = op.code->list[issue.index];
   const lower::Operand& operand = operand_of(code);
   const size_t bytes = op.bytes_of(operand.region, issue.slice);
@@ -207,12 +232,16 @@ void Wire::post(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
   transport::Transfer transfer;
   transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
   transfer.bytes = header ? 0 : bytes;
-  transfer.info = {options_.communicator, op.call.sequence,
-                   issue.slice,           op.code->messages[code.message].number + op.call.tag,
-                   op.call.signature,     header ? bytes : 0,
+  transfer.info = {lane.for_messages ? options_.messages : options_.collectives,
+                   op.call.sequence,
+                   issue.slice,
+                   op.code->messages[code.message].number + op.call.tag,
+                   op.call.signature,
+                   header ? bytes : 0,
                    op.call.round};
   transfer.streams = op.call.resources.tcp_streams;
-  if (options_.tracer != nullptr) options_.tracer->post(queue.next.operation, op, issue, now);
+  if (options_.tracer != nullptr && !lane.for_messages)
+    options_.tracer->post(queue.next.operation, op, issue, now);
   ++queue.posted;
   queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
 }
@@ -222,18 +251,21 @@ bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
   const uint64_t done = sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
   if (done == queue.completed) return false;
   for (; queue.completed < done; ++queue.completed) {
-    const Issue issue = next_message(lane, queue);
-    const bool known = issue.index != kEnd && queue.posted > 0;
+    const Place place = next_message(lane, queue);
+    const bool known = place.op != nullptr && queue.posted > 0;
     if (!require(known, lane, "only a message that was posted completes")) break;
-    if (!finish_message(lane, queue, issue, now)) break;
-    queue.complete.walk.advance();
+    if (!finish_message(lane, queue, place, now)) break;
+    queue.complete.advance();
+    // It may be retired, and be used again, before anybody looks here.
+    if (place.op == queue.complete.visitor && place.op->outstanding == 0)
+      queue.next.visitor = queue.complete.visitor = nullptr;
   }
   return true;
 }
 
-bool Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) {
-  const uint64_t number = queue.complete.operation;
-  Operation& op = queue.operations->at(number);
+bool Wire::finish_message(Lane& lane, Queue& queue, Place place, TimePoint now) {
+  Operation& op = *place.op;
+  const Issue issue = place.issue;
   const Instruction& code = op.code->list[issue.index];
   const bool sends = queue.list == List::Sends;
   if (!require(op.outstanding > 0, lane, "a message completes once")) return false;
@@ -243,28 +275,28 @@ bool Wire::finish_message(Lane& lane, Queue& queue, Issue issue, TimePoint now) 
     op.flag(code.done).word.store(op.completed(code.message, issue.slice),
                                   std::memory_order_release);
   }
-  if (options_.tracer != nullptr) {
-    options_.tracer->complete(number, op, issue, track_of(lane, sends), now);
+  const bool noted = !lane.for_messages;
+  if (options_.tracer != nullptr && noted) {
+    options_.tracer->complete(queue.complete.operation, op, issue, track_of(lane, sends), now);
   }
   if (!sends) return true;
   const uint64_t bytes = op.bytes_of(operand_of(code).region, issue.slice);
   if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
-  if (options_.recorder != nullptr) options_.recorder->send(op.call.sequence, bytes);
+  if (options_.recorder != nullptr && noted) options_.recorder->send(op.call.sequence, bytes);
   return true;
 }
 
 void Wire::acknowledge_reads() {
-  for (Lane& lane : lanes_) {
-    if (lane.window == nullptr) continue;
-    Cursor& next = lane.acknowledgements.next;
-    for (;; next.walk.advance()) {
-      const Issue issue = at(lane, lane.acknowledgements, next);
-      if (issue.index == kEnd) break;
-      Operation& op = lane.acknowledgements.operations->at(next.operation);
-      const Instruction& code = op.code->list[issue.index];
+  for (Lane* lane : shared_) {
+    Cursor& next = lane->acknowledgements.next;
+    for (;; next.advance()) {
+      const Place place = at(*lane, lane->acknowledgements, next);
+      if (place.op == nullptr) break;
+      Operation& op = *place.op;
+      const Instruction& code = op.code->list[place.issue.index];
       if (code.op == Opcode::Acknowledge) {
-        if (op.travels(code.message, issue.slice)) lane.window->count_read();
-      } else if (!op.is_over(code, issue.slice) && !op.is_finished()) {
+        if (op.travels(code.message, place.issue.slice)) lane->window->count_read();
+      } else if (!op.is_over(code, place.issue.slice) && !op.is_finished()) {
         break;
       }
     }
@@ -274,55 +306,52 @@ void Wire::acknowledge_reads() {
 bool Wire::exchange_credit() {
   acknowledge_reads();
   bool moved = false;
-  for (Lane& lane : lanes_) moved |= lane.window != nullptr && lane.window->exchange();
+  for (Lane* lane : shared_) moved |= lane->window->exchange();
   return moved;
 }
 
 void Wire::close() {
+  any_.clear();
   for (Lane& lane : lanes_) {
     if (lane.channel != nullptr) lane.channel->close();
   }
 }
 
 std::optional<Fault> Wire::find_abandoned() const {
-  for (const Lane& lane : lanes_) {
-    if (lane.window == nullptr || !lane.window->abandoned()) continue;
-    return Fault{error(Code::RemoteError, "rank %d has given the communicator up", lane.peer),
-                 lane.peer,
+  for (const Lane* lane : shared_) {
+    if (!lane->window->abandoned()) continue;
+    return Fault{error(Code::RemoteError, "rank %d has given the communicator up", lane->peer),
+                 lane->peer,
                  {}};
   }
   return {};
 }
 
 void Wire::abandon_windows() {
-  for (Lane& lane : lanes_) {
-    if (lane.window != nullptr) lane.window->abandon();
-  }
+  for (Lane* lane : shared_) lane->window->abandon();
 }
 
 void Wire::release_windows(TimePoint now) {
   if (!releasing_since_) releasing_since_ = now;
   const bool late = now - *releasing_since_ >= kFarewell;
-  for (Lane& lane : lanes_) {
-    if (lane.window == nullptr || lane.released) continue;
-    if (!lane.window->abandoned() && !late) continue;
-    lane.window->release_waits();
-    lane.released = true;
+  for (Lane* lane : shared_) {
+    if (lane->released || (!lane->window->abandoned() && !late)) continue;
+    lane->window->release_waits();
+    lane->released = true;
   }
 }
 
 bool Wire::has_unread() const {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-    return lane.window != nullptr && lane.window->unread();
-  });
+  return std::any_of(shared_.begin(), shared_.end(),
+                     [](const Lane* lane) { return lane->window->unread(); });
 }
 
 std::optional<Wire::Broken> Wire::find_broken() {
   for (Lane& lane : lanes_) {
     if (lane.channel == nullptr || lane.channel->status().ok()) continue;
     for (Queue* queue : {&lane.sends, &lane.recvs}) {
-      if (next_message(lane, *queue).index == kEnd) continue;
-      return Broken{lane.peer, &lane.channel->status(), queue->complete.operation};
+      const Place place = next_message(lane, *queue);
+      if (place.op != nullptr) return Broken{lane.peer, &lane.channel->status(), place.op};
     }
   }
   return {};
@@ -331,22 +360,23 @@ std::optional<Wire::Broken> Wire::find_broken() {
 std::vector<int> Wire::awaited_peers() {
   std::vector<int> peers;
   for (Lane& lane : lanes_) {
-    const bool waits = next_message(lane, lane.sends).index != kEnd ||
-                       next_message(lane, lane.recvs).index != kEnd;
+    if (lane.for_messages) continue;
+    const bool waits = next_message(lane, lane.sends).op != nullptr ||
+                       next_message(lane, lane.recvs).op != nullptr;
     if (waits) peers.push_back(lane.peer);
   }
   return peers;
 }
 
-std::optional<Issue> Wire::first_incomplete(uint64_t number) {
+std::optional<Issue> Wire::first_incomplete(const Operation& op) {
   std::optional<Issue> first;
   const auto order = [](Issue one) { return std::pair(one.slice, one.index); };
   for (Lane& lane : lanes_) {
-    if (lane.channel == nullptr) continue;
+    if (lane.channel == nullptr || lane.for_messages) continue;
     for (Queue* queue : {&lane.sends, &lane.recvs}) {
-      const Issue issue = next_message(lane, *queue);
-      if (issue.index == kEnd || queue->complete.operation != number) continue;
-      if (!first || order(issue) < order(*first)) first = issue;
+      const Place place = next_message(lane, *queue);
+      if (place.op != &op) continue;
+      if (!first || order(place.issue) < order(*first)) first = place.issue;
     }
   }
   return first;
@@ -361,6 +391,7 @@ uint16_t Wire::track_of(const Lane& lane, bool sends) const {
 
 void Wire::name_tracks(std::map<uint16_t, std::string>& names) const {
   for (const Lane& lane : lanes_) {
+    if (lane.for_messages) continue;
     names[track_of(lane, true)] = format("send to rank %d", lane.peer);
     names[track_of(lane, false)] = format("recv from rank %d", lane.peer);
   }

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ccl/ccl.h"
+#include "exec/any_source.h"
 #include "exec/fault.h"
 #include "exec/in_flight.h"
 #include "exec/recorder.h"
@@ -23,17 +23,17 @@ struct Peer {
   int rank = -1;
   transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
   bool crosses = true;                    ///< into another cluster
-  Window* window = nullptr;  ///< what this rank's device shares with it, or null; outlives all use
-  bool direct = true;        ///< the transport reads and writes the memory of this rank's device
+  Window* window = nullptr;   ///< what this rank's device shares with it, or null; outlives all use
+  bool direct = true;         ///< the transport reads and writes the memory of this rank's device
+  bool for_messages = false;  ///< the channel carries messages, not collectives
 };
 
 struct WireOptions {
-  uint64_t communicator = 0;
+  uint64_t collectives = 0;  ///< the communicator's number in headers
+  uint64_t messages = 0;     ///< the same in those of messages
   ccl::Communicator* ccl = nullptr;
   Recorder* recorder = nullptr;  ///< may be null
   Tracer* tracer = nullptr;      ///< may be null
-  /// Called before the first message of `op` is received from `peer`; false: not yet. May be empty.
-  std::function<bool(int peer, Operation& op)> begin_receive{};
 };
 
 /// By whoever drives, unless noted.
@@ -43,7 +43,6 @@ class Wire {
   struct Carried {
     InFlight* sent = nullptr;
     InFlight* received = nullptr;
-    bool alone = false;  ///< each of them has messages of this lane alone, all one way
   };
 
   explicit Wire(WireOptions options) : options_(std::move(options)) {}
@@ -51,17 +50,11 @@ class Wire {
   /// Before the first operation that exchanges messages with that rank, and again once its channel
   /// is made.
   void connect(const Peer& peer, const Carried& carried);
-  /// Whether a receive from `peer` is posted, and not complete.
-  [[nodiscard]] bool is_receiving(int peer);
-  /// The number of the operation, of those that `peer`'s lane carries alone, whose message is
-  /// received next: while none is posted, the messages of all operations before it are complete.
-  [[nodiscard]] uint64_t next_received(int peer);
-  /// Has that lane, while none is posted, receive `op` before operation `next_received`, of which
-  /// nothing has been received. False: it was not so, which breaks an invariant (`status`).
-  bool receive_next(int peer, Operation& op);
-  /// The windows of `peers`, null where there is none. By the launching thread.
+  /// Posts a receive that names no rank.
+  void receive_any(Operation& op) { any_.post(op); }
+  /// The windows of `peers` for collectives, null where there is none. By the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
-  /// How each of `peers` is reached, all of which are connected. By the launching thread.
+  /// How collectives reach each of `peers`, all of which are connected. By the launching thread.
   [[nodiscard]] std::vector<lower::Reach> reach_of(const std::vector<int>& peers) const;
 
   /// Posts what may start and takes up what is complete: true when anything moved.
@@ -90,23 +83,27 @@ class Wire {
   struct Broken {
     int peer = -1;
     const Status* status = nullptr;
-    uint64_t operation = 0;
+    Operation* operation = nullptr;
   };
   [[nodiscard]] std::optional<Broken> find_broken();
-  /// The peers of lanes with messages under way, ascending.
+  /// The peers from or to whom collectives have messages under way.
   [[nodiscard]] std::vector<int> awaited_peers();
-  /// The next message of `number` that is to complete, of all lanes the first.
-  [[nodiscard]] std::optional<lower::Issue> first_incomplete(uint64_t number);
+  /// The next message of a collective that is to complete, of all lanes the first.
+  [[nodiscard]] std::optional<lower::Issue> first_incomplete(const Operation& op);
 
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   /// The names of the lanes' tracks in a trace.
   void name_tracks(std::map<uint16_t, std::string>& names) const;
 
  private:
-  // A place in a lane's list, over all operations.
+  // A place in a lane's list, over all operations. A receive that named no rank comes between them
+  // once the lane's peer has a message for it: a visitor.
   struct Cursor {
     uint64_t operation = 0;
     lower::Walk walk{};
+    Operation* visitor = nullptr;
+    lower::Walk visit{};
+    void advance() { (visitor != nullptr ? visit : walk).advance(); }
   };
   enum class List : uint8_t { Sends, Recvs, Acknowledgements };
   // One queue of a lane: walks the instructions of all operations in order.
@@ -121,34 +118,51 @@ class Wire {
   struct Lane {
     int peer = -1;
     bool crosses = true;
-    bool alone = false;  ///< see Carried
+    bool for_messages = false;
     transport::Channel* channel = nullptr;
     Window* window = nullptr;
     bool direct = true;
     bool released = false;  ///< its device's waits for credit, after an abort
+    uint64_t begun = 0;     ///< messages that it began to receive
     Queue sends{List::Sends}, recvs{List::Recvs}, acknowledgements{List::Acknowledgements};
+    [[nodiscard]] bool idle() const {
+      return sends.operations->empty() && recvs.operations->empty() &&
+             recvs.complete.visitor == nullptr;
+    }
+  };
+  // An instruction of an operation, or none: there is none yet.
+  struct Place {
+    Operation* op = nullptr;
+    lower::Issue issue{0, lower::kEnd};
   };
 
-  [[nodiscard]] Lane* find(int peer);
-  /// Calls `visit(i, lane)` for the lane to each `peers[i]` that has one; `peers` ascend.
+  [[nodiscard]] Lane* find(int peer, bool for_messages);
+  /// Calls `visit(i, lane)` for the lane of collectives to each `peers[i]` that has one; `peers`
+  /// ascend.
   template <typename Visit>
   void for_each_of(const std::vector<int>& peers, Visit&& visit) const;
   static void use(Lane& lane, transport::Channel* channel);
-  /// The instruction where `cursor` stands, which first leaves operations that have no more; or
-  /// kEnd where there is none yet.
-  static lower::Issue at(const Lane& lane, const Queue& queue, Cursor& cursor);
-  static lower::Issue next_message(const Lane& lane, Queue& queue);
+  /// The place of `cursor`, which first leaves operations that have no more.
+  static Place at(const Lane& lane, const Queue& queue, Cursor& cursor);
+  static Place next_message(const Lane& lane, Queue& queue);
   bool run(Lane& lane, Queue& queue, TimePoint now);
   bool complete(Lane& lane, Queue& queue, TimePoint now);
-  bool may_start(const Lane& lane, Operation& op, lower::Issue issue) const;
-  void post(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
-  bool finish_message(Lane& lane, Queue& queue, lower::Issue issue, TimePoint now);
+  bool may_start(Lane& lane, Place place);
+  bool begin_receive(Lane& lane, Operation& op);
+  void post(Lane& lane, Queue& queue, Place place, TimePoint now);
+  bool finish_message(Lane& lane, Queue& queue, Place place, TimePoint now);
+  /// Gives receives that name no rank what has come. True when any got something.
+  bool match_any();
+  bool match_any(Lane& lane);
   /// `holds`; where it does not, `status` tells that `invariant` is broken.
   bool require(bool holds, const Lane& lane, const char* invariant);
   [[nodiscard]] uint16_t track_of(const Lane& lane, bool sends) const;
 
   WireOptions options_;
-  std::deque<Lane> lanes_;  // by peers as they were connected
+  std::deque<Lane> lanes_;     // by peers as they were connected
+  std::vector<Lane*> shared_;  // that have windows
+  AnySource any_;
+  size_t next_any_ = 0;  // the place in `lanes_` of which the next is asked first
   std::atomic<uint64_t> bytes_sent_{0};
   std::optional<TimePoint> releasing_since_;
   Status status_;

@@ -1,44 +1,123 @@
-// The order in which a launch enqueues the messages of one call that channels carry: what runs and
-// what is proven take it from here. `members` are pointers to messages.
+// What a launch does with the messages of one call, in which order, and on whose streams: what runs
+// and what is proven take it from here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "lower/code.h"
 
 namespace hetccl::lower {
 
-/// Calls `visit(member, part)` for all parts of the messages that have streams of their own, which
-/// `has_stream(member)` says, until the first error. Messages of one lane come one after the other,
-/// as they travel: a member's `first_time` is when its first slice comes. Lanes take turns, a slice
-/// each, so that all get on even if their streams share one hardware queue. `end` is behind the
-/// last slice of all.
-template <typename Members, typename HasStream, typename Visit>
-Status for_each_part_on_streams(const Members& members, uint32_t end, HasStream&& has_stream,
-                                Visit&& visit) {
-  using Section = Part::Section;
-  for (uint32_t time = 0; time < end; ++time) {
-    for (auto* member : members) {
-      const uint32_t slice = time - member->first_time;  // wraps around before it begins
-      if (slice >= member->n_slices || !has_stream(*member)) continue;
-      if (slice == 0) HETCCL_TRY(visit(*member, Part{Section::Prologue}));
-      HETCCL_TRY(visit(*member, Part{Section::Body, slice}));
-      if (slice + 1 == member->n_slices) HETCCL_TRY(visit(*member, Part{Section::Epilogue}));
-    }
-  }
-  return {};
-}
+/// One call's messages of one rank. Used again for the next call, so that steady state allocates
+/// nothing.
+class Group {
+ public:
+  /// What of a message's Code goes onto which stream.
+  enum class Way : uint8_t {
+    Stream,   ///< the message's direction has a stream of its own, on which its Code runs
+    Library,  ///< the same; the library of a cluster carries the message
+    User,     ///< no stream copies anything: the user's alone starts it, and waits for it
+  };
+  struct Member {
+    int peer = -1;
+    bool send = false;
+    Way way{};
+    uint32_t n_slices = 1;
+    uint32_t first_time = 0;  ///< when its first slice comes; set by `add`
+    bool first = false;       ///< of its direction, in this call; set by `add`
+  };
+  struct Action {
+    enum class Kind : uint8_t {
+      Fork,  ///< the member's stream waits for the user's
+      Run,   ///< `part` of the member's Code
+      End,   ///< the host learns that the member's Code has run
+      Join,  ///< the user's stream waits for the member's
+    } kind{};
+    size_t member = 0;  ///< in the order of `add`
+    Part part{};
+  };
 
-/// The same for messages of which streams copy nothing, so that only the user's stream is to wait:
-/// all start before it waits for one of them to end.
-template <typename Members, typename IsDirect, typename Visit>
-Status for_each_part_on_user(const Members& members, IsDirect&& is_direct, Visit&& visit) {
-  for (const Part::Section section : {Part::Section::Prologue, Part::Section::Epilogue}) {
-    for (auto* member : members) {
-      if (is_direct(*member)) HETCCL_TRY(visit(*member, Part{section}));
-    }
+  /// `rank` is whose messages these are.
+  explicit Group(int rank) : rank_(rank) {}
+  void clear();
+  /// Messages of one direction are added in their order. What is sent comes first: it waits for no
+  /// other rank, so all of it completes on a single hardware queue.
+  void add(Member member);
+
+  /// Calls `visit(const Action&)`, until the first error.
+  template <typename Visit>
+  Status for_each_action(Visit&& visit) {
+    using Kind = Action::Kind;
+    using Section = Part::Section;
+    const auto each = [&](auto&& wanted, Kind kind, Part part = {}) -> Status {
+      for (size_t i = 0; i < members_.size(); ++i) {
+        if (wanted(members_[i])) HETCCL_TRY(visit(Action{kind, i, part}));
+      }
+      return {};
+    };
+    const auto begins_stream = [](const Member& one) { return one.first && one.way != Way::User; };
+    const auto is_users = [](const Member& one) { return one.way == Way::User; };
+    HETCCL_TRY(each(begins_stream, Kind::Fork));
+    // All start before anything waits for one of them to end: a later message's header comes behind
+    // it.
+    HETCCL_TRY(each(is_users, Kind::Run, {Section::Prologue}));
+    HETCCL_TRY(for_each_on_streams(visit));
+    HETCCL_TRY(for_each_of_library(visit));
+    HETCCL_TRY(each(is_users, Kind::Run, {Section::Epilogue}));
+    HETCCL_TRY(each(is_users, Kind::End));
+    return each(begins_stream, Kind::Join);
   }
-  return {};
-}
+
+ private:
+  // Directions take turns, a slice each, so that all get on even if their streams share one
+  // hardware queue.
+  template <typename Visit>
+  Status for_each_on_streams(Visit&& visit) {
+    using Kind = Action::Kind;
+    using Section = Part::Section;
+    for (uint32_t time = 0; time < end_; ++time) {
+      for (size_t i = 0; i < members_.size(); ++i) {
+        const Member& one = members_[i];
+        const uint32_t slice = time - one.first_time;  // wraps around before it begins
+        if (slice >= one.n_slices || one.way != Way::Stream) continue;
+        if (slice == 0) HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Prologue}}));
+        HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Body, slice}}));
+        if (slice + 1 < one.n_slices) continue;
+        HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Epilogue}}));
+        HETCCL_TRY(visit(Action{Kind::End, i}));
+      }
+    }
+    return {};
+  }
+  // On a single hardware queue, or where a launch returns only once it is done, a message holds up
+  // those behind it until its other end has come to it. So all ranks take the pairs, and the two
+  // ways of a pair, in one order; and what follows a message comes after all of them.
+  template <typename Visit>
+  Status for_each_of_library(Visit&& visit) {
+    using Kind = Action::Kind;
+    using Section = Part::Section;
+    for (const uint32_t i : by_library_) {
+      HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Prologue}}));
+      HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Body}}));
+    }
+    for (const uint32_t i : by_library_) {
+      HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Epilogue}}));
+      HETCCL_TRY(visit(Action{Kind::End, i}));
+    }
+    return {};
+  }
+  [[nodiscard]] size_t direction_of(const Member& member) const {
+    return 2 * static_cast<size_t>(member.peer) + (member.send ? 1 : 0);
+  }
+
+  const int rank_;
+  std::vector<Member> members_;
+  std::vector<uint32_t> by_library_;  // of these, in the order that all ranks share
+  std::vector<uint32_t> next_times_;  // by direction: behind its last slice, and one; 0: none yet
+  uint32_t end_ = 0;                  // behind the last slice of all
+};
 
 }  // namespace hetccl::lower

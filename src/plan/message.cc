@@ -42,6 +42,7 @@ RankPlan plan_message_by_library(int rank, int from, int to) {
   RankPlan plan;
   plan.name = "message_by_library";
   plan.slicing = Slicing::None;
+  if (rank != from && rank != to) return plan;
   const bool sends = rank == from;
   const int peer = sends ? to : from;
   Step exchange{.kind = StepKind::CclExchange, .whole = true};

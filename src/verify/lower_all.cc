@@ -244,8 +244,12 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
     cut.slice_bytes = lower::message_choice(shape_of(options).choice, ring).slice_bytes;
   }
   const plan::Spec spec{Collective::PointToPoint, from};
-  return lower_problem({.spec = spec, .topology = topology, .type = options.type, .to = to}, plans,
-                       cut, target);
+  return lower_problem({.spec = spec,
+                        .topology = topology,
+                        .type = options.type,
+                        .to = to,
+                        .by_library = by_library},
+                       plans, cut, target);
 }
 
 void shrink_rings(Lowered& lowered, const std::vector<RankPlan>& plans, const Options& options) {

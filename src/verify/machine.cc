@@ -52,7 +52,7 @@ Result<bool> Machine::advance(RankState& rank) {
 
 // The caller's own work before the call has written the buffers.
 void Machine::begin_call(RankState& rank, uint32_t call) {
-  const ThreadId thread = rank.stream_thread(kUser, call);
+  const ThreadId thread = rank.calls[call].caller;
   rank.clocks[thread].set(thread, ++rank.counts[thread]);
   rank.by_events[thread].set(thread, rank.counts[thread]);
   if (calls_[call].is_barrier) rank.clocks[thread].set(caller_thread(call, rank.rank), 1);
@@ -76,7 +76,7 @@ void Machine::begin_call(RankState& rank, uint32_t call) {
 
 // The caller goes on to use the buffers.
 Status Machine::end_call(RankState& rank, uint32_t call) {
-  const ThreadId thread = rank.stream_thread(kUser, call);
+  const ThreadId thread = rank.calls[call].caller;
   const Use as{thread, rank.counts[thread] + 1, kCaller, call};
   const CallState& state = rank.calls[call];
   for (const auto* places : {&state.inputs, &state.outputs}) {
@@ -102,7 +102,7 @@ Status Machine::end_call(RankState& rank, uint32_t call) {
 }
 
 Status Machine::check_barrier(const RankState& rank, uint32_t call) const {
-  const Clock& known = rank.clocks[rank.stream_thread(kUser, call)];
+  const Clock& known = rank.clocks[rank.calls[call].caller];
   for (int other = 0; other < calls_[call].problem->n_ranks(); ++other) {
     if (known.of(caller_thread(call, other)) > 0) continue;
     return error(Code::InternalError, "rank %d may pass the barrier before rank %d has come",
@@ -131,7 +131,7 @@ void Machine::try_to_retire(RankState& rank) {
 void Machine::retire(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   state.retired = true;
-  state.over = rank.clocks[rank.stream_thread(kUser, call)];
+  state.over = state.syncs[lower::kFinished].back();
   for (const uint32_t lane : state.lanes) {
     for (const lower::QueueKind kind : {lower::QueueKind::Send, lower::QueueKind::Recv}) {
       const bool sends = kind == lower::QueueKind::Send;

@@ -32,6 +32,12 @@ struct Launch {
 struct MachineOptions {
   bool in_place = false;
   uint32_t buffer_sets = 1;  ///< of each executor, which its calls take by turns
+  /// An action of one rank's launches of messages (lower::Group) that is left out, to see that it
+  /// is missed: counted from 0, and again from 0 behind the last.
+  struct LeftOut {
+    int rank = -1;
+    uint32_t action = 0;
+  } left_out{};
 };
 
 /// InternalError says which instruction of which rank is wrong, and how.

@@ -21,6 +21,9 @@ Status Machine::check_end(RankState& rank) {
     if (!call.code->one_library_call && call.syncs[lower::kStarted].size() != 1) {
       return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
     }
+    if (call.is_told && !call.finished) {
+      return error(Code::InternalError, "rank %d never tells of a message's end", rank.rank);
+    }
     // The next call takes the memory of its words.
     for (ThreadId thread = 0; thread < call.words.size(); ++thread) {
       if (call.over.of(thread) >= call.words[thread]) continue;

@@ -26,9 +26,7 @@ Result<Step> Machine::call_library(RankState& rank, const Enqueued& at) {
 
 // The members' code and clocks in one call of a cluster's library.
 RankState& Machine::member(const LibraryCall& at, size_t local) {
-  const auto& cluster =
-      calls_[at.call].problem->topology.clusters()[static_cast<size_t>(at.group->cluster)];
-  return ranks_[static_cast<size_t>(cluster.ranks[local])];
+  return ranks_[static_cast<size_t>(at.group->ranks[local])];
 }
 
 const Instruction& Machine::code_of(const LibraryCall& at, size_t local) {

@@ -41,20 +41,23 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
   const Instruction& one = rank.code(call, issue.index);
   accesses_.clear();
   bool clean = true;
-  for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t element) {
-    if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Ring) return;
-    const Access now{place_of(rank, call, issue.slice, operand),
-                     range_of(rank, call, issue.slice, operand), writes, element};
-    for (const Access& other : accesses_) {
-      if (other.place != now.place || !(other.writes || writes)) continue;
-      if (other.range.begin >= now.range.end || now.range.begin >= other.range.end) continue;
-      const bool in_place = other.element == element && other.writes != writes &&
-                            other.range.begin == now.range.begin &&
-                            other.range.end == now.range.end;
-      clean = clean && in_place;
-    }
-    accesses_.push_back(now);
-  });
+  for_each_effect(
+      one, calls_[call].problem->local_rank(rank.rank),
+      [&](const Operand& operand, bool writes, size_t element) {
+        if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Ring)
+          return;
+        const Access now{place_of(rank, call, issue.slice, operand),
+                         range_of(rank, call, issue.slice, operand), writes, element};
+        for (const Access& other : accesses_) {
+          if (other.place != now.place || !(other.writes || writes)) continue;
+          if (other.range.begin >= now.range.end || now.range.begin >= other.range.end) continue;
+          const bool in_place = other.element == element && other.writes != writes &&
+                                other.range.begin == now.range.begin &&
+                                other.range.end == now.range.end;
+          clean = clean && in_place;
+        }
+        accesses_.push_back(now);
+      });
   return clean ? Status() : wrong(rank, call, issue.index, "overwrites what it reads");
 }
 
@@ -73,34 +76,37 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
       one.op == Opcode::Copy || one.op == Opcode::CclBroadcast || one.op == Opcode::CclExchange;
   Status status;
   accesses_.clear();
-  for_each_effect(one, rank.local_rank, [&](const Operand& operand, bool writes, size_t) {
-    if (!status.ok()) return;
-    if (operand.memory == lower::Memory::Ring) {
-      status = use_ring(rank, call, issue, operand, writes, clock, as);
-      return;
-    }
-    const Cells::Range range = range_of(rank, call, issue.slice, operand);
-    if (range.begin == range.end) return;
-    const uint32_t place = place_of(rank, call, issue.slice, operand);
-    const bool identity = operand.memory == lower::Memory::Identity;
-    if (identity && !writes && rank.memory.values(place, range)[0] == Value{}) {
-      note(wrong(rank, call, issue.index, "reads an identity that nobody has written"));
-    }
-    status = check_abort(rank, call, issue, operand, range);
-    if (!status.ok()) return;
-    // A copy onto itself writes nothing.
-    const auto onto_itself = [&](const auto& other) {
-      return other.place == place && other.range.begin == range.begin &&
-             other.range.end == range.end;
-    };
-    if (writes && copies && std::any_of(accesses_.begin(), accesses_.end(), onto_itself)) return;
-    if (!writes) accesses_.push_back({.place = place, .range = range});
-    const Cells::Range used = used_range(rank, call, operand, place, range);
-    const Use* before = writes ? rank.memory.write(place, used, clock, as)
-                               : rank.memory.read(place, used, clock, as);
-    if (before == nullptr) before = use_turn(rank, operand.memory, clock, as);
-    if (before != nullptr) status = conflict(rank, call, issue.index, *before);
-  });
+  for_each_effect(
+      one, calls_[call].problem->local_rank(rank.rank),
+      [&](const Operand& operand, bool writes, size_t) {
+        if (!status.ok()) return;
+        if (operand.memory == lower::Memory::Ring) {
+          status = use_ring(rank, call, issue, operand, writes, clock, as);
+          return;
+        }
+        const Cells::Range range = range_of(rank, call, issue.slice, operand);
+        if (range.begin == range.end) return;
+        const uint32_t place = place_of(rank, call, issue.slice, operand);
+        const bool identity = operand.memory == lower::Memory::Identity;
+        if (identity && !writes && rank.memory.values(place, range)[0] == Value{}) {
+          note(wrong(rank, call, issue.index, "reads an identity that nobody has written"));
+        }
+        status = check_abort(rank, call, issue, operand, range);
+        if (!status.ok()) return;
+        // A copy onto itself writes nothing.
+        const auto onto_itself = [&](const auto& other) {
+          return other.place == place && other.range.begin == range.begin &&
+                 other.range.end == range.end;
+        };
+        if (writes && copies && std::any_of(accesses_.begin(), accesses_.end(), onto_itself))
+          return;
+        if (!writes) accesses_.push_back({.place = place, .range = range});
+        const Cells::Range used = used_range(rank, call, operand, place, range);
+        const Use* before = writes ? rank.memory.write(place, used, clock, as)
+                                   : rank.memory.read(place, used, clock, as);
+        if (before == nullptr) before = use_turn(rank, operand.memory, clock, as);
+        if (before != nullptr) status = conflict(rank, call, issue.index, *before);
+      });
   return status;
 }
 

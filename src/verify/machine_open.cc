@@ -43,7 +43,6 @@ Machine::Machine(std::span<const Launch> launches, const MachineOptions& options
 Status Machine::open(int number) {
   RankState& rank = ranks_[static_cast<size_t>(number)];
   rank.rank = number;
-  rank.local_rank = calls_[0].problem->topology.local_rank(number);
   rank.n_executors = n_executors_;
   rank.sets.resize(size_t{n_executors_} * options_.buffer_sets);
   rank.calls.resize(calls_.size());
@@ -73,6 +72,7 @@ void Machine::open_call(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   state.code = &(*calls_[call].codes)[number];
   state.executor = calls_[call].executor;
+  state.caller = rank.caller_stream(call);
   state.n_slices = problem.n_slices[number];
   state.syncs.resize(state.code->syncs.size());
   state.events.resize(state.code->syncs.size());
@@ -97,15 +97,16 @@ Status Machine::check_scratch(const RankState& rank, uint32_t call) const {
   const std::vector<Instruction>& list = rank.calls[call].code->list;
   for (uint32_t i = 0; i < list.size(); ++i) {
     bool fits = true;
-    for_each_effect(list[i], rank.local_rank, [&](const Operand& operand, bool, size_t) {
-      if (operand.memory != lower::Memory::Scratch) return;
-      const Region& region = operand.region;
-      for (uint32_t b = 0; b < region.blocks; ++b) {
-        const std::pair place(region.of, region.run + b);
-        const auto known = places.try_emplace(region.block + b, place).first;
-        fits = fits && known->second == place && region.run <= region.block;
-      }
-    });
+    for_each_effect(list[i], calls_[call].problem->local_rank(rank.rank),
+                    [&](const Operand& operand, bool, size_t) {
+                      if (operand.memory != lower::Memory::Scratch) return;
+                      const Region& region = operand.region;
+                      for (uint32_t b = 0; b < region.blocks; ++b) {
+                        const std::pair place(region.of, region.run + b);
+                        const auto known = places.try_emplace(region.block + b, place).first;
+                        fits = fits && known->second == place && region.run <= region.block;
+                      }
+                    });
     if (!fits) return wrong(rank, call, i, "keeps parts of several blocks in one");
   }
   return {};
@@ -153,6 +154,7 @@ Status Machine::make_rings(RankState& rank, uint32_t call) {
   const auto& targets = calls_[call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
   for (size_t i = 0; i < state.lanes.size(); ++i) {
     LaneState& lane = rank.lanes[state.lanes[i]];
+    if (calls_[call].problem->by_library) continue;  // its data go another way
     const size_t bytes = targets[i].ring_bytes;
     if (lane.ring == nullptr && bytes > 0) lane.ring = std::make_unique<RingCheck>(bytes);
     if ((lane.ring == nullptr ? 0 : lane.ring->bytes()) == bytes) continue;
@@ -178,45 +180,60 @@ void Machine::enqueue(RankState& rank, uint32_t call) {
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
-// As exec does with messages that channels carry: what is sent comes first.
+// As exec does with the messages of one call. A direction is an executor, whose user's stream is
+// the message's own: it waits for the caller's at a fork, and the caller's for it at a join.
 void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
-  struct Member {
-    uint32_t call, first_time, n_slices;
-  };
-  std::vector<Member> members;
-  std::map<std::pair<bool, int>, uint32_t> next_times;  // by direction and peer
-  uint32_t last = 0;
+  lower::Group group(rank.rank);
+  std::vector<uint32_t> members;
   for (const bool sends : {true, false}) {
     for (uint32_t call = first; call < end; ++call) {
       const CallState& state = rank.calls[call];
       const Problem& problem = *calls_[call].problem;
       if (state.code == nullptr || (problem.spec.root == rank.rank) != sends) continue;
-      uint32_t& next = next_times[{sends, sends ? problem.to : problem.spec.root}];
-      members.push_back({call, next, state.n_slices});
-      next += state.n_slices;
-      last = std::max(last, next);
+      const lower::Group::Way way = way_of(rank, call);
+      group.add({sends ? problem.to : problem.spec.root, sends, way, state.n_slices});
+      members.push_back(call);
+      rank.calls[call].is_told = true;
+      if (way != lower::Group::Way::User) {
+        rank.calls[call].own_stream = true;
+        rank.calls[call].caller = rank.caller_stream(first);
+      }
+      rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
     }
   }
-  std::vector<Member*> in_turn;
-  for (Member& member : members) {
-    in_turn.push_back(&member);
-    rank.queue.push_back({member.call, {}, Enqueued::Kind::Begin});
+  std::vector<lower::Group::Action> actions;
+  static_cast<void>(group.for_each_action([&](const lower::Group::Action& action) {
+    actions.push_back(action);
+    return Status();
+  }));
+  if (options_.left_out.rank == rank.rank && !actions.empty()) {
+    actions.erase(actions.begin() +
+                  static_cast<std::ptrdiff_t>(options_.left_out.action % actions.size()));
   }
-  const auto enqueue_part = [&](const Member& member, lower::Part part) {
-    return lower::for_each_issue(*rank.calls[member.call].code, member.n_slices, part,
-                                 [&](Issue issue) {
-                                   enqueue_instruction(rank, member.call, issue);
-                                   return Status();
-                                 });
-  };
-  const auto is_direct = [&](const Member& member) {
-    const auto& lanes = calls_[member.call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
-    return !lanes.empty() && lanes[0].needs_no_copy();
-  };
-  const auto has_stream = [&](const Member& member) { return !is_direct(member); };
-  static_cast<void>(lower::for_each_part_on_streams(in_turn, last, has_stream, enqueue_part));
-  static_cast<void>(lower::for_each_part_on_user(in_turn, is_direct, enqueue_part));
-  for (const Member& member : members) rank.queue.push_back({member.call, {}, Enqueued::Kind::End});
+  for (const auto& action : actions) enqueue_action(rank, members[action.member], action);
+  for (const uint32_t call : members) rank.queue.push_back({call, {}, Enqueued::Kind::End});
+}
+
+void Machine::enqueue_action(RankState& rank, uint32_t call, const lower::Group::Action& action) {
+  using Kind = lower::Group::Action::Kind;
+  const CallState& state = rank.calls[call];
+  const auto kind = action.kind == Kind::Fork  ? Enqueued::Kind::Fork
+                    : action.kind == Kind::End ? Enqueued::Kind::Tell
+                                               : Enqueued::Kind::Join;
+  if (action.kind != Kind::Run) return rank.queue.push_back({call, {}, kind});
+  static_cast<void>(
+      lower::for_each_issue(*state.code, state.n_slices, action.part, [&](Issue issue) {
+        enqueue_instruction(rank, call, issue);
+        return Status();
+      }));
+}
+
+lower::Group::Way Machine::way_of(const RankState& rank, uint32_t call) const {
+  using enum lower::Group::Way;
+  const Problem& problem = *calls_[call].problem;
+  const auto& lanes = problem.targets[static_cast<size_t>(rank.rank)].lanes;
+  if (problem.by_library) return Library;
+  return !lanes.empty() && lanes[0].needs_no_copy() ? User : Stream;
 }
 
 // In place, the smaller buffer is a block of the other (hetccl.h).

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "lower/group.h"
 #include "verify/machine.h"
 #include "verify/rank_state.h"
 
@@ -54,12 +55,16 @@ class Machine {
   void take_turn(RankState& rank, uint32_t call);
   void enqueue(RankState& rank, uint32_t call);
   void enqueue_group(RankState& rank, uint32_t first, uint32_t end);
+  [[nodiscard]] lower::Group::Way way_of(const RankState& rank, uint32_t call) const;
+  void enqueue_action(RankState& rank, uint32_t call, const lower::Group::Action& action);
   void enqueue_instruction(RankState& rank, uint32_t call, lower::Issue issue);
 
   // machine_streams.cc
   Result<bool> advance(RankState& rank);
   Result<Step> run_next(RankState& rank);
   Result<Step> run_stream(RankState& rank, const Enqueued& at);
+  static Status tell_end(RankState& rank, uint32_t call);
+  static void await_stream(RankState& rank, ThreadId stream, ThreadId other);
   void finish_instruction(RankState& rank, uint32_t call, const lower::Instruction& one,
                           ThreadId thread);
   Step wait(RankState& rank, const Enqueued& at);

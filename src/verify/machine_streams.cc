@@ -13,19 +13,47 @@ using lower::Operand;
 Result<Step> Machine::run_next(RankState& rank) {
   if (rank.next == rank.queue.size()) return Step::Blocked;
   const Enqueued at = rank.queue[rank.next];
-  if (at.kind == Enqueued::Kind::Begin) {
-    begin_call(rank, at.call);
-  } else if (at.kind == Enqueued::Kind::End) {
-    HETCCL_TRY(end_call(rank, at.call));
-  } else {
-    HETCCL_ASSIGN(const Step step, run_stream(rank, at));
-    if (step == Step::Blocked) return step;
-    const Instruction& one = rank.code(at.call, at.issue.index);
-    finish_instruction(rank, at.call, one, rank.stream_thread(one.queue, at.call));
+  switch (at.kind) {
+    case Enqueued::Kind::Begin:
+      begin_call(rank, at.call);
+      break;
+    case Enqueued::Kind::Fork:
+      await_stream(rank, rank.stream_thread(kUser, at.call), rank.calls[at.call].caller);
+      break;
+    case Enqueued::Kind::Run: {
+      HETCCL_ASSIGN(const Step step, run_stream(rank, at));
+      if (step == Step::Blocked) return step;
+      const Instruction& one = rank.code(at.call, at.issue.index);
+      finish_instruction(rank, at.call, one, rank.stream_thread(one.queue, at.call));
+      break;
+    }
+    case Enqueued::Kind::Tell:
+      HETCCL_TRY(tell_end(rank, at.call));
+      break;
+    case Enqueued::Kind::Join:
+      await_stream(rank, rank.calls[at.call].caller, rank.stream_thread(kUser, at.call));
+      break;
+    case Enqueued::Kind::End:
+      HETCCL_TRY(end_call(rank, at.call));
+      break;
   }
   rank.arrived = rank.reserved = false;
   ++rank.next;
   return Step::Done;
+}
+
+Status Machine::tell_end(RankState& rank, uint32_t call) {
+  CallState& state = rank.calls[call];
+  if (state.syncs[lower::kFinished].empty())
+    return error(Code::InternalError, "rank %d tells of a message's end before it", rank.rank);
+  state.finished = true;
+  return {};
+}
+
+// By an event.
+void Machine::await_stream(RankState& rank, ThreadId stream, ThreadId other) {
+  rank.clocks[stream].join(rank.clocks[other]);
+  rank.by_events[stream].join(rank.by_events[other]);
 }
 
 void Machine::finish_instruction(RankState& rank, uint32_t call, const Instruction& one,
@@ -44,7 +72,7 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
   }
   if (one.op == Opcode::Finish) {
     signal(rank, call, lower::kFinished, rank.clocks[thread]);
-    state.finished = true;
+    state.finished = !state.is_told;
   }
 }
 

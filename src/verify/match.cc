@@ -106,11 +106,10 @@ class Matcher {
   }
 
   Status match_calls() {
-    for (size_t c = 0; c < problem_.topology.clusters().size(); ++c) {
-      const std::vector<int>& ranks = problem_.topology.clusters()[c].ranks;
+    for (const std::vector<int>& ranks : problem_.libraries()) {
       const size_t first = result_.groups.size();
       for (size_t local = 0; local < ranks.size(); ++local) {
-        HETCCL_TRY(match_calls_of(static_cast<int>(c), ranks, local, first));
+        HETCCL_TRY(match_calls_of(ranks, local, first));
       }
       for (size_t g = first; g < result_.groups.size(); ++g) {
         HETCCL_TRY(match_exchange(result_.groups[g], ranks));
@@ -119,14 +118,14 @@ class Matcher {
     return {};
   }
 
-  Status match_calls_of(int cluster, const std::vector<int>& ranks, size_t local, size_t first) {
+  Status match_calls_of(const std::vector<int>& ranks, size_t local, size_t first) {
     const int rank = ranks[local];
     const Code& code = codes_[static_cast<size_t>(rank)];
     size_t group = first;
     for (const uint32_t i : find(rank, [](const Instruction& one) {
            return info_of(one.op).is(lower::OpcodeInfo::kCollective);
          })) {
-      if (local == 0) result_.groups.push_back({cluster, {}});
+      if (local == 0) result_.groups.push_back({ranks, {}});
       const Code& leader = codes_[static_cast<size_t>(ranks[0])];
       if (group == result_.groups.size() ||
           (local > 0 && !same_call(leader.list[result_.groups[group].members[0]], code.list[i]))) {

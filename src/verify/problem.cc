@@ -11,6 +11,18 @@ uint32_t Problem::most_slices() const {
   return *std::max_element(n_slices.begin(), n_slices.end());
 }
 
+std::vector<std::vector<int>> Problem::libraries() const {
+  if (by_library) return {{std::min(spec.root, to), std::max(spec.root, to)}};
+  std::vector<std::vector<int>> all;
+  for (const topology::Cluster& cluster : topology.clusters()) all.push_back(cluster.ranks);
+  return all;
+}
+
+int Problem::local_rank(int rank) const {
+  if (by_library) return rank == std::min(spec.root, to) ? 0 : 1;
+  return topology.local_rank(rank);
+}
+
 bool Problem::launches(int rank) const {
   return spec.collective != Collective::PointToPoint || rank == spec.root || rank == to;
 }

@@ -17,7 +17,8 @@ struct Problem {
   plan::Spec spec;  ///< PointToPoint: `root` sends
   const topology::Topology& topology;
   DataType type{};
-  int to = -1;                                ///< PointToPoint: the rank that receives
+  int to = -1;              ///< PointToPoint: the rank that receives
+  bool by_library = false;  ///< PointToPoint: a library carries it, in a communicator of both ends
   std::vector<lower::Target> targets{};       ///< by rank
   std::vector<lower::Geometry> geometries{};  ///< by rank
   std::vector<uint32_t> n_slices{};           ///< by rank
@@ -26,6 +27,11 @@ struct Problem {
 
   [[nodiscard]] int n_ranks() const { return topology.n_ranks(); }
   [[nodiscard]] uint32_t most_slices() const;
+  /// The ranks of each communicator of a vendor's library, ascending: of each cluster, or of a
+  /// message's ends.
+  [[nodiscard]] std::vector<std::vector<int>> libraries() const;
+  /// The place of `rank` among those with whom it calls the library.
+  [[nodiscard]] int local_rank(int rank) const;
   /// A message's ends alone launch it.
   [[nodiscard]] bool launches(int rank) const;
   [[nodiscard]] bool receives(int rank) const;
@@ -66,9 +72,9 @@ struct Matching {
   struct Exchanged {
     uint32_t from = 0, to = 0, send = 0, receive = 0;
   };
-  /// The ranks of a cluster in one call of its library.
+  /// The ranks of a communicator of a library in one call of it.
   struct Group {
-    int cluster = 0;
+    std::vector<int> ranks;
     std::vector<uint32_t> members;  ///< the instruction's index, by local rank
     std::vector<Exchanged> exchanged{};
   };

@@ -45,6 +45,8 @@ struct LaneState {
 struct CallState {
   const lower::Code* code = nullptr;  ///< null where the rank does not launch it
   uint32_t executor = 0;
+  ThreadId caller = 0;      ///< the stream on which its caller works before and after it
+  bool own_stream = false;  ///< its Code's user stream is its executor's, not the caller's
   uint32_t n_slices = 0;
   std::vector<uint32_t> lanes;             ///< by the Code's lane: the rank's
   std::vector<uint32_t> travels;           ///< by message: the slices in which it travels
@@ -58,6 +60,7 @@ struct CallState {
   std::vector<RingMessage> ring_places;    ///< by message and slot: whose place exec has there
   /// The block, slice and cell of what it has encoded.
   std::set<std::array<uint32_t, 3>> encoded;
+  bool is_told = false;  ///< an action tells its end; else the last instruction does
   bool finished = false, retired = false;
   size_t outstanding = 0;       ///< messages
   Clock over;                   ///< what is known once it is retired
@@ -69,11 +72,11 @@ struct CallState {
 struct Enqueued {
   uint32_t call = 0;
   lower::Issue issue;
-  enum class Kind : uint8_t { Begin, Run, End } kind = Kind::Run;
+  enum class Kind : uint8_t { Begin, Fork, Run, Tell, Join, End } kind = Kind::Run;
 };
 
 struct RankState {
-  int rank = 0, local_rank = 0;
+  int rank = 0;
   uint32_t n_executors = 1;
   Memory memory;
   std::vector<BufferSet> sets;   ///< by executor and turn
@@ -98,11 +101,16 @@ struct RankState {
   [[nodiscard]] LaneState& lane_of(uint32_t call, uint16_t number) {
     return lanes[calls[call].lanes[message(call, number).lane]];
   }
-  /// Each call has a user's stream of its own; other streams are the executor's.
+  /// A stream of that call's caller.
+  [[nodiscard]] ThreadId caller_stream(uint32_t call) const {
+    return lower::kStreams * n_executors + call;
+  }
+  /// Each call has a user's stream of its own, but for messages that have their executor's; other
+  /// streams are the executor's.
   [[nodiscard]] ThreadId stream_thread(lower::QueueId queue_id, uint32_t call) const {
-    return queue_id == lower::stream_queue(lower::QueueKind::User)
-               ? lower::kStreams * n_executors + call
-               : lower::kStreams * calls[call].executor + queue_id;
+    const bool user = queue_id == lower::stream_queue(lower::QueueKind::User);
+    return user && !calls[call].own_stream ? caller_stream(call)
+                                           : lower::kStreams * calls[call].executor + queue_id;
   }
   [[nodiscard]] ThreadId lane_thread(size_t lane, lower::QueueKind kind) const {
     return static_cast<ThreadId>(lower::kStreams * n_executors + calls.size() +

@@ -63,8 +63,8 @@ struct Lowered {
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options);
-/// Lowers a message from one rank to another (plan::plan_message); `by_library`, in a job that is a
-/// cluster of these two, one that its library carries (plan::plan_message_by_library).
+/// Lowers a message from one rank to another (plan::plan_message); `by_library`, of one
+/// cluster, whose library carries it (plan::plan_message_by_library).
 Result<Lowered> lower_message(int from, int to, const topology::Topology& topology,
                               const Options& options, bool by_library = false);
 /// Gives every ring of `lowered` the fewest bytes for which the call has the same Code, so that

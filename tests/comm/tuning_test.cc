@@ -155,7 +155,10 @@ TEST_CASE("tuning: files that are none, or another version's, harm nothing") {
     Ranks ranks({"A", "B"}, tuned(folder), false);
     const bool kept = text.find("2,") != std::string::npos;  // a newer hetccl can read it
     CHECK((kept ? sums(ranks, kElements, 200, false) : sums_until_settled(ranks, kElements)));
-    for (int rank = 0; rank < ranks.n(); ++rank) ranks[rank].reset();
+    on_all_ranks(ranks, [&](int rank) {
+      CHECK(ranks[rank]->finish().ok());  // keeps what was learnt after the last call, too
+      ranks[rank].reset();
+    });
     const std::string after = read_file(folder.file(), 1U << 20U).value();
     CHECK((after == text) == kept);
   }

@@ -108,7 +108,7 @@ Status JobRank::open(const ccl::UniqueId& cluster_id) {
   ExecutorOptions options;
   options.device = device_.get();
   options.ccl = ccl_.get();
-  options.communicator = 1;
+  options.collectives = 1;
   options.n_ranks = topology_.n_ranks();
   options.local_rank = topology_.local_rank(rank_);
   options.windows = options_.window > 0;
@@ -196,7 +196,7 @@ Status JobRank::enqueue(const Case& test) {
 Status JobRank::wait() {
   const auto done = [&] {
     std::lock_guard lock(fault_mutex_);
-    return executor_->done(last_) || !fault_.ok();
+    return last_.done() || !fault_.ok();
   };
   if (!engine_->wait(done, steady_clock().now() + fake::kHang)) {
     return error(Code::Timeout, "the test's own deadline");

@@ -116,7 +116,7 @@ class JobRank {
   std::array<std::unique_ptr<device::Stream>, 2> streams_;
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Buffers> buffers_;
-  uint64_t last_ = 0;
+  Ticket last_;
   std::vector<TimedCall> timed_;
   std::mutex fault_mutex_;
   Status fault_;

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "ccl/host/host_library.h"
+#include "exec/executor.h"
 #include "exec/job.h"
-#include "exec/point_to_point.h"
 #include "fake/fake_device.h"
 #include "fake/patience.h"
 #include "fake/reaching_channel.h"
@@ -24,8 +24,8 @@
 namespace {
 
 using namespace hetccl;
+using exec::Executor;
 using exec::Message;
-using exec::PointToPoint;
 using Bytes = std::vector<std::byte>;
 
 constexpr auto kLimit = fake::kHang;
@@ -57,22 +57,23 @@ class Rank {
         engine_(std::move(progress::Engine::create(steady_clock())).value()) {
     engine_->use(*transport_);
     engine_->use(*device_);
-    exec::PointToPointOptions with;
+    exec::ExecutorOptions with;
     with.device = device_.get();
     with.topology = &topology;
-    with.communicator = 7;
+    with.messages = 7;
     with.rank = rank;
+    with.local_rank = topology.local_rank(rank);
     with.on_fault = [this](const exec::Fault& fault) {
       std::lock_guard lock(mutex_);
       fault_ = fault.status;
     };
-    messages_ = std::move(PointToPoint::create(std::move(with))).value();
+    executor_ = std::move(Executor::create(std::move(with))).value();
     stream_ = std::move(device_->create_stream()).value();
-    engine_->add(*messages_, {});
+    engine_->add(*executor_, {});
   }
   ~Rank() {
-    engine_->remove(*messages_);
-    messages_.reset();
+    engine_->remove(*executor_);
+    executor_.reset();
     for (const auto& [memory, letter] : received_) device_->free(memory);
     for (void* memory : sent_) device_->free(memory);
     stream_.reset();
@@ -84,8 +85,8 @@ class Rank {
     return !is_fake_ || (reach_devices_ && (rank_ + peer) % 2 == 0);
   }
   Status meet(int peer) {
-    HETCCL_ASSIGN(auto ends, messages_->make_ends(peer, windows_[peer].get(), is_direct(peer)));
-    engine_->exclusively([&] { messages_->meet(peer, std::move(ends)); });
+    HETCCL_ASSIGN(auto ends, executor_->make_ends(peer, windows_[peer].get(), is_direct(peer)));
+    engine_->exclusively([&] { executor_->meet(peer, std::move(ends)); });
     return {};
   }
   // A channel of its own for the memory that both share, as that of the collectives.
@@ -103,7 +104,9 @@ class Rank {
       channel = std::make_unique<fake::ReachingChannel>(std::move(channel),
                                                         dynamic_cast<fake::FakeDevice&>(*device_));
     }
-    engine_->exclusively([&] { messages_->connect(peer, channel.get(), true); });
+    engine_->exclusively([&] {
+      executor_->connect({.rank = peer, .channel = channel.get(), .for_messages = true});
+    });
     channels_.push_back(std::move(channel));
     engine_->notify();
     return {};
@@ -120,7 +123,7 @@ class Rank {
         proven.lanes[0].direct = is_direct(peer);
         if (windows_[peer] != nullptr) proven.lanes[0].ring_bytes = windows_[peer]->ring_bytes();
       }
-      if (proven != messages_->target(peer, send, by_library)) return false;
+      if (proven != executor_->message_target(peer, send, by_library)) return false;
     }
     return true;
   }
@@ -132,15 +135,15 @@ class Rank {
       HETCCL_ASSIGN(auto pair, library_->init(ids[direction], 2, rank_ < peer ? 0 : 1,
                                               &engine_->waker(), fake::kHangMs));
       const bool send = (direction == 0) == (rank_ < peer);
-      HETCCL_ASSIGN(auto library, messages_->make_library(peer, send, *pair));
-      engine_->exclusively([&] { messages_->use_library(peer, send, std::move(library)); });
+      HETCCL_ASSIGN(auto library, executor_->make_library(peer, send, *pair));
+      engine_->exclusively([&] { executor_->use_library(peer, send, std::move(library)); });
       pairs_.push_back(std::move(pair));
     }
     return {};
   }
   exec::Route& route(int peer, bool send) {
     exec::Route* route = nullptr;
-    engine_->exclusively([&] { route = &messages_->route(peer, send); });
+    engine_->exclusively([&] { route = &executor_->route(peer, send); });
     return *route;
   }
 
@@ -160,16 +163,16 @@ class Rank {
             {send, send ? letter.to : letter.from, memory, letter.type, letter.count});
       }
     }
-    HETCCL_ASSIGN(last_, messages_->launch(messages, steady_clock().now(), deadline,
+    HETCCL_ASSIGN(last_, executor_->launch(messages, steady_clock().now(), deadline,
                                            streamed ? stream_.get() : nullptr));
     engine_->notify();
     return {};
   }
   bool done() {
-    return engine_->wait([&] { return PointToPoint::done(last_); }, end());
+    return engine_->wait([&] { return last_.done(); }, end());
   }
   bool drained() {
-    return engine_->wait([&] { return messages_->idle(); }, end());
+    return engine_->wait([&] { return executor_->idle(); }, end());
   }
   Status fault() {
     std::lock_guard lock(mutex_);
@@ -180,7 +183,7 @@ class Rank {
     return fault();
   }
   void abort() {
-    engine_->exclusively([&] { messages_->abort(); });
+    engine_->exclusively([&] { executor_->abort(); });
     engine_->notify();
   }
   /// What is not as it was sent; "" when nothing is.
@@ -193,7 +196,7 @@ class Rank {
     }
     return "";
   }
-  [[nodiscard]] uint64_t bytes_sent() const { return messages_->bytes_sent(); }
+  [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
 
  private:
   static TimePoint end() { return steady_clock().now() + kLimit; }
@@ -207,11 +210,11 @@ class Rank {
   std::map<int, std::unique_ptr<exec::Window>> windows_;
   std::unique_ptr<ccl::Library> library_ = ccl::make_host_library();
   std::vector<std::unique_ptr<ccl::Communicator>> pairs_;
-  std::unique_ptr<PointToPoint> messages_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<device::Stream> stream_;
   std::vector<std::pair<void*, Letter>> received_;
   std::vector<void*> sent_;
-  PointToPoint::Ticket last_;
+  exec::Ticket last_;
   std::mutex mutex_;
   Status fault_;
 };

@@ -1,0 +1,74 @@
+// Makes the orders of messages with another rank.
+#include <utility>
+
+#include "exec/executor.h"
+#include "plan/message.h"
+
+namespace hetccl::exec {
+
+Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, Window* window,
+                                                           bool direct) const {
+  auto& device = *options_.device;
+  const int self = options_.rank;
+  // Where it may be any, another rank stands for all.
+  const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
+  auto order = std::make_unique<MessageOrder>(
+      plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology));
+  order->peer = peer;
+  order->send = send;
+  order->window = window;
+  const size_t ring = window == nullptr ? 0 : window->ring_bytes();
+  order->choice = lower::message_choice(lower::kMessageChoice, ring);
+  std::vector<lower::Reach> reach;
+  if (peer != self) reach.push_back({other, direct, ring});
+  order->copies_nothing = !reach.empty() && reach[0].needs_no_copy();
+  order->program.bind({traits_of(device, options_.local_rank), std::move(reach)});
+  HETCCL_ASSIGN(order->interpreter, Interpreter::create(device, nullptr, 1, {}));
+  if (order->copies_nothing && host_memory_) return order;
+  HETCCL_ASSIGN(order->stream, device.create_stream());
+  HETCCL_ASSIGN(order->rotation, Rotation::create(device));
+  return order;
+}
+
+Result<MessageEnds> Executor::make_ends(int peer, Window* window, bool direct) const {
+  MessageEnds ends;
+  if (peer != options_.rank) {
+    HETCCL_ASSIGN(ends.receives, make_order(peer, false, window, direct));
+  }
+  if (peer != kAnyRank) {
+    HETCCL_ASSIGN(ends.sends, make_order(peer, true, window, direct));
+  }
+  return ends;
+}
+
+void Executor::meet(int peer, MessageEnds ends) {
+  const bool other = peer != options_.rank && peer != kAnyRank;
+  Window* const window = other ? ends.sends->window : nullptr;
+  messages_.add(peer, std::move(ends));
+  if (other) connect({.rank = peer, .crosses = false, .window = window, .for_messages = true});
+}
+
+Result<std::unique_ptr<MessageLibrary>> Executor::make_library(int peer, bool send,
+                                                               ccl::Communicator& pair) const {
+  auto& device = *options_.device;
+  const int self = options_.rank;
+  auto library = std::make_unique<MessageLibrary>(
+      plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
+  library->pair = &pair;
+  library->program.bind({traits_of(device, self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
+  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
+  HETCCL_ASSIGN(library->recorded, device.create_stream());
+  return library;
+}
+
+void Executor::use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library) {
+  if (aborted_) library->pair->abort();
+  messages_.of(peer, send).library = std::move(library);
+}
+
+const lower::Target& Executor::message_target(int peer, bool send, bool by_library) const {
+  const MessageOrder& order = messages_.of(peer, send);
+  return by_library ? order.library->program.target() : order.program.target();
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,38 @@
+// Messages from one rank to another, as a caller gives them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/types.h"
+
+namespace hetccl::exec {
+
+/// In a receive's place of the peer: whichever rank sends first.
+inline constexpr int kAnyRank = -2;
+
+/// One end of one message.
+struct Message {
+  bool send = false;  ///< else receive
+  int peer = -1;      ///< this rank itself: the call has the other end too; or kAnyRank
+  void* data = nullptr;
+  DataType type{};
+  uint64_t count = 0;  ///< elements
+  uint32_t tag = 0;    ///< equal at both ends
+  /// Of a receive from any rank: where to write which it was, before it completes. May be null.
+  int* source = nullptr;
+};
+/// "send of 10 float32 to rank 1".
+[[nodiscard]] std::string describe(const Message& message);
+
+/// A message that is under way.
+struct PendingMessage {
+  Message message;
+  uint64_t number = 0;  ///< among those of its direction between these ranks
+  uint32_t slices = 1, completed = 0;
+  TimePoint launched{};
+  bool started = false;  ///< the user's stream has come to it
+};
+
+}  // namespace hetccl::exec

@@ -1,0 +1,239 @@
+// The caller's side of messages: one call's, from their plans to their streams. All device work of
+// a call is enqueued at once.
+#include <algorithm>
+
+#include "exec/executor.h"
+
+namespace hetccl::exec {
+namespace {
+
+// The n-th message that a rank sends itself is the n-th that it receives from itself.
+const Message* other_end_of(std::span<const Message> messages, const Message& sent) {
+  const auto same_lane = [&](const Message& one, bool send) {
+    return one.send == send && one.peer == sent.peer;
+  };
+  auto number = std::count_if(messages.data(), &sent,
+                              [&](const Message& one) { return same_lane(one, true); });
+  return &*std::find_if(messages.begin(), messages.end(),
+                        [&](const Message& one) { return same_lane(one, false) && number-- == 0; });
+}
+
+// `other_end`: of a message of a rank to itself, else null.
+Call call_of(const Message& message, const Message* other_end) {
+  Call call;
+  call.send = message.data;
+  call.recv = other_end != nullptr ? other_end->data : message.data;
+  call.signature = {
+      .collective = Collective::PointToPoint, .type = message.type, .count = message.count};
+  call.tag = message.tag;
+  return call;
+}
+
+MessageOrder& order_of(const Operation& message) {
+  return static_cast<MessageOrder&>(*message.order);
+}
+
+/// Whether it is enqueued on its order's stream, rather than on the user's.
+bool uses_stream(const Operation& op) {
+  return op.by_library || !order_of(op).copies_nothing;
+}
+
+lower::Group::Member member_of(const Operation& op) {
+  const MessageOrder& order = order_of(op);
+  using enum lower::Group::Way;
+  return {order.peer, order.send,
+          op.by_library          ? Library
+          : order.copies_nothing ? User
+                                 : Stream,
+          op.n_slices};
+}
+
+}  // namespace
+
+Result<Ticket> Executor::launch(std::span<const Message> messages, TimePoint now,
+                                TimePoint deadline, device::Stream* user) {
+  Call times;
+  times.launched = now;
+  times.deadline = deadline;
+  Status status = prepare(messages, times);
+  if (!status.ok()) {
+    for (Operation* op : launching_) operations_.give_back(*op);
+    return status;
+  }
+  if (launching_.empty()) return Ticket();
+  const Ticket ticket(*launching_.front());
+  status = publish();
+  if (status.ok() && options_.on_published) options_.on_published();
+  if (status.ok() && aborted_) status = error(Code::Aborted, "the communicator was aborted");
+  if (status.ok()) status = enqueue(user);
+  if (status.ok()) return ticket;
+  give_up(user);
+  return status;
+}
+
+template <typename Visit>
+Status Executor::for_each(std::span<const Message> messages, Visit&& visit) const {
+  for (const bool send : {true, false}) {
+    for (const Message& message : messages) {
+      if (message.send != send) continue;
+      const bool own = message.peer == options_.rank;
+      if (own && !send) continue;
+      HETCCL_TRY(visit(message, own ? other_end_of(messages, message) : nullptr));
+    }
+  }
+  return {};
+}
+
+Status Executor::prepare(std::span<const Message> messages, const Call& times) {
+  launching_.clear();
+  return for_each(messages, [&](const Message& message, const Message* other_end) {
+    return prepare(message, other_end, times);
+  });
+}
+
+Status Executor::prepare(const Message& message, const Message* other_end, const Call& times) {
+  MessageOrder& order = messages_.of(message);
+  const auto give_up = [this] { return aborted_.load(); };
+  HETCCL_ASSIGN(const Route::Place place, order.route.take(times.deadline, give_up));
+  Operation& op = operations_.take(*options_.device);
+  launching_.push_back(&op);
+  op.enter(order, *launching_.front(), place.by_library);
+  op.message = message;
+  Call call = call_of(message, other_end);
+  call.launched = times.launched;
+  call.deadline = times.deadline;
+  call.sequence = place.number;
+  return lower(op, call);
+}
+
+Status Executor::lower(Operation& op, const Call& call) {
+  MessageOrder& order = order_of(op);
+  Program& program = op.by_library ? order.library->program : order.program;
+  const Message& message = op.message;
+  HETCCL_ASSIGN(
+      const Program::Lowered lowered,
+      program.lower_for({.type = message.type, .count = message.count, .choice = order.choice}));
+  return op.prepare(lowered, call);
+}
+
+// Before anything is enqueued, since that may block this thread until messages have moved, or until
+// an abort. A turn comes back only when its operation retires.
+Status Executor::publish() {
+  Status status;
+  for (Operation* op : launching_) {
+    MessageOrder& order = order_of(*op);
+    const Status given = order.give_buffers(*op, order.launched++);
+    if (given.ok()) continue;
+    op->given_up.store(true, std::memory_order_relaxed);
+    if (status.ok()) status = given;
+  }
+  launching_.front()->left.store(static_cast<uint32_t>(launching_.size()),
+                                 std::memory_order_relaxed);
+  message_calls_.fetch_add(1);
+  messages_.launch(launching_);
+  return status;
+}
+
+Status Executor::enqueue(device::Stream* user) {
+  group_.clear();
+  bool forks = false;
+  for (const Operation* op : launching_) {
+    group_.add(member_of(*op));
+    forks |= uses_stream(*op);
+  }
+  if (user != nullptr && forks) HETCCL_TRY(options_.device->record(*forked_, *user));
+  return group_.for_each_action([&](const lower::Group::Action& action) {
+    return enqueue(*launching_[action.member], action, user);
+  });
+}
+
+// Without a stream of the user nothing is to wait.
+Status Executor::enqueue(Operation& op, const lower::Group::Action& action, device::Stream* user) {
+  using Kind = lower::Group::Action::Kind;
+  MessageOrder& order = order_of(op);
+  device::Stream* const stream = uses_stream(op) ? order.stream.get() : user;
+  switch (action.kind) {
+    case Kind::Fork:
+      return user == nullptr ? Status() : options_.device->wait(*stream, *forked_);
+    case Kind::Run:
+      if (stream == nullptr) return {};
+      return order.interpreter_of(op).enqueue(op, *stream, {&order.window, 1}, action.part);
+    case Kind::End:
+      if (stream != nullptr) return options_.device->write_flag(*stream, op.finished(), 1);
+      op.finished().word.store(1, std::memory_order_release);
+      op.started().word.store(1, std::memory_order_release);
+      return {};
+    case Kind::Join:
+      return user == nullptr ? Status() : join(*stream, *user);
+  }
+  return {};
+}
+
+Status Executor::join(device::Stream& stream, device::Stream& user) {
+  HETCCL_TRY(options_.device->record(*joined_, stream));
+  return options_.device->wait(user, *joined_);
+}
+
+// On streams of their own: those of the orders may be in use for what no graph records.
+Status Executor::capture(std::span<const Message> messages, device::Stream& user) {
+  group_.clear();
+  std::vector<std::pair<const Message*, const Message*>> captured;  // with the other end
+  HETCCL_TRY(for_each(messages, [&](const Message& message, const Message* other_end) {
+    using enum lower::Group::Way;
+    group_.add({message.peer, message.send, other_end != nullptr ? User : Library});
+    captured.emplace_back(&message, other_end);
+    return Status();
+  }));
+  HETCCL_TRY(options_.device->record(*forked_, user));
+  return group_.for_each_action([&](const lower::Group::Action& action) {
+    const auto& [message, other_end] = captured[action.member];
+    return capture(*message, other_end, action, user);
+  });
+}
+
+// Its Code's body alone: the rest is what the host is told.
+Status Executor::capture(const Message& message, const Message* other_end,
+                         const lower::Group::Action& action, device::Stream& user) {
+  using Kind = lower::Group::Action::Kind;
+  device::Stream& stream = other_end != nullptr ? user : *messages_.of(message).library->recorded;
+  const bool records = action.part.section == (other_end != nullptr ? lower::Part::Section::Prologue
+                                                                    : lower::Part::Section::Body);
+  switch (action.kind) {
+    case Kind::Fork:
+      return options_.device->wait(stream, *forked_);
+    case Kind::Run:
+      return records ? record(message, other_end, stream) : Status();
+    case Kind::End:
+      return {};
+    case Kind::Join:
+      return join(stream, user);
+  }
+  return {};
+}
+
+Status Executor::record(const Message& message, const Message* other_end, device::Stream& stream) {
+  Operation& op = operations_.take(*options_.device);
+  op.enter(messages_.of(message), op, other_end == nullptr);
+  op.message = message;
+  Status status = lower(op, call_of(message, other_end));
+  if (status.ok()) status = op.use_own_buffers();
+  if (status.ok()) status = order_of(op).interpreter_of(op).record(op, stream);
+  operations_.give_back(op);
+  return status;
+}
+
+// The work enqueued so far goes on until the abort that follows.
+void Executor::give_up(device::Stream* user) {
+  for (Operation* one : launching_) {
+    MessageOrder& order = order_of(*one);
+    if (user != nullptr && uses_stream(*one))
+      static_cast<void>(join(*order.stream, *user));  // of two failures the first is told
+    one->given_up.store(true, std::memory_order_release);
+    device::Stream* const last = uses_stream(*one) ? order.stream.get() : user;
+    const bool drains = last != nullptr && order.interpreter_of(*one).join(*last).ok() &&
+                        options_.device->write_flag(*last, one->finished(), 1).ok();
+    if (!drains) one->finished().word.store(1, std::memory_order_release);
+  }
+}
+
+}  // namespace hetccl::exec
