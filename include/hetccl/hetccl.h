@@ -333,6 +333,73 @@ HETCCL_API hetcclResult_t hetcclGroupStart(void);
  */
 HETCCL_API hetcclResult_t hetcclGroupEnd(void);
 
+/** The functions above, as hetcclCall_t names them. Those with a residual are the same functions.
+ */
+typedef enum {
+  hetcclCallAllReduce = 0,
+  hetcclCallReduceScatter = 1,
+  hetcclCallAllGather = 2,
+  hetcclCallBroadcast = 3,
+  hetcclCallReduce = 4,
+  hetcclCallGather = 5,
+  hetcclCallScatter = 6,
+  hetcclCallAllToAll = 7,
+  hetcclCallBarrier = 8,
+  hetcclCallAllGatherV = 9,
+  hetcclCallReduceScatterV = 10,
+  hetcclCallGatherV = 11,
+  hetcclCallScatterV = 12,
+  hetcclCallAllToAllV = 13,
+  hetcclCallSend = 14,
+  hetcclCallRecv = 15,
+  hetcclCallRecvAny = 16
+} hetcclFunction_t;
+
+/** The arguments of one call; those that its function does not have are zero. It may grow at its
+ * end: `size` tells which fields the caller knows. */
+typedef struct {
+  size_t size; /**< sizeof(hetcclCall_t); equal in all calls of one hetcclStart */
+  hetcclFunction_t function;
+  hetcclDataType_t datatype;
+  hetcclRedOp_t op;
+  int root; /**< or the peer of a message */
+  const void* sendbuff;
+  void* recvbuff;
+  size_t count;             /**< as the function's count, recvcount or sendcount */
+  const size_t* sendcounts; /**< and where blocks are sent from; or NULL */
+  const size_t* sdispls;
+  const size_t* recvcounts; /**< and where they are received; or NULL */
+  const size_t* rdispls;
+  void* residual;     /**< of hetcclAllReduceWithResidual and hetcclReduceScatterWithResidual */
+  const void* factor; /**< a scalar of `datatype` in host memory, read by hetcclStart: sums each
+                           rank's elements times its own factor, whatever `op` is; or NULL */
+  uint32_t tag;       /**< of a message */
+  int* source;        /**< of hetcclRecvAny */
+} hetcclCall_t;
+
+/** What hetcclStart started. A value, good for ever: zeros are work that is complete. */
+typedef struct {
+  uint64_t internal[4];
+} hetcclWork_t;
+
+/** Makes calls, as within a group of their own: first the messages, all at the same time, then the
+ * collectives, in their order. Where an argument of any is wrong, none is made. Their deadline is
+ * `timeout_ms` milliseconds; 0: the communicator's. `stream` is as everywhere; with `work` no call
+ * without a stream is waited for: `*work` tells when they are complete, also after an error, when
+ * some may have been started. `work` may be NULL. No part of a group. */
+HETCCL_API hetcclResult_t hetcclStart(const hetcclCall_t* calls, size_t n_calls, hetcclComm_t comm,
+                                      hetcclStream_t stream, int64_t timeout_ms,
+                                      hetcclWork_t* work);
+/** hetcclSuccess when the work is complete, else hetcclInProgress. Work that failed is complete:
+ * ask hetcclCommGetAsyncError. Costs two loads; any thread asks, also when the communicator has
+ * gone. */
+HETCCL_API hetcclResult_t hetcclWorkQuery(const hetcclWork_t* work);
+/** Waits, driving progress, until it is complete: hetcclSuccess; or until `timeout_ms` has passed
+ * (negative: no limit): hetcclTimeout. Any number of threads may wait. */
+HETCCL_API hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms);
+/** The same for all work of `comm`. */
+HETCCL_API hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms);
+
 /** Makes an operator for hetcclAllReduce, hetcclReduceScatter and hetcclReduce on `comm`: the sum
  * of each rank's elements times that rank's own scalar, of type `datatype`, which is the calls'
  * too. Every rank passes an operator made so, with the same datatype; scalars may differ. The

@@ -39,13 +39,10 @@ std::vector<size_t> counts_by_rank(const Where& where, const char* argument,
 
 void add_all_to_all(Operation& operation, const at::Tensor& output, std::vector<size_t> to_here,
                     const at::Tensor& input, std::vector<size_t> from_here) {
-  operation.launches.push_back(
-      [from = input.const_data_ptr(), to = output.mutable_data_ptr(), sent = std::move(from_here),
-       received = std::move(to_here),
-       type = movable(input).type](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclAllToAllV(from, sent.data(), nullptr, to, received.data(), nullptr, type, comm,
-                               stream);
-      });
+  operation.calls.push_back(
+      Call(hetcclCallAllToAllV, movable(input), input.const_data_ptr(), output.mutable_data_ptr())
+          .send_counts(std::move(from_here))
+          .recv_counts(std::move(to_here)));
 }
 
 }  // namespace

@@ -224,14 +224,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
   operation.inputs = operation.outputs = tensors;
   for (const at::Tensor& tensor : packed(where, operation, tensors, Use::InOut)) {
     check_tensor(where, "tensor", tensor);
-    operation.launches.push_back(
-        [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp)](
-            hetcclComm_t comm, hetcclStream_t stream) {
-          return how.with_op(comm, [&](hetcclRedOp_t op) {
-            const auto [count, type] = how.elements;
-            return hetcclAllReduce(data, data, count, type, op, comm, stream);
-          });
-        });
+    void* const data = tensor.mutable_data_ptr();
+    operation.calls.emplace_back(hetcclCallAllReduce, reducible(where, tensor, opts.reduceOp), data,
+                                 data);
   }
   return submit(std::move(operation), opts);
 }
@@ -262,22 +257,15 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   operation.type = c10d::OpType::REDUCE;
   operation.title = "hetccl:reduce";
   operation.inputs = operation.outputs = tensors;
-  operation.launches.push_back(
-      [data = tensor.mutable_data_ptr(), how = reducible(where, tensor, opts.reduceOp),
-       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
-        return how.with_op(comm, [&](hetcclRedOp_t op) {
-          const auto [count, type] = how.elements;
-          return hetcclReduce(data, data, count, type, op, root, comm, stream);
-        });
-      });
+  void* const data = tensor.mutable_data_ptr();
+  operation.calls.emplace_back(hetcclCallReduce, reducible(where, tensor, opts.reduceOp), data,
+                               data, static_cast<int>(opts.rootRank));
   return submit(std::move(operation), opts);
 }
 
 void HetcclBackend::add_broadcast(Operation& operation, const at::Tensor& tensor, int root) {
-  operation.launches.push_back([data = tensor.mutable_data_ptr(), elements = movable(tensor), root](
-                                   hetcclComm_t comm, hetcclStream_t stream) {
-    return hetcclBroadcast(data, data, elements.count, elements.type, root, comm, stream);
-  });
+  void* const data = tensor.mutable_data_ptr();
+  operation.calls.emplace_back(hetcclCallBroadcast, movable(tensor), data, data, root);
 }
 
 void HetcclBackend::add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
@@ -287,11 +275,8 @@ void HetcclBackend::add_all_gather(Operation& operation, const char* name, const
   check_tensor(where, "the output", output);
   check_same_type(where, "the output", output, input);
   check_numel(where, "the output", output, size_ * input.numel(), "world size x input elements");
-  operation.launches.push_back(
-      [from = input.const_data_ptr(), to = output.mutable_data_ptr(), elements = movable(input)](
-          hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclAllGather(from, to, elements.count, elements.type, comm, stream);
-      });
+  operation.calls.emplace_back(hetcclCallAllGather, movable(input), input.const_data_ptr(),
+                               output.mutable_data_ptr());
 }
 
 void HetcclBackend::add_all_gather(Operation& operation, const char* name, const Tensors& outputs,
@@ -300,12 +285,9 @@ void HetcclBackend::add_all_gather(Operation& operation, const char* name, const
   const Flat flat(outputs);
   flat.spread(operation, outputs);
   if (are_even(outputs)) return add_all_gather(operation, name, flat.buffer(), input);
-  operation.launches.push_back(
-      [from = input.const_data_ptr(), to = flat.buffer().mutable_data_ptr(),
-       counts = counts_of(outputs),
-       type = movable(input).type](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclAllGatherV(from, to, counts.data(), nullptr, type, comm, stream);
-      });
+  operation.calls.push_back(Call(hetcclCallAllGatherV, movable(input), input.const_data_ptr(),
+                                 flat.buffer().mutable_data_ptr())
+                                .recv_counts(counts_of(outputs)));
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -381,14 +363,8 @@ void HetcclBackend::add_reduce_scatter(Operation& operation, const char* name,
   check_tensor(where, "the output", output);
   check_same_type(where, "the output", output, input);
   check_numel(where, "the input", input, size_ * output.numel(), "world size x output elements");
-  operation.launches.push_back(
-      [from = input.const_data_ptr(), to = output.mutable_data_ptr(),
-       how = reducible(where, output, reduce_op)](hetcclComm_t comm, hetcclStream_t stream) {
-        return how.with_op(comm, [&](hetcclRedOp_t op) {
-          const auto [count, type] = how.elements;
-          return hetcclReduceScatter(from, to, count, type, op, comm, stream);
-        });
-      });
+  operation.calls.emplace_back(hetcclCallReduceScatter, reducible(where, output, reduce_op),
+                               input.const_data_ptr(), output.mutable_data_ptr());
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
@@ -440,15 +416,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   if (are_even(parts)) {
     add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
   } else {
-    operation.launches.push_back(
-        [from = flat.buffer().const_data_ptr(), to = output.mutable_data_ptr(),
-         counts = counts_of(parts),
-         how = reducible(where, output, opts.reduceOp)](hetcclComm_t comm, hetcclStream_t stream) {
-          return how.with_op(comm, [&](hetcclRedOp_t op) {
-            return hetcclReduceScatterV(from, counts.data(), nullptr, to, how.elements.type, op,
-                                        comm, stream);
-          });
-        });
+    operation.calls.push_back(Call(hetcclCallReduceScatterV,
+                                   reducible(where, output, opts.reduceOp),
+                                   flat.buffer().const_data_ptr(), output.mutable_data_ptr())
+                                  .send_counts(counts_of(parts)));
   }
   return submit(std::move(operation), opts);
 }
@@ -458,8 +429,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions
   operation.type = c10d::OpType::BARRIER;
   operation.title = "hetccl:barrier";
   open(opts.device);
-  operation.launches.push_back(
-      [](hetcclComm_t comm, hetcclStream_t stream) { return hetcclBarrier(comm, stream); });
+  operation.calls.emplace_back(hetcclCallBarrier, Elements{0, hetcclInt8}, nullptr, nullptr);
   return submit(std::move(operation), opts);
 }
 

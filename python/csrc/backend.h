@@ -180,7 +180,8 @@ class HetcclBackend final : public c10d::Backend {
 
   // encode.cc
   /// Calls where tensors of `device` are encoded.
-  void recode(const Where& where, c10::Device device, const Launch& call);
+  using Recode = std::function<hetcclResult_t(hetcclComm_t, hetcclStream_t)>;
+  void recode(const Where& where, c10::Device device, const Recode& call);
 
   // split.cc
   [[nodiscard]] Binding binding();

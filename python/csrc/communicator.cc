@@ -45,7 +45,7 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
     failure = last_failure(result);
     return nullptr;
   }
-  return std::shared_ptr<Communicator>(new Communicator(comm, timeout));
+  return std::shared_ptr<Communicator>(new Communicator(comm));
 }
 
 std::optional<Failure> Communicator::split(int color, int key, const std::string& device,
@@ -53,26 +53,19 @@ std::optional<Failure> Communicator::split(int color, int key, const std::string
                                            std::shared_ptr<Communicator>& child) {
   if (forked()) return forked_failure();
   hetcclComm_t comm = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto refusal = refusal_locked()) return refusal;
-    comm = comm_;
-  }
+  if (const auto refusal = begin_call(comm)) return refusal;
   const hetcclConfig_t config = config_of(device, timeout, wire);
   hetcclComm_t made = nullptr;
   const hetcclResult_t result = hetcclCommSplit(comm, color, key, &made, &config);
   if (const auto failure = end_call(result)) return failure;
-  if (made != nullptr) child.reset(new Communicator(made, timeout));
+  if (made != nullptr) child.reset(new Communicator(made));
   return std::nullopt;
 }
 
-Communicator::Communicator(hetcclComm_t comm, Milliseconds timeout)
-    : comm_(comm), owner_(getpid()), timeout_(timeout) {}
+Communicator::Communicator(hetcclComm_t comm) : comm_(comm), owner_(getpid()) {}
 
 Communicator::~Communicator() {
-  if (forked()) return;
   close();
-  for (const auto& [route, lane] : lanes_) hetcclHostStreamDestroy(lane.stream);
 }
 
 bool Communicator::forked() const {
@@ -84,16 +77,10 @@ hetcclComm_t Communicator::handle() {
   return comm_;
 }
 
-// Between this and the call another thread may set another deadline: the C API takes none by call.
-std::optional<Failure> Communicator::begin_call(Milliseconds timeout, hetcclComm_t& comm) {
+std::optional<Failure> Communicator::begin_call(hetcclComm_t& comm) {
   const std::lock_guard lock(mutex_);
-  if (const auto refusal = refusal_locked()) return refusal;
   comm = comm_;
-  if (timeout == timeout_) return std::nullopt;
-  const hetcclResult_t result = hetcclCommSetTimeout(comm_, timeout.count());
-  if (result != hetcclSuccess) return last_failure(result);
-  timeout_ = timeout;
-  return std::nullopt;
+  return refusal_locked();
 }
 
 // A handle that went meanwhile says less than whoever made it go.
@@ -105,62 +92,21 @@ std::optional<Failure> Communicator::end_call(hetcclResult_t result) {
   return own;
 }
 
-std::optional<Failure> Communicator::find_lane(const Route& route, Lane*& lane) {
-  const std::lock_guard lock(mutex_);
-  if (const auto refusal = refusal_locked()) return refusal;
-  lane = &lanes_[route];
-  if (lane->stream != nullptr) return std::nullopt;
-  const hetcclResult_t result = hetcclHostStreamCreate(&lane->stream);
-  if (result == hetcclSuccess) return std::nullopt;
-  lanes_.erase(route);
-  return last_failure(result);
+std::optional<Failure> Communicator::start(const std::vector<Call>& calls, hetcclStream_t stream,
+                                           Milliseconds timeout, hetcclWork_t* work) {
+  std::vector<hetcclCall_t> all;
+  all.reserve(calls.size());
+  for (const Call& call : calls) all.push_back(call.get());
+  return with([&](hetcclComm_t comm) {
+    return hetcclStart(all.data(), all.size(), comm, stream, timeout.count(), work);
+  });
 }
 
-std::optional<Failure> Communicator::wait_for_room(const Lane& lane, Milliseconds timeout) {
-  Ticket oldest;
-  {
-    const std::lock_guard lock(mutex_);
-    oldest = lane.oldest();
-  }
-  if (wait(oldest, timeout)) return std::nullopt;
-  return Failure{hetcclTimeout, std::to_string(kInFlight) +
-                                    " operations are in flight and the oldest did not end in " +
-                                    std::to_string(timeout.count()) + " ms"};
-}
-
-std::optional<Failure> Communicator::launch(const Launch& call, const Route& route,
-                                            Milliseconds timeout, bool blocking, Ticket& ticket) {
-  if (forked()) return forked_failure();
-  Lane* lane = nullptr;
-  if (const auto failure = find_lane(route, lane)) return failure;
-  std::unique_lock order(lane->order);
-  if (const auto failure = wait_for_room(*lane, timeout)) return failure;
-  hetcclComm_t comm = nullptr;
-  if (const auto failure = begin_call(timeout, comm)) return failure;
-  if (blocking) {
-    const std::lock_guard lock(mutex_);
-    blocking = reached(lane->last());
-  }
-  if (blocking) {
-    order.unlock();
-    return end_call(call(comm, nullptr));
-  }
-  hetcclResult_t result = call(comm, lane->stream);
-  uint64_t number = 0;
-  if (result == hetcclSuccess) result = hetcclHostStreamRecord(lane->stream, &number);
-  if (const auto failure = end_call(result)) return failure;
-  const std::lock_guard lock(mutex_);
-  lane->tickets[lane->launched++ % kInFlight] = number;
-  ticket = lane->last();
-  return std::nullopt;
-}
-
-std::optional<Failure> Communicator::enqueue(const Launch& call, hetcclStream_t stream,
-                                             Milliseconds timeout) {
+std::optional<Failure> Communicator::with(const std::function<hetcclResult_t(hetcclComm_t)>& use) {
   if (forked()) return forked_failure();
   hetcclComm_t comm = nullptr;
-  if (const auto failure = begin_call(timeout, comm)) return failure;
-  return end_call(call(comm, stream));
+  if (const auto refusal = begin_call(comm)) return refusal;
+  return end_call(use(comm));
 }
 
 bool Communicator::is_capturing(hetcclStream_t stream) {
@@ -171,23 +117,19 @@ bool Communicator::is_capturing(hetcclStream_t stream) {
          capturing != 0;
 }
 
-bool Communicator::reached(const Ticket& ticket) {
-  return ticket.number == 0 ||
-         hetcclHostStreamQuery(ticket.stream, ticket.number) != hetcclInProgress;
+bool Communicator::reached(const hetcclWork_t& work) {
+  return hetcclWorkQuery(&work) != hetcclInProgress;
 }
 
-bool Communicator::wait(const Ticket& ticket, Milliseconds timeout) {
-  return ticket.number == 0 ||
-         hetcclHostStreamWait(ticket.stream, ticket.number, timeout.count()) != hetcclTimeout;
-}
-
-bool Communicator::wait_all(const std::vector<Ticket>& tickets, Milliseconds timeout) {
+bool Communicator::wait_all(const std::vector<hetcclWork_t>& works, Milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
-  return std::all_of(tickets.begin(), tickets.end(), [&](const Ticket& ticket) {
-    if (timeout.count() < 0) return wait(ticket, timeout);
-    const auto left =
-        std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
-    return wait(ticket, std::max(left, Milliseconds(0)));
+  return std::all_of(works.begin(), works.end(), [&](const hetcclWork_t& work) {
+    Milliseconds left = timeout;
+    if (timeout.count() >= 0) {
+      left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
+      left = std::max(left, Milliseconds(0));
+    }
+    return hetcclWorkWait(&work, left.count()) != hetcclTimeout;
   });
 }
 
@@ -255,13 +197,9 @@ void Communicator::end(std::optional<Failure> failed) {
 
 void Communicator::close_within(Milliseconds grace) {
   if (forked()) return;
-  std::vector<Ticket> last;
-  {
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) return;
-    for (const auto& [route, lane] : lanes_) last.push_back(lane.last());
-  }
-  if (wait_all(last, grace)) return close();
+  const hetcclComm_t comm = handle();
+  if (comm == nullptr) return;
+  if (hetcclCommWait(comm, grace.count()) != hetcclTimeout) return close();
   abort("the process exited with operations in flight");
 }
 

@@ -1,20 +1,19 @@
-/// One hetccl communicator and its host streams, over the C API alone: knows nothing of torch.
+/// One hetccl communicator, over the C API alone: knows nothing of torch.
 #pragma once
 
 #include <sys/types.h>
 
-#include <array>
 #include <chrono>
 #include <compare>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "call.h"
 #include "hetccl/hetccl.h"
 
 namespace hetccl::torch_backend {
@@ -28,9 +27,6 @@ struct Failure {
 /// The text of this thread's last failed call.
 [[nodiscard]] Failure last_failure(hetcclResult_t result);
 
-/// Enqueues one collective or message on the stream that it is given.
-using Launch = std::function<hetcclResult_t(hetcclComm_t, hetcclStream_t)>;
-
 /// What keeps an order of its own: the collectives, and messages to or from one rank. A message
 /// that waits for its other end holds up nothing of another route. Messages of several routes that
 /// start in one call keep the order of each.
@@ -38,12 +34,6 @@ struct Route {
   enum class Kind : uint8_t { Collectives, Send, Recv, Several } kind = Kind::Collectives;
   int peer = -1;
   auto operator<=>(const Route&) const = default;
-};
-
-/// A point on a route, reached when what was launched there up to it is complete.
-struct Ticket {
-  hetcclStream_t stream = nullptr;
-  uint64_t number = 0;
 };
 
 /// hetcclConfig_t's `wire`, `wire_gather` and `wire_inside`: how sums, and all-gathers, are
@@ -56,8 +46,7 @@ struct Wire {
 /// No deadline, where a function takes one.
 inline constexpr std::chrono::milliseconds kForever{-1};
 
-/// Thread-safe. What is launched on one route is launched in the order of the calls; a closed
-/// communicator answers with the failure that closed it.
+/// Thread-safe. A closed communicator answers with the failure that closed it.
 class Communicator {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -78,20 +67,18 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Enqueues with a deadline of `timeout`; `ticket` is reached when the call is complete. A
-  /// `blocking` one returns complete, driven by this thread, where nothing else of its route is in
-  /// flight: it wakes no other thread.
-  [[nodiscard]] std::optional<Failure> launch(const Launch& call, const Route& route,
-                                              Milliseconds timeout, bool blocking, Ticket& ticket);
-  /// On a GPU: enqueues on `stream`, the vendor's own.
-  [[nodiscard]] std::optional<Failure> enqueue(const Launch& call, hetcclStream_t stream,
-                                               Milliseconds timeout);
+  /// Makes `calls`, each with a deadline of `timeout`: messages at the same time, collectives in
+  /// their order. On a GPU they go onto `stream`, the vendor's own. On the host `work` tells when
+  /// they are complete; where it is null they are complete on return, driven by this thread.
+  [[nodiscard]] std::optional<Failure> start(const std::vector<Call>& calls, hetcclStream_t stream,
+                                             Milliseconds timeout, hetcclWork_t* work);
+  /// Calls `use` with the handle.
+  [[nodiscard]] std::optional<Failure> with(const std::function<hetcclResult_t(hetcclComm_t)>& use);
   /// Whether `stream` records a graph: what is enqueued there runs whenever the graph does.
   [[nodiscard]] bool is_capturing(hetcclStream_t stream);
-  [[nodiscard]] static bool reached(const Ticket& ticket);
+  [[nodiscard]] static bool reached(const hetcclWork_t& work);
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
-  [[nodiscard]] static bool wait(const Ticket& ticket, Milliseconds timeout);
-  [[nodiscard]] static bool wait_all(const std::vector<Ticket>& tickets, Milliseconds timeout);
+  [[nodiscard]] static bool wait_all(const std::vector<hetcclWork_t>& works, Milliseconds timeout);
   /// The first failure of asynchronous work, or of the communicator as a whole.
   [[nodiscard]] std::optional<Failure> failure();
 
@@ -108,29 +95,11 @@ class Communicator {
   [[nodiscard]] std::optional<Failure> tuning(std::string& out);
 
  private:
-  static constexpr size_t kInFlight = 512;
-
-  /// What was launched on one route.
-  struct Lane {
-    std::mutex order;  ///< held from a call to its ticket; the other members are under `mutex_`
-    hetcclStream_t stream = nullptr;
-    uint64_t launched = 0;
-    std::array<uint64_t, kInFlight> tickets{};  ///< of the last launches, by launched % kInFlight
-    [[nodiscard]] Ticket last() const {
-      return {stream, launched == 0 ? 0 : tickets[(launched - 1) % kInFlight]};
-    }
-    /// That has to end before one more is launched.
-    [[nodiscard]] Ticket oldest() const { return {stream, tickets[launched % kInFlight]}; }
-  };
-
-  Communicator(hetcclComm_t comm, Milliseconds timeout);
+  explicit Communicator(hetcclComm_t comm);
   using Teller = hetcclResult_t (*)(hetcclComm_t comm, const char** json);
   [[nodiscard]] std::optional<Failure> tell(Teller teller, std::string& out);
-  [[nodiscard]] std::optional<Failure> find_lane(const Route& route, Lane*& lane);
-  /// Waits, with `lane.order` held, until it has room for one more.
-  [[nodiscard]] std::optional<Failure> wait_for_room(const Lane& lane, Milliseconds timeout);
-  /// The handle, for one call with a deadline of `timeout`.
-  [[nodiscard]] std::optional<Failure> begin_call(Milliseconds timeout, hetcclComm_t& comm);
+  /// The handle, or why no further call is possible.
+  [[nodiscard]] std::optional<Failure> begin_call(hetcclComm_t& comm);
   /// What to say of a call that returned `result`.
   [[nodiscard]] std::optional<Failure> end_call(hetcclResult_t result);
   [[nodiscard]] bool forked() const;
@@ -147,9 +116,7 @@ class Communicator {
   hetcclComm_t comm_;     ///< null once it is closed or aborted
   bool closing_ = false;
   const pid_t owner_;  ///< a forked child may not touch the engine
-  Milliseconds timeout_;
   std::optional<Failure> failed_;
-  std::map<Route, Lane> lanes_;
 };
 
 }  // namespace hetccl::torch_backend

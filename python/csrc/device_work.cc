@@ -29,7 +29,7 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     captured_ = captured_ || part.captured_;
     launched_ = true;
   }
-  if (!operation_.launches.empty()) {
+  if (!operation_.calls.empty()) {
     const c10::Stream current = streams_->current();
     const c10::Stream stream = blocking ? current : streams_->of(operation_.route);
     captured_ = communicator_->is_capturing(current.native_handle());
@@ -49,20 +49,18 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
 }
 
 void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream) {
-  for (const Launch& call : operation_.launches) {
-    const auto failure = communicator_->enqueue(call, stream.native_handle(), timeout);
-    if (!failure) {
-      launched_ = true;
-      continue;
-    }
-    if (launched_) mark(stream);
+  const auto failure =
+      communicator_->start(operation_.calls, stream.native_handle(), timeout, nullptr);
+  launched_ = true;
+  if (failure) {
+    mark(stream);  // some may have been started
     // A graph ends with all streams joined that it has taken up.
     if (captured_) streams_->mark(stream)->block(streams_->current());
     const std::exception_ptr error = error_of(*failure);
     finish(error);
     std::rethrow_exception(error);
   }
-  operation_.launches.clear();
+  operation_.calls.clear();
   if (!operation_.copies.empty() || operation_.conclude) {
     const c10::StreamGuard on_stream(stream);
     const at::AutoDispatchBelowADInplaceOrView raw;  // as for the host's copies

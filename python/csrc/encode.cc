@@ -43,7 +43,7 @@ Elements check_ends(const Where& where, const at::Tensor& tensor, const at::Tens
 
 }  // namespace
 
-void HetcclBackend::recode(const Where& where, c10::Device device, const Launch& call) {
+void HetcclBackend::recode(const Where& where, c10::Device device, const Recode& call) {
   if (device.is_cpu()) {
     const hetcclResult_t result = call(nullptr, nullptr);
     if (result != hetcclSuccess) check_result(where, last_failure(result));
@@ -53,8 +53,8 @@ void HetcclBackend::recode(const Where& where, c10::Device device, const Launch&
   TORCH_CHECK_VALUE(streams_ != nullptr && device == device_, "hetccl: ", where.operation,
                     " on rank ", where.rank, ": the tensor is on ", device.str(),
                     ", but this rank is in process group '", group_, "' with ", device_.str());
-  check_result(where, communicator->enqueue(call, streams_->current().native_handle(),
-                                            std::chrono::milliseconds(timeout_ms_.load())));
+  void* const stream = streams_->current().native_handle();
+  check_result(where, communicator->with([&](hetcclComm_t comm) { return call(comm, stream); }));
 }
 
 void HetcclBackend::encode(const at::Tensor& tensor, const at::Tensor& codes,
@@ -96,14 +96,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
                     ", where this group works: torch.zeros(tensor.shape, dtype=tensor.dtype, "
                     "device=tensor.device) is");
   operation.staging.push_back(residual);
-  operation.launches.push_back(
-      [to = data.mutable_data_ptr(), held = residual.mutable_data_ptr(),
-       how = reducible(where, data, op)](hetcclComm_t comm, hetcclStream_t stream) {
-        return how.with_op(comm, [&](hetcclRedOp_t with) {
-          const auto [count, type] = how.elements;
-          return hetcclAllReduceWithResidual(to, to, held, count, type, with, comm, stream);
-        });
-      });
+  void* const to = data.mutable_data_ptr();
+  operation.calls.push_back(Call(hetcclCallAllReduce, reducible(where, data, op), to, to)
+                                .residual(residual.mutable_data_ptr()));
   return submit(std::move(operation), c10d::AllreduceOptions());
 }
 

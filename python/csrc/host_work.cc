@@ -44,45 +44,41 @@ void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
   std::optional<Waiting> waiting;
   if (blocking) waiting.emplace();
   for (const auto& member : operation_.members) {
-    const auto& tickets = static_cast<const HostWork&>(*member).tickets_;
-    tickets_.insert(tickets_.end(), tickets.begin(), tickets.end());
+    const auto& works = static_cast<const HostWork&>(*member).works_;
+    works_.insert(works_.end(), works.begin(), works.end());
   }
   launched_ = !operation_.members.empty();
-  Ticket last;
-  for (const Launch& call : operation_.launches) {
-    const auto failure = communicator_->launch(call, operation_.route, timeout, blocking, last);
-    if (!failure) {
-      launched_ = true;
-      continue;
+  if (!operation_.calls.empty()) {
+    hetcclWork_t work{};
+    const auto failure =
+        communicator_->start(operation_.calls, nullptr, timeout, blocking ? nullptr : &work);
+    launched_ = true;
+    works_.push_back(work);
+    operation_.calls.clear();
+    if (failure) {
+      const std::exception_ptr error = error_of(*failure);
+      finish(error);
+      std::rethrow_exception(error);
     }
-    if (last.number != 0) tickets_.push_back(last);
-    const std::exception_ptr error = error_of(*failure);
-    finish(error);
-    std::rethrow_exception(error);
   }
-  operation_.launches.clear();
-  if (last.number != 0) tickets_.push_back(last);
   if (blocking && reached()) settle();
   // The profiler's event ends when the collective does, not when somebody asks.
   if (recordFunctionEndCallback_) std::ignore = getFuture();
 }
 
 bool HostWork::reached() const {
-  return std::all_of(tickets_.begin(), tickets_.end(), Communicator::reached);
+  return std::all_of(works_.begin(), works_.end(), Communicator::reached);
 }
 
 std::function<void()> HostWork::until_reached() const {
-  // The communicator owns the streams.
-  return [communicator = communicator_, tickets = tickets_] {
-    std::ignore = Communicator::wait_all(tickets, kForever);
-  };
+  return [works = works_] { std::ignore = Communicator::wait_all(works, kForever); };
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   if (!settled()) {
     const Waiting waiting;
     const bool limited = timeout > kNoTimeout;
-    if (!Communicator::wait_all(tickets_, limited ? timeout : kForever)) {
+    if (!Communicator::wait_all(works_, limited ? timeout : kForever)) {
       std::rethrow_exception(error_of_wait(timeout));
     }
     settle();

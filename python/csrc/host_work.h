@@ -12,7 +12,6 @@ class HostWork final : public HetcclWork {
   using HetcclWork::HetcclWork;
   ~HostWork() override;
 
-  /// A `blocking` one runs where nothing else of its route is in flight.
   void launch(std::chrono::milliseconds timeout, bool blocking) override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
@@ -20,7 +19,7 @@ class HostWork final : public HetcclWork {
   [[nodiscard]] bool reached() const override;
   [[nodiscard]] std::function<void()> until_reached() const override;
 
-  std::vector<Ticket> tickets_;  ///< the last of each route
+  std::vector<hetcclWork_t> works_;
 };
 
 /// Seconds for which this thread has been blocked in calls on host memory and in their waits. Those

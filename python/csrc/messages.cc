@@ -18,26 +18,12 @@ void append(List& to, List& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-Launch launch_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
-  return
-      [sends, data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr(),
-       elements = movable(tensor), peer,
-       tag = static_cast<uint32_t>(tag)](hetcclComm_t comm, hetcclStream_t stream) {
-        const auto [count, element] = elements;
-        return sends ? hetcclSendTag(data, count, element, peer, tag, comm, stream)
-                     : hetcclRecvTag(data, count, element, peer, tag, comm, stream);
-      };
-}
-
-hetcclResult_t launch_in_group(const std::vector<Launch>& launches, hetcclComm_t comm,
-                               hetcclStream_t stream) {
-  hetcclResult_t result = hetcclGroupStart();
-  if (result != hetcclSuccess) return result;
-  for (const Launch& launch : launches) {
-    if (result == hetcclSuccess) result = launch(comm, stream);
-  }
-  const hetcclResult_t ended = hetcclGroupEnd();
-  return result != hetcclSuccess ? result : ended;
+Call call_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
+  const auto told = static_cast<uint32_t>(tag);
+  const Elements elements = movable(tensor);
+  if (sends)
+    return Call(hetcclCallSend, elements, tensor.const_data_ptr(), nullptr, peer).tag(told);
+  return Call(hetcclCallRecv, elements, nullptr, tensor.mutable_data_ptr(), peer).tag(told);
 }
 
 }  // namespace
@@ -48,19 +34,14 @@ Operation HetcclBackend::merge(std::vector<Operation> messages) {
   operation.type = c10d::OpType::COALESCED;
   operation.title = "hetccl:messages";
   operation.route = {Route::Kind::Several};
-  std::vector<Launch> launches;
   for (Operation& message : messages) {
     append(operation.inputs, message.inputs);
     append(operation.outputs, message.outputs);
     append(operation.staging, message.staging);
     append(operation.copies, message.copies);
     append(operation.host_copies, message.host_copies);
-    append(launches, message.launches);
+    append(operation.calls, message.calls);
   }
-  operation.launches.push_back(
-      [launches = std::move(launches)](hetcclComm_t comm, hetcclStream_t stream) {
-        return launch_in_group(launches, comm, stream);
-      });
   return operation;
 }
 
@@ -117,7 +98,7 @@ Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, 
     own = OwnMessage{sends, tag, tensor, std::move(operation)};
     return {};
   }
-  operation.launches.push_back(launch_of(sends, tensor, peer, tag));
+  operation.calls.push_back(call_of(sends, tensor, peer, tag));
   return operation;
 }
 
@@ -142,7 +123,7 @@ Operation HetcclBackend::join_ends(OwnMessage one, OwnMessage other) const {
   if (!one.sends) std::swap(one, other);
   for (OwnMessage* end : {&one, &other}) {
     end->operation.staging.push_back(end->tensor);
-    end->operation.launches = {launch_of(end->sends, end->tensor, rank_, end->tag)};
+    end->operation.calls = {call_of(end->sends, end->tensor, rank_, end->tag)};
   }
   std::vector<Operation> ends;
   ends.push_back(std::move(one.operation));
@@ -245,12 +226,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, in
   operation.inputs = operation.outputs = tensors;
   operation.route = {Route::Kind::Recv, -1};
   operation.source = std::make_shared<int>(-1);
-  operation.launches.push_back([data = tensor.mutable_data_ptr(), elements = movable(tensor),
-                                tag = static_cast<uint32_t>(tag), source = operation.source](
-                                   hetcclComm_t comm, hetcclStream_t stream) {
-    const auto [count, element] = elements;
-    return hetcclRecvAny(data, count, element, tag, source.get(), comm, stream);
-  });
+  operation.calls.push_back(
+      Call(hetcclCallRecvAny, movable(tensor), nullptr, tensor.mutable_data_ptr())
+          .tag(static_cast<uint32_t>(tag))
+          .source(operation.source.get()));
   return submit(std::move(operation), std::chrono::milliseconds(0), false);
 }
 

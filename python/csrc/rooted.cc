@@ -47,11 +47,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
     flat.spread(operation, parts);
     to = flat.buffer().mutable_data_ptr();
   }
-  operation.launches.push_back(
-      [from = input.const_data_ptr(), to, elements = movable(input),
-       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclGather(from, to, elements.count, elements.type, root, comm, stream);
-      });
+  operation.calls.emplace_back(hetcclCallGather, movable(input), input.const_data_ptr(), to,
+                               static_cast<int>(opts.rootRank));
   return submit(std::move(operation), opts);
 }
 
@@ -80,11 +77,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
     operation.staging.push_back(flat.buffer());
     from = flat.buffer().const_data_ptr();
   }
-  operation.launches.push_back(
-      [from, to = output.mutable_data_ptr(), elements = movable(output),
-       root = static_cast<int>(opts.rootRank)](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclScatter(from, to, elements.count, elements.type, root, comm, stream);
-      });
+  operation.calls.emplace_back(hetcclCallScatter, movable(output), from, output.mutable_data_ptr(),
+                               static_cast<int>(opts.rootRank));
   return submit(std::move(operation), opts);
 }
 

@@ -89,11 +89,9 @@ Blocks make_blocks(const at::Tensor& own, const std::vector<std::vector<int64_t>
 void add_exchange(Operation& operation, const at::Tensor& own, const Blocks& blocks) {
   operation.staging.push_back(own);
   operation.staging.push_back(blocks.buffer);
-  operation.launches.push_back(
-      [from = own.const_data_ptr(), to = blocks.buffer.mutable_data_ptr(), counts = blocks.counts,
-       type = movable(own).type](hetcclComm_t comm, hetcclStream_t stream) {
-        return hetcclAllGatherV(from, to, counts.data(), nullptr, type, comm, stream);
-      });
+  operation.calls.push_back(Call(hetcclCallAllGatherV, movable(own), own.const_data_ptr(),
+                                 blocks.buffer.mutable_data_ptr())
+                                .recv_counts(blocks.counts));
 }
 
 /// Two ranks at a time: then no order of additions is the device's choice. By coalescing, since

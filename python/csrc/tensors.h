@@ -3,13 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
-#include <cstddef>
-#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "hetccl/hetccl.h"
+#include "call.h"
 
 namespace hetccl::torch_backend {
 
@@ -17,34 +14,6 @@ namespace hetccl::torch_backend {
 struct Where {
   const char* operation;
   int rank;
-};
-
-/// `count` elements of `type` make up one tensor.
-struct Elements {
-  size_t count;
-  hetcclDataType_t type;
-};
-
-/// A reduction as hetccl runs it: by a built-in operator, or by a pre-multiplied sum, whose factor
-/// is an element in the first bytes.
-struct Reduction {
-  Elements elements;
-  hetcclRedOp_t op;
-  std::optional<std::array<std::byte, 8>> factor;
-
-  /// Calls `run(op)` with the operator that it is on `comm`, made for that call where need be.
-  template <typename Run>
-  hetcclResult_t with_op(hetcclComm_t comm, Run&& run) const {
-    if (!factor) return run(op);
-    hetcclRedOp_t made{};
-    auto scalar = *factor;
-    const hetcclResult_t created = hetcclRedOpCreatePreMulSum(&made, scalar.data(), elements.type,
-                                                              hetcclScalarHostImmediate, comm);
-    if (created != hetcclSuccess) return created;
-    const hetcclResult_t result = run(made);
-    const hetcclResult_t destroyed = hetcclRedOpDestroy(made, comm);
-    return result == hetcclSuccess ? destroyed : result;
-  }
 };
 
 /// Throws unless the elements of `tensor` lie side by side, in whatever order. `argument` names it.

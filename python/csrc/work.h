@@ -36,7 +36,7 @@ struct Operation {
   c10::Device device{c10::kCPU};   ///< the communicator's
   Route route;
   std::shared_ptr<int> source;  ///< of a receive from any rank, once it is complete; else null
-  std::vector<Launch> launches;
+  std::vector<Call> calls;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 };
 

@@ -139,6 +139,37 @@ class PlanQuery(ctypes.Structure):
 
 
 _COUNTS = POINTER(c_size_t)  # one for each rank, or None
+
+
+class Call(ctypes.Structure):
+    """hetcclCall_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("function", c_int),
+        ("datatype", c_int),
+        ("op", c_int),
+        ("root", c_int),
+        ("sendbuff", c_void_p),
+        ("recvbuff", c_void_p),
+        ("count", c_size_t),
+        ("sendcounts", _COUNTS),
+        ("sdispls", _COUNTS),
+        ("recvcounts", _COUNTS),
+        ("rdispls", _COUNTS),
+        ("residual", c_void_p),
+        ("factor", c_void_p),
+        ("tag", c_uint32),
+        ("source", POINTER(c_int)),
+    ]
+
+
+class Work(ctypes.Structure):
+    """hetcclWork_t."""
+
+    _fields_ = [("internal", c_uint64 * 4)]
+
+
 _WITH_RESIDUAL = [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
 
 # Arguments of every function that returns hetcclResult_t. The header is the contract, and
@@ -231,6 +262,10 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclHostStreamWait": [c_void_p, c_uint64, c_int64],
     "hetcclCommGetStats": [c_void_p, POINTER(Stats)],
     "hetcclSetIdleHook": [c_void_p, c_void_p],
+    "hetcclStart": [POINTER(Call), c_size_t, c_void_p, c_void_p, c_int64, POINTER(Work)],
+    "hetcclWorkQuery": [POINTER(Work)],
+    "hetcclWorkWait": [POINTER(Work), c_int64],
+    "hetcclCommWait": [c_void_p, c_int64],
     "hetcclCommIsCapturing": [c_void_p, c_void_p, POINTER(c_int)],
     "hetcclCommGetTopology": [c_void_p, POINTER(c_char_p)],
     "hetcclCommGetTuning": [c_void_p, POINTER(c_char_p)],

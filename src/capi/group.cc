@@ -1,78 +1,36 @@
 #include "capi/group.h"
 
 #include <utility>
-#include <vector>
 
 #include "capi/process.h"
 #include "capi/ranges.h"
 
 namespace hetccl::capi {
-namespace {
 
 using comm::CollectiveArguments;
 using comm::Communicator;
 using exec::Message;
 
+namespace {
+
 std::vector<uint64_t> copy_of(std::span<const uint64_t> values) {
   return {values.begin(), values.end()};
 }
 
-// A layout with memory of its own.
-struct OwnLayout {
-  explicit OwnLayout(const exec::Layout& layout)
-      : counts(copy_of(layout.counts)), offsets(copy_of(layout.offsets)) {}
-  [[nodiscard]] exec::Layout view() const { return {counts, offsets}; }
-  std::vector<uint64_t> counts, offsets;
-};
+}  // namespace
 
-struct NotedCollective {
-  std::shared_ptr<Communicator> communicator;
-  hetcclStream_t stream;
-  CollectiveArguments arguments;
-  OwnLayout input, output;
-  [[nodiscard]] CollectiveArguments call() const {
-    CollectiveArguments call = arguments;
-    call.input = input.view();
-    call.output = output.view();
-    return call;
-  }
-};
+void Group::add(Communicator& communicator, const Arguments& arguments, hetcclStream_t stream) {
+  std::visit([&](const auto& one) { add(communicator, one, stream); }, arguments);
+}
 
-// Messages of one communicator on one stream: they go at the same time.
-struct NotedMessages {
-  std::shared_ptr<Communicator> communicator;
-  hetcclStream_t stream;
-  std::vector<Message> messages;
-  [[nodiscard]] std::span<const Message> call() const { return messages; }
-};
-
-// Everything is checked before anything starts, and everything starts before anything is waited
-// for: a thread may call for several ranks. Messages are the first, whatever their place among the
-// collectives, on which ranks need not agree.
-class Group {
- public:
-  static Group& mine() {
-    thread_local Group group;
-    return group;
-  }
-  [[nodiscard]] bool is_open() const { return depth_ > 0; }
-  void start() { ++depth_; }
-  Status end();
-  void add(Communicator& communicator, const CollectiveArguments& arguments,
-           hetcclStream_t stream) {
-    collectives_.push_back({communicator.shared_from_this(), stream, arguments,
-                            OwnLayout(arguments.input), OwnLayout(arguments.output)});
-  }
-  void add(Communicator& communicator, const Message& message, hetcclStream_t stream);
-
- private:
-  [[nodiscard]] Status check() const;
-  [[nodiscard]] Status run() const;
-
-  int depth_ = 0;
-  std::vector<NotedMessages> messages_;
-  std::vector<NotedCollective> collectives_;
-};
+void Group::add(Communicator& communicator, const CollectiveArguments& arguments,
+                hetcclStream_t stream) {
+  const auto own = [](const exec::Layout& layout) {
+    return OwnLayout{copy_of(layout.counts), copy_of(layout.offsets)};
+  };
+  collectives_.push_back({communicator.shared_from_this(), stream, arguments, own(arguments.input),
+                          own(arguments.output)});
+}
 
 void Group::add(Communicator& communicator, const Message& message, hetcclStream_t stream) {
   for (NotedMessages& exchange : messages_) {
@@ -87,7 +45,10 @@ Status Group::end() {
   if (depth_ == 0) {
     return error(Code::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
   }
-  if (--depth_ > 0) return {};
+  return --depth_ > 0 ? Status() : make(0, nullptr);
+}
+
+Status Group::make(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) {
   size_t n_calls = collectives_.size();
   for (const NotedMessages& some : messages_) n_calls += some.messages.size();
   const Range range("group", n_calls);
@@ -95,7 +56,7 @@ Status Group::end() {
   calls.messages_.swap(messages_);
   calls.collectives_.swap(collectives_);
   HETCCL_TRY(calls.check().with("no call of the group was made"));
-  return calls.run();
+  return calls.run(timeout_ms, tickets);
 }
 
 Status Group::check() const {
@@ -104,10 +65,10 @@ Status Group::check() const {
   return {};
 }
 
-Status Group::run() const {
+Status Group::run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const {
   struct Started {
     Communicator* communicator;
-    Communicator::Ticket ticket;
+    exec::Ticket ticket;
   };
   std::vector<Started> started;
   Status first;
@@ -115,65 +76,17 @@ Status Group::run() const {
     if (first.ok()) first = std::move(status);
   };
   const auto start = [&](const auto& one) {
-    const auto ticket = one.communicator->start(one.call(), one.stream);
+    const bool waits = tickets == nullptr;
+    const auto ticket = one.communicator->start(one.call(), {one.stream, timeout_ms, waits});
     if (!ticket.ok()) return note(ticket.status());
-    if (one.communicator->waits(one.stream))
+    if (tickets != nullptr) tickets->push_back(ticket.value());
+    if (waits && one.communicator->is_no_stream(one.stream))
       started.push_back({one.communicator.get(), ticket.value()});
   };
   for (const NotedMessages& some : messages_) start(some);
   for (const NotedCollective& one : collectives_) start(one);
   for (const Started& one : started) note(one.communicator->complete(one.ticket));
   return first;
-}
-
-// A message's memory is written by a receive alone.
-hetcclResult_t message(hetcclComm_t comm, bool send, const void* data, size_t count,
-                       hetcclDataType_t datatype, int peer, uint32_t tag, hetcclStream_t stream,
-                       int* source = nullptr) {
-  return with(comm, [&](Communicator& self) {
-    return submit(self,
-                  Message{.send = send,
-                          .peer = peer,
-                          .data = const_cast<void*>(data),
-                          .type = narrow<DataType>(datatype),
-                          .count = count,
-                          .tag = tag,
-                          .source = source},
-                  stream);
-  });
-}
-
-}  // namespace
-
-Status submit(Communicator& communicator, const CollectiveArguments& arguments,
-              hetcclStream_t stream) {
-  Group& group = Group::mine();
-  if (!group.is_open()) {
-    const Signature& call = arguments.signature;
-    const Range range(name_of(call.collective), call.count * size_of(call.type));
-    return communicator.call(arguments, stream);
-  }
-  group.add(communicator, arguments, stream);
-  return {};
-}
-
-Status submit_reduction(Communicator& communicator, hetcclRedOp_t op, CollectiveArguments arguments,
-                        hetcclStream_t stream) {
-  Signature& signature = arguments.signature;
-  HETCCL_ASSIGN(const auto how, communicator.red_ops().find(static_cast<int>(op), signature.type));
-  signature.op = how.op;
-  arguments.factor = how.factor;
-  return submit(communicator, arguments, stream);
-}
-
-Status submit(Communicator& communicator, const Message& message, hetcclStream_t stream) {
-  Group& group = Group::mine();
-  if (!group.is_open()) {
-    const Range range(message.send ? "send" : "recv", message.count * size_of(message.type));
-    return communicator.call(std::span(&message, 1), stream);
-  }
-  group.add(communicator, message, stream);
-  return {};
 }
 
 Status outside_group(const char* function) {
@@ -183,32 +96,6 @@ Status outside_group(const char* function) {
 }
 
 }  // namespace hetccl::capi
-
-hetcclResult_t hetcclSend(const void* sendbuff, size_t count, hetcclDataType_t datatype, int peer,
-                          hetcclComm_t comm, hetcclStream_t stream) {
-  return hetccl::capi::message(comm, true, sendbuff, count, datatype, peer, 0, stream);
-}
-
-hetcclResult_t hetcclRecv(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
-                          hetcclComm_t comm, hetcclStream_t stream) {
-  return hetccl::capi::message(comm, false, recvbuff, count, datatype, peer, 0, stream);
-}
-
-hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count, hetcclDataType_t datatype,
-                             int peer, uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
-  return hetccl::capi::message(comm, true, sendbuff, count, datatype, peer, tag, stream);
-}
-
-hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
-                             uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
-  return hetccl::capi::message(comm, false, recvbuff, count, datatype, peer, tag, stream);
-}
-
-hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclDataType_t datatype, uint32_t tag,
-                             int* source, hetcclComm_t comm, hetcclStream_t stream) {
-  return hetccl::capi::message(comm, false, recvbuff, count, datatype, hetccl::exec::kAnyRank, tag,
-                               stream, source);
-}
 
 hetcclResult_t hetcclGroupStart() {
   return hetccl::capi::finished([] {

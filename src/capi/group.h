@@ -1,5 +1,9 @@
-// Calls of one thread between hetcclGroupStart and hetcclGroupEnd.
+// How the calls of the C API are made: one by one, or several together.
 #pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
 
 #include "base/status.h"
 #include "comm/communicator.h"
@@ -7,15 +11,65 @@
 
 namespace hetccl::capi {
 
-/// Makes the call; or, in a group, keeps it until the group's end. What the arguments point to,
-/// lengths of blocks included, is then read at once or copied.
-Status submit(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
-              hetcclStream_t stream);
-Status submit(comm::Communicator& communicator, const exec::Message& message,
-              hetcclStream_t stream);
-/// The same of a collective that reduces by `op`, which is built in or made on the communicator.
-Status submit_reduction(comm::Communicator& communicator, hetcclRedOp_t op,
-                        comm::CollectiveArguments arguments, hetcclStream_t stream);
+/// The arguments of one call. What they point to is read by the call, or copied by `Group::add`.
+using Arguments = std::variant<comm::CollectiveArguments, exec::Message>;
+
+/// Calls that are made together. Everything is checked before anything starts, and everything
+/// starts before anything is waited for: a thread may call for several ranks. Of each communicator
+/// and stream messages are the first, whatever their place among the collectives, on which ranks
+/// need not agree.
+class Group {
+ public:
+  /// Those of this thread between hetcclGroupStart and hetcclGroupEnd.
+  static Group& mine() {
+    thread_local Group group;
+    return group;
+  }
+  [[nodiscard]] bool is_open() const { return depth_ > 0; }
+  void start() { ++depth_; }
+  Status end();
+
+  void add(comm::Communicator& communicator, const Arguments& arguments, hetcclStream_t stream);
+  /// Makes them, with a deadline of `timeout_ms` (0: the communicator's). Adds the `tickets` of all
+  /// that were started, messages first; null: waits for calls without a stream.
+  Status make(int64_t timeout_ms, std::vector<exec::Ticket>* tickets);
+
+ private:
+  // A layout with memory of its own.
+  struct OwnLayout {
+    std::vector<uint64_t> counts, offsets;
+    [[nodiscard]] exec::Layout view() const { return {counts, offsets}; }
+  };
+  struct NotedCollective {
+    std::shared_ptr<comm::Communicator> communicator;
+    hetcclStream_t stream;
+    comm::CollectiveArguments arguments;
+    OwnLayout input, output;
+    [[nodiscard]] comm::CollectiveArguments call() const {
+      comm::CollectiveArguments call = arguments;
+      call.input = input.view();
+      call.output = output.view();
+      return call;
+    }
+  };
+  // Messages of one communicator on one stream: they go at the same time.
+  struct NotedMessages {
+    std::shared_ptr<comm::Communicator> communicator;
+    hetcclStream_t stream;
+    std::vector<exec::Message> messages;
+    [[nodiscard]] std::span<const exec::Message> call() const { return messages; }
+  };
+
+  void add(comm::Communicator& communicator, const exec::Message& message, hetcclStream_t stream);
+  void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
+           hetcclStream_t stream);
+  [[nodiscard]] Status check() const;
+  Status run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const;
+
+  int depth_ = 0;
+  std::vector<NotedMessages> messages_;
+  std::vector<NotedCollective> collectives_;
+};
 
 /// InvalidUsage where this thread has a group open: `function` cannot be part of one.
 Status outside_group(const char* function);

@@ -11,30 +11,23 @@
 #include "capi/process.h"
 
 using hetccl::Code;
-using hetccl::Collective;
 using hetccl::DataType;
 using hetccl::error;
-using hetccl::RedOp;
 using hetccl::Result;
-using hetccl::Signature;
 using hetccl::Status;
 using hetccl::TaskQueue;
+using hetccl::capi::deadline_of;
 using hetccl::capi::finished;
+using hetccl::capi::kLongestTimeoutMs;
 using hetccl::capi::narrow;
 using hetccl::capi::null;
 using hetccl::capi::outside_group;
-using hetccl::capi::submit;
-using hetccl::capi::submit_reduction;
 using hetccl::capi::with;
-using hetccl::comm::CollectiveArguments;
 using hetccl::comm::Communicator;
 using hetccl::comm::CommunicatorOptions;
 using hetccl::progress::Engine;
 
 namespace {
-
-// Larger deadlines would overflow a 64-bit count of nanoseconds.
-constexpr int64_t kLongestTimeoutMs = 100'000'000'000;
 
 template <typename T>
 Status put(T* out, const char* argument, T value) {
@@ -127,31 +120,6 @@ hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm) {
   if (result != hetcclSuccess || comm == nullptr) return result;
   const auto found = hetccl::capi::find(comm);
   return found.ok() && !found.value()->blocking() ? hetcclInProgress : hetcclSuccess;
-}
-
-hetcclResult_t collective(hetcclComm_t comm, const Signature& signature, const void* send,
-                          void* recv, hetcclStream_t stream) {
-  return with(comm, [&](Communicator& self) {
-    return submit(self, CollectiveArguments{signature, send, recv}, stream);
-  });
-}
-
-// The same for one that reduces by `op`, built in or made on `comm`.
-hetcclResult_t reduction(hetcclComm_t comm, hetcclRedOp_t op, const Signature& signature,
-                         const void* send, void* recv, hetcclStream_t stream) {
-  return with(comm, [&](Communicator& self) {
-    return submit_reduction(self, op, CollectiveArguments{signature, send, recv}, stream);
-  });
-}
-
-hetcclResult_t reduction_with_residual(hetcclComm_t comm, hetcclRedOp_t op,
-                                       const Signature& signature, const void* send, void* recv,
-                                       void* residual, hetcclStream_t stream) {
-  return with(comm, [&](Communicator& self) -> Status {
-    if (residual == nullptr && signature.count > 0) return null("residual");
-    const CollectiveArguments arguments{signature, send, recv, {}, residual};
-    return submit_reduction(self, op, arguments, stream);
-  });
 }
 
 // Runs `body(engine, queue)` on a stream of the host device, which stays alive meanwhile.
@@ -302,88 +270,6 @@ hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
   });
 }
 
-hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
-                               hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
-                               hetcclStream_t stream) {
-  return reduction(comm, op, {Collective::AllReduce, narrow<DataType>(datatype), {}, 0, count},
-                   sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                                   hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
-                                   hetcclStream_t stream) {
-  return reduction(comm, op,
-                   {Collective::ReduceScatter, narrow<DataType>(datatype), {}, 0, recvcount},
-                   sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff, void* residual,
-                                           size_t count, hetcclDataType_t datatype,
-                                           hetcclRedOp_t op, hetcclComm_t comm,
-                                           hetcclStream_t stream) {
-  return reduction_with_residual(comm, op,
-                                 {Collective::AllReduce, narrow<DataType>(datatype), {}, 0, count},
-                                 sendbuff, recvbuff, residual, stream);
-}
-
-hetcclResult_t hetcclReduceScatterWithResidual(const void* sendbuff, void* recvbuff, void* residual,
-                                               size_t recvcount, hetcclDataType_t datatype,
-                                               hetcclRedOp_t op, hetcclComm_t comm,
-                                               hetcclStream_t stream) {
-  return reduction_with_residual(
-      comm, op, {Collective::ReduceScatter, narrow<DataType>(datatype), {}, 0, recvcount}, sendbuff,
-      recvbuff, residual, stream);
-}
-
-hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
-                               hetcclDataType_t datatype, hetcclComm_t comm,
-                               hetcclStream_t stream) {
-  return collective(comm,
-                    {Collective::AllGather, narrow<DataType>(datatype), RedOp::Sum, 0, sendcount},
-                    sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
-                               hetcclDataType_t datatype, int root, hetcclComm_t comm,
-                               hetcclStream_t stream) {
-  return collective(comm,
-                    {Collective::Broadcast, narrow<DataType>(datatype), RedOp::Sum, root, count},
-                    sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
-                            hetcclDataType_t datatype, hetcclRedOp_t op, int root,
-                            hetcclComm_t comm, hetcclStream_t stream) {
-  return reduction(comm, op, {Collective::Reduce, narrow<DataType>(datatype), {}, root, count},
-                   sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
-                            hetcclDataType_t datatype, int root, hetcclComm_t comm,
-                            hetcclStream_t stream) {
-  return collective(comm, {Collective::Gather, narrow<DataType>(datatype), RedOp::Sum, root, count},
-                    sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclScatter(const void* sendbuff, void* recvbuff, size_t count,
-                             hetcclDataType_t datatype, int root, hetcclComm_t comm,
-                             hetcclStream_t stream) {
-  return collective(comm,
-                    {Collective::Scatter, narrow<DataType>(datatype), RedOp::Sum, root, count},
-                    sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
-                              hetcclDataType_t datatype, hetcclComm_t comm, hetcclStream_t stream) {
-  return collective(comm, {Collective::AllToAll, narrow<DataType>(datatype), RedOp::Sum, 0, count},
-                    sendbuff, recvbuff, stream);
-}
-
-hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
-  return collective(comm, {Collective::Barrier, DataType::Int8, RedOp::Sum, 0, 0}, nullptr, nullptr,
-                    stream);
-}
-
 hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* scalar,
                                           hetcclDataType_t datatype,
                                           hetcclScalarResidence_t residence, hetcclComm_t comm) {
@@ -442,13 +328,22 @@ hetcclResult_t hetcclHostStreamQuery(hetcclStream_t stream, uint64_t ticket) {
 hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int64_t timeout_ms) {
   return finished([&] {
     return with_stream(stream, [&](Engine& engine, const TaskQueue& queue) -> Status {
-      const auto limit = std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
-      const auto deadline =
-          timeout_ms < 0 ? hetccl::TimePoint::max() : engine.clock().now() + limit;
-      if (engine.wait([&] { return queue.finished() >= ticket; }, deadline)) return {};
+      if (engine.wait([&] { return queue.finished() >= ticket; },
+                      deadline_of(engine.clock(), timeout_ms)))
+        return {};
       return error(Code::Timeout, "the stream's work did not complete within %lld ms",
                    static_cast<long long>(timeout_ms));
     });
+  });
+}
+
+hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms) {
+  return with(comm, [&](Communicator& self) -> Status {
+    const auto deadline = deadline_of(self.runtime().engine().clock(), timeout_ms);
+    HETCCL_ASSIGN(const bool idle, self.wait_until_idle(deadline));
+    if (idle) return {};
+    return error(Code::Timeout, "rank %d's work did not complete within %lld ms", self.rank(),
+                 static_cast<long long>(timeout_ms));
   });
 }
 

@@ -3,12 +3,14 @@
 // The Runtime rests, without threads and descriptors, once nobody has used it for a second.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/runtime.h"
@@ -53,6 +55,14 @@ Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators();
 
 /// What hetcclShutdown does. InvalidUsage in a forked child, where nothing is done.
 Status shut_down(std::chrono::milliseconds grace);
+
+/// Larger times would overflow a 64-bit count of nanoseconds.
+inline constexpr int64_t kLongestTimeoutMs = 100'000'000'000;
+/// When a wait ends that takes `timeout_ms` at most; never where that is negative.
+inline TimePoint deadline_of(const Clock& clock, int64_t timeout_ms) {
+  if (timeout_ms < 0) return TimePoint::max();
+  return clock.now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
+}
 
 /// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
 template <typename Enum>

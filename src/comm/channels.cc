@@ -15,7 +15,6 @@ namespace {
 
 // A channel for messages meets no channel of collectives.
 constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
-constexpr uint64_t kPairsMark = 0x7061697273;           // "pairs"
 // The other end may be long in coming: deadlines are those of what waits for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
 constexpr milliseconds kNewsLookTime{10};
@@ -31,10 +30,6 @@ uint64_t Channels::messages_number(const bootstrap::Session& session) {
   return session.communicator() ^ kMessagesMark;
 }
 
-uint64_t Channels::pairs_number(const bootstrap::Session& session) {
-  return session.communicator() ^ kPairsMark;
-}
-
 WaitLimit Channels::patient_limit(const Cancel& cancel) {
   WaitLimit limit(kPatienceMs, &cancel);
   limit.patient = true;
@@ -47,8 +42,7 @@ size_t Channels::window_bytes(const WindowBudget::Share& share) {
 
 void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
   for (const auto& listening : runtime.listening()) {
-    for (const uint64_t number :
-         {session.communicator(), messages_number(session), pairs_number(session)}) {
+    for (const uint64_t number : {session.communicator(), messages_number(session)}) {
       listening.transport->forget(number, session.rank());
     }
   }

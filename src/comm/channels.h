@@ -74,8 +74,6 @@ class Channels {
 
   /// The number of this communicator's messages: their channels meet none of its collectives'.
   static uint64_t messages_number(const bootstrap::Session& session);
-  /// The same of the channels through which pairs of ranks agree (comm/pairs.h).
-  static uint64_t pairs_number(const bootstrap::Session& session);
   /// The limit of what waits for another end, which may be long in coming.
   static WaitLimit patient_limit(const Cancel& cancel);
   /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.

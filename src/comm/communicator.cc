@@ -69,7 +69,7 @@ Status Communicator::recode(const device::Reduction& reduction, void* native_str
                  rank(), options_.device.c_str());
   }
   // Only the host has no default stream, and its memory is the caller's own.
-  if (waits(native_stream)) {
+  if (is_no_stream(native_stream)) {
     reduce_encoded(reduction, 0, reduction.count);
     return {};
   }

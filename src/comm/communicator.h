@@ -82,23 +82,31 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check(std::span<const exec::Message> messages);
   /// What was started, for `complete`.
   using Ticket = exec::Ticket;
-  /// Enqueues on `native_stream`; without one the collective starts at once.
-  Result<Ticket> start(const CollectiveArguments& arguments, void* native_stream);
+  /// How a call is made.
+  struct Start {
+    void* stream = nullptr;  ///< the device's own
+    int64_t timeout_ms = 0;  ///< its deadline; 0: the communicator's
+    bool waits = true;       ///< without a stream its caller will do nothing but wait for it
+  };
+  /// Enqueues on the stream; without one the collective starts at once.
+  Result<Ticket> start(const CollectiveArguments& arguments, const Start& how);
   /// The same for messages that go at the same time. Connecting to their other ends goes on in the
   /// background, until those have messages for this rank.
-  Result<Ticket> start(std::span<const exec::Message> messages, void* native_stream);
+  Result<Ticket> start(std::span<const exec::Message> messages, const Start& how);
   /// Waits, driving progress, for what was started without a stream.
   Status complete(const Ticket& ticket);
-  /// Whether calls with that stream are complete on return. A null one is the default stream of a
-  /// device that has one, and no stream elsewhere.
-  [[nodiscard]] bool waits(const void* native_stream) const {
-    return native_stream == nullptr && (device_->capabilities() & device::kDefaultStream) == 0;
+  /// Waits, driving progress, until nothing is in flight: false at the deadline.
+  Result<bool> wait_until_idle(TimePoint deadline);
+  /// Whether that is no stream: null is the default stream of a device that has one. Once it is
+  /// known to be set up.
+  [[nodiscard]] bool is_no_stream(const void* native) const {
+    return native == nullptr && (device_->capabilities() & device::kDefaultStream) == 0;
   }
   /// `start`, and without a stream `complete`.
   template <typename Arguments = CollectiveArguments>
   Status call(const Arguments& arguments, void* native_stream) {
-    HETCCL_ASSIGN(const Ticket ticket, start(arguments, native_stream));
-    return waits(native_stream) ? complete(ticket) : Status();
+    HETCCL_ASSIGN(const Ticket ticket, start(arguments, {.stream = native_stream}));
+    return is_no_stream(native_stream) ? complete(ticket) : Status();
   }
 
   /// Whether what is enqueued on that stream becomes part of a graph.
@@ -205,6 +213,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   struct Work {
     const CollectiveArguments* collective = nullptr;
     std::span<const exec::Message> messages{};
+    Start how{};
     bool captured = false;  ///< it becomes part of a graph
     [[nodiscard]] std::string text() const;
   };
@@ -215,9 +224,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_any_source(std::span<const exec::Message> messages) const;
   void reach(PlannedProgram& program);
   Result<device::Stream*> stream_for(void* native);
-  Result<Ticket> launch(Work work, void* native_stream);
-  Result<bool> is_captured(const Work& work, void* native_stream,
-                           std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  Result<Ticket> launch(Work work);
+  Result<bool> is_captured(const Work& work, std::unique_lock<std::mutex>& lock,
+                           TimePoint deadline);
   Status await_library(std::span<const exec::Message> messages, std::unique_lock<std::mutex>& lock,
                        TimePoint deadline);
   Status await_library(int peer, exec::Route& route, TimePoint deadline);
@@ -226,14 +235,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status fail_launch(const Status& why, const Work& work);
   template <typename Step>
   auto or_end(const Step& step);
-  Result<Ticket> try_enqueue(const Work& work, void* native_stream, const Times& times);
-  Result<Ticket> enqueue(const Work& work, void* native_stream, const Times& times);
-  Result<Ticket> enqueue_collective(const Work& work, void* native_stream, const Times& times);
+  Result<Ticket> try_enqueue(const Work& work, const Times& times);
+  Result<Ticket> enqueue(const Work& work, const Times& times);
+  Result<Ticket> enqueue_collective(const Work& work, const Times& times);
   Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block,
                            TimePoint now);
   [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
   Status meet(std::span<const exec::Message> messages);
-  Result<Ticket> enqueue_messages(const Work& work, void* native_stream, const Times& times);
+  Result<Ticket> enqueue_messages(const Work& work, const Times& times);
   Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);
   // communicator.cc
   // Whether streams advance by themselves.

@@ -44,6 +44,7 @@ void Communicator::on_left(int who, uint64_t called) {
   departures_.add(who, called);
   if (phase_.load(std::memory_order_acquire) != Phase::Opening) {
     if (tuning_ != nullptr) tuning_->on_left(who);
+    if (pairs_ != nullptr) pairs_->on_left(who);
     return;
   }
   // A rank that is still setting up waits for it in vain.

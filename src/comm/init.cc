@@ -173,7 +173,9 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   join.cancel = cancel_.get();
   join.on_failure = [this](const bootstrap::Failure& failure) { on_failure(failure); };
   join.on_note = [this](int from, std::span<const uint8_t> note) {
-    if (tuning_ != nullptr) tuning_->on_note(from, note);
+    const bool mail = !note.empty() && note.front() == Mail::kMark;
+    if (mail && pairs_ != nullptr) pairs_->on_note(from, note);
+    if (!mail && tuning_ != nullptr) tuning_->on_note(from, note);
   };
   join.on_left = [this](int who, uint64_t called) { on_left(who, called); };
   join.position = [this](uint64_t sequence) { return position(sequence); };

@@ -52,15 +52,15 @@ Status Communicator::check_any_source(std::span<const exec::Message> messages) c
 }
 
 Result<Communicator::Ticket> Communicator::start(const CollectiveArguments& arguments,
-                                                 void* native_stream) {
+                                                 const Start& how) {
   HETCCL_TRY(check(arguments));
-  return launch({&arguments}, native_stream);
+  return launch({&arguments, {}, how});
 }
 
 Result<Communicator::Ticket> Communicator::start(std::span<const exec::Message> messages,
-                                                 void* native_stream) {
+                                                 const Start& how) {
   HETCCL_TRY(check(messages));
-  return launch({nullptr, messages}, native_stream);
+  return launch({nullptr, messages, how});
 }
 
 Status Communicator::complete(const Ticket& ticket) {
@@ -69,16 +69,21 @@ Status Communicator::complete(const Ticket& ticket) {
   return failure();
 }
 
+Result<bool> Communicator::wait_until_idle(TimePoint deadline) {
+  HETCCL_TRY(known());
+  return runtime_.engine().wait([this] { return executor_->idle(); }, deadline);
+}
+
 Result<bool> Communicator::is_capturing(void* native_stream) {
   HETCCL_TRY(check_ready());
-  return !waits(native_stream) && device_->is_capturing(native_stream);
+  return !is_no_stream(native_stream) && device_->is_capturing(native_stream);
 }
 
 // A call that a graph cannot hold is refused before any rank counts it: the graph would run it
 // later, or again, without what the progress engine moves.
-Result<bool> Communicator::is_captured(const Work& work, void* native_stream,
-                                       std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  if (waits(native_stream) || !device_->is_capturing(native_stream)) return false;
+Result<bool> Communicator::is_captured(const Work& work, std::unique_lock<std::mutex>& lock,
+                                       TimePoint deadline) {
+  if (is_no_stream(work.how.stream) || !device_->is_capturing(work.how.stream)) return false;
   Status status;
   if (work.collective == nullptr) {
     status = await_library(work.messages, lock, deadline);
@@ -154,18 +159,20 @@ auto Communicator::or_end(const Step& step) {
   }
 }
 
-Result<Communicator::Ticket> Communicator::launch(Work work, void* native_stream) {
+Result<Communicator::Ticket> Communicator::launch(Work work) {
   auto& engine = runtime_.engine();
   const TimePoint now = engine.clock().now();
-  const Times times{now, now + milliseconds(timeout_ms_.load())};
+  const int64_t timeout_ms = work.how.timeout_ms > 0 ? work.how.timeout_ms : timeout_ms_.load();
+  const Times times{now, now + milliseconds(timeout_ms)};
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(work, lock, times.deadline));
   HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  HETCCL_ASSIGN(work.captured, is_captured(work, native_stream, lock, times.deadline));
-  auto ticket = or_end([&] { return try_enqueue(work, native_stream, times); });
+  work.how.waits = work.how.waits && is_no_stream(work.how.stream);
+  HETCCL_ASSIGN(work.captured, is_captured(work, lock, times.deadline));
+  auto ticket = or_end([&] { return try_enqueue(work, times); });
   lock.unlock();
   if (ticket.ok()) {
-    if (!waits(native_stream)) notify();
+    if (!work.how.waits) notify();
     return ticket;
   }
   return or_end([&] { return fail_launch(ticket.status(), work); });
@@ -182,10 +189,9 @@ Status Communicator::fail_launch(const Status& why, const Work& work) {
   return cause;
 }
 
-Result<Communicator::Ticket> Communicator::try_enqueue(const Work& work, void* native_stream,
-                                                       const Times& times) {
+Result<Communicator::Ticket> Communicator::try_enqueue(const Work& work, const Times& times) {
   try {
-    return enqueue(work, native_stream, times);
+    return enqueue(work, times);
   } catch (...) {
     return caught();
   }
@@ -197,14 +203,13 @@ void Communicator::notify() {
   executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
 }
 
-Result<Communicator::Ticket> Communicator::enqueue(const Work& work, void* native_stream,
-                                                   const Times& times) {
+Result<Communicator::Ticket> Communicator::enqueue(const Work& work, const Times& times) {
   ++statistics_.operations;
-  return work.collective != nullptr ? enqueue_collective(work, native_stream, times)
-                                    : enqueue_messages(work, native_stream, times);
+  return work.collective != nullptr ? enqueue_collective(work, times)
+                                    : enqueue_messages(work, times);
 }
 
-Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, void* native_stream,
+Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work,
                                                               const Times& times) {
   const CollectiveArguments& arguments = *work.collective;
   Signature signature = arguments.signature;
@@ -215,7 +220,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                 programs_->choose(signature, block, use.setting, use.round));
   const auto [program, choice, resources] = chosen;
   reach(*program);
-  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
+  HETCCL_ASSIGN(device::Stream * stream, stream_for(work.how.stream));
 
   const Encoding& wire = signature.encoding;
   statistics_.least_cross_bytes +=
@@ -230,7 +235,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
                   .launched = times.now,
                   .input = arguments.input,
                   .output = arguments.output,
-                  .awaited = waits(native_stream),
+                  .awaited = work.how.waits,
                   .timed = use.timed,
                   .round = use.round,
                   .resources = resources};
@@ -239,7 +244,7 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work, 
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket();
   }
-  if (waits(native_stream) && is_small(*program, signature)) {
+  if (work.how.waits && is_small(*program, signature)) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
     if (done) return Ticket();
     call.begun = true;
@@ -267,7 +272,7 @@ void Communicator::reach(PlannedProgram& program) {
 }
 
 Result<device::Stream*> Communicator::stream_for(void* native) {
-  if (waits(native)) return own_stream_.get();
+  if (is_no_stream(native)) return own_stream_.get();
   return user_streams_->find_or_wrap(native);
 }
 
@@ -283,13 +288,12 @@ Status Communicator::meet(std::span<const exec::Message> messages) {
   return {};
 }
 
-Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, void* native_stream,
-                                                            const Times& times) {
+Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, const Times& times) {
   HETCCL_TRY(meet(work.messages));
   const auto messages = work.messages;
   device::Stream* stream = nullptr;
-  if (!waits(native_stream)) {
-    HETCCL_ASSIGN(stream, stream_for(native_stream));
+  if (!is_no_stream(work.how.stream)) {
+    HETCCL_ASSIGN(stream, stream_for(work.how.stream));
   }
   if (work.captured) {
     HETCCL_TRY(executor_->capture(messages, *stream));

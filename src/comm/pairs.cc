@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "comm/talk.h"
 
 namespace hetccl::comm {
 
@@ -42,9 +41,6 @@ struct Outcome {
   uint64_t made = 0;                ///< 1: this rank has both communicators, and what follows
   uint64_t sent = 0, received = 0;  ///< the number of its next message each way
 };
-struct Farewell {
-  uint32_t nothing = 0;
-};
 
 Status stopped() {
   return error(Code::Aborted, "the communicator was destroyed");
@@ -56,6 +52,7 @@ Pairs::Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel)
     : environment_(environment),
       rank_(environment.session.rank()),
       cancel_(std::move(cancel)),
+      mail_(environment.session, *cancel_),
       opening_([this](const Status& why) {
         environment_.verdict.report(
             why.code(), rank_, format("rank %d: opening a pair: %s", rank_, why.message().c_str()));
@@ -113,14 +110,14 @@ void Pairs::open(int peer) {
 }
 
 Status Pairs::try_open(int peer, bool room) {
-  const uint64_t number = Channels::pairs_number(environment_.session);
-  HETCCL_ASSIGN(auto channel, environment_.channels.make_channel(
-                                  {number, rank_, peer}, Channels::patient_limit(*cancel_)));
-  Talk talk(environment_.runtime.engine(), std::move(channel), number, *cancel_);
+  HETCCL_ASSIGN(const Offer theirs, mail_.exchange(peer, Offer{room ? 1U : 0U}));
+  if (!room || theirs.room != 1) {
+    return error(Code::Unsupported,
+                 "rank %d has %d pairs already, or its launches wait for their kernels",
+                 room ? peer : rank_, kMostPairs);
+  }
   if (!begin_talk()) return stopped();
-  Status status = negotiate(peer, talk, room);
-  // The channel may drop what it still carries when this end closes it: the other has all by then.
-  static_cast<void>(talk.exchange(Farewell()));
+  Status status = negotiate(peer);
   end_talk();
   return status;
 }
@@ -149,24 +146,18 @@ bool Pairs::has_ended() {
   return talks_ == 0;
 }
 
-Status Pairs::negotiate(int peer, Talk& talk, bool room) {
-  HETCCL_ASSIGN(const Offer theirs, talk.exchange(Offer{room ? 1U : 0U}));
-  if (!room || theirs.room != 1) {
-    return error(Code::Unsupported,
-                 "rank %d has %d pairs already, or its launches wait for their kernels",
-                 room ? peer : rank_, kMostPairs);
-  }
+Status Pairs::negotiate(int peer) {
   Communicators communicators;
-  Status made = make_communicators(peer, talk, communicators);
+  Status made = make_communicators(peer, communicators);
   if (made.ok()) made = use(peer, communicators);
-  const Status agreed = agree(peer, talk, made);
+  const Status agreed = agree(peer, made);
   for (auto& one : communicators) keep(std::move(one), agreed.ok());
   return agreed;
 }
 
-Status Pairs::make_communicators(int peer, Talk& talk, Communicators& made) {
+Status Pairs::make_communicators(int peer, Communicators& made) {
   for (auto& one : made) {
-    HETCCL_ASSIGN(one, make_communicator(peer, talk));
+    HETCCL_ASSIGN(one, make_communicator(peer));
   }
   return {};
 }
@@ -174,9 +165,9 @@ Status Pairs::make_communicators(int peer, Talk& talk, Communicators& made) {
 // The library's first messages run on both devices when they can, not when the callers' program
 // says, and may meet other work there that they hold up, and that holds them up. Then both ends
 // drop what they have, and try again later.
-Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer, Talk& talk) {
+Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
   for (milliseconds pause = kFirstPause;; pause *= 2) {
-    HETCCL_ASSIGN(const ccl::UniqueId id, agree_on_id(peer, talk));
+    HETCCL_ASSIGN(const ccl::UniqueId id, agree_on_id(peer));
     auto made = environment_.library.init_pair(
         id, rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
         {environment_.runtime.config().init_timeout_ms, cancel_.get()});
@@ -186,7 +177,7 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer, Ta
     } else if (made.ok() && pause <= kLastPause && !stops()) {
       mine.state = Attempt::Late;
     }
-    const auto theirs = talk.exchange(mine);
+    const auto theirs = mail_.exchange(peer, mine);
     const bool both = theirs.ok() && theirs.value().state == Attempt::Made;
     if (mine.state == Attempt::Made && both) return made;
     HETCCL_TRY(made.status());
@@ -202,7 +193,7 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer, Ta
   }
 }
 
-Result<ccl::UniqueId> Pairs::agree_on_id(int peer, Talk& talk) {
+Result<ccl::UniqueId> Pairs::agree_on_id(int peer) {
   const bool lower = rank_ < peer;
   Id mine;
   Status made;
@@ -211,7 +202,7 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer, Talk& talk) {
     made = id.status();
     if (made.ok()) mine = {1, id.value()};
   }
-  HETCCL_ASSIGN(const Id other, talk.exchange(mine));
+  HETCCL_ASSIGN(const Id other, mail_.exchange(peer, mine));
   HETCCL_TRY(made);
   const Id& agreed = lower ? mine : other;
   if (agreed.made != 1) return error(Code::RemoteError, "rank %d has no id", peer);
@@ -251,7 +242,7 @@ Status Pairs::async_error() {
 
 // Which message each way is the first that the library carries: the larger of both ends' next ones.
 // From when this rank has told its numbers until it knows the other's, it starts no message.
-Status Pairs::agree(int peer, Talk& talk, const Status& made) {
+Status Pairs::agree(int peer, const Status& made) {
   Outcome mine;
   mine.made = made.ok() ? 1 : 0;
   if (made.ok()) {
@@ -260,7 +251,7 @@ Status Pairs::agree(int peer, Talk& talk, const Status& made) {
       mine.received = environment_.executor.route(peer, false).propose();
     });
   }
-  const auto told = talk.exchange(mine);
+  const auto told = mail_.exchange(peer, mine);
   if (!told.ok() && made.ok()) report_disagreement(peer, told.status());
   HETCCL_TRY(made);
   HETCCL_ASSIGN(const Outcome theirs, told);
@@ -289,7 +280,7 @@ void Pairs::stop(TimePoint deadline) {
   const TimePoint end = std::min(deadline, engine.clock().now() + kLastWait);
   while (!has_ended() && !cancel_->is_set() && engine.clock().now() < end)
     std::this_thread::sleep_for(kLookTime);
-  cancel_->set(stopped());
+  give_up(stopped());
   opening_.wait();
 }
 

@@ -15,11 +15,10 @@
 #include "ccl/ccl.h"
 #include "comm/channels.h"
 #include "comm/chores.h"
+#include "comm/mail.h"
 #include "exec/executor.h"
 
 namespace hetccl::comm {
-
-class Talk;
 
 /// `meet` by the threads that launch, under the communicator's launch mutex; `stop` and `close` by
 /// the thread that ends it. Threads of `opening_` make communicators meanwhile and hand them
@@ -42,7 +41,13 @@ class Pairs {
   /// Opens pairs with the other ends of messages, which have met (Channels::meet).
   void meet(std::span<const exec::Message> messages);
   /// The communicator has failed: nobody waits for a pair any more. Thread-safe.
-  void give_up(const Status& why) { cancel_->set(why); }
+  void give_up(const Status& why) {
+    cancel_->set(why);
+    mail_.wake();
+  }
+  /// What other ranks tell this one of pairs, and that one has left. By the control plane's thread.
+  void on_note(int from, std::span<const uint8_t> note) { mail_.on_note(from, note); }
+  void on_left(int rank) { mail_.on_left(rank); }
   /// The first failure of a pair's communicator. Thread-safe.
   [[nodiscard]] Status async_error();
   /// Returns once nothing opens any more, soon after `deadline`.
@@ -60,23 +65,24 @@ class Pairs {
   void settle(int peer, uint64_t first_sent, uint64_t first_received);
   void open(int peer);
   Status try_open(int peer, bool room);
-  Status negotiate(int peer, Talk& talk, bool room);
+  Status negotiate(int peer);
   bool begin_talk();
   void end_talk();
   bool has_ended();
-  Status make_communicators(int peer, Talk& talk, Communicators& made);
-  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer, Talk& talk);
-  Result<ccl::UniqueId> agree_on_id(int peer, Talk& talk);
+  Status make_communicators(int peer, Communicators& made);
+  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer);
+  Result<ccl::UniqueId> agree_on_id(int peer);
   void rest(std::chrono::milliseconds pause);
   [[nodiscard]] bool stops();
   Status use(int peer, const Communicators& communicators);
   void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
   void report_disagreement(int peer, const Status& why);
-  Status agree(int peer, Talk& talk, const Status& made);
+  Status agree(int peer, const Status& made);
 
   const Environment environment_;
   const int rank_;
   const std::unique_ptr<Cancel> cancel_;
+  Mail mail_;
   std::set<int> met_;  // guarded by the communicator's launch mutex
   std::mutex mutex_;   // guards what follows
   int talks_ = 0;

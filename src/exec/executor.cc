@@ -191,13 +191,13 @@ void Executor::end(Operation& op) {
   if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
   Operation& lead = *op.lead;
   if (&op != &lead) operations_.give_back(op);
-  if (lead.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
+  if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
 }
 
 // Who waits for the call may look at its lead until then.
 void Executor::end_call(Operation& lead) {
   const bool message = lead.is_message();
-  lead.ends.fetch_add(1, std::memory_order_release);
+  lead.completion.ends.fetch_add(1, std::memory_order_release);
   operations_.give_back(lead);
   if (message) message_calls_.fetch_sub(1);
 }

@@ -44,8 +44,8 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   }
   choose_end(op);
   op.enter(collectives_, op, false);
-  op.left.store(1, std::memory_order_relaxed);
-  const Ticket ticket(op);
+  op.completion.left.store(1, std::memory_order_relaxed);
+  const Ticket ticket(op.completion);
 
   // Before anything is enqueued: that may block this thread until messages have moved, or until
   // an abort. Either this thread sees the abort, or the abort sees the operation.

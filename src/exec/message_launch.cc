@@ -61,7 +61,7 @@ Result<Ticket> Executor::launch(std::span<const Message> messages, TimePoint now
     return status;
   }
   if (launching_.empty()) return Ticket();
-  const Ticket ticket(*launching_.front());
+  const Ticket ticket(launching_.front()->completion);
   status = publish();
   if (status.ok() && options_.on_published) options_.on_published();
   if (status.ok() && aborted_) status = error(Code::Aborted, "the communicator was aborted");
@@ -127,8 +127,8 @@ Status Executor::publish() {
     op->given_up.store(true, std::memory_order_relaxed);
     if (status.ok()) status = given;
   }
-  launching_.front()->left.store(static_cast<uint32_t>(launching_.size()),
-                                 std::memory_order_relaxed);
+  launching_.front()->completion.left.store(static_cast<uint32_t>(launching_.size()),
+                                            std::memory_order_relaxed);
   message_calls_.fetch_add(1);
   messages_.launch(launching_);
   return status;

@@ -16,6 +16,7 @@
 #include "exec/message.h"
 #include "exec/program.h"
 #include "exec/rotation.h"
+#include "exec/ticket.h"
 
 namespace hetccl::exec {
 
@@ -55,7 +56,11 @@ struct Operation {
       : flag_memory(device, Arena::Kind::Pinned),
         host_reductions(device),
         identities(device),
+        completion(Completion::take()),
         own_(device) {}
+  ~Operation() { Completion::give_back(completion); }
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
 
   /// For a call: takes memory for flags, and resets them.
   Status prepare(const Program::Lowered& lowered, const Call& call);
@@ -152,9 +157,7 @@ struct Operation {
 
   Order* order = nullptr;     ///< that it belongs to
   Operation* lead = nullptr;  ///< the first operation of its call
-  // Of the call that it leads.
-  std::atomic<uint64_t> ends{0};  ///< of all calls that it has led
-  std::atomic<uint32_t> left{0};  ///< operations of the call that have not ended
+  Completion& completion;     ///< of the call that it leads
 
   // Of a message.
   Message message;
@@ -192,23 +195,6 @@ struct Operation {
   [[nodiscard]] device::Flag* flags() const {
     return reinterpret_cast<device::Flag*>(flag_memory.data());
   }
-};
-
-/// Tells whether a call has ended. Not used after its executor has gone.
-class Ticket {
- public:
-  /// Of a call that has ended.
-  Ticket() = default;
-  /// Of the call that `lead` leads, before it is launched.
-  explicit Ticket(const Operation& lead)
-      : lead_(&lead), ends_(lead.ends.load(std::memory_order_relaxed)) {}
-  [[nodiscard]] bool done() const {
-    return lead_ == nullptr || lead_->ends.load(std::memory_order_acquire) != ends_;
-  }
-
- private:
-  const Operation* lead_ = nullptr;
-  uint64_t ends_ = 0;
 };
 
 }  // namespace hetccl::exec

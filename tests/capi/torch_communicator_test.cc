@@ -10,14 +10,15 @@
 namespace {
 
 using namespace hetccl::capi_test;
+using hetccl::torch_backend::Call;
 using hetccl::torch_backend::Communicator;
+using hetccl::torch_backend::Elements;
 using hetccl::torch_backend::Failure;
-using hetccl::torch_backend::Route;
-using hetccl::torch_backend::Ticket;
 
 constexpr milliseconds kLong{600'000};    // of calls: only an abort ends them before
 constexpr milliseconds kLimit{kLimitMs};  // only a hang takes so long
 constexpr size_t kMostMessages = 1024;    // of a communicator that are in flight
+constexpr Elements kOneFloat{1, hetcclFloat32};
 const std::string kReason = "the test gives up";
 
 // Rank 0 runs `body`. Rank 1 sends `letters` floats, one by one, and waits until all has failed.
@@ -30,12 +31,10 @@ void with_two_ranks(int letters, const std::function<void(Communicator&)>& body)
     REQUIRE_MESSAGE(made != nullptr, failure.text);
     if (rank == 0) return body(*made);
     for (int i = 0; i < letters; ++i) {
-      const auto send = [](hetcclComm_t comm, hetcclStream_t stream) {
-        static const float letter = 7;
-        return hetcclSend(&letter, 1, hetcclFloat32, 0, comm, stream);
-      };
-      Ticket ticket;
-      CHECK_FALSE(made->launch(send, {Route::Kind::Send, 0}, kLong, false, ticket));
+      static const float letter = 7;
+      hetcclWork_t work;
+      CHECK_FALSE(made->start({Call(hetcclCallSend, kOneFloat, &letter, nullptr, 0)}, nullptr,
+                              kLong, &work));
     }
     const auto end = Clock::now() + kLimit;
     while (!made->failure() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
@@ -43,11 +42,8 @@ void with_two_ranks(int letters, const std::function<void(Communicator&)>& body)
   });
 }
 
-std::optional<Failure> receive(Communicator& from, float& data, int route, Ticket& ticket) {
-  const auto call = [&data](hetcclComm_t comm, hetcclStream_t stream) {
-    return hetcclRecv(&data, 1, hetcclFloat32, 1, comm, stream);
-  };
-  return from.launch(call, {Route::Kind::Recv, route}, kLong, false, ticket);
+std::optional<Failure> receive(Communicator& from, float& data, hetcclWork_t& work) {
+  return from.start({Call(hetcclCallRecv, kOneFloat, nullptr, &data, 1)}, nullptr, kLong, &work);
 }
 
 }  // namespace
@@ -56,12 +52,12 @@ TEST_CASE("an abort reaches a call that waits for room, and other calls go on me
   with_two_ranks(1, [](Communicator& communicator) {
     constexpr size_t kReceives = kMostMessages + 2;  // the first one completes
     std::vector<float> data(kReceives);
-    std::vector<Ticket> tickets(kReceives);
+    std::vector<hetcclWork_t> works(kReceives);
     std::atomic<size_t> begun{0};
     std::optional<Failure> failure;
     std::thread receiving([&] {
       for (size_t i = 0; i < kReceives && !failure; ++i) {
-        failure = receive(communicator, data[i], static_cast<int>(i % 3), tickets[i]);
+        failure = receive(communicator, data[i], works[i]);
         begun += failure ? 0 : 1;
       }
     });
@@ -70,7 +66,8 @@ TEST_CASE("an abort reaches a call that waits for room, and other calls go on me
       std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(100));
     CHECK(begun == kMostMessages + 1);
-    CHECK(Communicator::wait(tickets[0], kLimit));
+    CHECK(Communicator::wait_all({works[0]}, kLimit));
+    CHECK_FALSE(Communicator::reached(works[1]));
     CHECK(data[0] == 7);
     CHECK_FALSE(communicator.failure());
     hetcclCommStats_t stats{};
@@ -87,13 +84,13 @@ TEST_CASE("an abort reaches a call that waits for room, and other calls go on me
 TEST_CASE("an abort ends a close that waits for what is in flight") {
   with_two_ranks(0, [](Communicator& communicator) {
     float data = 0;
-    Ticket ticket;
-    CHECK_FALSE(receive(communicator, data, 1, ticket));
+    hetcclWork_t work;
+    CHECK_FALSE(receive(communicator, data, work));
     std::thread closing([&] { communicator.close(); });
     std::this_thread::sleep_for(milliseconds(100));
     communicator.abort(kReason);
     closing.join();
-    CHECK(Communicator::wait(ticket, kLimit));
+    CHECK(Communicator::wait_all({work}, kLimit));
     CHECK(communicator.failure()->text == kReason);
   });
 }

@@ -211,7 +211,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
         const std::vector<float> data(1000, value);
         device.upload(memory, data.data(), kBytes);
         const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
-        return comm.start({all, memory, memory}, stream->native());
+        return comm.start({all, memory, memory}, {.stream = stream->native()});
       };
       const auto result = [&] {
         std::vector<float> data(1000);
@@ -230,11 +230,11 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       const hetccl::exec::Message message{
           .send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
       // Which waits until the library has connected both.
-      CHECK(comm.start({&message, 1}, stream->native()).status().code() ==
+      CHECK(comm.start({&message, 1}, {.stream = stream->native()}).status().code() ==
             (apart ? Code::InvalidUsage : Code::Ok));
       const hetccl::Signature all{Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 100};
-      const auto exchanged =
-          comm.start({all, memory, static_cast<float*>(memory) + 500}, stream->native());
+      const auto exchanged = comm.start({all, memory, static_cast<float*>(memory) + 500},
+                                        {.stream = stream->native()});
       CHECK(exchanged.status().code() == (apart ? Code::InvalidUsage : Code::Ok));
       CHECK(device.synchronize(hetccl::fake::kHang));
       device.set_capturing(false);

@@ -217,7 +217,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       // Rank 0's user has enqueued what goes on for ever.
       if (r == 0) REQUIRE(device.wait_flag(*stream, *flag, 1).ok());
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
-      REQUIRE(made->start({all, memory, memory}, stream->native()).ok());
+      REQUIRE(made->start({all, memory, memory}, {.stream = stream->native()}).ok());
       const auto begin = steady_clock().now();
       wait_for_failure(*made);
       CHECK(made->failure().code() == Code::Timeout);
@@ -259,7 +259,7 @@ TEST_CASE("what a device has no memory for fails on every rank, and what it has 
       // Rank 1's user has taken nearly all that is left.
       void* taken = r == 1 ? device.allocate(kMemory - kMost - (size_t{1} << 20)).value() : nullptr;
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
-      const auto started = made->start({all, memory, memory}, stream->native());
+      const auto started = made->start({all, memory, memory}, {.stream = stream->native()});
       if (count > 1000) wait_for_failure(*made);
       CHECK(device.synchronize(fake::kHang));
       const std::string why = made->failure().message();

@@ -209,7 +209,7 @@ TEST_CASE("calls in flight use one residual in their order") {
             send,
             results.back()};
         arguments.residual = residual;
-        const auto started = made->start(arguments, stream->native());
+        const auto started = made->start(arguments, {.stream = stream->native()});
         REQUIRE_MESSAGE(started.ok(), started.status().message());
       }
       REQUIRE(device.synchronize(fake::kHang));

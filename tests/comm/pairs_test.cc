@@ -57,7 +57,7 @@ class Neighbour {
     device_.upload(sent_, mine.data(), kBytes);
     const exec::Message messages[] = {{true, (rank_ + 1) % n, sent_, DataType::Uint8, kBytes},
                                       {false, from, received_, DataType::Uint8, kBytes}};
-    const auto ticket = communicator_.start(messages, stream_->native());
+    const auto ticket = communicator_.start(messages, {.stream = stream_->native()});
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
     if (!ticket.ok() || !device_.synchronize(fake::kHang)) return false;
     std::vector<uint8_t> got(kBytes);
@@ -137,7 +137,7 @@ TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
                         const exec::Message received{false, 0, memory, DataType::Uint8, 64};
                         if (rank != 0 && rank != peer) continue;
                         const exec::Message& mine = rank == 0 ? sent : received;
-                        CHECK(made->start({&mine, 1}, stream->native()).ok());
+                        CHECK(made->start({&mine, 1}, {.stream = stream->native()}).ok());
                       }
                       CHECK(device.synchronize(fake::kHang));
                       if (!again) CHECK(wait_until(all_told));

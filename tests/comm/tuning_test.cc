@@ -285,7 +285,7 @@ bool sums_in_a_cluster(const Config& config, int n_ranks, int calls,
           {.collective = Collective::AllReduce, .type = DataType::Float32, .count = kCount},
           data,
           data};
-      wrong += made->start(sum, stream->native()).ok() ? 0 : 1;
+      wrong += made->start(sum, {.stream = stream->native()}).ok() ? 0 : 1;
       if (call % 8 < 7) continue;
       wrong += device.synchronize(fake::kHang) ? 0 : 1;
       device.download(values.data(), data, kCount * sizeof(float));

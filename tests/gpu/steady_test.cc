@@ -82,7 +82,7 @@ void check_steady(Job& job, Counts& counts, Collective collective, size_t elemen
         REQUIRE(device.wait_flag(stream, *gate, batch + 1).ok());
         std::optional<comm::Communicator::Ticket> last;
         for (int i = 0; i < kAtOnce; ++i) {
-          last = communicator.start({signature, send, recv}, stream.native()).value();
+          last = communicator.start({signature, send, recv}, {.stream = stream.native()}).value();
         }
         gate->word.store(batch + 1, std::memory_order_release);
         REQUIRE(communicator.complete(*last).ok());

@@ -34,6 +34,8 @@ def ctype_of(argument: str) -> object:
         "hetcclConfig_t*": _lib.Config,
         "hetcclCommStats_t*": _lib.Stats,
         "hetcclPlanQuery_t*": _lib.PlanQuery,
+        "hetcclCall_t*": _lib.Call,
+        "hetcclWork_t*": _lib.Work,
         "hetcclComm_t*": ctypes.c_void_p,
         "hetcclStream_t*": ctypes.c_void_p,
         "hetcclResult_t*": ctypes.c_int,
@@ -102,6 +104,7 @@ def test_enums_equal_the_headers(header, enum, prefix, rename):
     ("structure", "name"),
     [
         (_lib.Config, "hetcclConfig_t"),
+        (_lib.Call, "hetcclCall_t"),
         (_lib.Stats, "hetcclCommStats_t"),
         (_lib.PlanQuery, "hetcclPlanQuery_t"),
     ],

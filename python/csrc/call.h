@@ -1,0 +1,84 @@
+/// One call of the C API, as a value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hetccl/hetccl.h"
+
+namespace hetccl::torch_backend {
+
+/// `count` elements of `type` make up one tensor.
+struct Elements {
+  size_t count;
+  hetcclDataType_t type;
+};
+
+/// A reduction as hetccl runs it: by a built-in operator, or by a pre-multiplied sum, whose factor
+/// is an element in the first bytes.
+struct Reduction {
+  Elements elements;
+  hetcclRedOp_t op;
+  std::optional<std::array<std::byte, 8>> factor;
+};
+
+/// The arguments of a call, and the memory that some of them point to.
+class Call {
+ public:
+  /// Moves `elements` from `from` to `to`; `root`, or the peer of a message.
+  Call(hetcclFunction_t function, const Elements& elements, const void* from, void* to,
+       int root = 0) {
+    call_.function = function;
+    call_.datatype = elements.type;
+    call_.count = elements.count;
+    call_.sendbuff = from;
+    call_.recvbuff = to;
+    call_.root = root;
+  }
+  Call(hetcclFunction_t function, const Reduction& how, const void* from, void* to, int root = 0)
+      : Call(function, how.elements, from, to, root) {
+    call_.op = how.op;
+    factor_ = how.factor;
+  }
+  Call&& send_counts(std::vector<size_t> counts) && {
+    send_counts_ = std::move(counts);
+    return std::move(*this);
+  }
+  Call&& recv_counts(std::vector<size_t> counts) && {
+    recv_counts_ = std::move(counts);
+    return std::move(*this);
+  }
+  Call&& residual(void* memory) && {
+    call_.residual = memory;
+    return std::move(*this);
+  }
+  Call&& tag(uint32_t tag) && {
+    call_.tag = tag;
+    return std::move(*this);
+  }
+  /// Of a receive from any rank: where to write which it was.
+  Call&& source(int* source) && {
+    call_.source = source;
+    return std::move(*this);
+  }
+
+  /// Good while this stays where it is.
+  [[nodiscard]] hetcclCall_t get() const {
+    hetcclCall_t call = call_;
+    call.size = sizeof(call);
+    if (!send_counts_.empty()) call.sendcounts = send_counts_.data();
+    if (!recv_counts_.empty()) call.recvcounts = recv_counts_.data();
+    if (factor_) call.factor = factor_->data();
+    return call;
+  }
+
+ private:
+  hetcclCall_t call_{};
+  std::vector<size_t> send_counts_, recv_counts_;
+  std::optional<std::array<std::byte, 8>> factor_;
+};
+
+}  // namespace hetccl::torch_backend

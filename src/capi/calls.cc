@@ -1,0 +1,535 @@
+// Collectives and messages of the C API: each function is a hetcclCall_t, made at once.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "capi/group.h"
+#include "capi/process.h"
+#include "capi/ranges.h"
+#include "hetccl/hetccl.h"
+
+namespace hetccl::capi {
+namespace {
+
+using comm::CollectiveArguments;
+using comm::Communicator;
+using exec::Layout;
+
+static_assert(sizeof(size_t) == sizeof(uint64_t));
+
+constexpr uint64_t kMost = uint64_t{1} << 60U;  // of all counts of a call together
+// The first release's struct: callers that were compiled against it pass no more.
+constexpr size_t kFirstCallBytes = offsetof(hetcclCall_t, source) + sizeof(int*);
+constexpr size_t kMostCalls = size_t{1} << 20U;  // of one hetcclStart
+
+// Fills `packed` where the caller leaves out where blocks begin: it keeps its memory from call to
+// call.
+Result<Layout> layout_of(const size_t* counts, const size_t* displs, size_t blocks,
+                         const char* name, std::vector<uint64_t>& packed) {
+  if (counts == nullptr) return null(name);
+  const std::span<const uint64_t> lengths(counts, blocks);
+  uint64_t total = 0;
+  for (const uint64_t length : lengths) {
+    if (length > kMost - total) {
+      return error(Code::InvalidArgument, "%s: more than %llu elements together", name,
+                   static_cast<unsigned long long>(kMost));
+    }
+    total += length;
+  }
+  if (displs != nullptr) return Layout{lengths, {displs, blocks}};
+  packed.resize(blocks);
+  std::exclusive_scan(lengths.begin(), lengths.end(), packed.begin(), uint64_t{0});
+  return Layout{lengths, packed};
+}
+
+uint64_t sum_of(std::span<const uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
+constexpr uint64_t kZero[] = {0};
+
+Layout one_block(const uint64_t& count) {
+  return {{&count, 1}, kZero};
+}
+
+// The layouts of an uneven call. Where one side has a block for each rank, the other has this
+// rank's own.
+Status set_layouts(const Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
+  // Offsets that the layouts of one call point into.
+  thread_local std::vector<uint64_t> packed_input, packed_output;
+  const auto ranks = static_cast<size_t>(self.n_ranks());
+  const auto own = static_cast<size_t>(self.rank());
+  const auto input = [&] {
+    return layout_of(call.sendcounts, call.sdispls, ranks, "sendcounts", packed_input);
+  };
+  const auto output = [&] {
+    return layout_of(call.recvcounts, call.rdispls, ranks, "recvcounts", packed_output);
+  };
+  const Collective collective = made.signature.collective;
+  const bool is_root = self.rank() == call.root;
+  const bool rooted = collective == Collective::Gather || collective == Collective::Scatter;
+  const bool has_input = collective != Collective::AllGather && collective != Collective::Gather;
+  const bool has_output =
+      collective != Collective::ReduceScatter && collective != Collective::Scatter;
+  if (has_input && (!rooted || is_root)) {
+    HETCCL_ASSIGN(made.input, input());
+  }
+  if (has_output && (!rooted || is_root)) {
+    HETCCL_ASSIGN(made.output, output());
+  }
+  if (!has_input) made.input = one_block(rooted ? call.count : made.output.counts[own]);
+  if (!has_output) made.output = one_block(rooted ? call.count : made.input.counts[own]);
+  if (collective == Collective::AllGather) made.signature.count = sum_of(made.output.counts);
+  if (collective == Collective::ReduceScatter) made.signature.count = sum_of(made.input.counts);
+  return {};
+}
+
+struct Kind {
+  Collective collective;
+  bool reduces = false, uneven = false;
+};
+
+// By hetcclFunction_t, up to the messages.
+constexpr Kind kKinds[] = {{Collective::AllReduce, true},
+                           {Collective::ReduceScatter, true},
+                           {Collective::AllGather},
+                           {Collective::Broadcast},
+                           {Collective::Reduce, true},
+                           {Collective::Gather},
+                           {Collective::Scatter},
+                           {Collective::AllToAll},
+                           {Collective::Barrier},
+                           {Collective::AllGather, false, true},
+                           {Collective::ReduceScatter, true, true},
+                           {Collective::Gather, false, true},
+                           {Collective::Scatter, false, true},
+                           {Collective::AllToAll, false, true}};
+static_assert(std::size(kKinds) == hetcclCallSend);
+
+exec::Message message_of(const hetcclCall_t& call) {
+  const bool send = call.function == hetcclCallSend;
+  const bool any = call.function == hetcclCallRecvAny;
+  // A message's memory is written by a receive alone.
+  return {.send = send,
+          .peer = any ? exec::kAnyRank : std::max(call.root, -1),
+          .data = send ? const_cast<void*>(call.sendbuff) : call.recvbuff,
+          .type = narrow<DataType>(call.datatype),
+          .count = call.count,
+          .tag = call.tag,
+          .source = any ? call.source : nullptr};
+}
+
+Status set_operator(Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
+  Signature& signature = made.signature;
+  if (call.factor != nullptr) {
+    if (!is_valid(signature.type)) return {};  // which the check of all arguments says
+    signature.op = RedOp::PreMulSum;
+    std::memcpy(made.factor.element, call.factor, size_of(signature.type));
+    return {};
+  }
+  HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(call.op), signature.type));
+  signature.op = how.op;
+  made.factor = how.factor;
+  return {};
+}
+
+Result<Arguments> arguments_of(Communicator& self, const hetcclCall_t& call) {
+  if (call.function < 0 || call.function > hetcclCallRecvAny) {
+    return error(Code::InvalidArgument, "function %d is none that hetccl knows",
+                 static_cast<int>(call.function));
+  }
+  if (call.function >= hetcclCallSend) return Arguments(message_of(call));
+  const Kind& kind = kKinds[call.function];
+  CollectiveArguments made{.signature = {.collective = kind.collective,
+                                         .type = narrow<DataType>(call.datatype),
+                                         .root = call.root,
+                                         .count = call.count,
+                                         .uneven = kind.uneven},
+                           .send = call.sendbuff,
+                           .recv = call.recvbuff,
+                           .residual = call.residual};
+  if (kind.uneven) {
+    made.signature.count = 0;
+    HETCCL_TRY(self.known());
+    HETCCL_TRY(set_layouts(self, call, made));
+  }
+  if (kind.reduces) HETCCL_TRY(set_operator(self, call, made));
+  return Arguments(made);
+}
+
+// What a profiler shows beside a call, and the bytes there.
+Range range_of(const CollectiveArguments& call) {
+  return {name_of(call.signature.collective), call.signature.count * size_of(call.signature.type)};
+}
+Range range_of(const exec::Message& message) {
+  return {message.send ? "send" : "recv", message.count * size_of(message.type)};
+}
+
+const CollectiveArguments& to_start(const CollectiveArguments& call) {
+  return call;
+}
+std::span<const exec::Message> to_start(const exec::Message& message) {
+  return {&message, 1};
+}
+
+// Makes the call; or, in a group, keeps it until the group's end.
+hetcclResult_t make(const hetcclCall_t& call, hetcclComm_t comm, hetcclStream_t stream) {
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_ASSIGN(const Arguments arguments, arguments_of(self, call));
+    if (Group& group = Group::mine(); group.is_open()) {
+      group.add(self, arguments, stream);
+      return {};
+    }
+    return std::visit(
+        [&](const auto& one) {
+          const Range range = range_of(one);
+          return self.call(to_start(one), stream);
+        },
+        arguments);
+  });
+}
+
+struct How {
+  hetcclStream_t stream;
+  int64_t timeout_ms;
+};
+
+Status check(const hetcclCall_t* calls, size_t n_calls, int64_t timeout_ms) {
+  HETCCL_TRY(outside_group("hetcclStart"));
+  if (calls == nullptr && n_calls > 0) return null("calls");
+  if (n_calls > kMostCalls) {
+    return error(Code::InvalidArgument, "n_calls is %zu: it must be at most %zu", n_calls,
+                 kMostCalls);
+  }
+  if (n_calls > 0 && calls->size < kFirstCallBytes) {
+    return error(Code::InvalidArgument, "calls->size is not sizeof(hetcclCall_t)");
+  }
+  if (timeout_ms < 0) return error(Code::InvalidArgument, "timeout_ms is negative");
+  return {};
+}
+
+// The caller's struct may be shorter than this library's, or longer.
+hetcclCall_t copy_of(const hetcclCall_t* calls, size_t i) {
+  hetcclCall_t call{};
+  const auto* const at = reinterpret_cast<const std::byte*>(calls) + i * calls->size;
+  std::memcpy(&call, at, std::min(calls->size, sizeof call));
+  return call;
+}
+
+Status start_one(Communicator& self, const hetcclCall_t& call, const How& how, hetcclWork_t* work) {
+  HETCCL_ASSIGN(const Arguments arguments, arguments_of(self, call));
+  const bool waits = work == nullptr;
+  const auto start = [&](const auto& one) {
+    const Range range = range_of(one);
+    return self.start(to_start(one), {how.stream, how.timeout_ms, waits});
+  };
+  HETCCL_ASSIGN(const exec::Ticket ticket, std::visit(start, arguments));
+  if (!waits) *work = {{ticket.number(), ticket.ends(), 0, 0}};
+  return waits && self.is_no_stream(how.stream) ? self.complete(ticket) : Status();
+}
+
+// Collectives end in their order, and messages are the first: two tickets tell of all.
+Status start_several(Communicator& self, const hetcclCall_t* calls, size_t n_calls, const How& how,
+                     hetcclWork_t* work) {
+  Group group;
+  for (size_t i = 0; i < n_calls; ++i) {
+    const hetcclCall_t call = copy_of(calls, i);  // until it is added
+    const auto arguments = arguments_of(self, call);
+    HETCCL_TRY(arguments.status().with(format("no call was made: call %zu", i)));
+    group.add(self, arguments.value(), how.stream);
+  }
+  std::vector<exec::Ticket> tickets;
+  const Status status = group.make(how.timeout_ms, work == nullptr ? nullptr : &tickets);
+  if (work != nullptr && !tickets.empty()) {
+    const exec::Ticket &first = tickets.front(), &last = tickets.back();
+    *work = {{first.number(), first.ends(), last.number(), last.ends()}};
+  }
+  return status;
+}
+
+bool is_done(const hetcclWork_t& work) {
+  const uint64_t* const told = work.internal;
+  return exec::Ticket(told[0], told[1]).done() && exec::Ticket(told[2], told[3]).done();
+}
+
+}  // namespace
+}  // namespace hetccl::capi
+
+using hetccl::capi::make;
+using hetccl::capi::null;
+
+hetcclResult_t hetcclStart(const hetcclCall_t* calls, size_t n_calls, hetcclComm_t comm,
+                           hetcclStream_t stream, int64_t timeout_ms, hetcclWork_t* work) {
+  using namespace hetccl::capi;
+  if (work != nullptr) *work = {};
+  return with(comm, [&](hetccl::comm::Communicator& self) -> hetccl::Status {
+    HETCCL_TRY(check(calls, n_calls, timeout_ms));
+    const How how{stream, std::min(timeout_ms, kLongestTimeoutMs)};
+    if (n_calls == 0) return {};
+    return n_calls == 1 ? start_one(self, copy_of(calls, 0), how, work)
+                        : start_several(self, calls, n_calls, how, work);
+  });
+}
+
+hetcclResult_t hetcclWorkQuery(const hetcclWork_t* work) {
+  if (work != nullptr) return hetccl::capi::is_done(*work) ? hetcclSuccess : hetcclInProgress;
+  return hetccl::capi::finished([] { return null("work"); });
+}
+
+hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms) {
+  using namespace hetccl::capi;
+  return finished([&]() -> hetccl::Status {
+    if (work == nullptr) return null("work");
+    if (is_done(*work)) return {};
+    HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
+    auto& engine = runtime->engine();
+    if (engine.wait([&] { return is_done(*work); }, deadline_of(engine.clock(), timeout_ms)))
+      return {};
+    return hetccl::error(hetccl::Code::Timeout, "the work did not complete within %lld ms",
+                         static_cast<long long>(timeout_ms));
+  });
+}
+
+hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                               hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return make({.function = hetcclCallAllReduce,
+               .datatype = datatype,
+               .op = op,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                   hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
+                                   hetcclStream_t stream) {
+  return make({.function = hetcclCallReduceScatter,
+               .datatype = datatype,
+               .op = op,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = recvcount},
+              comm, stream);
+}
+
+hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff, void* residual,
+                                           size_t count, hetcclDataType_t datatype,
+                                           hetcclRedOp_t op, hetcclComm_t comm,
+                                           hetcclStream_t stream) {
+  if (residual == nullptr && count > 0)
+    return hetccl::capi::finished([] { return null("residual"); });
+  return make({.function = hetcclCallAllReduce,
+               .datatype = datatype,
+               .op = op,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count,
+               .residual = residual},
+              comm, stream);
+}
+
+hetcclResult_t hetcclReduceScatterWithResidual(const void* sendbuff, void* recvbuff, void* residual,
+                                               size_t recvcount, hetcclDataType_t datatype,
+                                               hetcclRedOp_t op, hetcclComm_t comm,
+                                               hetcclStream_t stream) {
+  if (residual == nullptr && recvcount > 0)
+    return hetccl::capi::finished([] { return null("residual"); });
+  return make({.function = hetcclCallReduceScatter,
+               .datatype = datatype,
+               .op = op,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = recvcount,
+               .residual = residual},
+              comm, stream);
+}
+
+hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                               hetcclDataType_t datatype, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return make({.function = hetcclCallAllGather,
+               .datatype = datatype,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = sendcount},
+              comm, stream);
+}
+
+hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                               hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return make({.function = hetcclCallBroadcast,
+               .datatype = datatype,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                            hetcclDataType_t datatype, hetcclRedOp_t op, int root,
+                            hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallReduce,
+               .datatype = datatype,
+               .op = op,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
+                            hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                            hetcclStream_t stream) {
+  return make({.function = hetcclCallGather,
+               .datatype = datatype,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclScatter(const void* sendbuff, void* recvbuff, size_t count,
+                             hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                             hetcclStream_t stream) {
+  return make({.function = hetcclCallScatter,
+               .datatype = datatype,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                              hetcclDataType_t datatype, hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallAllToAll,
+               .datatype = datatype,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = count},
+              comm, stream);
+}
+
+hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallBarrier}, comm, stream);
+}
+
+hetcclResult_t hetcclAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                const size_t* displs, hetcclDataType_t datatype, hetcclComm_t comm,
+                                hetcclStream_t stream) {
+  return make({.function = hetcclCallAllGatherV,
+               .datatype = datatype,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .recvcounts = recvcounts,
+               .rdispls = displs},
+              comm, stream);
+}
+
+hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcounts,
+                                    const size_t* displs, void* recvbuff, hetcclDataType_t datatype,
+                                    hetcclRedOp_t op, hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallReduceScatterV,
+               .datatype = datatype,
+               .op = op,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .sendcounts = sendcounts,
+               .sdispls = displs},
+              comm, stream);
+}
+
+hetcclResult_t hetcclGatherV(const void* sendbuff, size_t sendcount, void* recvbuff,
+                             const size_t* recvcounts, const size_t* displs,
+                             hetcclDataType_t datatype, int root, hetcclComm_t comm,
+                             hetcclStream_t stream) {
+  return make({.function = hetcclCallGatherV,
+               .datatype = datatype,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = sendcount,
+               .recvcounts = recvcounts,
+               .rdispls = displs},
+              comm, stream);
+}
+
+hetcclResult_t hetcclScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* displs,
+                              void* recvbuff, size_t recvcount, hetcclDataType_t datatype, int root,
+                              hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallScatterV,
+               .datatype = datatype,
+               .root = root,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .count = recvcount,
+               .sendcounts = sendcounts,
+               .sdispls = displs},
+              comm, stream);
+}
+
+hetcclResult_t hetcclAllToAllV(const void* sendbuff, const size_t* sendcounts,
+                               const size_t* sdispls, void* recvbuff, const size_t* recvcounts,
+                               const size_t* rdispls, hetcclDataType_t datatype, hetcclComm_t comm,
+                               hetcclStream_t stream) {
+  return make({.function = hetcclCallAllToAllV,
+               .datatype = datatype,
+               .sendbuff = sendbuff,
+               .recvbuff = recvbuff,
+               .sendcounts = sendcounts,
+               .sdispls = sdispls,
+               .recvcounts = recvcounts,
+               .rdispls = rdispls},
+              comm, stream);
+}
+
+hetcclResult_t hetcclSend(const void* sendbuff, size_t count, hetcclDataType_t datatype, int peer,
+                          hetcclComm_t comm, hetcclStream_t stream) {
+  return hetcclSendTag(sendbuff, count, datatype, peer, 0, comm, stream);
+}
+
+hetcclResult_t hetcclRecv(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
+                          hetcclComm_t comm, hetcclStream_t stream) {
+  return hetcclRecvTag(recvbuff, count, datatype, peer, 0, comm, stream);
+}
+
+hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count, hetcclDataType_t datatype,
+                             int peer, uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallSend,
+               .datatype = datatype,
+               .root = peer,
+               .sendbuff = sendbuff,
+               .count = count,
+               .tag = tag},
+              comm, stream);
+}
+
+hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
+                             uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallRecv,
+               .datatype = datatype,
+               .root = peer,
+               .recvbuff = recvbuff,
+               .count = count,
+               .tag = tag},
+              comm, stream);
+}
+
+hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclDataType_t datatype, uint32_t tag,
+                             int* source, hetcclComm_t comm, hetcclStream_t stream) {
+  return make({.function = hetcclCallRecvAny,
+               .datatype = datatype,
+               .recvbuff = recvbuff,
+               .count = count,
+               .tag = tag,
+               .source = source},
+              comm, stream);
+}
