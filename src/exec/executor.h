@@ -174,7 +174,9 @@ class Executor : public progress::Driven {
   Status record(const Message& message, const Message* other_end, device::Stream& stream);
   Status publish();
   Status enqueue(device::Stream* user);
-  Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* user);
+  [[nodiscard]] device::Stream* stream_of(const Operation& op, device::Stream* user) const;
+  Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
+                 device::Stream* user);
   Status join(device::Stream& stream, device::Stream& user);
   Status capture(const Message& message, const Message* other_end,
                  const lower::Group::Action& action, device::Stream& user);

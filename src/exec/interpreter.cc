@@ -243,7 +243,7 @@ Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t 
 }
 
 Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t slice) {
-  const bool reduces = code.op == Opcode::CclReduce;
+  const bool reduces = lower::info_of(code.op).is(lower::OpcodeInfo::kReduces);
   const bool encoded = !code.shards.empty() && code.shards.front().recv.region.encoded;
   const Signature& call = op.call.signature;
   shards_.clear();

@@ -141,20 +141,27 @@ Status Executor::enqueue(device::Stream* user) {
     group_.add(member_of(*op));
     forks |= uses_stream(*op);
   }
-  if (user != nullptr && forks) HETCCL_TRY(options_.device->record(*forked_, *user));
-  return group_.for_each_action([&](const lower::Group::Action& action) {
-    return enqueue(*launching_[action.member], action, user);
+  forks = forks && user != nullptr && !group_.is_one_way();
+  if (forks) HETCCL_TRY(options_.device->record(*forked_, *user));
+  return group_.for_each_action(user != nullptr, [&](const lower::Group::Action& action) {
+    Operation& op = *launching_[action.member];
+    return enqueue(op, action, stream_of(op, user), user);
   });
 }
 
-// Without a stream of the user nothing is to wait.
-Status Executor::enqueue(Operation& op, const lower::Group::Action& action, device::Stream* user) {
+// Where a call's operation is enqueued; null: where nothing is to wait.
+device::Stream* Executor::stream_of(const Operation& op, device::Stream* user) const {
+  const bool on_user = !uses_stream(op) || (user != nullptr && group_.is_one_way());
+  return on_user ? user : order_of(op).stream.get();
+}
+
+Status Executor::enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
+                         device::Stream* user) {
   using Kind = lower::Group::Action::Kind;
   MessageOrder& order = order_of(op);
-  device::Stream* const stream = uses_stream(op) ? order.stream.get() : user;
   switch (action.kind) {
     case Kind::Fork:
-      return user == nullptr ? Status() : options_.device->wait(*stream, *forked_);
+      return options_.device->wait(*stream, *forked_);
     case Kind::Run:
       if (stream == nullptr) return {};
       return order.interpreter_of(op).enqueue(op, *stream, {&order.window, 1}, action.part);
@@ -164,7 +171,7 @@ Status Executor::enqueue(Operation& op, const lower::Group::Action& action, devi
       op.started().word.store(1, std::memory_order_release);
       return {};
     case Kind::Join:
-      return user == nullptr ? Status() : join(*stream, *user);
+      return join(*stream, *user);
   }
   return {};
 }
@@ -184,8 +191,8 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
     captured.emplace_back(&message, other_end);
     return Status();
   }));
-  HETCCL_TRY(options_.device->record(*forked_, user));
-  return group_.for_each_action([&](const lower::Group::Action& action) {
+  if (!group_.is_one_way()) HETCCL_TRY(options_.device->record(*forked_, user));
+  return group_.for_each_action(true, [&](const lower::Group::Action& action) {
     const auto& [message, other_end] = captured[action.member];
     return capture(*message, other_end, action, user);
   });
@@ -195,7 +202,8 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
 Status Executor::capture(const Message& message, const Message* other_end,
                          const lower::Group::Action& action, device::Stream& user) {
   using Kind = lower::Group::Action::Kind;
-  device::Stream& stream = other_end != nullptr ? user : *messages_.of(message).library->recorded;
+  const bool on_user = other_end != nullptr || group_.is_one_way();
+  device::Stream& stream = on_user ? user : *messages_.of(message).library->recorded;
   const bool records = action.part.section == (other_end != nullptr ? lower::Part::Section::Prologue
                                                                     : lower::Part::Section::Body);
   switch (action.kind) {
@@ -225,12 +233,11 @@ Status Executor::record(const Message& message, const Message* other_end, device
 // The work enqueued so far goes on until the abort that follows.
 void Executor::give_up(device::Stream* user) {
   for (Operation* one : launching_) {
-    MessageOrder& order = order_of(*one);
-    if (user != nullptr && uses_stream(*one))
-      static_cast<void>(join(*order.stream, *user));  // of two failures the first is told
+    device::Stream* const last = stream_of(*one, user);
+    if (user != nullptr && last != user)
+      static_cast<void>(join(*last, *user));  // of two failures the first is told
     one->given_up.store(true, std::memory_order_release);
-    device::Stream* const last = uses_stream(*one) ? order.stream.get() : user;
-    const bool drains = last != nullptr && order.interpreter_of(*one).join(*last).ok() &&
+    const bool drains = last != nullptr && order_of(*one).interpreter_of(*one).join(*last).ok() &&
                         options_.device->write_flag(*last, one->finished(), 1).ok();
     if (!drains) one->finished().word.store(1, std::memory_order_release);
   }

@@ -22,7 +22,7 @@ constexpr OpcodeInfo kTable[] = {
     {"fill_identity", Unit::Stream, Takes::Dst},
     {"copy", Unit::Stream, Takes::SrcDst, kTimed},
     {"reduce", Unit::Stream, Takes::SrcDst, kTimed},
-    {"ccl_reduce", Unit::Stream, Takes::Shards, kCall},
+    {"ccl_reduce", Unit::Stream, Takes::Shards, kCall | OpcodeInfo::kReduces},
     {"ccl_broadcast", Unit::Stream, Takes::Shards, kCall},
     {"ccl_all_reduce", Unit::Stream, Takes::SrcDst, kCall},
     {"ccl_exchange", Unit::Stream, Takes::Transfers, kCall},

@@ -86,6 +86,8 @@ struct OpcodeInfo {
     kCollective = 1U << 0U,  ///< a call of the cluster's library: all its ranks make it, in order
     kTraced = 1U << 1U,      ///< it takes time that a trace shows
     kMovesBytes = 1U << 2U,  ///< its operand's bytes travel through the transport
+    kReduces = 1U << 3U,     ///< of each shard all ranks' parts are read, and the root's is written;
+                             ///< without it the root's is read, and all ranks' are written
   };
   [[nodiscard]] bool is(Trait trait) const { return (traits & trait) != 0; }
 };
@@ -153,7 +155,8 @@ template <typename Visit>
 void for_each_effect(const Instruction& code, int local_rank, Visit&& visit) {
   for (size_t i = 0; i < code.shards.size(); ++i) {
     const Shard& shard = code.shards[i];
-    const bool reduces = code.op == Opcode::CclReduce, root = shard.root == local_rank;
+    const bool reduces = info_of(code.op).is(OpcodeInfo::kReduces);
+    const bool root = shard.root == local_rank;
     const bool receives = shard.receiver < 0 || shard.receiver == local_rank;
     if (reduces || root) visit(shard.send, false, i);
     if (reduces ? root : receives) visit(shard.recv, true, i);

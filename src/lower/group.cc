@@ -20,6 +20,7 @@ void Group::clear() {
   }
   members_.clear();
   by_library_.clear();
+  n_directions_ = n_on_streams_ = 0;
   end_ = 0;
 }
 
@@ -29,6 +30,8 @@ void Group::add(Member member) {
     if (next_times_.size() <= direction) next_times_.resize(direction + 1);
     uint32_t& next = next_times_[direction];
     member.first = next == 0;
+    n_directions_ += member.first ? 1 : 0;
+    ++n_on_streams_;
     member.first_time = member.first ? 0 : next - 1;
     next = member.first_time + member.n_slices + 1;
     end_ = std::max(end_, next - 1);

@@ -47,11 +47,18 @@ class Group {
   /// other rank, so all of it completes on a single hardware queue.
   void add(Member member);
 
-  /// Calls `visit(const Action&)`, until the first error.
+  /// Whether all are of one direction: then their Code runs on the user's stream itself, if there
+  /// is one, as that of collectives does. It would wait for the direction's stream anyway.
+  [[nodiscard]] bool is_one_way() const {
+    return n_directions_ == 1 && n_on_streams_ == members_.size();
+  }
+
+  /// Calls `visit(const Action&)`, until the first error. `has_user`: there is a user's stream.
   template <typename Visit>
-  Status for_each_action(Visit&& visit) {
+  Status for_each_action(bool has_user, Visit&& visit) {
     using Kind = Action::Kind;
     using Section = Part::Section;
+    const bool forks = has_user && !is_one_way();
     const auto each = [&](auto&& wanted, Kind kind, Part part = {}) -> Status {
       for (size_t i = 0; i < members_.size(); ++i) {
         if (wanted(members_[i])) HETCCL_TRY(visit(Action{kind, i, part}));
@@ -60,7 +67,7 @@ class Group {
     };
     const auto begins_stream = [](const Member& one) { return one.first && one.way != Way::User; };
     const auto is_users = [](const Member& one) { return one.way == Way::User; };
-    HETCCL_TRY(each(begins_stream, Kind::Fork));
+    if (forks) HETCCL_TRY(each(begins_stream, Kind::Fork));
     // All start before anything waits for one of them to end: a later message's header comes behind
     // it.
     HETCCL_TRY(each(is_users, Kind::Run, {Section::Prologue}));
@@ -68,7 +75,7 @@ class Group {
     HETCCL_TRY(for_each_of_library(visit));
     HETCCL_TRY(each(is_users, Kind::Run, {Section::Epilogue}));
     HETCCL_TRY(each(is_users, Kind::End));
-    return each(begins_stream, Kind::Join);
+    return forks ? each(begins_stream, Kind::Join) : Status();
   }
 
  private:
@@ -117,7 +124,8 @@ class Group {
   std::vector<Member> members_;
   std::vector<uint32_t> by_library_;  // of these, in the order that all ranks share
   std::vector<uint32_t> next_times_;  // by direction: behind its last slice, and one; 0: none yet
-  uint32_t end_ = 0;                  // behind the last slice of all
+  size_t n_directions_ = 0, n_on_streams_ = 0;  // of members that have streams
+  uint32_t end_ = 0;                            // behind the last slice of all
 };
 
 }  // namespace hetccl::lower

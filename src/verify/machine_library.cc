@@ -61,7 +61,7 @@ Status Machine::run_library(uint32_t group, uint32_t call, uint32_t slice) {
       const lower::Shard& shard = code.shards[s];
       const bool root = shard.root == static_cast<int>(i);
       const bool receives = shard.receiver < 0 || shard.receiver == static_cast<int>(i);
-      if (first.op == Opcode::CclReduce ? root : receives) {
+      if (info_of(first.op).is(lower::OpcodeInfo::kReduces) ? root : receives) {
         store(member(at, i), call, slice, shard.recv, results[s]);
       }
     }

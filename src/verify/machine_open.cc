@@ -180,8 +180,9 @@ void Machine::enqueue(RankState& rank, uint32_t call) {
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
-// As exec does with the messages of one call. A direction is an executor, whose user's stream is
-// the message's own: it waits for the caller's at a fork, and the caller's for it at a join.
+// As exec does with the messages of one call. A direction is an executor. Unless all are of one
+// direction, its user's stream is its own: it waits for the caller's at a fork, and the caller's
+// for it at a join.
 void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   lower::Group group(rank.rank);
   std::vector<uint32_t> members;
@@ -190,19 +191,20 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
       const CallState& state = rank.calls[call];
       const Problem& problem = *calls_[call].problem;
       if (state.code == nullptr || (problem.spec.root == rank.rank) != sends) continue;
-      const lower::Group::Way way = way_of(rank, call);
-      group.add({sends ? problem.to : problem.spec.root, sends, way, state.n_slices});
+      const int peer = sends ? problem.to : problem.spec.root;
+      group.add({peer, sends, way_of(rank, call), state.n_slices});
       members.push_back(call);
-      rank.calls[call].is_told = true;
-      if (way != lower::Group::Way::User) {
-        rank.calls[call].own_stream = true;
-        rank.calls[call].caller = rank.caller_stream(first);
-      }
-      rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
     }
   }
+  for (const uint32_t call : members) {
+    CallState& state = rank.calls[call];
+    state.is_told = true;
+    state.own_stream = way_of(rank, call) != lower::Group::Way::User && !group.is_one_way();
+    if (state.own_stream) state.caller = rank.caller_stream(first);
+    rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
+  }
   std::vector<lower::Group::Action> actions;
-  static_cast<void>(group.for_each_action([&](const lower::Group::Action& action) {
+  static_cast<void>(group.for_each_action(true, [&](const lower::Group::Action& action) {
     actions.push_back(action);
     return Status();
   }));
