@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "capi/group.h"
@@ -135,59 +136,58 @@ Status set_operator(Communicator& self, const hetcclCall_t& call, CollectiveArgu
   return {};
 }
 
-Result<Arguments> arguments_of(Communicator& self, const hetcclCall_t& call) {
+Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
+  const Kind& kind = kKinds[call.function];
+  made.signature = {.collective = kind.collective,
+                    .type = narrow<DataType>(call.datatype),
+                    .root = call.root,
+                    .count = kind.uneven ? 0 : call.count,
+                    .uneven = kind.uneven};
+  made.send = call.sendbuff;
+  made.recv = call.recvbuff;
+  made.residual = call.residual;
+  if (kind.uneven) {
+    HETCCL_TRY(self.known());
+    HETCCL_TRY(set_layouts(self, call, made));
+  }
+  return kind.reduces ? set_operator(self, call, made) : Status();
+}
+
+// Calls `use` with the arguments of a collective, or with one message.
+template <typename Use>
+Status with_arguments(Communicator& self, const hetcclCall_t& call, const Use& use) {
   if (call.function < 0 || call.function > hetcclCallRecvAny) {
     return error(Code::InvalidArgument, "function %d is none that hetccl knows",
                  static_cast<int>(call.function));
   }
-  if (call.function >= hetcclCallSend) return Arguments(message_of(call));
-  const Kind& kind = kKinds[call.function];
-  CollectiveArguments made{.signature = {.collective = kind.collective,
-                                         .type = narrow<DataType>(call.datatype),
-                                         .root = call.root,
-                                         .count = call.count,
-                                         .uneven = kind.uneven},
-                           .send = call.sendbuff,
-                           .recv = call.recvbuff,
-                           .residual = call.residual};
-  if (kind.uneven) {
-    made.signature.count = 0;
-    HETCCL_TRY(self.known());
-    HETCCL_TRY(set_layouts(self, call, made));
+  if (call.function >= hetcclCallSend) {
+    const exec::Message message = message_of(call);
+    return use(std::span(&message, 1));
   }
-  if (kind.reduces) HETCCL_TRY(set_operator(self, call, made));
-  return Arguments(made);
+  CollectiveArguments made;
+  HETCCL_TRY(set_arguments(self, call, made));
+  return use(std::as_const(made));
 }
 
 // What a profiler shows beside a call, and the bytes there.
 Range range_of(const CollectiveArguments& call) {
   return {name_of(call.signature.collective), call.signature.count * size_of(call.signature.type)};
 }
-Range range_of(const exec::Message& message) {
-  return {message.send ? "send" : "recv", message.count * size_of(message.type)};
-}
-
-const CollectiveArguments& to_start(const CollectiveArguments& call) {
-  return call;
-}
-std::span<const exec::Message> to_start(const exec::Message& message) {
-  return {&message, 1};
+Range range_of(std::span<const exec::Message> one) {
+  return {one.front().send ? "send" : "recv", one.front().count * size_of(one.front().type)};
 }
 
 // Makes the call; or, in a group, keeps it until the group's end.
 hetcclResult_t make(const hetcclCall_t& call, hetcclComm_t comm, hetcclStream_t stream) {
-  return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_ASSIGN(const Arguments arguments, arguments_of(self, call));
-    if (Group& group = Group::mine(); group.is_open()) {
-      group.add(self, arguments, stream);
-      return {};
-    }
-    return std::visit(
-        [&](const auto& one) {
-          const Range range = range_of(one);
-          return self.call(to_start(one), stream);
-        },
-        arguments);
+  return with(comm, [&](Communicator& self) {
+    return with_arguments(self, call, [&](const auto& arguments) -> Status {
+      if (Group& group = Group::mine(); group.is_open()) {
+        group.add(self, arguments, stream);
+        return {};
+      }
+      const Range range = range_of(arguments);
+      return self.call(arguments, stream);
+    });
   });
 }
 
@@ -219,15 +219,14 @@ hetcclCall_t copy_of(const hetcclCall_t* calls, size_t i) {
 }
 
 Status start_one(Communicator& self, const hetcclCall_t& call, const How& how, hetcclWork_t* work) {
-  HETCCL_ASSIGN(const Arguments arguments, arguments_of(self, call));
-  const bool waits = work == nullptr;
-  const auto start = [&](const auto& one) {
-    const Range range = range_of(one);
-    return self.start(to_start(one), {how.stream, how.timeout_ms, waits});
-  };
-  HETCCL_ASSIGN(const exec::Ticket ticket, std::visit(start, arguments));
-  if (!waits) *work = {{ticket.number(), ticket.ends(), 0, 0}};
-  return waits && self.is_no_stream(how.stream) ? self.complete(ticket) : Status();
+  return with_arguments(self, call, [&](const auto& arguments) -> Status {
+    const Range range = range_of(arguments);
+    const bool waits = work == nullptr;
+    HETCCL_ASSIGN(const exec::Ticket ticket,
+                  self.start(arguments, {how.stream, how.timeout_ms, waits}));
+    if (!waits) *work = {{ticket.number(), ticket.ends(), 0, 0}};
+    return waits && self.is_no_stream(how.stream) ? self.complete(ticket) : Status();
+  });
 }
 
 // Collectives end in their order, and messages are the first: two tickets tell of all.
@@ -236,9 +235,11 @@ Status start_several(Communicator& self, const hetcclCall_t* calls, size_t n_cal
   Group group;
   for (size_t i = 0; i < n_calls; ++i) {
     const hetcclCall_t call = copy_of(calls, i);  // until it is added
-    const auto arguments = arguments_of(self, call);
-    HETCCL_TRY(arguments.status().with(format("no call was made: call %zu", i)));
-    group.add(self, arguments.value(), how.stream);
+    const Status added = with_arguments(self, call, [&](const auto& arguments) {
+      group.add(self, arguments, how.stream);
+      return Status();
+    });
+    HETCCL_TRY(added.with(format("no call was made: call %zu", i)));
   }
   std::vector<exec::Ticket> tickets;
   const Status status = group.make(how.timeout_ms, work == nullptr ? nullptr : &tickets);

@@ -19,10 +19,6 @@ std::vector<uint64_t> copy_of(std::span<const uint64_t> values) {
 
 }  // namespace
 
-void Group::add(Communicator& communicator, const Arguments& arguments, hetcclStream_t stream) {
-  std::visit([&](const auto& one) { add(communicator, one, stream); }, arguments);
-}
-
 void Group::add(Communicator& communicator, const CollectiveArguments& arguments,
                 hetcclStream_t stream) {
   const auto own = [](const exec::Layout& layout) {
@@ -32,13 +28,15 @@ void Group::add(Communicator& communicator, const CollectiveArguments& arguments
                           own(arguments.output)});
 }
 
-void Group::add(Communicator& communicator, const Message& message, hetcclStream_t stream) {
+void Group::add(Communicator& communicator, std::span<const Message> messages,
+                hetcclStream_t stream) {
   for (NotedMessages& exchange : messages_) {
     if (exchange.communicator.get() != &communicator || exchange.stream != stream) continue;
-    exchange.messages.push_back(message);
+    exchange.messages.insert(exchange.messages.end(), messages.begin(), messages.end());
     return;
   }
-  messages_.push_back({communicator.shared_from_this(), stream, {message}});
+  messages_.push_back(
+      {communicator.shared_from_this(), stream, {messages.begin(), messages.end()}});
 }
 
 Status Group::end() {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <variant>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -10,9 +10,6 @@
 #include "hetccl/hetccl.h"
 
 namespace hetccl::capi {
-
-/// The arguments of one call. What they point to is read by the call, or copied by `Group::add`.
-using Arguments = std::variant<comm::CollectiveArguments, exec::Message>;
 
 /// Calls that are made together. Everything is checked before anything starts, and everything
 /// starts before anything is waited for: a thread may call for several ranks. Of each communicator
@@ -29,7 +26,11 @@ class Group {
   void start() { ++depth_; }
   Status end();
 
-  void add(comm::Communicator& communicator, const Arguments& arguments, hetcclStream_t stream);
+  /// What the arguments point to is copied, but for buffers.
+  void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
+           hetcclStream_t stream);
+  void add(comm::Communicator& communicator, std::span<const exec::Message> messages,
+           hetcclStream_t stream);
   /// Makes them, with a deadline of `timeout_ms` (0: the communicator's). Adds the `tickets` of all
   /// that were started, messages first; null: waits for calls without a stream.
   Status make(int64_t timeout_ms, std::vector<exec::Ticket>* tickets);
@@ -60,9 +61,6 @@ class Group {
     [[nodiscard]] std::span<const exec::Message> call() const { return messages; }
   };
 
-  void add(comm::Communicator& communicator, const exec::Message& message, hetcclStream_t stream);
-  void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
-           hetcclStream_t stream);
   [[nodiscard]] Status check() const;
   Status run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const;
 
