@@ -542,6 +542,13 @@ typedef struct {
  * a communicator nor a network. `*json` is valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** json);
 
+/** Compares a setting's times with those of another one that alternated with it: `n` pairs, in
+ * microseconds, positive. `*ratio` is the first one's time over the other's, the geometric mean of
+ * the middle half of all pairs; `*error` the standard error of its logarithm. Tuning decides by the
+ * same. */
+HETCCL_API hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, size_t n,
+                                             double* ratio, double* error);
+
 /** The last 1,024 collectives of this rank as JSON, at any time and from any thread, e.g. while one
  * hangs: `operations`, each with its sequence, arguments, slices, state ("launched", "started",
  * "completed" or "failed") and when it came so far (microseconds since the Unix epoch; null: not

@@ -7,7 +7,18 @@ import ctypes
 import functools
 import re
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -282,6 +293,13 @@ PROTOTYPES: dict[str, list[Any]] = {
     ],
     "hetcclTopologyDescribe": [c_char_p, POINTER(c_char_p)],
     "hetcclPlanDescribe": [POINTER(PlanQuery), POINTER(c_char_p)],
+    "hetcclCompareTimes": [
+        POINTER(c_double),
+        POINTER(c_double),
+        c_size_t,
+        POINTER(c_double),
+        POINTER(c_double),
+    ],
     "hetcclCommDump": [c_void_p, POINTER(c_char_p)],
     "hetcclGetInfo": [POINTER(c_char_p)],
 }
@@ -419,6 +437,21 @@ def plan(
         to=to,
     )
     return _text_of("hetcclPlanDescribe", ctypes.byref(query))
+
+
+def compare_times(tried: list[float], beside: list[float]) -> tuple[float, float]:
+    """The ratio of pairs of times in microseconds, and its logarithm's standard error."""
+    pairs = c_double * len(tried)
+    ratio, error = c_double(), c_double()
+    library().call(
+        "hetcclCompareTimes",
+        pairs(*tried),
+        pairs(*beside),
+        len(tried),
+        ctypes.byref(ratio),
+        ctypes.byref(error),
+    )
+    return ratio.value, error.value
 
 
 def _text_of(name: str, *arguments: Any) -> str:

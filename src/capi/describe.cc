@@ -3,14 +3,17 @@
 #include "tune/describe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/json.h"
 #include "capi/process.h"
 #include "comm/adaptors.h"
 #include "hetccl/hetccl.h"
 #include "topology/topology.h"
+#include "tune/trial.h"
 
 using hetccl::Code;
 using hetccl::error;
@@ -85,6 +88,31 @@ hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** j
     thread_local std::string text;
     HETCCL_ASSIGN(text, hetccl::tune::describe(asked, graph));
     *json = text.c_str();
+    return {};
+  });
+}
+
+hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, size_t n,
+                                  double* ratio, double* error_of) {
+  return finished([&]() -> Status {
+    constexpr size_t kMost = size_t{1} << 24U;
+    const std::pair<const char*, const void*> pointers[] = {
+        {"tried", tried}, {"beside", beside}, {"ratio", ratio}, {"error", error_of}};
+    for (const auto& [name, pointer] : pointers) {
+      if (pointer == nullptr) return null(name);
+    }
+    if (n == 0 || n > kMost) {
+      return error(Code::InvalidArgument, "n is %zu: it must be from 1 to %zu", n, kMost);
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const bool valid =
+          std::isfinite(tried[i]) && std::isfinite(beside[i]) && tried[i] > 0 && beside[i] > 0;
+      if (valid) continue;
+      return error(Code::InvalidArgument, "pair %zu: times must be positive and finite", i);
+    }
+    const auto compared = hetccl::tune::compare({tried, n}, {beside, n});
+    *ratio = compared.ratio;
+    *error_of = compared.error;
     return {};
   });
 }

@@ -249,6 +249,7 @@ Status Communicator::open_cluster() {
 // What every executor of this communicator has in common.
 exec::ExecutorOptions Communicator::executor_options() {
   exec::ExecutorOptions options;
+  options.clock = &runtime_.engine().clock();
   options.device = device_;
   options.ccl = ccl_.get();
   options.library = topology().infos()[static_cast<size_t>(rank())].library;

@@ -210,8 +210,9 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer) {
 }
 
 void Pairs::rest(milliseconds pause) {
-  const TimePoint end = steady_clock().now() + pause;
-  while (steady_clock().now() < end && !cancel_->is_set() && !stops())
+  const Clock& clock = environment_.runtime.engine().clock();
+  const TimePoint end = clock.now() + pause;
+  while (clock.now() < end && !cancel_->is_set() && !stops())
     std::this_thread::sleep_for(kLookTime);
 }
 

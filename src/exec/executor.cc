@@ -134,7 +134,7 @@ void Executor::note_starts(TimePoint now) {
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
   const TimePoint start = from_launch ? op.call.launched : op.started_at;
-  const TimePoint end = start <= now ? now : steady_clock().now();
+  const TimePoint end = start <= now ? now : options_.clock->now();
   options_.on_timed(op.call.sequence, end - start, end);
 }
 

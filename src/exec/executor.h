@@ -29,6 +29,7 @@
 namespace hetccl::exec {
 
 struct ExecutorOptions {
+  const Clock* clock = &steady_clock();
   device::Device* device = nullptr;
   ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
   std::string library;               ///< its name

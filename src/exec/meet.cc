@@ -13,7 +13,8 @@ Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, 
   // Where it may be any, another rank stands for all.
   const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
   auto order = std::make_unique<MessageOrder>(
-      plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology));
+      plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology),
+      *options_.clock);
   order->peer = peer;
   order->send = send;
   order->window = window;

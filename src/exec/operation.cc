@@ -71,9 +71,9 @@ Operation::Extent Operation::block_of(const plan::Region& region) const {
   return input_.at(scratched ? region.of : region.block, call.signature.count);
 }
 
-uint32_t Operation::slices_of(uint16_t message) const {
+uint32_t Operation::slices_of(uint16_t number) const {
   if (!code->fixed_slices) return n_slices;
-  const uint64_t count = block_of(code->messages[message].region).count;
+  const uint64_t count = block_of(code->messages[number].region).count;
   const uint64_t slices = count / slice_elements + (count % slice_elements != 0 ? 1 : 0);
   return static_cast<uint32_t>(std::max<uint64_t>(slices, 1));
 }

@@ -79,19 +79,20 @@ struct Operation {
   [[nodiscard]] uint64_t first_element(const plan::Region& region, uint32_t k) const;
   /// Where the block lies of which `operand` is the whole. (Input and output alone.)
   [[nodiscard]] Span resolve_whole(const lower::Operand& operand) const;
-  /// Whether that message travels in slice `k`; or, where slices are fixed, has ended before.
-  [[nodiscard]] bool travels(uint16_t message, uint32_t k) const {
-    return !code->fixed_slices || k == 0 || k < slices_of(message);
+  /// Whether that message of the Code travels in slice `k`; or, where slices are fixed, has ended
+  /// before.
+  [[nodiscard]] bool travels(uint16_t number, uint32_t k) const {
+    return !code->fixed_slices || k == 0 || k < slices_of(number);
   }
   /// Slices in which that message travels.
-  [[nodiscard]] uint32_t slices_of(uint16_t message) const;
+  [[nodiscard]] uint32_t slices_of(uint16_t number) const;
   /// Messages of all slices.
   [[nodiscard]] size_t n_messages() const;
   /// The length of a region of slice `k`, in bytes.
   [[nodiscard]] size_t bytes_of(const plan::Region& region, uint32_t k) const;
-  /// Where message `message` of slice `k` lies in the ring: set where its place is taken.
-  [[nodiscard]] std::byte*& ring_place(uint16_t message, uint32_t k) {
-    return ring_places_[message * size_t{code->n_slots} + k % code->n_slots];
+  /// Where that message of slice `k` lies in the ring: set where its place is taken.
+  [[nodiscard]] std::byte*& ring_place(uint16_t number, uint32_t k) {
+    return ring_places_[number * size_t{code->n_slots} + k % code->n_slots];
   }
   [[nodiscard]] device::Flag& flag(lower::SyncId sync) { return flags()[sync]; }
   /// The count of a sync that a wait in slice `k` is for; 0 where there is nothing to wait for.
@@ -103,9 +104,9 @@ struct Operation {
   [[nodiscard]] uint32_t counted(lower::SyncId sync, uint32_t k) const {
     return code->syncs[sync].once ? 1 : k + 1;
   }
-  /// The count of `message`'s sync once the message is complete in slice `k`.
-  [[nodiscard]] uint32_t completed(uint16_t message, uint32_t k) const {
-    return travels(message, k + 1) ? k + 1 : n_slices;
+  /// The count of that message's sync once it is complete in slice `k`.
+  [[nodiscard]] uint32_t completed(uint16_t number, uint32_t k) const {
+    return travels(number, k + 1) ? k + 1 : n_slices;
   }
   [[nodiscard]] bool is_over(const lower::Instruction& wait, uint32_t k) {
     return flag(wait.sync).reached(awaited(wait, k));

@@ -44,7 +44,8 @@ struct MessageLibrary {
 /// The messages of one direction between this rank and another. Those of a rank to itself are one
 /// order, too, and so are receives from any rank, which end in whatever order they are matched in.
 struct MessageOrder : Order {
-  explicit MessageOrder(plan::RankPlan plan) : Order(8), program(std::move(plan)) {}
+  MessageOrder(plan::RankPlan plan, const Clock& clock)
+      : Order(8), program(std::move(plan)), route(clock) {}
   /// The interpreter of `op`, which is one of these.
   [[nodiscard]] Interpreter& interpreter_of(const Operation& op) const {
     return op.by_library ? *library->interpreter : *interpreter;

@@ -12,7 +12,7 @@ Status Route::wait(Lock& lock, const std::function<bool()>& ready, TimePoint dea
                    const std::function<bool()>& give_up) {
   while (!ready()) {
     if (give_up()) return error(Code::Aborted, "the communicator was aborted");
-    if (steady_clock().now() >= deadline)
+    if (clock_.now() >= deadline)
       return error(Code::Timeout, "the other end has not agreed in time on how messages go");
     changed_.wait_for(lock, kGlance);
   }

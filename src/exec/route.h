@@ -18,6 +18,7 @@ namespace hetccl::exec {
 /// Thread-safe.
 class Route {
  public:
+  explicit Route(const Clock& clock) : clock_(clock) {}
   struct Place {
     uint64_t number = 0;  ///< of the message, among those of its lane
     bool by_library = false;
@@ -41,6 +42,7 @@ class Route {
   Status wait(Lock& lock, const std::function<bool()>& ready, TimePoint deadline,
               const std::function<bool()>& give_up);
 
+  const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::Open;

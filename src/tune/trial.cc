@@ -11,6 +11,11 @@
 namespace hetccl::tune {
 namespace {
 
+// Times are microseconds: less than a thousandth is nothing.
+double log_of_ratio(double tried, double beside) {
+  return std::log(std::max(tried, 1e-3) / std::max(beside, 1e-3));
+}
+
 constexpr double kSure = 1.5;  // errors from the limit, for what is to replace what stands
 
 // The mean of the middle half, and its standard error. Of values of two kinds, as of calls at two
@@ -36,6 +41,13 @@ std::pair<double, double> midmean(std::vector<double> values) {
 
 }  // namespace
 
+Compared compare(std::span<const double> tried, std::span<const double> beside) {
+  std::vector<double> logs;
+  for (size_t i = 0; i < tried.size(); ++i) logs.push_back(log_of_ratio(tried[i], beside[i]));
+  const auto [middle, error] = midmean(std::move(logs));
+  return {std::exp(middle), error};
+}
+
 double Trial::add(std::span<const double> us) {
   double lost = 0;
   const size_t warm = logs_.empty() ? 2 : 0;
@@ -45,7 +57,7 @@ double Trial::add(std::span<const double> us) {
     lost += candidate - standing;
     if (i < warm) continue;
     standing_.push_back(standing);
-    logs_.push_back(std::log(std::max(candidate, 1e-3) / std::max(standing, 1e-3)));
+    logs_.push_back(log_of_ratio(candidate, standing));
   }
   if (logs_.empty()) return lost;
   standing_us_ = median(standing_);

@@ -8,6 +8,14 @@
 
 namespace hetccl::tune {
 
+/// What times of one setting beside those of another say.
+struct Compared {
+  double ratio = 1;  ///< of the first setting's time: the geometric mean of the middle half of all
+  double error = 0;  ///< the standard error of its logarithm
+};
+/// `tried` and `beside` are pairs, in microseconds; at least one.
+[[nodiscard]] Compared compare(std::span<const double> tried, std::span<const double> beside);
+
 /// Pairs of phases, one with the setting that stands, one with the candidate (`tries_candidate`).
 /// They alternate, so what slows the machine for a while slows both.
 class Trial {

@@ -42,6 +42,7 @@ def ctype_of(argument: str) -> object:
         "hetcclRedOp_t*": ctypes.c_int,
         "char**": ctypes.c_char_p,
         "size_t*": ctypes.c_size_t,
+        "double*": ctypes.c_double,
     }
     if kind == "char*":
         return ctypes.c_char_p

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 from rich.console import Console
 
-from hetccl import files
+from hetccl import _lib, files
 from hetccl.tune import findings, grid, knowledge, landscape, nccl, records, report, words
 from hetccl.tune.progress import Progress
 from hetccl.tune.records import Point, Records, RecordsError
@@ -61,12 +61,19 @@ def test_the_grid_begins_with_the_default_and_changes_one_thing_first():
 
 def test_a_trial_says_what_the_pairs_say():
     trial = Trial()
-    trial.add([100.0, 80.0, 200.0, 160.0, 50.0, 500.0])
-    assert trial.samples == 3
-    assert trial.ratio == pytest.approx(0.8)
-    assert trial.us == 160
+    trial.add([100.0, 80.0, 200.0, 160.0, 50.0, 500.0, 100.0, 80.0])
+    assert trial.samples == 4
+    ratio, error = trial.compare()
+    assert ratio == pytest.approx(0.8)  # the middle half of the pairs'
+    assert 0 <= error < 0.1
+    assert trial.us == 120
     assert trial.default_us == 100
-    assert trial.error == pytest.approx(0, abs=1e-9)
+
+
+def test_times_that_are_none_are_refused():
+    for tried, beside in (([], []), ([0.0], [1.0]), ([1.0], [math.nan]), ([math.inf], [1.0])):
+        with pytest.raises(_lib.HetcclError, match="must be"):
+            _lib.compare_times(tried, beside)
 
 
 def test_points_are_appended_and_read_again(tmp_path):

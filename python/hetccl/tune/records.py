@@ -32,7 +32,7 @@ class Point:
     default: Setting
     us: float  # median of a call, its slowest rank's; 0: `failed`
     default_us: float
-    ratio: float  # median over pairs of calls of us / default_us; 0: `failed`
+    ratio: float  # of us to default_us, by pairs of calls; 0: `failed`
     error: float  # standard error of the ratio's logarithm
     samples: int  # pairs of calls
     bytes: int  # of the whole buffer

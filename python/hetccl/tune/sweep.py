@@ -167,9 +167,10 @@ class Sweep:
             if isinstance(times, Refusal):
                 return self._blank(work, setting, failed=times.text)
             trial.add(times)
+        ratio, error = trial.compare()
         return self._blank(
-            work, setting, us=trial.us, default_us=trial.default_us, ratio=trial.ratio,
-            error=trial.error, samples=trial.samples,
+            work, setting, us=trial.us, default_us=trial.default_us, ratio=ratio,
+            error=error, samples=trial.samples,
         )  # fmt: skip
 
 
@@ -179,5 +180,5 @@ def _rounds(trial: Trial, confirm: bool) -> Iterator[int]:
         yield CONFIRMING_PAIRS
         return
     yield FIRST_PAIRS
-    if trial.ratio < HOPELESS:
+    if trial.compare()[0] < HOPELESS:
         yield MORE_PAIRS

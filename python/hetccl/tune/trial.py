@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import dataclass, field
+
+from hetccl import _lib
 
 FIRST_PAIRS, MORE_PAIRS, CONFIRMING_PAIRS = 3, 6, 12
 HOPELESS = 2.0  # a setting that takes so many times as long is measured no further
@@ -40,21 +41,6 @@ class Trial:
         """The default's median."""
         return statistics.median(self.default)
 
-    def _logarithms(self) -> list[float]:
-        pairs = zip(self.tried, self.default, strict=True)
-        return [math.log(max(tried, 1e-3) / max(default, 1e-3)) for tried, default in pairs]
-
-    @property
-    def ratio(self) -> float:
-        """The median of the pairs' ratios."""
-        return math.exp(statistics.median(self._logarithms()))
-
-    @property
-    def error(self) -> float:
-        """Standard error of the ratio's logarithm, from the median distance to the median."""
-        logarithms = self._logarithms()
-        middle = statistics.median(logarithms)
-        distance = statistics.median(abs(one - middle) for one in logarithms)
-        # 1.4826 and 1.25: of normally distributed values, from distance to deviation, and from a
-        # mean's error to a median's.
-        return 1.4826 * distance * 1.25 / math.sqrt(len(logarithms))
+    def compare(self) -> tuple[float, float]:
+        """The ratio of the setting's time to the default's, and its logarithm's standard error."""
+        return _lib.compare_times(self.tried, self.default)
