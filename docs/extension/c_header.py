@@ -20,8 +20,9 @@ from sphinx.util.docutils import SphinxDirective
 _LOG = logging.getLogger(__name__)
 # Functions go under the first heading whose pattern their name has.
 _HEADINGS = (
+    ("Calls as values", r"^hetccl(Start|Work)|^hetcclCommWait$"),
     ("Streams of the host device", r"^hetcclHostStream"),
-    ("Describing without running", r"Describe$|^hetcclGetInfo$"),
+    ("Describing without running", r"Describe$|^hetcclGetInfo$|^hetcclCompareTimes$"),
     ("Communicators", r"^hetcclComm|^hetcclGetUniqueId"),
     ("Results, errors, version", r"^hetcclGet"),
     ("Runtimes", r"^hetcclRuntime"),

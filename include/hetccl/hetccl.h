@@ -333,8 +333,8 @@ HETCCL_API hetcclResult_t hetcclGroupStart(void);
  */
 HETCCL_API hetcclResult_t hetcclGroupEnd(void);
 
-/** The functions above, as hetcclCall_t names them. Those with a residual are the same functions.
- */
+/** The functions above, as hetcclCall_t names them. An all-reduce or reduce-scatter with a residual
+ * is hetcclCallAllReduce or hetcclCallReduceScatter whose `residual` is set. */
 typedef enum {
   hetcclCallAllReduce = 0,
   hetcclCallReduceScatter = 1,
@@ -355,49 +355,57 @@ typedef enum {
   hetcclCallRecvAny = 16
 } hetcclFunction_t;
 
-/** The arguments of one call; those that its function does not have are zero. It may grow at its
- * end: `size` tells which fields the caller knows. */
+/** The arguments of one call. Those that its function does not take must be zero. The struct may
+ * grow at its end: `size` tells which fields the caller knows. */
 typedef struct {
   size_t size; /**< sizeof(hetcclCall_t); equal in all calls of one hetcclStart */
   hetcclFunction_t function;
   hetcclDataType_t datatype;
   hetcclRedOp_t op;
-  int root; /**< or the peer of a message */
-  const void* sendbuff;
-  void* recvbuff;
-  size_t count;             /**< as the function's count, recvcount or sendcount */
-  const size_t* sendcounts; /**< and where blocks are sent from; or NULL */
-  const size_t* sdispls;
-  const size_t* recvcounts; /**< and where they are received; or NULL */
-  const size_t* rdispls;
-  void* residual;     /**< of hetcclAllReduceWithResidual and hetcclReduceScatterWithResidual */
-  const void* factor; /**< a scalar of `datatype` in host memory, read by hetcclStart: sums each
-                           rank's elements times its own factor, whatever `op` is; or NULL */
+  int root;                 /**< the root; of a message the peer */
+  const void* sendbuff;     /**< as the function's; of a send the message */
+  void* recvbuff;           /**< as the function's; of a receive the message */
+  size_t count;             /**< the function's count, recvcount or sendcount */
+  const size_t* sendcounts; /**< as the function's */
+  const size_t* sdispls;    /**< as the function's sdispls, or displs beside sendcounts; or NULL */
+  const size_t* recvcounts; /**< as the function's */
+  const size_t* rdispls;    /**< as the function's rdispls, or displs beside recvcounts; or NULL */
+  void* residual;           /**< as that of hetcclAllReduceWithResidual; or NULL */
+  const void* factor; /**< a scalar of `datatype` in host memory, which hetcclStart reads, or NULL.
+                           With one the call sums each rank's elements times its own factor,
+                           whatever `op` is */
   uint32_t tag;       /**< of a message */
   int* source;        /**< of hetcclRecvAny */
 } hetcclCall_t;
 
-/** What hetcclStart started. A value, good for ever: zeros are work that is complete. */
+/** Work that hetcclStart has started. A value: it may be copied, and asked for at any time, by any
+ * thread, after its communicator has gone, too. Zeros are work that is complete. */
 typedef struct {
   uint64_t internal[4];
 } hetcclWork_t;
 
-/** Makes calls, as within a group of their own: first the messages, all at the same time, then the
- * collectives, in their order. Where an argument of any is wrong, none is made. Their deadline is
- * `timeout_ms` milliseconds; 0: the communicator's. `stream` is as everywhere; with `work` no call
- * without a stream is waited for: `*work` tells when they are complete, also after an error, when
- * some may have been started. `work` may be NULL. No part of a group. */
+/** Makes up to 65,536 calls, as within a group of their own: first the messages, all at the same
+ * time, then the collectives, in their order. Where an argument of any is wrong, none is made. Each
+ * has a deadline of `timeout_ms` milliseconds, or of the communicator's with 0. hetcclInvalidUsage
+ * within a group of hetcclGroupStart.
+ *
+ * Without `work` (NULL) it waits as the functions do: on the host, without a stream, until the
+ * calls are complete. With `work` it does not wait, and `*work` tells when they are. After an error
+ * some calls may have been started, and `*work` tells of these. Calls that a graph records are no
+ * part of
+ * `*work`: the graph runs them. */
 HETCCL_API hetcclResult_t hetcclStart(const hetcclCall_t* calls, size_t n_calls, hetcclComm_t comm,
                                       hetcclStream_t stream, int64_t timeout_ms,
                                       hetcclWork_t* work);
-/** hetcclSuccess when the work is complete, else hetcclInProgress. Work that failed is complete:
- * ask hetcclCommGetAsyncError. Costs two loads; any thread asks, also when the communicator has
- * gone. */
+/** hetcclSuccess if the work is complete, else hetcclInProgress. Work that failed is complete: ask
+ * hetcclCommGetAsyncError. It reads a few words, and takes no lock. In a forked child, where
+ * nothing completes, hetcclInvalidUsage. */
 HETCCL_API hetcclResult_t hetcclWorkQuery(const hetcclWork_t* work);
-/** Waits, driving progress, until it is complete: hetcclSuccess; or until `timeout_ms` has passed
- * (negative: no limit): hetcclTimeout. Any number of threads may wait. */
+/** Waits until the work is complete, and drives progress meanwhile. hetcclTimeout once `timeout_ms`
+ * have passed; a negative limit is none. Any number of threads may wait. */
 HETCCL_API hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms);
-/** The same for all work of `comm`. */
+/** Waits in the same way until nothing of `comm` is in flight, of what other threads start
+ * meanwhile included. */
 HETCCL_API hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms);
 
 /** Makes an operator for hetcclAllReduce, hetcclReduceScatter and hetcclReduce on `comm`: the sum
@@ -542,10 +550,10 @@ typedef struct {
  * a communicator nor a network. `*json` is valid until this thread's next call of it. */
 HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, const char** json);
 
-/** Compares a setting's times with those of another one that alternated with it: `n` pairs, in
- * microseconds, positive. `*ratio` is the first one's time over the other's, the geometric mean of
- * the middle half of all pairs; `*error` the standard error of its logarithm. Tuning decides by the
- * same. */
+/** Compares the times of two settings that took turns: `n` pairs, in microseconds. `*ratio` is the
+ * time of `tried` over that of `beside`: the geometric mean of the middle half of the pairs'
+ * ratios.
+ * `*error` is the standard error of its logarithm. Tuning judges settings in this way. */
 HETCCL_API hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, size_t n,
                                              double* ratio, double* error);
 

@@ -88,7 +88,10 @@ void HetcclBackend::shutdown_within(milliseconds grace) {
   if (streams_ != nullptr && !streams_->drain(grace)) {
     communicator_->abort("the process exited with operations in flight");
   }
-  communicator_->close_within(grace);
+  constexpr milliseconds kLeast(200);  // the GPU's streams have ended: the library is to see it
+  const auto rest =
+      std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+  communicator_->close_within(std::max(rest, kLeast));
   const std::lock_guard lock(watchers_mutex_);
   for (const auto& [route, watcher] : watchers_) {
     const auto left =

@@ -79,6 +79,8 @@ class Communicator {
   [[nodiscard]] static bool reached(const hetcclWork_t& work);
   /// Drives progress. False when `timeout` has passed first; no limit when it is negative.
   [[nodiscard]] static bool wait_all(const std::vector<hetcclWork_t>& works, Milliseconds timeout);
+  /// Whether this is a forked child of the process that joined: nothing ends any more here.
+  [[nodiscard]] bool forked() const;
   /// The first failure of asynchronous work, or of the communicator as a whole.
   [[nodiscard]] std::optional<Failure> failure();
 
@@ -102,7 +104,6 @@ class Communicator {
   [[nodiscard]] std::optional<Failure> begin_call(hetcclComm_t& comm);
   /// What to say of a call that returned `result`.
   [[nodiscard]] std::optional<Failure> end_call(hetcclResult_t result);
-  [[nodiscard]] bool forked() const;
   [[nodiscard]] hetcclComm_t handle();
   /// Ends the communicator: aborts it where something has `failed`.
   void end(std::optional<Failure> failed);

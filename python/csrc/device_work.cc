@@ -51,9 +51,10 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
 void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream) {
   const auto failure =
       communicator_->start(operation_.calls, stream.native_handle(), timeout, nullptr);
-  launched_ = true;
+  launched_ = true;  // or some of it
   if (failure) {
-    mark(stream);  // some may have been started
+    operation_.drop_results();
+    mark(stream);
     // A graph ends with all streams joined that it has taken up.
     if (captured_) streams_->mark(stream)->block(streams_->current());
     const std::exception_ptr error = error_of(*failure);

@@ -52,14 +52,16 @@ void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     hetcclWork_t work{};
     const auto failure =
         communicator_->start(operation_.calls, nullptr, timeout, blocking ? nullptr : &work);
-    launched_ = true;
     works_.push_back(work);
     operation_.calls.clear();
     if (failure) {
+      launched_ = launched_ || !reached();  // some may have been started
+      operation_.drop_results();
       const std::exception_ptr error = error_of(*failure);
       finish(error);
       std::rethrow_exception(error);
     }
+    launched_ = true;
   }
   if (blocking && reached()) settle();
   // The profiler's event ends when the collective does, not when somebody asks.
@@ -67,7 +69,8 @@ void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
 }
 
 bool HostWork::reached() const {
-  return std::all_of(works_.begin(), works_.end(), Communicator::reached);
+  return communicator_->forked() ||
+         std::all_of(works_.begin(), works_.end(), Communicator::reached);
 }
 
 std::function<void()> HostWork::until_reached() const {

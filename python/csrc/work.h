@@ -38,6 +38,13 @@ struct Operation {
   std::shared_ptr<int> source;  ///< of a receive from any rank, once it is complete; else null
   std::vector<Call> calls;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
+
+  /// It was refused, or has failed: nothing is brought to where results belong.
+  void drop_results() {
+    copies.clear();
+    host_copies.clear();
+    conclude = nullptr;
+  }
 };
 
 /// A process group as errors call it.

@@ -23,7 +23,7 @@ static_assert(sizeof(size_t) == sizeof(uint64_t));
 constexpr uint64_t kMost = uint64_t{1} << 60U;  // of all counts of a call together
 // The first release's struct: callers that were compiled against it pass no more.
 constexpr size_t kFirstCallBytes = offsetof(hetcclCall_t, source) + sizeof(int*);
-constexpr size_t kMostCalls = size_t{1} << 20U;  // of one hetcclStart
+constexpr size_t kMostCalls = size_t{1} << 16U;  // of one hetcclStart
 
 // Fills `packed` where the caller leaves out where blocks begin: it keeps its memory from call to
 // call.
@@ -114,7 +114,7 @@ exec::Message message_of(const hetcclCall_t& call) {
   const bool any = call.function == hetcclCallRecvAny;
   // A message's memory is written by a receive alone.
   return {.send = send,
-          .peer = any ? exec::kAnyRank : std::max(call.root, -1),
+          .peer = any ? exec::kAnyRank : std::max(call.root, exec::kAnyRank + 1),
           .data = send ? const_cast<void*>(call.sendbuff) : call.recvbuff,
           .type = narrow<DataType>(call.datatype),
           .count = call.count,
@@ -146,6 +146,14 @@ Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArg
   made.send = call.sendbuff;
   made.recv = call.recvbuff;
   made.residual = call.residual;
+  const bool keeps_loss = kind.reduces && !kind.uneven && kind.collective != Collective::Reduce;
+  if (call.residual != nullptr && !keeps_loss) {
+    return error(
+        Code::InvalidArgument,
+        "residual is given: all-reduces and reduce-scatters of even blocks alone have one");
+  }
+  if (call.factor != nullptr && !kind.reduces)
+    return error(Code::InvalidArgument, "factor is given: reductions alone have one");
   if (kind.uneven) {
     HETCCL_TRY(self.known());
     HETCCL_TRY(set_layouts(self, call, made));
@@ -242,7 +250,8 @@ Status start_several(Communicator& self, const hetcclCall_t* calls, size_t n_cal
     HETCCL_TRY(added.with(format("no call was made: call %zu", i)));
   }
   std::vector<exec::Ticket> tickets;
-  const Status status = group.make(how.timeout_ms, work == nullptr ? nullptr : &tickets);
+  const Status status =
+      group.make({"no call was made", how.timeout_ms, work == nullptr ? nullptr : &tickets});
   if (work != nullptr && !tickets.empty()) {
     const exec::Ticket &first = tickets.front(), &last = tickets.back();
     *work = {{first.number(), first.ends(), last.number(), last.ends()}};
@@ -294,7 +303,7 @@ hetcclResult_t make_with_residual(Call call, void* residual, hetcclComm_t comm,
                                   hetcclStream_t stream) {
   call.residual = residual;
   if (residual != nullptr || call.count == 0) return make(call, comm, stream);
-  return finished([] { return null("residual"); });
+  return with(comm, [](Communicator&) { return null("residual"); });
 }
 
 }  // namespace
@@ -319,8 +328,10 @@ hetcclResult_t hetcclStart(const hetcclCall_t* calls, size_t n_calls, hetcclComm
 }
 
 hetcclResult_t hetcclWorkQuery(const hetcclWork_t* work) {
-  if (work != nullptr) return hetccl::capi::is_done(*work) ? hetcclSuccess : hetcclInProgress;
-  return hetccl::capi::finished([] { return null("work"); });
+  using namespace hetccl::capi;
+  if (work != nullptr && is_done(*work)) return hetcclSuccess;
+  const auto result = finished([&] { return work == nullptr ? null("work") : check_fork(); });
+  return result == hetcclSuccess ? hetcclInProgress : result;
 }
 
 hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms) {

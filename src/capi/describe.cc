@@ -106,9 +106,9 @@ hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, siz
     }
     for (size_t i = 0; i < n; ++i) {
       const bool valid =
-          std::isfinite(tried[i]) && std::isfinite(beside[i]) && tried[i] > 0 && beside[i] > 0;
+          std::isfinite(tried[i]) && std::isfinite(beside[i]) && tried[i] >= 0 && beside[i] >= 0;
       if (valid) continue;
-      return error(Code::InvalidArgument, "pair %zu: times must be positive and finite", i);
+      return error(Code::InvalidArgument, "pair %zu: times must be finite, and none below 0", i);
     }
     const auto compared = hetccl::tune::compare({tried, n}, {beside, n});
     *ratio = compared.ratio;

@@ -43,18 +43,18 @@ Status Group::end() {
   if (depth_ == 0) {
     return error(Code::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
   }
-  return --depth_ > 0 ? Status() : make(0, nullptr);
+  return --depth_ > 0 ? Status() : make({.refusal = "no call of the group was made"});
 }
 
-Status Group::make(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) {
+Status Group::make(const How& how) {
   size_t n_calls = collectives_.size();
   for (const NotedMessages& some : messages_) n_calls += some.messages.size();
   const Range range("group", n_calls);
   Group calls;
   calls.messages_.swap(messages_);
   calls.collectives_.swap(collectives_);
-  HETCCL_TRY(calls.check().with("no call of the group was made"));
-  return calls.run(timeout_ms, tickets);
+  HETCCL_TRY(calls.check().with(how.refusal));
+  return calls.run(how);
 }
 
 Status Group::check() const {
@@ -63,7 +63,7 @@ Status Group::check() const {
   return {};
 }
 
-Status Group::run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const {
+Status Group::run(const How& how) const {
   struct Started {
     Communicator* communicator;
     exec::Ticket ticket;
@@ -74,10 +74,10 @@ Status Group::run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const 
     if (first.ok()) first = std::move(status);
   };
   const auto start = [&](const auto& one) {
-    const bool waits = tickets == nullptr;
-    const auto ticket = one.communicator->start(one.call(), {one.stream, timeout_ms, waits});
+    const bool waits = how.tickets == nullptr;
+    const auto ticket = one.communicator->start(one.call(), {one.stream, how.timeout_ms, waits});
     if (!ticket.ok()) return note(ticket.status());
-    if (tickets != nullptr) tickets->push_back(ticket.value());
+    if (!waits) how.tickets->push_back(ticket.value());
     if (waits && one.communicator->is_no_stream(one.stream))
       started.push_back({one.communicator.get(), ticket.value()});
   };

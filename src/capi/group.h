@@ -31,9 +31,13 @@ class Group {
            hetcclStream_t stream);
   void add(comm::Communicator& communicator, std::span<const exec::Message> messages,
            hetcclStream_t stream);
-  /// Makes them, with a deadline of `timeout_ms` (0: the communicator's). Adds the `tickets` of all
-  /// that were started, messages first; null: waits for calls without a stream.
-  Status make(int64_t timeout_ms, std::vector<exec::Ticket>* tickets);
+  struct How {
+    const char* refusal = "";  ///< how the text of what is wrong with a call begins
+    int64_t timeout_ms = 0;    ///< the calls' deadline; 0: the communicator's
+    /// Gets those of all that were started, messages first. Null: waits for calls without a stream.
+    std::vector<exec::Ticket>* tickets = nullptr;
+  };
+  Status make(const How& how);
 
  private:
   // A layout with memory of its own.
@@ -62,7 +66,7 @@ class Group {
   };
 
   [[nodiscard]] Status check() const;
-  Status run(int64_t timeout_ms, std::vector<exec::Ticket>* tickets) const;
+  [[nodiscard]] Status run(const How& how) const;
 
   int depth_ = 0;
   std::vector<NotedMessages> messages_;

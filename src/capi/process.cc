@@ -51,14 +51,6 @@ std::string& error_slot() {
   return text;
 }
 
-// Before any lock is taken: in a forked child one may be held for ever.
-Status check_fork() {
-  if (!process().forked.load(std::memory_order_relaxed)) return {};
-  return error(Code::InvalidUsage,
-               "hetccl was initialised before fork: use it in the parent alone, or start workers "
-               "by spawn");
-}
-
 // False while somebody may still use the Runtime.
 bool try_to_rest() {
   Process& self = process();
@@ -162,6 +154,14 @@ Lease& Lease::operator=(Lease other) noexcept {
 
 Lease::~Lease() {
   if (runtime_ != nullptr && process().leases.fetch_sub(1) == 1) attend();
+}
+
+// Before any lock is taken: in a forked child one may be held for ever.
+Status check_fork() {
+  if (!process().forked.load(std::memory_order_relaxed)) return {};
+  return error(Code::InvalidUsage,
+               "hetccl was initialised before fork: use it in the parent alone, or start workers "
+               "by spawn");
 }
 
 Result<Lease> runtime() {

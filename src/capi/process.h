@@ -50,6 +50,8 @@ hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator, Lease lease
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 
+/// InvalidUsage in a forked child of a process that has used hetccl.
+Status check_fork();
 /// Those that are not released. InvalidUsage in a forked child.
 Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators();
 

@@ -161,7 +161,8 @@ class Library {
                                                      Waker* waker, const WaitLimit& limit) = 0;
   /// As `init`, for two ranks of a cluster that only exchange messages, `rank` being 0 or 1. Takes
   /// little of their devices: a rank may have many, all waiting at once. A library runs one
-  /// communicator's calls in order, so that a message that waits would hold up the next.
+  /// communicator's calls in order, also those on different streams, so that a message that waits
+  /// would hold up the next.
   /// Null: other work of a device kept the two from meeting there, which at another time it may
   /// not. The other rank may have got a communicator then.
   virtual Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank,

@@ -107,17 +107,17 @@ bool Communicator::in_progress() const {
   return phase == Phase::Opening || phase == Phase::Finalizing;
 }
 
-Status Communicator::finish() {
+Status Communicator::finish_by(TimePoint deadline) {
   if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
     cancel_->set(error(Code::Aborted, "it destroyed the communicator while that was being set up"));
     chores_.wait();
     if (phase_.load(std::memory_order_acquire) != Phase::Ready) return {};
   }
   chores_.wait();
-  return drain();
+  return drain(deadline);
 }
 
-Status Communicator::drain() {
+Status Communicator::drain(TimePoint deadline) {
   if (phase_.load(std::memory_order_acquire) == Phase::Closed) return failure();
   runtime_.engine().notify();
   Status status;
@@ -127,6 +127,7 @@ Status Communicator::drain() {
   } while (!close());
   if (tuning_ != nullptr) tuning_->finish();
   keep_learnt();
+  pairs_->stop(deadline);  // they agree by notes, of which there are none after that
   session_->leave(recorder_.called());
   return status;
 }
@@ -135,7 +136,7 @@ Status Communicator::finalize() {
   HETCCL_TRY(check_ready());
   if (options_.blocking) return finish();
   phase_.store(Phase::Finalizing, std::memory_order_release);
-  const Status posted = chores_.post([this] { static_cast<void>(drain()); });
+  const Status posted = chores_.post([this] { static_cast<void>(drain(TimePoint::max())); });
   return posted.ok() ? posted : finish();
 }
 
@@ -159,7 +160,7 @@ void Communicator::shut_down(TimePoint deadline) {
   if (busy() || verdict_.failed()) {
     abort("its process exited before the communicator's work was complete");
   } else {
-    static_cast<void>(finish());
+    static_cast<void>(finish_by(deadline));
   }
   // A thread inside a vendor's library does not stand the end of its process.
   if (phase_.load(std::memory_order_acquire) == Phase::Closed && pairs_ != nullptr)

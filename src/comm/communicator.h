@@ -124,7 +124,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
   /// Ends at once what is still being set up.
-  Status finish();
+  Status finish() { return finish_by(TimePoint::max()); }
   /// `finish`, in the background unless `blocking`.
   Status finalize();
   /// Whether a create or finalize goes on in the background.
@@ -253,7 +253,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     return verdict_.drive_until([this] { return executor_->idle(); });
   }
   void dismantle(bool ended);
-  Status drain();
+  /// `finish`; what goes on in a vendor's library is awaited until `deadline`.
+  Status finish_by(TimePoint deadline);
+  Status drain(TimePoint deadline);
   bool close();
   [[nodiscard]] Status check_ready();
   // failure.cc

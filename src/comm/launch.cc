@@ -71,7 +71,10 @@ Status Communicator::complete(const Ticket& ticket) {
 
 Result<bool> Communicator::wait_until_idle(TimePoint deadline) {
   HETCCL_TRY(known());
-  return runtime_.engine().wait([this] { return executor_->idle(); }, deadline);
+  auto& engine = runtime_.engine();
+  if (!engine.wait([this] { return executor_->idle(); }, deadline)) return false;
+  engine.exclusively([] {});  // who drove has told of each end by then
+  return true;
 }
 
 Result<bool> Communicator::is_capturing(void* native_stream) {
@@ -279,7 +282,7 @@ Result<device::Stream*> Communicator::stream_for(void* native) {
 bool Communicator::is_small(const PlannedProgram& program, const Signature& signature) const {
   return signature.collective == Collective::AllReduce && program.exec.is_one_library_call() &&
          signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
-         executor_->idle();
+         !executor_->has_collectives();
 }
 
 Status Communicator::meet(std::span<const exec::Message> messages) {

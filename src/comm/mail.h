@@ -24,7 +24,8 @@ class Mail {
   static constexpr uint8_t kMark = 'M';
 
   /// Exchanges end with `cancel`, once `wake` says that it is set. Both outlive this. Who waits
-  /// tells again after `reminder`, and then after twice as long each time.
+  /// reminds the other end after `reminder`; of the first exchange, for which it may be long in
+  /// coming, then after twice as long each time.
   Mail(bootstrap::Session& session, const Cancel& cancel,
        std::chrono::milliseconds reminder = std::chrono::seconds(1))
       : session_(session), cancel_(cancel), reminder_(reminder) {}
@@ -48,14 +49,17 @@ class Mail {
   void wake();
 
  private:
-  // The exchanges with one peer. A note may get lost: who waits tells again, and who has gone on
-  // answers with what it told then.
+  // The exchanges with one peer. A note may get lost: who waits reminds the other end of its own,
+  // and who has gone on answers a reminder, but no answer, with what it told then.
   struct Box {
     uint64_t round = 0;                              // exchanges that are complete
     std::array<std::vector<uint8_t>, 2> told;        // the last two notes, by round
     std::map<uint64_t, std::vector<uint8_t>> heard;  // by round: this one, and the next
     bool left = false;
   };
+  enum class Kind : uint8_t { Told, Reminder, Answer };
+  static std::vector<uint8_t> note_of(uint64_t round, std::span<const std::byte> bytes);
+  Status tell(int peer, std::vector<uint8_t> note, Kind kind);
   Status exchange(int peer, std::span<const std::byte> mine, std::span<std::byte> theirs);
   Status wait(std::unique_lock<std::mutex>& lock, int peer, Box& box);
 

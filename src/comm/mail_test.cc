@@ -31,8 +31,10 @@ class LossySession final : public bootstrap::Session {
   void report(const bootstrap::Failure& /*failure*/) override {}
   void report_stall(const bootstrap::Stall& /*stall*/) override {}
   void leave(uint64_t /*called*/) override {}
+  std::atomic<int> told{0};
   Status tell(int /*to*/, std::vector<uint8_t> note) override {
     if (has_left) return error(Code::InvalidUsage, "this rank has left");
+    ++told;
     unsigned times = 1;
     {
       const std::lock_guard lock(mutex_);
@@ -80,6 +82,19 @@ TEST_CASE("exchanges are complete and in order, whatever notes are lost or come 
   }
 }
 
+TEST_CASE("a reminder is answered, and an answer is not: mail ends with the exchange") {
+  Two two(1, 0, std::chrono::milliseconds(1000));
+  fake::on_all_ranks(2, [&](int rank) {
+    CHECK(two.mails[rank].exchange(1 - rank, static_cast<uint64_t>(rank)).ok());
+  });
+  const int before = two.sessions[0].told + two.sessions[1].told;
+  // The first round's notes again, as reminders that have crossed the answers.
+  const std::vector<uint8_t> reminder = {'M', 1, 0, 0, 0, 0, 0, 0, 0, 0, 7};
+  two.mails[0].on_note(1, reminder);
+  two.mails[1].on_note(0, reminder);
+  CHECK(two.sessions[0].told + two.sessions[1].told == before + 2);
+}
+
 TEST_CASE("who waits for mail ends with the peer, with this rank and with the communicator") {
   for (const int how : {0, 1, 2}) {
     CAPTURE(how);
@@ -103,9 +118,9 @@ TEST_CASE("notes that are none, of other rounds or of another length do no harm"
   Two two(1, 0, std::chrono::milliseconds(1));
   const std::vector<std::vector<uint8_t>> notes = {{},
                                                    {'M'},
-                                                   {'M', 1, 2},
-                                                   {'{', 0, 0, 0, 0, 0, 0, 0, 0, 1},
-                                                   {'M', 9, 0, 0, 0, 0, 0, 0, 0, 1},
+                                                   {'M', 0, 1, 2},
+                                                   {'{', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+                                                   {'M', 0, 9, 0, 0, 0, 0, 0, 0, 0, 1},
                                                    std::vector<uint8_t>(100, 0xff)};
   for (const auto& note : notes) two.mails[0].on_note(1, note);
   fake::on_all_ranks(2, [&](int rank) {
@@ -113,7 +128,7 @@ TEST_CASE("notes that are none, of other rounds or of another length do no harm"
     REQUIRE(theirs.ok());
     CHECK(theirs.value() == static_cast<uint64_t>(1 - rank));
   });
-  const std::vector<uint8_t> shorter = {'M', 1, 0, 0, 0, 0, 0, 0, 0, 5};
+  const std::vector<uint8_t> shorter = {'M', 0, 1, 0, 0, 0, 0, 0, 0, 0, 5};
   two.mails[0].on_note(1, shorter);
   const auto theirs = two.mails[0].exchange(1, uint64_t{7});
   CHECK(theirs.status().code() == Code::RemoteError);

@@ -174,32 +174,31 @@ bool Executor::retire(TimePoint now) {
 
 bool Executor::retire(Order& order, TimePoint now) {
   bool retired = false;
-  const uint64_t end = order.in_flight.end();
-  for (uint64_t n = order.in_flight.oldest(); n < end; ++n) {
+  const uint64_t behind = order.in_flight.end();
+  for (uint64_t n = order.in_flight.oldest(); n < behind; ++n) {
     Operation& op = order.in_flight.at(n);
     if (!may_retire(op)) break;
     if (!op.is_message()) note_end(op, now);
     wire_.acknowledge_reads();
+    if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
     order.in_flight.retire();
-    this->end(op);
+    end(op);
     retired = true;
   }
   return retired;
 }
 
 void Executor::end(Operation& op) {
-  if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
   Operation& lead = *op.lead;
   if (&op != &lead) operations_.give_back(op);
   if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
 }
 
-// Who waits for the call may look at its lead until then.
+// Whoever sees that it has ended finds that it is in flight no more.
 void Executor::end_call(Operation& lead) {
-  const bool message = lead.is_message();
+  if (lead.is_message()) message_calls_.fetch_sub(1);
   lead.completion.ends.fetch_add(1, std::memory_order_release);
   operations_.give_back(lead);
-  if (message) message_calls_.fetch_sub(1);
 }
 
 // A rank that has aborted may have overwritten data that this rank's device has not read yet.

@@ -79,13 +79,15 @@ class Executor : public progress::Driven {
   /// that `abort` ends.
   Result<Ticket> launch(Program& program, const plan::Choice& choice, const Call& call,
                         device::Stream& user);
-  /// Begins an all-reduce that is one library call and whose caller will wait, while `idle`: true
-  /// where it is complete on return, unknown to this executor; else `launch` it, as begun.
+  /// Begins an all-reduce that is one library call and whose caller will wait, while no collective
+  /// is in flight: true where it is complete on return, unknown to this executor; else `launch` it,
+  /// as begun.
   Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
   /// Has a stream that records a graph take up the `program` of one cluster, which then runs
   /// whenever the graph does, unknown to this executor.
   Status capture(Program& program, const Call& call, device::Stream& user);
   [[nodiscard]] bool full() const { return collectives_.in_flight.full(); }
+  [[nodiscard]] bool has_collectives() const { return !collectives_.in_flight.empty(); }
 
   // Messages: exec/meet.cc makes their orders, exec/message_launch.cc launches them.
   /// Makes the orders of messages with that rank. `window` is what its device shares with this one,

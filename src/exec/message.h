@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "base/clock.h"
@@ -9,8 +10,8 @@
 
 namespace hetccl::exec {
 
-/// In a receive's place of the peer: whichever rank sends first.
-inline constexpr int kAnyRank = -2;
+/// In a receive's place of the peer: whichever rank sends first. No caller passes it by chance.
+inline constexpr int kAnyRank = std::numeric_limits<int>::min();
 
 /// One end of one message.
 struct Message {

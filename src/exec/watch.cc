@@ -121,7 +121,14 @@ std::optional<Fault> Watch::check_messages(TimePoint now) {
 }
 
 std::optional<Fault> Watch::check_any_source(TimePoint now) {
-  if (messages_.from_any().empty()) return {};
+  const Operation* unmatched = nullptr;
+  for (Operation* op : messages_.from_any()) {
+    const int peer = op->message.peer;
+    if (peer != kAnyRank && op->outstanding > 0 && is_gone(messages_.of(peer, false), now))
+      return fault_of_departed(*op, peer);
+    if (peer == kAnyRank && unmatched == nullptr) unmatched = op;
+  }
+  if (unmatched == nullptr) return {};
   const auto& orders = messages_.all();
   const bool any_left = std::any_of(orders.begin(), orders.end(), [&](MessageOrder* order) {
     return !order->send && !is_gone(*order, now);
@@ -129,7 +136,7 @@ std::optional<Fault> Watch::check_any_source(TimePoint now) {
   if (any_left) return {};
   return Fault{
       error(Code::RemoteError, "%s cannot complete: all other ranks have left the communicator",
-            describe(messages_.from_any().front()->message).c_str()),
+            describe(unmatched->message).c_str()),
       -1,
       {}};
 }

@@ -197,7 +197,7 @@ TEST_CASE("a factor of the call itself, and a deadline of its own") {
   for (auto* comm : comms) CHECK(hetcclCommAbort(comm) == hetcclSuccess);
 }
 
-TEST_CASE("work is good for ever, and garbage is work that is complete") {
+TEST_CASE("work is good for ever, and garbage does no harm") {
   const auto comms = join(2, true);
   std::vector<hetcclWork_t> works(2);
   on_all_ranks(2, [&](int rank) {
@@ -251,7 +251,14 @@ TEST_CASE("what is wrong with a start is named, and nothing is started") {
   calls[1].recvbuff = nullptr;
   fails(calls, 2, 0, hetcclInvalidArgument, "recvbuff is null");
   hetcclCall_t receive = call_of(hetcclCallRecv, nullptr, total.data(), 1, -2);
-  fails(&receive, 1, 0, hetcclInvalidArgument, "peer is -1");
+  fails(&receive, 1, 0, hetcclInvalidArgument, "peer is -2");
+  float loss[kCount] = {};
+  hetcclCall_t gather = call_of(hetcclCallAllGather, total.data(), total.data(), kCount);
+  gather.residual = loss;
+  fails(&gather, 1, 0, hetcclInvalidArgument, "residual is given");
+  gather.residual = nullptr;
+  gather.factor = loss;
+  fails(&gather, 1, 0, hetcclInvalidArgument, "factor is given");
   const float factor = 2;
   calls[0].factor = &factor;
   calls[0].datatype = static_cast<hetcclDataType_t>(40);

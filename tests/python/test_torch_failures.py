@@ -309,3 +309,19 @@ def leave(rank, size):
 
 def test_abort_ends_a_shutdown(tmp_path):
     run(2, leave, folder=tmp_path)
+
+
+def refuse(rank, size):
+    del rank, size
+    output = torch.zeros(4000, 3).t()
+    torch.full((3, 4000), 7.0)  # whose memory is likely to be used again
+    with pytest.raises(ValueError, match="rank"):  # its own block has two lengths
+        dist.all_to_all_single(output, torch.ones(3, 4000), [1, 2], [2, 1])
+    time.sleep(0.3)
+    assert (output == 0).all()
+    dist.barrier()
+
+
+@pytest.mark.smoke
+def test_a_refused_call_leaves_its_output_alone(tmp_path):
+    run(2, refuse, folder=tmp_path)
