@@ -76,9 +76,6 @@ class Channels {
   static uint64_t messages_number(const bootstrap::Session& session);
   /// The limit of what waits for another end, which may be long in coming.
   static WaitLimit patient_limit(const Cancel& cancel);
-  /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
-  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
-                                                           const WaitLimit& limit) const;
   /// Has `peer` left, or does news of that come in a moment? Thread-safe; blocks for that.
   [[nodiscard]] bool has_left_soon(int peer) const;
   /// Whether that rank is in another cluster.
@@ -101,6 +98,9 @@ class Channels {
   [[nodiscard]] transport::Transport* transport_to(int peer) const;
   Status reserve(const std::vector<int>& peers) const;
   Status open_windows(int peer, size_t for_collectives);
+  /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
+  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
+                                                           const WaitLimit& limit) const;
   Status meet(int peer);
   /// How to connect with `peer`.
   struct Way {
