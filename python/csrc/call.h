@@ -59,7 +59,7 @@ class Call {
     call_.tag = tag;
     return std::move(*this);
   }
-  /// Of a receive from any rank: where to write which it was.
+  /// Sets where a receive from any rank writes the rank that has sent.
   Call&& source(int* source) && {
     call_.source = source;
     return std::move(*this);

@@ -51,13 +51,11 @@ std::shared_ptr<Communicator> Communicator::join(const hetcclUniqueId& id, int r
 std::optional<Failure> Communicator::split(int color, int key, const std::string& device,
                                            Milliseconds timeout, const Wire& wire,
                                            std::shared_ptr<Communicator>& child) {
-  if (forked()) return forked_failure();
-  hetcclComm_t comm = nullptr;
-  if (const auto refusal = begin_call(comm)) return refusal;
   const hetcclConfig_t config = config_of(device, timeout, wire);
   hetcclComm_t made = nullptr;
-  const hetcclResult_t result = hetcclCommSplit(comm, color, key, &made, &config);
-  if (const auto failure = end_call(result)) return failure;
+  const auto failure =
+      with([&](hetcclComm_t comm) { return hetcclCommSplit(comm, color, key, &made, &config); });
+  if (failure) return failure;
   if (made != nullptr) child.reset(new Communicator(made));
   return std::nullopt;
 }

@@ -177,7 +177,7 @@ Status with_arguments(Communicator& self, const hetcclCall_t& call, const Use& u
   return use(std::as_const(made));
 }
 
-// What a profiler shows beside a call, and the bytes there.
+// The range that a profiler shows of a call: its name and its bytes.
 Range range_of(const CollectiveArguments& call) {
   return {name_of(call.signature.collective), call.signature.count * size_of(call.signature.type)};
 }

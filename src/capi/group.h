@@ -26,7 +26,7 @@ class Group {
   void start() { ++depth_; }
   Status end();
 
-  /// What the arguments point to is copied, but for buffers.
+  /// Copies the arguments, lengths of blocks included, but no buffer.
   void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
            hetcclStream_t stream);
   void add(comm::Communicator& communicator, std::span<const exec::Message> messages,

@@ -340,7 +340,7 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
 hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms) {
   return with(comm, [&](Communicator& self) -> Status {
     const auto deadline = deadline_of(self.runtime().engine().clock(), timeout_ms);
-    HETCCL_ASSIGN(const bool idle, self.wait_until_idle(deadline));
+    HETCCL_ASSIGN(const bool idle, self.await_all(deadline));
     if (idle) return {};
     return error(Code::Timeout, "rank %d's work did not complete within %lld ms", self.rank(),
                  static_cast<long long>(timeout_ms));

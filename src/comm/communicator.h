@@ -96,7 +96,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Waits, driving progress, for what was started without a stream.
   Status complete(const Ticket& ticket);
   /// Waits, driving progress, until nothing is in flight: false at the deadline.
-  Result<bool> wait_until_idle(TimePoint deadline);
+  Result<bool> await_all(TimePoint deadline);
   /// Whether that is no stream: null is the default stream of a device that has one. Once it is
   /// known to be set up.
   [[nodiscard]] bool is_no_stream(const void* native) const {

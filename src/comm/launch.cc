@@ -69,7 +69,7 @@ Status Communicator::complete(const Ticket& ticket) {
   return failure();
 }
 
-Result<bool> Communicator::wait_until_idle(TimePoint deadline) {
+Result<bool> Communicator::await_all(TimePoint deadline) {
   HETCCL_TRY(known());
   auto& engine = runtime_.engine();
   if (!engine.wait([this] { return executor_->idle(); }, deadline)) return false;

@@ -1,5 +1,4 @@
-// What two ranks agree on by themselves: they tell each other short things, by turns, in notes of
-// the control plane.
+// Agreement of two ranks. They exchange short notes by turns, over the control plane.
 #pragma once
 
 #include <array>

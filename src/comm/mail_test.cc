@@ -6,32 +6,20 @@
 #include <atomic>
 #include <random>
 
+#include "fake/note_session.h"
 #include "fake/thread.h"
 
 namespace hetccl::comm {
 namespace {
 
 // A fake: hands notes to the other end at once, but for those that it loses.
-class LossySession final : public bootstrap::Session {
+class LossySession final : public fake::NoteSession {
  public:
   LossySession(int rank, uint64_t seed, unsigned lost_percent)
-      : rank_(rank), random_(seed), lost_percent_(lost_percent) {}
+      : NoteSession(rank, 2), random_(seed), lost_percent_(lost_percent) {}
   Mail* other = nullptr;
   std::atomic<bool> has_left{false};
 
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int n_ranks() const override { return 2; }
-  [[nodiscard]] uint64_t communicator() const override { return 1; }
-  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return secret_; }
-  Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& /*mine*/,
-                                                       int64_t /*timeout_ms*/) override {
-    return error(Code::Unsupported, "a fake");
-  }
-  Status barrier(int64_t /*timeout_ms*/) override { return error(Code::Unsupported, "a fake"); }
-  void report(const bootstrap::Failure& /*failure*/) override {}
-  void report_stall(const bootstrap::Stall& /*stall*/) override {}
-  void leave(uint64_t /*called*/) override {}
-  std::atomic<int> told{0};
   Status tell(int /*to*/, std::vector<uint8_t> note) override {
     if (has_left) return error(Code::InvalidUsage, "this rank has left");
     ++told;
@@ -40,16 +28,14 @@ class LossySession final : public bootstrap::Session {
       const std::lock_guard lock(mutex_);
       if (random_() % 100 < lost_percent_) times = random_() % 2 == 0 ? 0 : 2;
     }
-    for (; times > 0; --times) other->on_note(rank_, note);
+    for (; times > 0; --times) other->on_note(rank(), note);
     return {};
   }
 
  private:
-  const int rank_;
   std::mutex mutex_;
   std::mt19937_64 random_;
   const unsigned lost_percent_;
-  const std::vector<uint8_t> secret_;
 };
 
 struct Two {

@@ -45,7 +45,8 @@ class Pairs {
     cancel_->set(why);
     mail_.wake();
   }
-  /// What other ranks tell this one of pairs, and that one has left. By the control plane's thread.
+  /// Takes another rank's note on pairs, or the news that a rank has left. By the control plane's
+  /// thread.
   void on_note(int from, std::span<const uint8_t> note) { mail_.on_note(from, note); }
   void on_left(int rank) { mail_.on_left(rank); }
   /// The first failure of a pair's communicator. Thread-safe.

@@ -4,32 +4,19 @@
 
 #include <thread>
 
+#include "fake/note_session.h"
+
 namespace hetccl::comm {
 namespace {
 
 // Rank 1's, whose notes get lost.
-class LostSession final : public bootstrap::Session {
+class LostSession final : public fake::NoteSession {
  public:
-  [[nodiscard]] int rank() const override { return 1; }
-  [[nodiscard]] int n_ranks() const override { return 2; }
-  [[nodiscard]] uint64_t communicator() const override { return 7; }
-  [[nodiscard]] const std::vector<uint8_t>& secret() const override { return secret_; }
-  Result<std::vector<std::vector<uint8_t>>> all_gather(const std::vector<uint8_t>& mine,
-                                                       int64_t /*timeout_ms*/) override {
-    return std::vector(2, mine);
-  }
-  Status barrier(int64_t /*timeout_ms*/) override { return {}; }
-  void report(const bootstrap::Failure& /*failure*/) override {}
-  void report_stall(const bootstrap::Stall& /*stall*/) override {}
+  LostSession() : NoteSession(1, 2) {}
   Status tell(int /*to*/, std::vector<uint8_t> /*note*/) override {
     ++told;
     return {};
   }
-  void leave(uint64_t /*called*/) override {}
-  std::atomic<int> told{0};
-
- private:
-  const std::vector<uint8_t> secret_;
 };
 
 TEST_CASE("a rank that waits for rank 0's verdict goes on without one once rank 0 has left") {

@@ -71,7 +71,7 @@ void Executor::connect(const Peer& peer) {
 bool Executor::silent() const {
   const bool wakes = (options_.device->capabilities() & device::kCooperative) != 0;
   return (!collectives_.in_flight.empty() && options_.ccl->shm_source() == nullptr) ||
-         (message_calls_.load() > 0 && !wakes) || wire_.has_unread();
+         (messages_.calls.load() > 0 && !wakes) || wire_.has_unread();
 }
 
 void Executor::admit() {
@@ -162,7 +162,7 @@ bool Executor::may_retire(Operation& op) {
 
 bool Executor::retire(TimePoint now) {
   bool retired = retire(collectives_, now);
-  if (message_calls_.load() == 0) return retired;
+  if (messages_.calls.load() == 0) return retired;
   for (MessageOrder* order : messages_.all()) retired |= retire(*order, now);
   retired |= std::erase_if(messages_.from_any(), [&](Operation* op) {
                if (!may_retire(*op)) return false;
@@ -194,9 +194,9 @@ void Executor::end(Operation& op) {
   if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
 }
 
-// Whoever sees that it has ended finds that it is in flight no more.
+// A call is in flight no more before its caller can see that it has ended.
 void Executor::end_call(Operation& lead) {
-  if (lead.is_message()) message_calls_.fetch_sub(1);
+  if (lead.is_message()) messages_.calls.fetch_sub(1);
   lead.completion.ends.fetch_add(1, std::memory_order_release);
   operations_.give_back(lead);
 }
@@ -208,7 +208,7 @@ bool Executor::is_abandoned() {
   return abandoned.has_value();
 }
 
-// Of messages; that of collectives is asked once for all that have ended.
+// Asks for a message alone: poll asks the collectives' library once for all that have ended.
 bool Executor::has_failed_library(const Operation& op) {
   if (!op.by_library) return false;
   auto found = Watch::check_library(op);
@@ -224,7 +224,6 @@ void Executor::fault(Fault found) {
 }
 
 std::string Executor::standing() {
-  admit();
   std::string collective = watch_->standing();
   if (!collective.empty()) return collective;
   const auto messages = pending();

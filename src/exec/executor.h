@@ -118,7 +118,7 @@ class Executor : public progress::Driven {
                         device::Stream* user);
   /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
-  [[nodiscard]] bool full_of_messages() const { return message_calls_.load() >= kMaxInFlight; }
+  [[nodiscard]] bool full_of_messages() const { return messages_.calls.load() >= kMaxInFlight; }
   /// Messages that are under way.
   [[nodiscard]] std::vector<PendingMessage> pending();
 
@@ -140,11 +140,11 @@ class Executor : public progress::Driven {
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override {
-    return !collectives_.in_flight.empty() || message_calls_.load() > 0;
+    return !collectives_.in_flight.empty() || messages_.calls.load() > 0;
   }
   /// Marks have time.
   [[nodiscard]] bool urgent() const override {
-    return unmarked_.load() > 0 || message_calls_.load() > 0;
+    return unmarked_.load() > 0 || messages_.calls.load() > 0;
   }
   [[nodiscard]] ShmSource* shm_source() override {
     return options_.ccl == nullptr ? nullptr : options_.ccl->shm_source();
@@ -206,7 +206,6 @@ class Executor : public progress::Driven {
   Pool<Operation> operations_;
   Order collectives_;
   MessageOrders messages_;
-  std::atomic<size_t> message_calls_{0};  ///< in flight
   Wire wire_;
   std::unique_ptr<EndMarks> marks_;  ///< null: there are none
   std::unique_ptr<Watch> watch_;

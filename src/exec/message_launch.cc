@@ -129,27 +129,22 @@ Status Executor::publish() {
   }
   launching_.front()->completion.left.store(static_cast<uint32_t>(launching_.size()),
                                             std::memory_order_relaxed);
-  message_calls_.fetch_add(1);
+  messages_.calls.fetch_add(1);
   messages_.launch(launching_);
   return status;
 }
 
 Status Executor::enqueue(device::Stream* user) {
   group_.clear();
-  bool forks = false;
-  for (const Operation* op : launching_) {
-    group_.add(member_of(*op));
-    forks |= uses_stream(*op);
-  }
-  forks = forks && user != nullptr && !group_.is_one_way();
-  if (forks) HETCCL_TRY(options_.device->record(*forked_, *user));
+  for (const Operation* op : launching_) group_.add(member_of(*op));
+  if (user != nullptr && group_.forks()) HETCCL_TRY(options_.device->record(*forked_, *user));
   return group_.for_each_action(user != nullptr, [&](const lower::Group::Action& action) {
     Operation& op = *launching_[action.member];
     return enqueue(op, action, stream_of(op, user), user);
   });
 }
 
-// Where a call's operation is enqueued; null: where nothing is to wait.
+// Returns the stream on which a call's operation is enqueued; null if nothing is to wait.
 device::Stream* Executor::stream_of(const Operation& op, device::Stream* user) const {
   const bool on_user = !uses_stream(op) || (user != nullptr && group_.is_one_way());
   return on_user ? user : order_of(op).stream.get();
@@ -191,7 +186,7 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
     captured.emplace_back(&message, other_end);
     return Status();
   }));
-  if (!group_.is_one_way()) HETCCL_TRY(options_.device->record(*forked_, user));
+  if (group_.forks()) HETCCL_TRY(options_.device->record(*forked_, user));
   return group_.for_each_action(true, [&](const lower::Group::Action& action) {
     const auto& [message, other_end] = captured[action.member];
     return capture(*message, other_end, action, user);

@@ -4,7 +4,7 @@
 // for its other end holds up nothing else.
 #pragma once
 
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -84,6 +84,9 @@ class MessageOrders {
   }
   /// All but that of receives from any rank.
   [[nodiscard]] const std::vector<MessageOrder*>& all() const { return all_; }
+
+  /// Calls with messages that are in flight. Any thread reads it.
+  std::atomic<size_t> calls{0};
 
   /// Hands operations to the engine. By the launching thread.
   void launch(std::span<Operation* const> operations);

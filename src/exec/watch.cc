@@ -110,6 +110,7 @@ bool Watch::is_gone(MessageOrder& order, TimePoint now) const {
 }
 
 std::optional<Fault> Watch::check_messages(TimePoint now) {
+  if (messages_.calls.load() == 0) return {};
   for (MessageOrder* order : messages_.all()) {
     if (order->in_flight.empty()) continue;
     Operation& first = order->in_flight.at(order->in_flight.oldest());
@@ -149,6 +150,7 @@ std::optional<Fault> Watch::check_library(const Operation& message) {
 }
 
 std::optional<Fault> Watch::check_message_deadlines(TimePoint now) {
+  if (messages_.calls.load() == 0) return {};
   for (MessageOrder* order : messages_.all()) {
     if (order->in_flight.empty()) continue;
     const Operation& last = order->in_flight.at(order->in_flight.end() - 1);

@@ -53,12 +53,15 @@ class Group {
     return n_directions_ == 1 && n_on_streams_ == members_.size();
   }
 
+  /// Whether streams wait for the user's, where there is one.
+  [[nodiscard]] bool forks() const { return n_on_streams_ > 0 && !is_one_way(); }
+
   /// Calls `visit(const Action&)`, until the first error. `has_user`: there is a user's stream.
   template <typename Visit>
   Status for_each_action(bool has_user, Visit&& visit) {
     using Kind = Action::Kind;
     using Section = Part::Section;
-    const bool forks = has_user && !is_one_way();
+    const bool forked = has_user && forks();
     const auto each = [&](auto&& wanted, Kind kind, Part part = {}) -> Status {
       for (size_t i = 0; i < members_.size(); ++i) {
         if (wanted(members_[i])) HETCCL_TRY(visit(Action{kind, i, part}));
@@ -67,7 +70,7 @@ class Group {
     };
     const auto begins_stream = [](const Member& one) { return one.first && one.way != Way::User; };
     const auto is_users = [](const Member& one) { return one.way == Way::User; };
-    if (forks) HETCCL_TRY(each(begins_stream, Kind::Fork));
+    if (forked) HETCCL_TRY(each(begins_stream, Kind::Fork));
     // All start before anything waits for one of them to end: a later message's header comes behind
     // it.
     HETCCL_TRY(each(is_users, Kind::Run, {Section::Prologue}));
@@ -75,7 +78,7 @@ class Group {
     HETCCL_TRY(for_each_of_library(visit));
     HETCCL_TRY(each(is_users, Kind::Run, {Section::Epilogue}));
     HETCCL_TRY(each(is_users, Kind::End));
-    return forks ? each(begins_stream, Kind::Join) : Status();
+    return forked ? each(begins_stream, Kind::Join) : Status();
   }
 
  private:

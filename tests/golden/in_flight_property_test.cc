@@ -113,19 +113,27 @@ std::vector<Flight> random_flights(std::mt19937_64& random, const Lowered& first
   return flights;
 }
 
-TEST_CASE("different calls in flight, even and uneven") {
+/// Calls `test(random, topology, draw)` for each case.
+template <typename Test>
+void for_each_case(const Test& test) {
   for (const uint64_t seed : fake::sampled_seeds(kCases, kInFlightOneIn)) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const topology::Topology topology = any_topology(random);
     Draw draw(random, topology);
+    test(random, topology, draw);
+  }
+}
+
+TEST_CASE("different calls in flight, even and uneven") {
+  for_each_case([](std::mt19937_64& random, const topology::Topology& topology, Draw& draw) {
     const Lowered first = draw.collective(), second = draw.collective(), message = draw.message();
     for (int i = 0; i < 2; ++i) {
       const std::vector<Flight> flights = random_flights(random, first, second, message);
       const Status status = check_together(flights, random_machine(random));
       REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
     }
-  }
+  });
 }
 
 /// Messages of one call, the first or a later one. Each direction between two ranks is an executor
@@ -166,11 +174,7 @@ std::vector<Lowered> random_messages(std::mt19937_64& random, Draw& draw) {
 }
 
 TEST_CASE("messages of one call, beside collectives") {
-  for (const uint64_t seed : fake::sampled_seeds(kCases, kInFlightOneIn)) {
-    CAPTURE(seed);
-    std::mt19937_64 random(seed);
-    const topology::Topology topology = any_topology(random);
-    Draw draw(random, topology);
+  for_each_case([](std::mt19937_64& random, const topology::Topology& topology, Draw& draw) {
     const Lowered collective = draw.collective();
     const std::vector<Lowered> messages = random_messages(random, draw);
     std::vector<Flight> flights;
@@ -181,16 +185,12 @@ TEST_CASE("messages of one call, beside collectives") {
     }
     const Status status = check_together(flights, random_machine(random));
     REQUIRE_MESSAGE(status.ok(), describe(flights), status.message(), "\n", topology.to_json());
-  }
+  });
 }
 
 TEST_CASE("what a launch of messages leaves out is missed") {
   uint64_t left_out = 0, missed = 0;
-  for (const uint64_t seed : fake::sampled_seeds(kCases, kInFlightOneIn)) {
-    CAPTURE(seed);
-    std::mt19937_64 random(seed);
-    const topology::Topology topology = any_topology(random);
-    Draw draw(random, topology);
+  for_each_case([&](std::mt19937_64& random, const topology::Topology&, Draw& draw) {
     const std::vector<Lowered> messages = random_messages(random, draw);
     const std::vector<Flight> flights = random_group(random, messages, 1);
     MachineOptions machine = random_machine(random);
@@ -200,9 +200,9 @@ TEST_CASE("what a launch of messages leaves out is missed") {
     machine.left_out = {messages.front().problem.spec.root, static_cast<uint32_t>(random())};
     ++left_out;
     const bool accepted = check_together(flights, machine).ok();
-    if (accepted) MESSAGE("survives: seed ", seed, ", ", describe(flights));
+    if (accepted) MESSAGE("survives: ", describe(flights));
     missed += accepted ? 0 : 1;
-  }
+  });
   MESSAGE("missed ", missed, " of ", left_out);
   CHECK(missed >= left_out - left_out / 100);
 }
