@@ -560,7 +560,7 @@ HETCCL_API hetcclResult_t hetcclCompareTimes(const double* tried, const double* 
 /** The last 1,024 collectives of this rank as JSON, at any time and from any thread, e.g. while one
  * hangs: `operations`, each with its sequence, arguments, slices, state ("launched", "started",
  * "completed" or "failed") and when it came so far (microseconds since the Unix epoch; null: not
- * known); the `messages` that are under way; and the communicator's `failure`. Valid until this
+ * known); the last 256 `messages`, alike; and the communicator's `failure`. Valid until this
  * thread's next call of it. HETCCL_DUMP writes the same to a file when a communicator fails. */
 HETCCL_API hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json);
 /** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;

@@ -306,7 +306,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Statistics statistics_;
 
   const uint64_t number_;  ///< of this communicator in its process
-  exec::Recorder recorder_;
+  exec::Recorder recorder_, message_recorder_{256};
   std::unique_ptr<exec::Tracer> tracer_;  // null without HETCCL_TRACE
   exec::Departures departures_;
 

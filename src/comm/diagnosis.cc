@@ -39,7 +39,7 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
           {"launched_us", json_of(record.launched, wall)},
           {"op", hetccl::name_of(call.op)},
           {"root", call.root},
-          {"sent_bytes", record.sent_bytes},
+          {"sent_bytes", record.moved_bytes},
           {"sequence", record.sequence},
           {"slice_elements", record.slice_elements},
           {"slices", record.slices},
@@ -48,18 +48,22 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
           {"type", hetccl::name_of(call.type)}};
 }
 
-Json json_of(const exec::PendingMessage& pending, const WallClock& wall) {
-  const exec::Message& message = pending.message;
-  return {{"completed_slices", pending.completed},
-          {"count", message.count},
-          {"direction", message.send ? "send" : "recv"},
-          {"launched_us", json_of(pending.launched, wall)},
-          {"number", pending.number},
-          {"peer", message.peer == exec::kAnyRank ? Json() : Json(message.peer)},
-          {"slices", pending.slices},
-          {"started", pending.started},
-          {"tag", message.tag},
-          {"type", hetccl::name_of(message.type)}};
+Json json_of_message(const exec::Record& record, const WallClock& wall) {
+  const Signature& call = record.signature;
+  return {{"bytes", call.count * size_of(call.type)},
+          {"by", record.by_library ? "library" : "channel"},
+          {"completed_us", json_of(record.completed, wall)},
+          {"count", call.count},
+          {"direction", record.sends ? "send" : "recv"},
+          {"launched_us", json_of(record.launched, wall)},
+          {"moved_bytes", record.moved_bytes},
+          {"number", record.number},
+          {"peer", call.root == exec::kAnyRank ? Json() : Json(call.root)},
+          {"slices", record.slices},
+          {"started_us", json_of(record.started, wall)},
+          {"state", name_of(record.state)},
+          {"tag", record.tag},
+          {"type", hetccl::name_of(call.type)}};
 }
 
 }  // namespace
@@ -69,12 +73,8 @@ std::string Communicator::dump() {
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
   std::vector<Json> messages;
-  if (known().ok()) {
-    runtime_.engine().exclusively([&] {
-      if (executor_ == nullptr) return;
-      for (const auto& one : executor_->pending()) messages.push_back(json_of(one, wall));
-    });
-  }
+  for (const auto& record : message_recorder_.records())
+    messages.push_back(json_of_message(record, wall));
   Json json = {{"called", recorder_.called()},
                {"ended", recorder_.ended()},
                {"failure", nullptr},
@@ -103,7 +103,7 @@ void Communicator::tell_failure(Code code, const std::string& cause) {
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
 void Communicator::dump_failure() {
   const std::string& pattern = config_.dump;
-  if (pattern.empty() || recorder_.called() == 0) return;
+  if (pattern.empty() || recorder_.called() + message_recorder_.called() == 0) return;
   const Status posted = chores_.post([this, path = report_path(pattern, {rank(), number_})] {
     const Status written = write_report(path, dump());
     if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
@@ -121,7 +121,6 @@ void Communicator::write_trace() {
              topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
   std::string json;
   runtime_.engine().exclusively([&] {
-    process.tracks = executor_->tracks();
     json = to_json(*tracer_, process);
   });
   const Status written = write_report(report_path(config_.trace, {rank(), number_}), json);

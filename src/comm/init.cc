@@ -278,6 +278,7 @@ Status Communicator::open_executor() {
   exec::ExecutorOptions options = executor_options();
   options.topology = &topology();
   options.recorder = &recorder_;
+  options.message_recorder = &message_recorder_;
   options.tracer = tracer_.get();
   options.departures = &departures_;
   options.departure_grace = milliseconds(config_.liveness_ms);

@@ -8,9 +8,9 @@ namespace hetccl::exec {
 Executor::Executor(ExecutorOptions options)
     : options_(std::move(options)),
       host_memory_((options_.device->capabilities() & device::kHostAccessible) != 0),
+      collectives_(options_.recorder),
       messages_(options_.rank),
-      wire_({options_.collectives, options_.messages, options_.ccl, options_.recorder,
-             options_.tracer}),
+      wire_({options_.collectives, options_.messages, options_.ccl, options_.tracer}),
       group_(options_.rank) {}
 
 Executor::~Executor() = default;
@@ -113,7 +113,17 @@ void Executor::observe(uint64_t before, TimePoint now) {
   if (options_.tracer == nullptr) return;
   InFlight& in_flight = collectives_.in_flight;
   const uint64_t end = in_flight.end();
-  for (uint64_t n = before; n < end; ++n) options_.tracer->look(n, in_flight.at(n), now);
+  for (uint64_t n = before; n < end; ++n) options_.tracer->look(in_flight.at(n), now);
+  messages_.for_each_in_flight([&](Operation& op) { options_.tracer->look(op, now); });
+}
+
+// Of the oldest of its order, so that a poll looks at no others.
+void Executor::note_start(Operation& message, TimePoint now) {
+  Recorder* const recorder = message.order->recorder;
+  if (recorder == nullptr || message.started_at != TimePoint{} || !message.started().reached(1))
+    return;
+  message.started_at = now;
+  recorder->start(message.posting, now);
 }
 
 void Executor::note_starts(TimePoint now) {
@@ -140,13 +150,12 @@ void Executor::tell_time(const Operation& op, TimePoint now) {
 
 void Executor::note_end(Operation& op, TimePoint now) {
   const bool failed = aborted_ || faulted_;
-  if (options_.tracer != nullptr) {
-    options_.tracer->retire(collectives_.in_flight.oldest(), op, now);
-  }
-  if (options_.recorder != nullptr) {
+  if (options_.tracer != nullptr) options_.tracer->retire(op, now);
+  if (Recorder* const recorder = op.order->recorder) {
     const auto state = failed ? Record::State::Failed : Record::State::Completed;
-    options_.recorder->end(op.call.sequence, state, now);
+    recorder->end(op.recorded_as(), state, now);
   }
+  if (op.is_message()) return;
   if (op.call.timed && options_.on_timed && !failed) tell_time(op, now);
   if (op.marks == nullptr) unmarked_.fetch_sub(1);
 }
@@ -166,7 +175,7 @@ bool Executor::retire(TimePoint now) {
   for (MessageOrder* order : messages_.all()) retired |= retire(*order, now);
   retired |= std::erase_if(messages_.from_any(), [&](Operation* op) {
                if (!may_retire(*op)) return false;
-               end(*op);
+               end(*op, now);
                return true;
              }) > 0;
   return retired;
@@ -177,18 +186,19 @@ bool Executor::retire(Order& order, TimePoint now) {
   const uint64_t behind = order.in_flight.end();
   for (uint64_t n = order.in_flight.oldest(); n < behind; ++n) {
     Operation& op = order.in_flight.at(n);
+    if (op.is_message()) note_start(op, now);
     if (!may_retire(op)) break;
-    if (!op.is_message()) note_end(op, now);
     wire_.acknowledge_reads();
     if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
     order.in_flight.retire();
-    end(op);
+    end(op, now);
     retired = true;
   }
   return retired;
 }
 
-void Executor::end(Operation& op) {
+void Executor::end(Operation& op, TimePoint now) {
+  note_end(op, now);
   Operation& lead = *op.lead;
   if (&op != &lead) operations_.give_back(op);
   if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
@@ -226,23 +236,15 @@ void Executor::fault(Fault found) {
 std::string Executor::standing() {
   std::string collective = watch_->standing();
   if (!collective.empty()) return collective;
-  const auto messages = pending();
-  if (messages.empty()) return "";
-  const PendingMessage& first = messages.front();
-  return format("%s: slice %u of %u", describe(first.message).c_str(), first.completed + 1,
-                first.slices);
-}
-
-std::vector<PendingMessage> Executor::pending() {
   admit();
-  std::vector<PendingMessage> all;
+  std::string message;
   messages_.for_each_in_flight([&](Operation& op) {
-    if (!op.awaits_peer()) return;
+    if (!message.empty() || !op.awaits_peer()) return;
     const uint32_t left = op.by_library ? 1 : static_cast<uint32_t>(op.outstanding);
-    all.push_back({op.message, op.call.sequence, op.n_slices, op.n_slices - left, op.call.launched,
-                   op.started().reached(1)});
+    message = format("%s: slice %u of %u", describe(op.message).c_str(), op.n_slices - left + 1,
+                     op.n_slices);
   });
-  return all;
+  return message;
 }
 
 void Executor::abort() {
@@ -275,10 +277,10 @@ void Executor::release_streams() {
   for (Operation* op : messages_.from_any()) op->release_waits();
 }
 
-std::map<uint16_t, std::string> Executor::tracks() const {
-  std::map<uint16_t, std::string> names = Tracer::stream_tracks();
-  wire_.name_tracks(names);
-  return names;
+lower::RankTraits Executor::traits_of_rank(int local_rank) const {
+  lower::RankTraits traits = traits_of(*options_.device, local_rank);
+  traits.observed = options_.tracer != nullptr;
+  return traits;
 }
 
 }  // namespace hetccl::exec

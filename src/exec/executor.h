@@ -40,8 +40,9 @@ struct ExecutorOptions {
   int local_rank = 0;  ///< in its cluster
   /// Whose plans messages take; outlives it. Null: no messages are launched.
   const topology::Topology* topology = nullptr;
-  Recorder* recorder = nullptr;  ///< may be null
-  Tracer* tracer = nullptr;      ///< may be null
+  Recorder* recorder = nullptr;          ///< of collectives; may be null
+  Recorder* message_recorder = nullptr;  ///< of messages; may be null
+  Tracer* tracer = nullptr;              ///< may be null
   /// Finds out when calls that are one library call have ended; null: each writes a flag.
   Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
@@ -60,8 +61,8 @@ struct ExecutorOptions {
 };
 
 /// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
-/// `connect`, `meet`, `use_library`, `abort`, `standing`, `pending` and `tracks` where nobody
-/// drives (Engine::exclusively); the rest is thread-safe.
+/// `connect`, `meet`, `use_library`, `abort` and `standing` where nobody drives
+/// (Engine::exclusively); the rest is thread-safe.
 class Executor : public progress::Driven {
  public:
   /// Collectives in flight; and calls with messages.
@@ -119,8 +120,6 @@ class Executor : public progress::Driven {
   /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
   [[nodiscard]] bool full_of_messages() const { return messages_.calls.load() >= kMaxInFlight; }
-  /// Messages that are under way.
-  [[nodiscard]] std::vector<PendingMessage> pending();
 
   [[nodiscard]] bool idle() const { return !active(); }
   /// Ends everything in flight, what is being launched included: no user memory is touched once
@@ -134,9 +133,6 @@ class Executor : public progress::Driven {
   /// of 12, step 4 (recv from rank 1)"; where there is none, the same of a message; "" when idle.
   /// Call before `abort`.
   [[nodiscard]] std::string standing();
-
-  /// What a trace calls its tracks.
-  [[nodiscard]] std::map<uint16_t, std::string> tracks() const;
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override {
@@ -154,6 +150,8 @@ class Executor : public progress::Driven {
  private:
   explicit Executor(ExecutorOptions options);
   Status open();
+  /// Of this rank as `local_rank` of a cluster.
+  [[nodiscard]] lower::RankTraits traits_of_rank(int local_rank) const;
   // launch.cc
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice,
                                      const Call& call);
@@ -176,6 +174,7 @@ class Executor : public progress::Driven {
   static Status lower(Operation& op, const Call& call);
   Status record(const Message& message, const Message* other_end, device::Stream& stream);
   Status publish();
+  static void note_launch(const Operation& message);
   Status enqueue(device::Stream* user);
   [[nodiscard]] device::Stream* stream_of(const Operation& op, device::Stream* user) const;
   Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
@@ -189,8 +188,9 @@ class Executor : public progress::Driven {
   bool retire(TimePoint now);
   bool retire(Order& order, TimePoint now);
   bool may_retire(Operation& op);
-  void end(Operation& op);
+  void end(Operation& op, TimePoint now);
   void end_call(Operation& lead);
+  static void note_start(Operation& message, TimePoint now);
   void note_starts(TimePoint now);
   void note_end(Operation& op, TimePoint now);
   void tell_time(const Operation& op, TimePoint now);
@@ -213,6 +213,7 @@ class Executor : public progress::Driven {
   // The launching thread's.
   std::vector<Window*> windows_;       ///< by lane of the program that is being launched
   std::vector<Operation*> launching_;  ///< messages of one call: first what is sent
+  uint64_t posted_ = 0;                ///< messages so far
   lower::Group group_;                 ///< these, or those that a graph is to hold
   std::unique_ptr<device::Event> forked_, joined_;
   // The engine's.

@@ -235,10 +235,15 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
                                             : op.host_reductions.enqueue(stream, reduction);
 }
 
+Reducer Interpreter::library_reducer(const Operation& op, const Instruction& code) const {
+  if (!scales_for_average(op, code)) return reducer_of(op.call, code.average, code.scale);
+  return {RedOp::PreMulSum, down_of(op.call.signature.type, static_cast<uint32_t>(n_ranks_))};
+}
+
 Status Interpreter::all_reduce(Operation& op, const Instruction& code, uint32_t slice) {
   const Span src = op.resolve(code.srcs[0], slice);
   return ccl_->all_reduce(src.data, op.resolve(code.dst, slice).data, src.count,
-                          op.call.signature.type, reducer_of(op.call, code.average, code.scale),
+                          op.call.signature.type, library_reducer(op, code),
                           stream_of(code.queue).native());
 }
 
@@ -261,10 +266,7 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
   }
   void* const stream = stream_of(code.queue).native();
   if (!reduces) return ccl_->broadcast(shards_, encoded ? DataType::Uint8 : call.type, stream);
-  Reducer how = reducer_of(op.call, code.average, code.scale);
-  if (scales_for_average(op, code))
-    how = {RedOp::PreMulSum, down_of(call.type, static_cast<uint32_t>(n_ranks_))};
-  return ccl_->reduce(shards_, call.type, how, stream);
+  return ccl_->reduce(shards_, call.type, library_reducer(op, code), stream);
 }
 
 Status Interpreter::exchange(Operation& op, const Instruction& code, uint32_t slice) {

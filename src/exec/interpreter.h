@@ -65,6 +65,8 @@ class Interpreter {
                        const lower::Instruction& code) const;
   /// Whether `code` multiplies by Divisor::down.
   static bool scales_for_average(const Operation& op, const lower::Instruction& code);
+  /// How the cluster's library reduces what `code` has it reduce.
+  [[nodiscard]] Reducer library_reducer(const Operation& op, const lower::Instruction& code) const;
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
   device::Device& device_;

@@ -27,9 +27,7 @@ Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choic
 }
 
 void Executor::bind(Program& program) {
-  lower::RankTraits traits = traits_of(*options_.device, options_.local_rank);
-  traits.observed = options_.tracer != nullptr;
-  program.bind({traits, wire_.reach_of(program.peers())});
+  program.bind({traits_of_rank(options_.local_rank), wire_.reach_of(program.peers())});
 }
 
 Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,

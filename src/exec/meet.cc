@@ -14,7 +14,7 @@ Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, 
   const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
   auto order = std::make_unique<MessageOrder>(
       plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology),
-      *options_.clock);
+      *options_.clock, options_.message_recorder);
   order->peer = peer;
   order->send = send;
   order->window = window;
@@ -23,7 +23,7 @@ Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, 
   std::vector<lower::Reach> reach;
   if (peer != self) reach.push_back({other, direct, ring});
   order->copies_nothing = !reach.empty() && reach[0].needs_no_copy();
-  order->program.bind({traits_of(device, options_.local_rank), std::move(reach)});
+  order->program.bind({traits_of_rank(options_.local_rank), std::move(reach)});
   HETCCL_ASSIGN(order->interpreter, Interpreter::create(device, nullptr, 1, {}));
   if (order->copies_nothing && host_memory_) return order;
   HETCCL_ASSIGN(order->stream, device.create_stream());
@@ -56,7 +56,7 @@ Result<std::unique_ptr<MessageLibrary>> Executor::make_library(int peer, bool se
   auto library = std::make_unique<MessageLibrary>(
       plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
   library->pair = &pair;
-  library->program.bind({traits_of(device, self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
+  library->program.bind({traits_of_rank(self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
   HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
   HETCCL_ASSIGN(library->recorded, device.create_stream());
   return library;

@@ -5,7 +5,6 @@
 #include <limits>
 #include <string>
 
-#include "base/clock.h"
 #include "base/types.h"
 
 namespace hetccl::exec {
@@ -26,14 +25,5 @@ struct Message {
 };
 /// "send of 10 float32 to rank 1".
 [[nodiscard]] std::string describe(const Message& message);
-
-/// A message that is under way.
-struct PendingMessage {
-  Message message;
-  uint64_t number = 0;  ///< among those of its direction between these ranks
-  uint32_t slices = 1, completed = 0;
-  TimePoint launched{};
-  bool started = false;  ///< the user's stream has come to it
-};
 
 }  // namespace hetccl::exec

@@ -129,9 +129,29 @@ Status Executor::publish() {
   }
   launching_.front()->completion.left.store(static_cast<uint32_t>(launching_.size()),
                                             std::memory_order_relaxed);
+  for (Operation* op : launching_) {
+    op->posting = posted_++;
+    note_launch(*op);
+  }
   messages_.calls.fetch_add(1);
   messages_.launch(launching_);
   return status;
+}
+
+void Executor::note_launch(const Operation& message) {
+  if (message.order->recorder == nullptr) return;
+  Record record;
+  record.sequence = message.posting;
+  record.signature = message.call.signature;
+  record.signature.root = message.message.peer;
+  record.slice_elements = message.slice_elements;
+  record.slices = message.n_slices;
+  record.launched = message.call.launched;
+  record.sends = message.message.send;
+  record.by_library = message.by_library;
+  record.tag = message.message.tag;
+  record.number = message.call.sequence;
+  message.order->recorder->launch(record);
 }
 
 Status Executor::enqueue(device::Stream* user) {

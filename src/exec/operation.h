@@ -137,6 +137,8 @@ struct Operation {
   [[nodiscard]] bool is_message() const {
     return call.signature.collective == Collective::PointToPoint;
   }
+  /// What its recorder knows it by.
+  [[nodiscard]] uint64_t recorded_as() const { return is_message() ? posting : call.sequence; }
   /// Whether it is a message that cannot end without its other end.
   [[nodiscard]] bool awaits_peer() {
     return is_message() && (outstanding > 0 || (by_library && !is_finished()));
@@ -163,7 +165,7 @@ struct Operation {
   // Of a message.
   Message message;
   bool by_library = false;  ///< the cluster's library carries it, not a channel
-  uint64_t posting = 0;     ///< its place among all messages of this rank; the engine's
+  uint64_t posting = 0;     ///< its place among all messages of this rank
 
  private:
   /// Elements [offset, offset + count) of a buffer; of scratch, from its element `base` on.

@@ -13,6 +13,7 @@
 #include "ccl/ccl.h"
 #include "exec/in_flight.h"
 #include "exec/interpreter.h"
+#include "exec/recorder.h"
 #include "exec/rotation.h"
 #include "exec/route.h"
 #include "exec/window.h"
@@ -20,12 +21,14 @@
 namespace hetccl::exec {
 
 struct Order {
-  explicit Order(size_t room = InFlight::kMost) : in_flight(room) {}
+  explicit Order(Recorder* notes, size_t room = InFlight::kMost)
+      : recorder(notes), in_flight(room) {}
   /// Gives `op`, which is to be operation `number`, the buffers it works in.
   Status give_buffers(Operation& op, uint64_t number);
   /// Of what is in flight, and of the buffers' turns.
   void release_waits();
 
+  Recorder* const recorder;  ///< of its operations, or null
   InFlight in_flight;
   std::unique_ptr<Interpreter> interpreter;
   std::unique_ptr<Rotation> rotation;  ///< null: its buffers do not go by turns
@@ -44,8 +47,8 @@ struct MessageLibrary {
 /// The messages of one direction between this rank and another. Those of a rank to itself are one
 /// order, too, and so are receives from any rank, which end in whatever order they are matched in.
 struct MessageOrder : Order {
-  MessageOrder(plan::RankPlan plan, const Clock& clock)
-      : Order(8), program(std::move(plan)), route(clock) {}
+  MessageOrder(plan::RankPlan plan, const Clock& clock, Recorder* notes)
+      : Order(notes, 8), program(std::move(plan)), route(clock) {}
   /// The interpreter of `op`, which is one of these.
   [[nodiscard]] Interpreter& interpreter_of(const Operation& op) const {
     return op.by_library ? *library->interpreter : *interpreter;
@@ -100,7 +103,6 @@ class MessageOrders {
       has_launched_.store(false, std::memory_order_relaxed);
     }
     for (Operation* op : admitting_) {
-      op->posting = admitted_++;
       op->message.peer == kAnyRank ? from_any_.push_back(op)
                                    : static_cast<void>(op->order->in_flight.launch(*op));
       visit(*op);
@@ -128,7 +130,6 @@ class MessageOrders {
   std::vector<Operation*> launched_;
   // The engine's.
   std::vector<Operation*> admitting_, from_any_;
-  uint64_t admitted_ = 0;
 };
 
 }  // namespace hetccl::exec

@@ -40,7 +40,10 @@ void Recorder::launch(const Record& record) {
   entry.count.store(record.signature.count, std::memory_order_release);
   entry.slice_elements.store(record.slice_elements, std::memory_order_release);
   entry.slices.store(record.slices, std::memory_order_release);
-  entry.sent_bytes.store(0, std::memory_order_release);
+  entry.moved_bytes.store(0, std::memory_order_release);
+  entry.way.store(uint64_t{record.tag} << 32 | uint64_t{record.by_library} << 1 | record.sends,
+                  std::memory_order_release);
+  entry.number.store(record.number, std::memory_order_release);
   entry.state.store(static_cast<uint64_t>(Record::State::Launched), std::memory_order_release);
   entry.launched.store(ticks(record.launched), std::memory_order_release);
   entry.started.store(0, std::memory_order_release);
@@ -55,9 +58,9 @@ void Recorder::start(uint64_t sequence, TimePoint when) {
   entry.state.store(static_cast<uint64_t>(Record::State::Started), kRelaxed);
 }
 
-void Recorder::send(uint64_t sequence, uint64_t bytes) {
+void Recorder::move(uint64_t sequence, uint64_t bytes) {
   Entry& entry = at(sequence);
-  entry.sent_bytes.store(entry.sent_bytes.load(kRelaxed) + bytes, kRelaxed);
+  entry.moved_bytes.store(entry.moved_bytes.load(kRelaxed) + bytes, kRelaxed);
 }
 
 void Recorder::end(uint64_t sequence, Record::State state, TimePoint when) {
@@ -68,7 +71,7 @@ void Recorder::end(uint64_t sequence, Record::State state, TimePoint when) {
 }
 
 std::optional<Record> Recorder::find(uint64_t sequence) const {
-  const Entry& entry = entries_[sequence % kOperations];
+  const Entry& entry = entries_[sequence % entries_.size()];
   if (entry.tag.load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
   const auto word = [](const auto& atomic) { return atomic.load(std::memory_order_acquire); };
   Record record;
@@ -76,7 +79,12 @@ std::optional<Record> Recorder::find(uint64_t sequence) const {
   record.signature = unpack(word(entry.kind), word(entry.count));
   record.slice_elements = word(entry.slice_elements);
   record.slices = static_cast<uint32_t>(word(entry.slices));
-  record.sent_bytes = word(entry.sent_bytes);
+  record.moved_bytes = word(entry.moved_bytes);
+  const uint64_t way = word(entry.way);
+  record.sends = (way & 1) != 0;
+  record.by_library = (way >> 1 & 1) != 0;
+  record.tag = static_cast<uint32_t>(way >> 32);
+  record.number = word(entry.number);
   record.state = static_cast<Record::State>(word(entry.state));
   record.launched = time_of(word(entry.launched));
   record.started = time_of(word(entry.started));
@@ -88,7 +96,7 @@ std::optional<Record> Recorder::find(uint64_t sequence) const {
 std::vector<Record> Recorder::records() const {
   const uint64_t end = called();
   std::vector<Record> records;
-  for (uint64_t n = end - std::min<uint64_t>(end, kOperations); n < end; ++n) {
+  for (uint64_t n = end - std::min<uint64_t>(end, entries_.size()); n < end; ++n) {
     if (auto record = find(n)) records.push_back(*record);
   }
   return records;

@@ -2,7 +2,6 @@
 // the reason of a hang or a failure.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -17,27 +16,31 @@ namespace hetccl::exec {
 struct Record {
   enum class State : uint8_t { Launched, Started, Completed, Failed };
   uint64_t sequence = 0;
-  Signature signature;
+  Signature signature;  ///< of a message the peer is its root
   uint64_t slice_elements = 0;
   uint32_t slices = 0;
-  uint64_t sent_bytes = 0;  ///< payload that this rank has sent to other clusters
+  uint64_t moved_bytes = 0;  ///< payload that this rank has sent, or in a message received
   State state = State::Launched;
   TimePoint launched{};
   TimePoint started{};    ///< the user's stream had reached it; unknown for one library call
   TimePoint completed{};  ///< or failed
+  // Of a message.
+  bool sends = false, by_library = false;
+  uint32_t tag = 0;
+  uint64_t number = 0;  ///< among those of its direction between these ranks
 };
 
-/// A ring of the last kOperations. One thread at a time launches, one at a time drives; anybody
+/// A ring of the last operations. One thread at a time launches, one at a time drives; anybody
 /// reads, and gets what was whole at that moment. Writing is a few stores.
 class Recorder {
  public:
-  static constexpr size_t kOperations = 1024;
+  explicit Recorder(size_t operations = 1024) : entries_(operations) {}
 
   // By the thread that launches.
   void launch(const Record& record);
   // By whoever drives.
   void start(uint64_t sequence, TimePoint when);
-  void send(uint64_t sequence, uint64_t bytes);
+  void move(uint64_t sequence, uint64_t bytes);
   void end(uint64_t sequence, Record::State state, TimePoint when);
 
   /// Operations launched, and those of them that have ended, since the beginning.
@@ -54,12 +57,12 @@ class Recorder {
   struct Entry {
     std::atomic<uint64_t> tag{0};  // sequence + 1; 0 while it is written
     std::atomic<uint64_t> kind{0}, count{0}, slice_elements{0}, slices{0};
-    std::atomic<uint64_t> sent_bytes{0}, state{0};
+    std::atomic<uint64_t> moved_bytes{0}, state{0}, way{0}, number{0};
     std::atomic<int64_t> launched{0}, started{0}, completed{0};
   };
-  Entry& at(uint64_t sequence) { return entries_[sequence % kOperations]; }
+  Entry& at(uint64_t sequence) { return entries_[sequence % entries_.size()]; }
 
-  std::array<Entry, kOperations> entries_;
+  std::vector<Entry> entries_;
   std::atomic<uint64_t> called_{0}, ended_{0};
 };
 

@@ -16,25 +16,31 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-std::string metadata(const char* what, int rank, int track, const std::string& name) {
-  return format(R"({"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":%s}})", what, rank, track,
+std::string metadata(const char* what, int rank, uint32_t track, const std::string& name) {
+  return format(R"({"name":"%s","ph":"M","pid":%d,"tid":%u,"args":{"name":%s}})", what, rank, track,
                 quoted(name).c_str());
 }
 
 std::string json_of(const TraceSpan& span, int rank, const WallClock& wall) {
   const double begin = wall.microseconds(span.begin);
-  return format(R"({"name":"%s","cat":"step","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,)"
+  return format(R"({"name":"%s","cat":"step","ph":"X","pid":%d,"tid":%u,"ts":%.3f,"dur":%.3f,)"
                 R"("args":{"sequence":%)" PRIu64 R"(,"step":%d,"slice":%u}})",
-                span.name, rank, static_cast<int>(span.track), begin,
+                span.name, rank, span.track, begin,
                 wall.microseconds(span.end) - begin, span.sequence, static_cast<int>(span.step),
                 span.slice);
 }
 
 // Operations may overlap, so each is a pair of asynchronous events.
 std::string json_of(const TraceOperation& operation, int rank, const WallClock& wall) {
+  const auto& message = operation.message;
+  const std::string name = message ? describe(*message) : describe(operation.signature);
+  const std::string id =
+      message ? format("%d.%s.%d", rank, message->send ? "to" : "from", message->peer)
+              : std::to_string(rank);
   const std::string head =
-      format(R"({"name":%s,"cat":"collective","id":"%d.%)" PRIu64 R"(","pid":%d,"tid":0,)",
-             quoted(describe(operation.signature)).c_str(), rank, operation.sequence, rank);
+      format(R"({"name":%s,"cat":"%s","id":"%s.%)" PRIu64 R"(","pid":%d,"tid":0,)",
+             quoted(name).c_str(), message ? "message" : "collective", id.c_str(),
+             operation.sequence, rank);
   const bool known = operation.started != TimePoint{};
   const std::string started =
       known ? format("%.3f", wall.microseconds(operation.started)) : std::string("null");
@@ -52,7 +58,7 @@ std::string to_json(const Tracer& tracer, const TraceProcess& process) {
   std::string text = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"forgotten_spans\":" +
                      std::to_string(tracer.forgotten()) + "},\"traceEvents\":[\n";
   text += metadata("process_name", process.rank, 0, process.name);
-  for (const auto& [track, name] : process.tracks) {
+  for (const auto& [track, name] : tracer.tracks()) {
     text += ",\n" + metadata("thread_name", process.rank, track, name);
   }
   for (const auto& operation : tracer.operations()) {

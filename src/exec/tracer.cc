@@ -8,7 +8,12 @@ namespace {
 using lower::Instruction;
 using lower::QueueKind;
 
-uint16_t track_of(const Instruction& code) {
+// Of what a stream does.
+uint32_t track_of(const Operation& operation, const Instruction& code) {
+  if (operation.is_message()) {
+    const Message& message = operation.message;
+    return Tracer::peer_track(message.peer, Tracer::PeerTrack::Streams, message.send);
+  }
   switch (lower::kind_of(code.queue)) {
     case QueueKind::Out:
       return Tracer::kOutTrack;
@@ -26,10 +31,8 @@ size_t at(const Operation& operation, size_t index, uint32_t slice) {
 
 }  // namespace
 
-Tracer::Seen& Tracer::seen(uint64_t number, const Operation& operation) {
-  if (in_flight_.empty()) first_ = number;
-  while (first_ + in_flight_.size() <= number) in_flight_.emplace_back();
-  Seen& found = in_flight_[number - first_];
+Tracer::Seen& Tracer::seen(const Operation& operation) {
+  Seen& found = in_flight_[&operation];
   const size_t n = operation.code->list.size();
   if (found.slices.size() != n) {
     found.slices.assign(n, 0);
@@ -39,8 +42,8 @@ Tracer::Seen& Tracer::seen(uint64_t number, const Operation& operation) {
   return found;
 }
 
-void Tracer::look(uint64_t number, Operation& operation, TimePoint now) {
-  Seen& state = seen(number, operation);
+void Tracer::look(Operation& operation, TimePoint now) {
+  Seen& state = seen(operation);
   if (state.started == TimePoint{} && operation.started().reached(1)) state.started = now;
   look_at_streams(state, operation, now);
 }
@@ -53,7 +56,7 @@ void Tracer::look_at_streams(Seen& state, Operation& operation, TimePoint now) {
     const uint32_t word = operation.flag(one.done).word.load(std::memory_order_acquire);
     const uint32_t done = std::min(word, operation.n_slices);  // an aborted flag is larger
     for (uint32_t& k = state.slices[i]; k < done; ++k) {
-      end(state, operation, {k, i}, track_of(one), ready_time(state, operation, {k, i}), now);
+      end(state, operation, {k, i}, track_of(operation, one), ready_time(state, operation, {k, i}), now);
     }
   }
 }
@@ -71,13 +74,12 @@ TimePoint Tracer::ready_time(const Seen& state, const Operation& operation, lowe
   return ready;
 }
 
-void Tracer::post(uint64_t number, Operation& operation, lower::Issue issue, TimePoint now) {
-  seen(number, operation).posted[at(operation, issue.index, issue.slice)] = now;
+void Tracer::post(Operation& operation, lower::Issue issue, TimePoint now) {
+  seen(operation).posted[at(operation, issue.index, issue.slice)] = now;
 }
 
-void Tracer::complete(uint64_t number, Operation& operation, lower::Issue issue, uint16_t track,
-                      TimePoint now) {
-  Seen& state = seen(number, operation);
+void Tracer::complete(Operation& operation, lower::Issue issue, uint32_t track, TimePoint now) {
+  Seen& state = seen(operation);
   end(state, operation, issue, track, state.posted[at(operation, issue.index, issue.slice)], now);
 }
 
@@ -94,7 +96,7 @@ void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, T
 }
 
 // It ran from when it could until now, but not before its track's previous one had ended.
-void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint16_t track,
+void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint32_t track,
                  TimePoint ready, TimePoint now) {
   const Instruction& code = operation.code->list[issue.index];
   tell(state, operation, issue, now);
@@ -109,16 +111,30 @@ void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, ui
   track_ends_[track] = now;
 }
 
-void Tracer::retire(uint64_t number, Operation& operation, TimePoint now) {
-  look(number, operation, now);
-  Seen& state = seen(number, operation);
-  operations_.push_back({operation.call.sequence, operation.call.signature, operation.call.launched,
-                         state.started, now});
+void Tracer::retire(Operation& operation, TimePoint now) {
+  look(operation, now);
+  const Call& call = operation.call;
+  TraceOperation& ended =
+      operations_.emplace_back(call.sequence, call.signature, std::nullopt, call.launched,
+                               in_flight_.at(&operation).started, now);
+  if (operation.is_message()) ended.message = operation.message;
   if (operations_.size() > kOperations) operations_.pop_front();
-  while (!in_flight_.empty() && first_ <= number) {
-    in_flight_.pop_front();
-    ++first_;
+  in_flight_.erase(&operation);
+}
+
+std::map<uint32_t, std::string> Tracer::tracks() const {
+  static constexpr const char* kStreams[] = {"ccl", "work", "out", "in"};
+  static constexpr const char* kOfPeers[] = {"send to",  "recv from",  "message to", "message from",
+                                             "streams to", "streams from"};
+  std::map<uint32_t, std::string> names;
+  for (const auto& [track, end] : track_ends_) {
+    const uint32_t of_peer = track - peer_track(0, PeerTrack::Collectives, true);
+    names[track] = track < std::size(kStreams)
+                       ? kStreams[track]
+                       : format("%s rank %u", kOfPeers[of_peer % std::size(kOfPeers)],
+                                of_peer / static_cast<uint32_t>(std::size(kOfPeers)));
   }
+  return names;
 }
 
 void Tracer::add(const TraceSpan& span) {

@@ -82,22 +82,22 @@ TEST_CASE("steps begin when what they need is there and their track is free") {
   TracerFixture f;
   Operation& op = f.operation;
   const uint32_t send = f.find(Opcode::Send);
-  constexpr uint16_t kLane = Tracer::kFirstLaneTrack;
-  f.tracer.look(0, op, us(110));
+  constexpr uint32_t kLane = Tracer::peer_track(0, Tracer::PeerTrack::Collectives, true);
+  f.tracer.look(op, us(110));
   CHECK(f.tracer.spans().empty());
   f.flag(op.started(), 1);
-  f.tracer.look(0, op, us(120));
+  f.tracer.look(op, us(120));
   f.flag(f.done(Opcode::CclReduce), 1);
-  f.tracer.look(0, op, us(150));
-  f.tracer.post(0, op, {0, send}, us(151));
+  f.tracer.look(op, us(150));
+  f.tracer.post(op, {0, send}, us(151));
   f.flag(f.done(Opcode::CclReduce), 2);
-  f.tracer.look(0, op, us(160));
-  f.tracer.post(0, op, {1, send}, us(161));
+  f.tracer.look(op, us(160));
+  f.tracer.post(op, {1, send}, us(161));
   f.flag(f.done(Opcode::Copy), 2);
-  f.tracer.look(0, op, us(170));
-  f.tracer.complete(0, op, {0, send}, kLane, us(180));
-  f.tracer.complete(0, op, {1, send}, kLane, us(190));
-  f.tracer.retire(0, op, us(200));
+  f.tracer.look(op, us(170));
+  f.tracer.complete(op, {0, send}, kLane, us(180));
+  f.tracer.complete(op, {1, send}, kLane, us(190));
+  f.tracer.retire(op, us(200));
   std::vector<std::string> spans;
   for (const auto& span : f.tracer.spans()) spans.push_back(text(span));
   CAPTURE(joined(spans));
@@ -122,18 +122,18 @@ TEST_CASE("copies to and from memory that others reach have tracks of their own"
   REQUIRE(lower::kind_of(f.code.list[out].queue) == lower::QueueKind::Out);
   f.flag(op.started(), 1);
   f.flag(f.done(Opcode::CclReduce), 1);
-  f.tracer.look(0, op, us(120));
+  f.tracer.look(op, us(120));
   f.flag(op.flag(f.code.list[out].done), 1);
-  f.tracer.look(0, op, us(130));
+  f.tracer.look(op, us(130));
   const uint32_t send = f.find(Opcode::SendHeader);
-  f.tracer.post(0, op, {0, send}, us(131));
-  f.tracer.complete(0, op, {0, send}, Tracer::kFirstLaneTrack + 2, us(140));
+  f.tracer.post(op, {0, send}, us(131));
+  f.tracer.complete(op, {0, send}, Tracer::peer_track(0, Tracer::PeerTrack::Messages, true), us(140));
   std::vector<std::string> spans;
   for (const auto& span : f.tracer.spans()) spans.push_back(text(span));
   CHECK(spans == std::vector<std::string>{"ccl_reduce 0/0 on 0: 120-120", "copy 1/0 on 2: 120-130",
                                           "waiting 1/0 on 6: 120-131",
                                           "send_header 1/0 on 6: 131-140"});
-  static_assert(Tracer::kOutTrack == 2 && Tracer::kFirstLaneTrack == 4);
+  static_assert(Tracer::kOutTrack == 2);
 }
 
 TEST_CASE("only the latest spans and operations are kept") {
@@ -144,8 +144,8 @@ TEST_CASE("only the latest spans and operations are kept") {
     f.flag(f.operation.started(), 1);
     f.flag(f.done(Opcode::CclReduce), 2);
     const auto now = us(static_cast<int64_t>(number) * 10 + 1'000);
-    f.tracer.look(number, f.operation, now);
-    f.tracer.retire(number, f.operation, now + microseconds(5));
+    f.tracer.look(f.operation, now);
+    f.tracer.retire(f.operation, now + microseconds(5));
   }
   CHECK(f.tracer.spans().size() == Tracer::kSpans);
   CHECK(f.tracer.forgotten() == n);
@@ -156,13 +156,13 @@ TEST_CASE("only the latest spans and operations are kept") {
 
 TEST_CASE("an aborted operation ends its steps where they are") {
   TracerFixture f;
-  f.tracer.look(0, f.operation, us(110));
+  f.tracer.look(f.operation, us(110));
   f.operation.release_waits();
-  f.tracer.retire(0, f.operation, us(120));
+  f.tracer.retire(f.operation, us(120));
   CHECK(f.tracer.spans().size() == 4);
   for (const auto& span : f.tracer.spans()) CHECK(span.end == us(120));
   // Names that are no JSON do not break it.
-  const std::string json = to_json(f.tracer, {0, "a \"host\"\n\xff", {{0, "ccl"}}});
+  const std::string json = to_json(f.tracer, {0, "a \"host\"\n\xff"});
   CHECK(json.find("\"a ?host???\"") != std::string::npos);
 }
 

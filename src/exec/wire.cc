@@ -1,7 +1,8 @@
 #include "exec/wire.h"
 
 #include <algorithm>
-#include <map>
+
+#include "exec/order.h"
 
 namespace hetccl::exec {
 
@@ -240,8 +241,7 @@ void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
                    header ? bytes : 0,
                    op.call.round};
   transfer.streams = op.call.resources.tcp_streams;
-  if (options_.tracer != nullptr && !lane.for_messages)
-    options_.tracer->post(queue.next.operation, op, issue, now);
+  if (options_.tracer != nullptr) options_.tracer->post(op, issue, now);
   ++queue.posted;
   queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
 }
@@ -275,14 +275,15 @@ bool Wire::finish_message(Lane& lane, Queue& queue, Place place, TimePoint now) 
     op.flag(code.done).word.store(op.completed(code.message, issue.slice),
                                   std::memory_order_release);
   }
-  const bool noted = !lane.for_messages;
-  if (options_.tracer != nullptr && noted) {
-    options_.tracer->complete(queue.complete.operation, op, issue, track_of(lane, sends), now);
+  if (options_.tracer != nullptr) {
+    using enum Tracer::PeerTrack;
+    const auto which = lane.for_messages ? Messages : Collectives;
+    options_.tracer->complete(op, issue, Tracer::peer_track(lane.peer, which, sends), now);
   }
-  if (!sends) return true;
+  if (!sends && !lane.for_messages) return true;
   const uint64_t bytes = op.bytes_of(operand_of(code).region, issue.slice);
-  if (lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
-  if (options_.recorder != nullptr && noted) options_.recorder->send(op.call.sequence, bytes);
+  if (sends && lane.crosses) bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  if (op.order->recorder != nullptr) op.order->recorder->move(op.recorded_as(), bytes);
   return true;
 }
 
@@ -380,21 +381,6 @@ std::optional<Issue> Wire::first_incomplete(const Operation& op) {
     }
   }
   return first;
-}
-
-uint16_t Wire::track_of(const Lane& lane, bool sends) const {
-  const auto place =
-      std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& one) { return &one == &lane; });
-  return static_cast<uint16_t>(Tracer::kFirstLaneTrack + 2 * (place - lanes_.begin()) +
-                               (sends ? 0 : 1));
-}
-
-void Wire::name_tracks(std::map<uint16_t, std::string>& names) const {
-  for (const Lane& lane : lanes_) {
-    if (lane.for_messages) continue;
-    names[track_of(lane, true)] = format("send to rank %d", lane.peer);
-    names[track_of(lane, false)] = format("recv from rank %d", lane.peer);
-  }
 }
 
 }  // namespace hetccl::exec

@@ -32,8 +32,7 @@ struct WireOptions {
   uint64_t collectives = 0;  ///< the communicator's number in headers
   uint64_t messages = 0;     ///< the same in those of messages
   ccl::Communicator* ccl = nullptr;
-  Recorder* recorder = nullptr;  ///< may be null
-  Tracer* tracer = nullptr;      ///< may be null
+  Tracer* tracer = nullptr;  ///< may be null
 };
 
 /// By whoever drives, unless noted.
@@ -92,8 +91,6 @@ class Wire {
   [[nodiscard]] std::optional<lower::Issue> first_incomplete(const Operation& op);
 
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
-  /// The names of the lanes' tracks in a trace.
-  void name_tracks(std::map<uint16_t, std::string>& names) const;
 
  private:
   // A place in a lane's list, over all operations. A receive that named no rank comes between them
@@ -156,7 +153,6 @@ class Wire {
   bool match_any(Lane& lane);
   /// `holds`; where it does not, `status` tells that `invariant` is broken.
   bool require(bool holds, const Lane& lane, const char* invariant);
-  [[nodiscard]] uint16_t track_of(const Lane& lane, bool sends) const;
 
   WireOptions options_;
   std::deque<Lane> lanes_;     // by peers as they were connected

@@ -53,6 +53,15 @@ bool adds_everywhere(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 && (topology.kernels_everywhere() || !spec.encoding.is_none());
 }
 
+/// What crosses several times does so in one host's memory.
+bool mirrors(const Topology& topology, const Spec& spec) {
+  const auto& links = topology.links();
+  return spec.encoding.is_none() && topology.kernels_everywhere() && !links.empty() &&
+         std::all_of(links.begin(), links.end(),
+                     [](const topology::Link& link) { return link.in_memory; }) &&
+         n_clusters(topology) < static_cast<size_t>(topology.n_ranks());
+}
+
 /// Between two clusters that both have kernels, owners pay only where hosts leave sums to devices.
 bool has_owners(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 &&
@@ -81,6 +90,7 @@ constexpr Algorithm kAlgorithms[] = {
     {kVendorCall, kVendorCalls, true, in_one_cluster, plan_vendor},
     {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner, true},
     {"exchange", Collectives{AllReduce}, true, adds_everywhere, plan_all_reduce_exchange, true},
+    {"mirror", Collectives{AllReduce}, true, mirrors, plan_all_reduce_mirror},
     {"ring", Collectives{ReduceScatter}, true, over_many_clusters, plan_reduce_scatter_ring},
     {"direct", Collectives{ReduceScatter}, true, between_clusters, plan_reduce_scatter_direct,
      true},

@@ -257,6 +257,19 @@ Partial Builder::reduce_inside(const Cut& cut) {
   return partial;
 }
 
+Partial Builder::reduce_inside_everywhere() {
+  const Region input{Buffer::Input};
+  const Region sum = input_is_partial() ? input : scratch({});
+  if (alone()) return {{sum}, spec_.scale ? scale_pieces({{.send = input, .recv = sum}}) : Deps{}};
+  Step step{.kind = StepKind::CclAllReduce, .srcs = {input}, .dst = sum};
+  step.scale = spec_.scale && !spec_.scale_apart;
+  if (spec_.scale_apart) {
+    step.srcs = {scratch({})};
+    step.deps = scale_pieces({{.send = input, .recv = step.srcs[0]}});
+  }
+  return {{sum}, {add(std::move(step))}};
+}
+
 uint16_t Builder::reduce_input(Step step) {
   step.scale = spec_.scale && !spec_.scale_apart;
   if (!spec_.scale_apart) return add(std::move(step));

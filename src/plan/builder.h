@@ -98,6 +98,9 @@ class Builder {
   /// CclReduce (stage 0) of the input's pieces to their holders' scratch. Where the rank is alone
   /// its input is its cluster's partial result already, or becomes it by multiplying by its factor.
   Partial reduce_inside(const Cut& cut);
+  /// CclAllReduce (stage 0) of the input to every rank's scratch: one region. As `reduce_inside`
+  /// where the rank is alone.
+  Partial reduce_inside_everywhere();
   /// CclBroadcast of the output's pieces, where they are carried, from their holders; nothing where
   /// the rank is alone.
   void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);

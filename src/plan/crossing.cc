@@ -1,5 +1,7 @@
 #include "plan/crossing.h"
 
+#include <algorithm>
+
 #include "plan/builder.h"
 #include "plan/call.h"
 
@@ -39,7 +41,16 @@ void Crossing::add(int from, int to, uint16_t stage, double blocks, size_t n_ali
 
 Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& topology) {
   Crossing crossing(topology);
-  crossing.slicing = row.build(Builder(0, spec, topology, &crossing)).slicing;
+  const auto& clusters = topology.clusters();
+  const auto largest = std::max_element(
+      clusters.begin(), clusters.end(),
+      [](const auto& a, const auto& b) { return a.ranks.size() < b.ranks.size(); });
+  const RankPlan plan = row.build(Builder(largest->ranks.front(), spec, topology, &crossing));
+  crossing.slicing = plan.slicing;
+  crossing.library_calls = static_cast<int>(
+      std::count_if(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
+        return step.kind <= StepKind::CclBarrier;
+      }));
   if (!is_pairwise(spec.collective) || crossing.hops() > 0) return crossing;
   // A planner of direct messages walks those of its own rank alone. All ranks of a cluster but the
   // root send alike.

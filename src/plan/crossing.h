@@ -30,6 +30,7 @@ struct Crossing {
   /// one has a later stage.
   std::set<uint16_t> stages{};
   Slicing slicing = Slicing::Agreed;  ///< of the plans
+  int library_calls = 0;              ///< in the plan of a rank of the largest cluster
 
   explicit Crossing(const topology::Topology& of)
       : clusters(of.clusters().size()), ranks(static_cast<size_t>(of.n_ranks())), topology(of) {}

@@ -58,6 +58,10 @@ std::vector<int> peers(int rank, const Topology& topology) {
       }
     }
   }
+  // A window's memory is pinned, which may wait for the device's work: nothing runs at init.
+  for (int other = 0; other < topology.n_ranks(); ++other) {
+    if (topology.window(rank, other) > 0) ranks.insert(other);
+  }
   return {ranks.begin(), ranks.end()};
 }
 

@@ -13,8 +13,8 @@ namespace hetccl::plan {
 Result<RankPlan> plan(int rank, const Spec& spec, const topology::Topology& topology,
                       Algorithms table = algorithms());
 
-/// The ranks with which `rank` exchanges messages by the algorithms that connect at init.
-/// Ascending.
+/// The ranks to which init makes `rank`'s channels, ascending: its peers in the algorithms that
+/// connect at init, and all ranks with which it shares a window. Windows are made at no other time.
 std::vector<int> peers(int rank, const topology::Topology& topology);
 
 /// The least bytes that must cross between clusters, summed over all directions (architecture.md,

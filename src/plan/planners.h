@@ -20,6 +20,7 @@ RankPlan plan_reduce_scatter_inside(Builder builder);
 RankPlan plan_all_to_all_gathered(Builder builder);
 RankPlan plan_all_reduce_owner(Builder builder);
 RankPlan plan_all_reduce_exchange(Builder builder);
+RankPlan plan_all_reduce_mirror(Builder builder);
 RankPlan plan_reduce_scatter_ring(Builder builder);
 RankPlan plan_reduce_scatter_direct(Builder builder);
 RankPlan plan_all_gather_ring(Builder builder);

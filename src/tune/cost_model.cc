@@ -152,6 +152,11 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
 Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
   const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
   Load load{.hops = crossing.hops()};
+  if (spec.collective == Collective::AllReduce) {
+    const plan::Algorithm& usual = *plan::find_algorithms(spec, topology).front();
+    load.extra_calls =
+        crossing.library_calls - plan::count_crossing(usual, spec, topology).library_calls;
+  }
   load.adds = reduces(spec.collective);
   load.encodes = !spec.encoding.is_none();
   load.fixed_slices =
@@ -187,7 +192,7 @@ double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) con
   // Messages wait for the library's call that gathers their blocks.
   const bool passes = load.passing_per_byte > 0;
   const double passing = passes ? kCall + load.passing_per_byte * static_cast<double>(bytes) : 0;
-  return call_ + wire + handling + passing +
+  return call_ + load.extra_calls * kCall + wire + handling + passing +
          std::max(0, load.hops - 1) * (slowest_.latency + filling);
 }
 

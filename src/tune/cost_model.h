@@ -27,6 +27,8 @@ struct Load {
   uint64_t messages = 0;        ///< of a slice that the busiest rank sends, or receives
   /// Of a block: for what the busiest rank passes on inside clusters.
   double passing_per_byte = 0;
+  /// Calls of the cluster's library beyond those of the default algorithm: they follow each other.
+  int extra_calls = 0;
   bool adds = false;          ///< ranks add up what they have received
   bool encodes = false;       ///< in scratch memory, also in one cluster
   bool fixed_slices = false;  ///< whatever the call: ranks may know no other block than their own

@@ -85,7 +85,7 @@ struct Subject {
   Spec spec;
   int to = -1;  ///< of a message: the rank that receives
   std::vector<RankPlan> plans{};
-  verify::Options options{.late_windows = false};  ///< windows as in a job
+  verify::Options options{};
 
   [[nodiscard]] bool is_message() const { return spec.collective == Collective::PointToPoint; }
   /// A rank that takes part.
@@ -98,9 +98,8 @@ struct Subject {
   }
   [[nodiscard]] const RankPlan& plan_of(int rank) const { return plans[static_cast<size_t>(rank)]; }
   [[nodiscard]] lower::Target target_of(const Topology& topology, int rank) const {
-    const bool late = options.late_windows;
-    return is_message() ? verify::target_of_message(topology, rank, plan_of(rank), false, late)
-                        : verify::target_of(topology, rank, plan_of(rank), late);
+    return is_message() ? verify::target_of_message(topology, rank, plan_of(rank))
+                        : verify::target_of(topology, rank, plan_of(rank));
   }
   [[nodiscard]] Result<verify::Lowered> lower(const Topology& topology) const {
     return is_message() ? verify::lower_message(spec.root, to, topology, options)

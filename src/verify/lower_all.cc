@@ -1,12 +1,10 @@
 // From a call to the Code of all ranks, and to the slices that a run of it must have.
 #include <algorithm>
-#include <optional>
 
 #include "base/divide.h"
 #include "lower/ring.h"
 #include "plan/call.h"
 #include "plan/message.h"
-#include "plan/planner.h"
 #include "verify/shape.h"
 #include "verify/verify.h"
 
@@ -134,22 +132,6 @@ lower::RankTraits traits_of(const topology::Topology& topology, int rank) {
   return {topology.local_rank(rank), info.host_access, info.kernels};
 }
 
-// The plan's peers, and the bytes of the window for collectives with each.
-std::vector<std::pair<int, size_t>> windows_of(const topology::Topology& topology, int rank,
-                                               const RankPlan& plan, bool late_windows) {
-  std::vector<std::pair<int, size_t>> windows;
-  std::optional<std::vector<int>> at_init;  // found only where it matters: that takes a while
-  for (const int peer : lower::peers_of(plan)) {
-    auto window = static_cast<size_t>(topology.window(rank, peer));
-    if (window > 0 && !late_windows) {
-      if (!at_init) at_init = plan::peers(rank, topology);
-      if (!std::binary_search(at_init->begin(), at_init->end(), peer)) window = 0;
-    }
-    windows.emplace_back(peer, window);
-  }
-  return windows;
-}
-
 // The fewest bytes of one lane's ring that leave the geometry as it is.
 size_t fewest_bytes(const RankPlan& plan, lower::Target target, const lower::CallShape& shape,
                     const lower::Geometry& geometry, size_t lane) {
@@ -193,21 +175,22 @@ lower::CallShape shape_of(const Options& options) {
       .type = options.type, .count = options.count, .choice = {options.slice_bytes, options.depth}};
 }
 
-lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan,
-                        bool late_windows) {
+lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan) {
   const lower::RankTraits traits = traits_of(topology, rank);
   std::vector<lower::Reach> lanes;
-  for (const auto& [peer, window] : windows_of(topology, rank, plan, late_windows)) {
+  for (const int peer : lower::peers_of(plan)) {
+    const auto window = static_cast<size_t>(topology.window(rank, peer));
     lanes.push_back({peer, traits.host_memory, lower::Ring::bytes_of_window(window)});
   }
   return {traits, std::move(lanes)};
 }
 
 lower::Target target_of_message(const topology::Topology& topology, int rank, const RankPlan& plan,
-                                bool by_library, bool late_windows) {
+                                bool by_library) {
   lower::RankTraits traits = traits_of(topology, rank);
   std::vector<lower::Reach> lanes;
-  for (const auto& [peer, shared] : windows_of(topology, rank, plan, late_windows)) {
+  for (const int peer : lower::peers_of(plan)) {
+    const auto shared = static_cast<size_t>(topology.window(rank, peer));
     const bool other_host = traits_of(topology, peer).host_memory;
     const size_t window = lower::message_window(shared, traits.host_memory, other_host);
     if (by_library) traits.local_rank = rank < peer ? 0 : 1;  // in a communicator of these two
@@ -221,9 +204,8 @@ lower::Target target_of_message(const topology::Topology& topology, int rank, co
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<RankPlan>& plans, const Options& options) {
   return lower_problem(
-      {.spec = spec, .topology = topology, .type = options.type}, plans, options, [&](int rank) {
-        return target_of(topology, rank, plans[static_cast<size_t>(rank)], options.late_windows);
-      });
+      {.spec = spec, .topology = topology, .type = options.type}, plans, options,
+      [&](int rank) { return target_of(topology, rank, plans[static_cast<size_t>(rank)]); });
 }
 
 Result<Lowered> lower_message(int from, int to, const topology::Topology& topology,
@@ -234,8 +216,7 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
                                : plan::plan_message(rank, from, to, topology));
   }
   const auto target = [&](int rank) {
-    return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library,
-                             options.late_windows);
+    return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library);
   };
   Options cut = options;
   if (by_library) cut.reaches = nullptr;  // headers alone travel

@@ -27,7 +27,6 @@ struct Options {
   bool observed = false;  ///< as for a trace
   /// Of an uneven call's blocks, by unit (see `unit_of`); of an even call none.
   std::vector<uint64_t> lengths{};
-  bool late_windows = true;           ///< pairs that init does not connect share windows too
   size_t most_ring_bytes = SIZE_MAX;  ///< of each ring, however large its window
   /// Whether the transport from `rank` to `peer` reads and writes the memory of `rank`'s device
   /// itself. Null: that of hosts alone.
@@ -50,16 +49,14 @@ struct Lowered {
   Codes codes;
 };
 
-/// The target of `rank` in a job of that topology: its device and a lane for each peer. A lane has
-/// a window if the topology allows one; unless `late_windows`, only lanes that are connected at
-/// init (plan::peers) have one.
+/// The target of `rank` in a job of that topology: its device and a lane for each peer, with a
+/// window where the topology has one.
 [[nodiscard]] lower::Target target_of(const topology::Topology& topology, int rank,
-                                      const plan::RankPlan& plan, bool late_windows = true);
+                                      const plan::RankPlan& plan);
 /// The same for a message's plan, whose lane has the window of messages. With `by_library` the
 /// cluster's library carries the message.
 [[nodiscard]] lower::Target target_of_message(const topology::Topology& topology, int rank,
-                                              const plan::RankPlan& plan, bool by_library = false,
-                                              bool late_windows = true);
+                                              const plan::RankPlan& plan, bool by_library = false);
 /// Lowers all ranks' plans for a call. `topology` outlives what is returned.
 Result<Lowered> lower_all(const plan::Spec& spec, const topology::Topology& topology,
                           const std::vector<plan::RankPlan>& plans, const Options& options);

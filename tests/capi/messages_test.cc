@@ -209,7 +209,7 @@ TEST_CASE("a send without a receive times out, and both ranks are named to both"
   abort(comms);
 }
 
-TEST_CASE("a dump shows the messages under way") {
+TEST_CASE("a dump shows the messages under way, and those that have ended") {
   const auto comms = join(2, true);
   hetcclStream_t stream = nullptr;
   REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);
@@ -219,10 +219,12 @@ TEST_CASE("a dump shows the messages under way") {
   CHECK(hetcclCommDump(comms[1], &json) == hetcclSuccess);
   CHECK(std::string(json).find("\"direction\": \"recv\"") != std::string::npos);
   CHECK(std::string(json).find("\"tag\": 5") != std::string::npos);
+  CHECK(std::string(json).find("\"completed\"") == std::string::npos);
   CHECK(hetcclSendTag(data.data(), 7, hetcclFloat32, 1, 5, comms[0], nullptr) == hetcclSuccess);
   CHECK(hetcclHostStreamDestroy(stream) == hetcclSuccess);
+  CHECK(hetcclCommWait(comms[1], 60'000) == hetcclSuccess);
   CHECK(hetcclCommDump(comms[1], &json) == hetcclSuccess);
-  CHECK(std::string(json).find("\"direction\"") == std::string::npos);
+  CHECK(std::string(json).find("\"completed\"") != std::string::npos);
   destroy(comms);
 }
 

@@ -335,3 +335,110 @@ TEST_CASE("a trace of one cluster shows its calls; a pattern that nobody can wri
   Ranks ranks({"A"}, config, true);
   sum_on_all(ranks, 10, 1);
 }
+
+namespace {
+
+/// The names of a trace's steps, by the track that shows them.
+std::map<std::string, std::set<std::string>> steps_by_track(const Json& json) {
+  std::map<int, std::string> names;
+  std::map<std::string, std::set<std::string>> steps;
+  for (const Json& event : *json["traceEvents"].elements()) {
+    if (event["name"] == "thread_name") names[integer(event["tid"])] = text(event["args"]["name"]);
+    if (event["ph"] == "X" && event["name"] != "waiting")
+      steps[names[integer(event["tid"])]].insert(text(event["name"]));
+  }
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("a dump tells of messages, those that have ended too") {
+  Ranks ranks({"A", "B"}, {}, false);
+  std::vector<float> sent(3 << 20, 1), received(3 << 20), more(10);
+  const size_t bytes = sent.size() * sizeof(float);
+  const exec::Message out{
+      .send = true, .peer = 1, .data = sent.data(), .type = DataType::Float32, .count = 3 << 20};
+  exec::Message in = out;
+  in.send = false, in.peer = 0, in.data = received.data();
+  fake::Thread sender([&] { CHECK(ranks[0]->call(std::span(&out, 1), nullptr).ok()); });
+  CHECK(ranks[1]->call(std::span(&in, 1), nullptr).ok());
+  sender.join();
+  in.data = more.data(), in.count = more.size(), in.tag = 9;
+  const auto ticket = ranks[1]->start(std::span<const exec::Message>(&in, 1), {});
+  REQUIRE(ticket.ok());
+  Json messages;
+  const TimePoint limit = steady_clock().now() + fake::kHang;
+  while (messages.size() < 2 && steady_clock().now() < limit) {
+    std::this_thread::sleep_for(milliseconds(1));
+    messages = parse(ranks[1]->dump())["messages"];
+  }
+  REQUIRE(messages.size() == 2);
+  const Json &first = messages[0], &second = messages[1];
+  CHECK(first["direction"] == "recv");
+  CHECK(first["peer"] == 0);
+  CHECK(first["number"] == 0);
+  CHECK(first["by"] == "channel");
+  CHECK(first["state"] == "completed");
+  CHECK(number(first["bytes"]) == static_cast<double>(bytes));
+  CHECK(number(first["moved_bytes"]) == static_cast<double>(bytes));
+  CHECK(number(first["launched_us"]) <= number(first["completed_us"]));
+  CHECK(second["number"] == 1);
+  CHECK(second["tag"] == 9);
+  CHECK(second["state"] != "completed");
+  CHECK(second["moved_bytes"] == 0);
+  CHECK(parse(ranks[0]->dump())["messages"][0]["direction"] == "send");
+  ranks[1]->abort("enough");
+}
+
+TEST_CASE("devices of one host meet in windows, each with all of the other clusters") {
+  const Folder folder;
+  std::vector<Config> configs(4);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    configs[rank].cluster = rank < 2 ? "A" : "B";
+    configs[rank].trace = folder / "trace.%r.json";
+    configs[rank].library_messages = false;
+  }
+  comm::on_fake_devices(configs, {.max_delay_us = 5}, [&](int rank, auto& device, auto made) {
+    constexpr size_t kCount = 1 << 18;
+    const auto stream = device.create_stream().value();
+    void* const send = device.allocate(4 * kCount).value();
+    void* const recv = device.allocate(4 * kCount).value();
+    const Signature all{Collective::AllToAll, DataType::Int8, RedOp::Sum, 0, kCount};
+    REQUIRE(made->start(CollectiveArguments{all, send, recv}, {.stream = stream->native()}).ok());
+    std::vector<exec::Message> messages;
+    for (int peer = 0; peer < 4; ++peer) {
+      if (peer == rank) continue;
+      messages.push_back({true, peer, send, DataType::Int8, kCount});
+      messages.push_back(
+          {false, peer, static_cast<char*>(recv) + size_t(peer) * kCount, DataType::Int8, kCount});
+    }
+    REQUIRE(
+        made->start(std::span<const exec::Message>(messages), {.stream = stream->native()}).ok());
+    REQUIRE(device.synchronize(fake::kHang));
+    CHECK(made->finish().ok());
+    made.reset();
+    device.free(send);
+    device.free(recv);
+  });
+  CHECK(folder.n_files() == 4);
+  for (const auto& file : std::filesystem::directory_iterator(folder / "")) {
+    const Json json = read(file.path());
+    const int rank = integer(json["traceEvents"][0]["pid"]);
+    const auto steps = steps_by_track(json);
+    for (int peer = 0; peer < 4; ++peer) {
+      if (peer == rank) continue;
+      const bool crosses = (rank < 2) != (peer < 2);
+      const auto shows = [&](const char* track, const char* step) {
+        const auto found = steps.find(format("%s rank %d", track, peer));
+        return found != steps.end() && found->second.contains(step);
+      };
+      CAPTURE(rank);
+      CAPTURE(peer);
+      CHECK(shows("message to", crosses ? "send_header" : "send"));
+      CHECK(shows("message from", crosses ? "recv_header" : "recv"));
+      CHECK(shows("streams to", "copy"));
+      CHECK(shows("streams from", "copy"));
+      if (crosses) CHECK(shows("send to", "send_header"));
+    }
+  }
+}

@@ -36,14 +36,12 @@ topology::Topology any_topology(std::mt19937_64& random) {
 
 /// What all calls of a communicator find alike.
 void share_windows(Options& options, const Options& first) {
-  options.late_windows = first.late_windows;
   options.most_ring_bytes = first.most_ring_bytes;
   options.reaches = first.reaches;
 }
 
 /// Windows of any size, or so small that few messages fit; some transports reach devices' memory.
 void draw_windows(std::mt19937_64& random, Options& options) {
-  options.late_windows = random() % 2 == 0;
   if (random() % 2 == 0) options.most_ring_bytes = lower::Ring::kGrain * (random() % 64);
   if (random() % 3 == 0)
     options.reaches = [](int rank, int peer) { return (rank + peer) % 2 == 0; };

@@ -26,10 +26,12 @@ constexpr uint64_t kOneIn = 150, kLargeOneIn = 8;
 constexpr uint64_t kOneIn = 10, kLargeOneIn = 1;
 #endif
 
-// An exchange sends every cluster's part to every other, where owners would add them up between.
+// An exchange sends every cluster's part to every other, where owners would add them up between; a
+// mirror to every rank of every other.
 uint64_t bytes_of(const Spec& spec, const std::vector<RankPlan>& plans,
                   const topology::Topology& topology, const VerifyOptions& options) {
   const uint64_t least = least_bytes(spec, topology, options.count, options.type);
+  if (plans[0].name == "mirror") return least / 2 * static_cast<uint64_t>(topology.n_ranks());
   return plans[0].name == "exchange" ? least * topology.clusters().size() / 2 : least;
 }
 
