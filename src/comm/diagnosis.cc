@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/report_file.h"
-#include "comm/communicator.h"
+#include "comm/dispatch.h"
 
 namespace hetccl::comm {
 namespace {
@@ -64,13 +64,13 @@ Json json_of(const exec::PendingMessage& pending, const WallClock& wall) {
 
 }  // namespace
 
-std::string Communicator::dump() {
+std::string Dispatch::dump() {
   const WallClock wall;
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
   std::vector<Json> messages;
   if (known().ok()) {
-    runtime_.engine().exclusively([&] {
+    fabric_.exclusively([&] {
       if (executor_ == nullptr) return;
       for (const auto& one : executor_->pending()) messages.push_back(json_of(one, wall));
     });
@@ -79,7 +79,7 @@ std::string Communicator::dump() {
                {"ended", recorder_.ended()},
                {"failure", nullptr},
                {"messages", std::move(messages)},
-               {"number", number_},
+               {"number", membership_.number()},
                {"operations", std::move(operations)},
                {"pid", getpid()},
                {"rank", rank()},
@@ -92,40 +92,41 @@ std::string Communicator::dump() {
 
 // Where nobody drives, and before anything is ended. Who has work in flight may only wait for a
 // stream, and hear of it nowhere else.
-void Communicator::tell_failure(Code code, const std::string& cause) {
+void Dispatch::tell_failure(Code code, const std::string& cause) {
   const std::string standing = executor_ != nullptr ? executor_->standing() : "";
   if (code == Code::Aborted || standing.empty()) {
-    return log_.info("communicator failed: %s", cause.c_str());
+    return context_.log.info("communicator failed: %s", cause.c_str());
   }
-  log_.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
+  context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
 }
 
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
-void Communicator::dump_failure() {
-  const std::string& pattern = config_.dump;
+void Dispatch::dump_failure() {
+  const std::string& pattern = context_.config.dump;
   if (pattern.empty() || recorder_.called() == 0) return;
-  const Status posted = chores_.post([this, path = report_path(pattern, {rank(), number_})] {
-    const Status written = write_report(path, dump());
-    if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
-    log_.warn("the last operations are in %s", path.c_str());
-  });
-  if (!posted.ok()) log_.warn("HETCCL_DUMP: %s", posted.message().c_str());
+  const Status posted =
+      chores_.post([this, path = report_path(pattern, {rank(), membership_.number()})] {
+        const Status written = write_report(path, dump());
+        if (!written.ok()) return context_.log.warn("HETCCL_DUMP: %s", written.message().c_str());
+        context_.log.warn("the last operations are in %s", path.c_str());
+      });
+  if (!posted.ok()) context_.log.warn("HETCCL_DUMP: %s", posted.message().c_str());
 }
 
-void Communicator::write_trace() {
+void Dispatch::write_trace() {
   if (tracer_ == nullptr || executor_ == nullptr) return;
   exec::TraceProcess process;
   process.rank = rank();
-  process.name =
-      format("rank %d (%s, pid %d)", rank(),
-             topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
+  const std::string& host = membership_.info(rank()).host_name;
+  process.name = format("rank %d (%s, pid %d)", rank(), host.c_str(), getpid());
   std::string json;
-  runtime_.engine().exclusively([&] {
+  fabric_.exclusively([&] {
     process.tracks = executor_->tracks();
     json = to_json(*tracer_, process);
   });
-  const Status written = write_report(report_path(config_.trace, {rank(), number_}), json);
-  if (!written.ok()) log_.warn("HETCCL_TRACE: %s", written.message().c_str());
+  const Status written =
+      write_report(report_path(context_.config.trace, {rank(), membership_.number()}), json);
+  if (!written.ok()) context_.log.warn("HETCCL_TRACE: %s", written.message().c_str());
 }
 
 }  // namespace hetccl::comm

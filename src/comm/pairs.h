@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
 #include "ccl/ccl.h"
 #include "comm/channels.h"
 #include "comm/chores.h"
@@ -27,13 +26,11 @@ class Pairs {
  public:
   /// Outlives the pairs.
   struct Environment {
-    Runtime& runtime;
-    bootstrap::Session& session;
+    const Context& context;
+    Membership& membership;
     device::Device& device;
     ccl::Library& library;
     const Channels& channels;
-    Verdict& verdict;
-    const Log& log;
     exec::Executor& executor;
   };
   static Result<std::unique_ptr<Pairs>> create(const Environment& environment);

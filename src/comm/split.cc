@@ -67,14 +67,14 @@ std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
                                                           const CommunicatorOptions* options) {
-  HETCCL_TRY(check_ready());
-  CommunicatorOptions chosen = options != nullptr ? *options : options_;
+  HETCCL_TRY(dispatch_.check_ready());
+  CommunicatorOptions chosen = options != nullptr ? *options : context_.options;
   chosen.rank = -1;
   chosen.n_ranks = 0;
   const bool waits = chosen.blocking;
-  HETCCL_ASSIGN(auto child, make(runtime_, std::move(chosen)));
+  HETCCL_ASSIGN(auto child, make(runtime(), std::move(chosen)));
   const auto exchange = [this, color, key, child] {
-    return child->take(find_seat(color, key, child->init_left_ms()));
+    return child->take(find_seat(color, key, child->context_.init_left_ms()));
   };
   if (waits) {
     chores_.wait();  // exchanges of earlier splits come first, on every rank
@@ -87,21 +87,22 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
 }
 
 Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t timeout_ms) {
-  HETCCL_ASSIGN(const auto all, session_->all_gather(encode(Wish{color, key}), timeout_ms));
+  auto& session = membership_.session();
+  HETCCL_ASSIGN(const auto all, session.all_gather(encode(Wish{color, key}), timeout_ms));
   HETCCL_ASSIGN(const std::vector<Wish> wishes, decode(all));
   const std::vector<int> members = members_of(wishes, color);
-  const bool leads = color != kNoColor && members.front() == rank();
+  const bool leads = color != kNoColor && members.front() == session.rank();
   Bytes mine;
   Status failed;
   if (leads) {
-    auto id = runtime_.service().unique_id(*session_);
+    auto id = context_.runtime.service().unique_id(session);
     failed = id.status();
     if (id.ok()) {
       const bootstrap::UniqueId concealed = bootstrap::conceal(*id);
       mine.assign(concealed.begin(), concealed.end());
     }
   }
-  HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, timeout_ms));
+  HETCCL_ASSIGN(const auto ids, session.all_gather(mine, timeout_ms));
   if (color == kNoColor) return Seat{};
   HETCCL_TRY(failed);
   const Bytes& bytes = ids[static_cast<size_t>(members.front())];
@@ -111,8 +112,8 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
                  members.front());
   }
   std::copy(bytes.begin(), bytes.end(), seat.id.begin());
-  HETCCL_ASSIGN(seat.id, bootstrap::reveal(seat.id, *session_));
-  const auto self = std::find(members.begin(), members.end(), rank());
+  HETCCL_ASSIGN(seat.id, bootstrap::reveal(seat.id, session));
+  const auto self = std::find(members.begin(), members.end(), session.rank());
   seat.rank = static_cast<int>(self - members.begin());
   seat.n_ranks = static_cast<int>(members.size());
   return seat;
@@ -122,9 +123,8 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
 Status Communicator::take(Result<Seat> seat) {
   if (!seat.ok()) return close_unopened(seat.status().with("splitting"));
   if (seat->n_ranks == 0) return {};
-  rank_.store(seat->rank, std::memory_order_relaxed);
-  n_ranks_.store(seat->n_ranks, std::memory_order_relaxed);
-  if (options_.blocking) return open(seat->id);
+  membership_.take_seat(seat->rank, seat->n_ranks);
+  if (blocking()) return open(seat->id);
   const Status posted = chores_.post([this, id = seat->id] { static_cast<void>(open(id)); });
   return posted.ok() ? posted : close_unopened(posted);
 }
