@@ -36,10 +36,6 @@ WaitLimit Channels::patient_limit(const Cancel& cancel) {
   return limit;
 }
 
-size_t Channels::window_bytes(const WindowBudget::Share& share) {
-  return exec::Window::bytes_for_collectives(share.bytes());
-}
-
 void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
   for (const auto& listening : runtime.listening()) {
     for (const uint64_t number : {session.communicator(), messages_number(session)}) {
@@ -222,26 +218,28 @@ void Channels::connect_later(std::vector<int> peers, bool for_messages) {
 }
 
 void Channels::report(const Status& why) {
-  membership_.verdict().report(why.code(), rank_,
-                               format("rank %d: connecting: %s", rank_, why.message().c_str()));
+  membership_.verdict().report_own(rank_, why.with("connecting"));
 }
 
 // False where the communicator fails, which is known to all ranks then.
 bool Channels::try_connect(int peer, bool for_messages) {
-  const Status status = connect(peer, for_messages);
-  return status.ok() || explain(peer, for_messages, status);
+  const auto& session = membership_.session();
+  const uint64_t number = for_messages ? messages_number(session) : session.communicator();
+  auto made = make_channel({number, rank_, peer}, patient_limit(*context_.cancel));
+  if (!made.ok()) return explain(peer, for_messages, made.status());
+  use(peer, for_messages, std::move(made).value());
+  return true;
 }
 
 // As try_connect.
 bool Channels::explain(int peer, bool for_messages, const Status& why) {
   Verdict& verdict = membership_.verdict();
-  const Status status = Status(why).with(format("connecting to rank %d", peer));
   // Messages that want it say that it has left; a receive from any rank wants others, too.
   if (for_messages && has_left_soon(peer)) return true;
   // It may be how a failure looks from here of which all are about to be told.
   if (!context_.cancel->is_set()) verdict.wait(Verdict::kNewsTime);
   if (context_.cancel->is_set() || verdict.failed()) return false;
-  verdict.report(status.code(), peer, format("rank %d: %s", rank_, status.message().c_str()));
+  verdict.report_own(peer, why.with(format("connecting to rank %d", peer)));
   return false;
 }
 
@@ -253,14 +251,6 @@ bool Channels::has_left_soon(int peer) const {
     std::this_thread::sleep_for(kNewsLookTime);
   }
   return departures.has_left(peer);
-}
-
-Status Channels::connect(int peer, bool for_messages) {
-  const uint64_t number =
-      for_messages ? messages_number(membership_.session()) : membership_.session().communicator();
-  HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, patient_limit(*context_.cancel)));
-  use(peer, for_messages, std::move(made));
-  return {};
 }
 
 void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Channel> made) {

@@ -22,8 +22,6 @@ namespace hetccl::comm {
 /// drives (Engine::exclusively).
 class Channels {
  public:
-  /// How much of `share` all windows of collectives may take; messages have the rest.
-  static size_t window_bytes(const WindowBudget::Share& share);
   /// Drops what others began to connect to this rank, which never did. At the end, also where the
   /// ranks did not get as far as to make channels.
   static void forget_visitors(Runtime& runtime, const bootstrap::Session& session);
@@ -93,7 +91,6 @@ class Channels {
   void connect_later(std::vector<int> peers, bool for_messages);
   void connect_for_messages(int peer);
   bool try_connect(int peer, bool for_messages);
-  Status connect(int peer, bool for_messages);
   void use(int peer, bool for_messages, std::unique_ptr<transport::Channel> channel);
   void end_connecting();
   bool explain(int peer, bool for_messages, const Status& status);

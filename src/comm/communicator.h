@@ -65,23 +65,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static Result<std::shared_ptr<Communicator>> make(Runtime& runtime, CommunicatorOptions options);
   Communicator(Runtime& runtime, CommunicatorOptions options, std::unique_ptr<Cancel> cancel)
       : context_(runtime, std::move(options), std::move(cancel)) {}
-  // init.cc
+  Status begin(const bootstrap::UniqueId& id);  ///< `open`, in the background unless `blocking`
   Status open(const bootstrap::UniqueId& id);
   Status try_open(const bootstrap::UniqueId& id);
   Status open_parts(const bootstrap::UniqueId& id);
   void warn_of_layout() const;
   Status join(const bootstrap::UniqueId& id);
-  void on_left(int rank);
-  Status close_unopened(const Status& cause);
-  // split.cc
-  Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
-  Status take(Result<Seat> seat);
-  // communicator.cc
   /// `finish`; what goes on in a vendor's library is awaited until `deadline`.
   Status finish_by(TimePoint deadline);
   Status drain(TimePoint deadline);
   // Ends the communicator because of what was thrown in the background.
   void on_exception(const Status& why);
+  // split.cc
+  Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
+  Status take(Result<Seat> seat);
 
   std::shared_ptr<const void> lease_;  ///< the first: it goes last
   Context context_;

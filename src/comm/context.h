@@ -1,5 +1,5 @@
-// What every part of one communicator is made with: its options and settings, how long it may take
-// to set up, and where it is in its life.
+// Shared by all parts of one communicator: its options and settings, the limit of setting it up,
+// and the phase of its life.
 #pragma once
 
 #include <atomic>

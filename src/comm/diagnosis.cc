@@ -2,6 +2,8 @@
 // operations, and the trace of their steps.
 #include <unistd.h>
 
+#include <array>
+
 #include "base/json.h"
 #include "base/report_file.h"
 #include "comm/dispatch.h"
@@ -9,21 +11,8 @@
 namespace hetccl::comm {
 namespace {
 
-using State = exec::Record::State;
-
-const char* name_of(State state) {
-  switch (state) {
-    case State::Launched:
-      return "launched";
-    case State::Started:
-      return "started";
-    case State::Completed:
-      return "completed";
-    case State::Failed:
-      return "failed";
-  }
-  return "unknown";
-}
+// By Record::State.
+constexpr std::array kStates = {"launched", "started", "completed", "failed"};
 
 Json json_of(TimePoint when, const WallClock& wall) {
   if (when == TimePoint{}) return nullptr;
@@ -44,7 +33,7 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
           {"slice_elements", record.slice_elements},
           {"slices", record.slices},
           {"started_us", json_of(record.started, wall)},
-          {"state", name_of(record.state)},
+          {"state", kStates.at(static_cast<size_t>(record.state))},
           {"type", hetccl::name_of(call.type)}};
 }
 

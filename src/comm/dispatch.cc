@@ -23,7 +23,7 @@ Status Dispatch::open() {
   device_ = &fabric_.device();
   HETCCL_TRY(open_executor());
   HETCCL_TRY(fabric_.serve(*executor_));
-  HETCCL_TRY(measure());  // nobody is through with it before all have come
+  HETCCL_TRY(measure());  // no rank goes on, and makes calls, before all have come this far
   fabric_.attach(*executor_);
   return {};
 }
@@ -42,7 +42,10 @@ exec::ExecutorOptions Dispatch::executor_options() {
   options.local_rank = topology().local_rank(rank());
   // A launch on a GPU may block until messages have moved, which nobody else would see to.
   if (on_device()) options.on_published = [this] { context_.engine().notify(true); };
-  options.on_fault = [this](const exec::Fault& fault) { on_fault(fault); };
+  options.on_fault = [this](const exec::Fault& fault) {
+    if (fault.stall) return verdict_.ask_why(fault.status.code(), fault.rank, *fault.stall);
+    report(fault.rank, fault.status);
+  };
   return options;
 }
 
@@ -73,29 +76,20 @@ Status Dispatch::open_executor() {
   return {};
 }
 
-bool Dispatch::wait_until_idle() {
-  return verdict_.drive_until([this] { return idle(); });
-}
-
 Status Dispatch::finish() {
   context_.engine().notify();
   Status status;
-  do {
+  for (bool closed = false; !closed;) {
     wait_until_idle();
     status = failure();
-  } while (!shut());
+    // A call that another thread still makes must not start: nobody would arbitrate its failure.
+    std::lock_guard lock(launch_mutex_);
+    closed = idle() || verdict_.failed();  // or else a call was faster
+    if (closed) context_.phase = Phase::Closed;
+  }
   if (tuning_ != nullptr) tuning_->finish();
   keep_learnt();
   return status;
-}
-
-// A call that another thread still makes must not start: nobody would arbitrate its failure. False
-// when one was faster.
-bool Dispatch::shut() {
-  std::lock_guard launch_lock(launch_mutex_);
-  if (!idle() && !verdict_.failed()) return false;
-  context_.phase = Phase::Closed;
-  return true;
 }
 
 void Dispatch::close(bool ended) {
@@ -109,6 +103,76 @@ void Dispatch::close(bool ended) {
       "failed: its memory is kept until the process ends",
       static_cast<long long>(Verdict::kLastWait.count()));
   keep_until_exit(std::tuple(std::move(executor), std::move(own_stream_)));
+}
+
+// Where ranks of this cluster called different collectives, that is the cause. The library knows
+// its own calls and the cluster's ranks only; all ranks are asked for the user's calls.
+void Dispatch::report(int culprit, const Status& status) {
+  if (executor_ == nullptr) return verdict_.report(status.code(), culprit, status.message());
+  const auto between = fabric_.ccl().disagreement();
+  if (!between) return verdict_.report_own(culprit, status);
+  const std::string call = position(between->number).call;
+  const auto& members = membership_.cluster().ranks;
+  const auto global = [&](int local) { return members[static_cast<size_t>(local)]; };
+  verdict_.ask_why(Code::InvalidUsage, -1,
+                   {between->number, call, "the ranks disagree on " + call,
+                    format("ranks %d and %d passed different counts or roots",
+                           global(between->rank), global(between->other))});
+}
+
+OnException Dispatch::on_exception() {
+  return [this](const Status& why) { report(rank(), why); };
+}
+
+bootstrap::Position Dispatch::position(uint64_t sequence) const {
+  const auto record = recorder_.find(sequence);
+  return {recorder_.called(), recorder_.ended(),
+          record ? describe(record->signature, sequence) : ""};
+}
+
+void Dispatch::stop(Status status) {
+  const Code code = status.code();
+  const std::string cause = status.message();
+  if (!verdict_.settle(std::move(status))) return;
+  context_.cancel->set(Status(code, cause));
+  dump_failure();
+  // Not with `launch_mutex_`: who launches may be held up by what only this ends.
+  fabric_.exclusively([&] {
+    tell_failure(code, cause);
+    if (Pairs* pairs = fabric_.pairs()) pairs->give_up(Status(code, cause));
+    if (measuring_ != nullptr) measuring_->abort();
+    if (executor_ != nullptr) executor_->abort();
+  });
+  context_.engine().notify();
+}
+
+Status Dispatch::known() {
+  if (context_.phase == Phase::Opening) {
+    return error(
+        Code::InvalidUsage,
+        "the communicator is still being set up: ask hetcclCommGetAsyncError until it is no "
+        "longer hetcclInProgress");
+  }
+  return executor_ != nullptr ? Status() : failure();
+}
+
+Status Dispatch::check_ready() {
+  if (context_.phase == Phase::Opening) return known();
+  if (verdict_.failed()) return verdict_.await();
+  if (context_.phase == Phase::Ready) return {};
+  return error(Code::InvalidUsage, "rank %d: the communicator was finalized or destroyed", rank());
+}
+
+Status Dispatch::failure() {
+  if (!verdict_.failed()) {
+    const Phase phase = context_.phase;
+    if (phase == Phase::Opening || phase == Phase::Closed) return {};
+    const Status local = fabric_.async_error();
+    if (local.ok()) return {};
+    // Seen here first: results are worthless already, though the cause is not agreed yet.
+    report(-1, local);
+  }
+  return verdict_.await();
 }
 
 Result<int> Dispatch::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {

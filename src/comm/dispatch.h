@@ -1,5 +1,5 @@
-// How a call becomes an operation: checks, the plan and how it is tuned, the streams, the executor,
-// and what is told of operations afterwards.
+// Turns calls into operations: checks them, plans and tunes them, hands them to the executor, and
+// reports on them afterwards.
 #pragma once
 
 #include <atomic>
@@ -33,12 +33,12 @@ struct Statistics {
 /// Thread-safe; but ranks must agree on the order of their collectives.
 class Dispatch {
  public:
-  /// All outlive what this does, though `chores` may be made after it.
+  /// All outlive it, but for `chores`, which waits for its users before they go.
   Dispatch(Context& context, Membership& membership, Fabric& fabric, Chores& chores);
 
   /// Whether it can be called: what `start` would find wrong with it.
-  Status check(const CollectiveArguments& arguments);
-  Status check(std::span<const exec::Message> messages);
+  Status check(const CollectiveArguments& arguments) { return check(Work{&arguments}); }
+  Status check(std::span<const exec::Message> messages) { return check(Work{nullptr, messages}); }
   /// What was started, for `complete`.
   using Ticket = exec::Ticket;
   /// How a call is made.
@@ -48,10 +48,14 @@ class Dispatch {
     bool waits = true;       ///< without a stream its caller will do nothing but wait for it
   };
   /// Enqueues on the stream; without one the collective starts at once.
-  Result<Ticket> start(const CollectiveArguments& arguments, const Start& how);
+  Result<Ticket> start(const CollectiveArguments& arguments, const Start& how) {
+    return launch({&arguments, {}, how});
+  }
   /// The same for messages that go at the same time. Connecting to their other ends goes on in the
   /// background, until those have messages for this rank.
-  Result<Ticket> start(std::span<const exec::Message> messages, const Start& how);
+  Result<Ticket> start(std::span<const exec::Message> messages, const Start& how) {
+    return launch({nullptr, messages, how});
+  }
   /// Waits, driving progress, for what was started without a stream.
   Status complete(const Ticket& ticket);
   /// Waits, driving progress, until nothing is in flight: false at the deadline.
@@ -106,16 +110,18 @@ class Dispatch {
   Result<std::string> tuning_space(const Signature& signature);
 
   // For the communicator.
-  /// Makes the executor and what it runs, once the fabric is open.
+  /// Makes the executor, and measures, once the fabric is open.
   Status open();
-  /// Waits for everything in flight, and ends the communicator to further calls.
+  /// Waits for everything in flight, and closes the communicator to further calls.
   Status finish();
   /// Fails the communicator for that cause: ends everything in flight.
   void stop(Status status);
   [[nodiscard]] bool idle() const { return executor_ == nullptr || executor_->idle(); }
   /// Waits until it is: false where a device does not end what it was given, after a failure.
-  bool wait_until_idle();
-  /// Nothing uses it any more. `ended` as of Fabric::close.
+  bool wait_until_idle() {
+    return verdict_.drive_until([this] { return idle(); });
+  }
+  /// Frees the executor, before Fabric::close. `ended` as there.
   void close(bool ended);
   void write_trace();
   /// Tells the ranks of a failure that this one has seen.
@@ -133,15 +139,15 @@ class Dispatch {
     const CollectiveArguments* collective = nullptr;
     std::span<const exec::Message> messages{};
     Start how{};
+    TimePoint now{}, deadline{};
     bool captured = false;  ///< it becomes part of a graph
     [[nodiscard]] std::string text() const;
   };
-  struct Times {
-    TimePoint now, deadline;
-  };
 
+  // dispatch.cc
   exec::ExecutorOptions executor_options();
   Status open_executor();
+  [[nodiscard]] OnException on_exception();
   // Whether streams advance by themselves.
   [[nodiscard]] bool on_device() const {
     return (device_->capabilities() & device::kCooperative) == 0;
@@ -152,7 +158,6 @@ class Dispatch {
   [[nodiscard]] int rank() const { return membership_.rank(); }
   [[nodiscard]] int n_ranks() const { return membership_.n_ranks(); }
   [[nodiscard]] const topology::Topology& topology() const { return membership_.topology(); }
-  bool shut();
   // measure.cc
   Status measure();
   Status open_tuning();
@@ -161,38 +166,26 @@ class Dispatch {
   void keep_learnt();
   Status measure_calls(std::vector<topology::Measurement>& mine);
   Result<Duration> time_calls(exec::Executor& executor, exec::Program& program, exec::Call call);
-  Result<Duration> time_call(exec::Executor& executor, exec::Program& program, exec::Call call);
   // tune_calls.cc
   [[nodiscard]] tune::Limits limits() const;
   // diagnosis.cc
   void tell_failure(Code code, const std::string& cause);
   void dump_failure();
   // launch.cc
-  Status check_any_source(std::span<const exec::Message> messages) const;
-  void reach(PlannedProgram& program);
+  Status check(const Work& work);
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work);
-  Result<bool> is_captured(const Work& work, std::unique_lock<std::mutex>& lock,
-                           TimePoint deadline);
-  Status await_library(std::span<const exec::Message> messages, std::unique_lock<std::mutex>& lock,
-                       TimePoint deadline);
+  Result<bool> is_captured(const Work& work, std::unique_lock<std::mutex>& lock);
+  Status await_library(const Work& work, std::unique_lock<std::mutex>& lock);
   Status await_library(int peer, exec::Route& route, TimePoint deadline);
   [[nodiscard]] bool is_device_work_alone(const Signature& signature) const;
-  void notify();
   Status fail_launch(const Status& why, const Work& work);
-  template <typename Step>
-  auto or_end(const Step& step);
-  Result<Ticket> try_enqueue(const Work& work, const Times& times);
-  Result<Ticket> enqueue_collective(const Work& work, const Times& times);
-  Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block,
-                           TimePoint now);
+  Result<Ticket> try_enqueue(const Work& work);
+  Result<Ticket> enqueue_collective(const Work& work);
+  Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block);
   [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
-  Result<Ticket> enqueue_messages(const Work& work, const Times& times);
-  Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock, TimePoint deadline);
-  // failure.cc
-  void on_fault(const exec::Fault& fault);
-  void report_first(const Status& failure);
-  [[nodiscard]] OnException on_exception();
+  Result<Ticket> enqueue_messages(const Work& work);
+  Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock);
 
   Context& context_;
   Membership& membership_;

@@ -22,7 +22,8 @@ Status Fabric::open() {
   HETCCL_ASSIGN(library_, runtime.library(*device_, context_.init_limit()));
   WindowBudget::Share share;
   if (runtime.shares_memory()) share = runtime.windows().take(*device_);
-  HETCCL_TRY(membership_.introduce(*device_, *library_, Channels::window_bytes(share)));
+  const size_t window_bytes = exec::Window::bytes_for_collectives(share.bytes());
+  HETCCL_TRY(membership_.introduce(*device_, *library_, window_bytes));
   channels_ = std::make_unique<Channels>(context_, membership_, *device_, std::move(share));
   HETCCL_TRY(join_cluster().with("opening the cluster's library"));
   return channels_->open().with("connecting to other clusters");

@@ -1,5 +1,5 @@
-// What carries a communicator's data: the library of this rank's cluster, the channels to other
-// ranks with their windows, and the pairs. Would be made anew if the members changed.
+// Carries a communicator's data: the library of this rank's cluster, the channels to other ranks
+// with their windows, and the pairs. It would be made anew if the members changed.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,8 @@ class Fabric {
 
   /// Introduces this rank and its device, joins its cluster, and connects to other clusters.
   Status open();
-  /// Prepares for messages of `executor`, which outlives `stop`.
+  /// Makes the pairs of `executor`, which outlives `stop`. Before ranks share their measurements:
+  /// notes of pairs come as soon as another rank makes calls.
   Status serve(exec::Executor& executor);
   /// Measures a link of this rank, whose first rank adds it to `mine`. `on_exception` as of
   /// Engine::add.
@@ -34,7 +35,7 @@ class Fabric {
   /// Hands the channels to `executor`, and later ones when they are made.
   void attach(exec::Executor& executor);
 
-  /// Runs `change` where nobody drives: all of the communicator that changes what drivers use.
+  /// Runs `change` where nobody drives. All parts that change what a driver uses call it.
   void exclusively(const std::function<void()>& change) { context_.engine().exclusively(change); }
   /// Connects to the other ends of messages.
   Status meet(std::span<const exec::Message> messages);
@@ -43,8 +44,8 @@ class Fabric {
 
   /// Returns once nothing connects any more.
   void stop();
-  /// Nothing uses it any more. Unless all has `ended`, the device may write to any of it, whenever
-  /// it goes on: then it is kept until the process ends.
+  /// Frees all of it, which nobody uses any more. Where operations have not `ended`, the device may
+  /// still write to it: then it is kept until the process ends.
   void close(bool ended);
 
   // Once it is open.

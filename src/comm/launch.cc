@@ -1,6 +1,6 @@
 // From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+#include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 
 #include "comm/dispatch.h"
@@ -22,43 +22,24 @@ std::string Dispatch::Work::text() const {
                               : format("%zu messages", messages.size());
 }
 
-Status Dispatch::check(const CollectiveArguments& arguments) {
+Status Dispatch::check(const Work& work) {
   HETCCL_TRY(check_ready());
-  Status status = comm::check(arguments, rank(), n_ranks());
-  if (status.ok()) status = plan::check_support(arguments.signature, topology());
-  if (status.ok()) return status;
-  return status.with(format("rank %d: %s", rank(), Work{&arguments}.text().c_str()));
-}
-
-Status Dispatch::check(std::span<const exec::Message> messages) {
-  HETCCL_TRY(check_ready());
-  Status status = comm::check(messages, rank(), n_ranks());
-  if (status.ok()) status = check_any_source(messages);
-  if (status.ok()) return status;
-  return status.with(format("rank %d: %s", rank(), Work{nullptr, messages}.text().c_str()));
-}
-
-// Memory for what a GPU receives is on its way before it is known from whom.
-Status Dispatch::check_any_source(std::span<const exec::Message> messages) const {
-  if (on_host_memory()) return {};
-  for (const exec::Message& message : messages) {
-    if (message.peer != exec::kAnyRank) continue;
-    return error(Code::Unsupported,
-                 "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
-                 "receive in a communicator that this rank is in with its host memory");
+  Status status;
+  if (work.collective != nullptr) {
+    status = comm::check(*work.collective, rank(), n_ranks());
+    if (status.ok()) status = plan::check_support(work.collective->signature, topology());
+  } else {
+    status = comm::check(work.messages, rank(), n_ranks());
+    // Memory for what a GPU receives is on its way before it is known from whom.
+    const auto is_any = [](const exec::Message& one) { return one.peer == exec::kAnyRank; };
+    const auto& messages = work.messages;
+    if (status.ok() && !on_host_memory() && std::any_of(messages.begin(), messages.end(), is_any)) {
+      status = error(Code::Unsupported,
+                     "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
+                     "receive in a communicator that this rank is in with its host memory");
+    }
   }
-  return {};
-}
-
-Result<Dispatch::Ticket> Dispatch::start(const CollectiveArguments& arguments, const Start& how) {
-  HETCCL_TRY(check(arguments));
-  return launch({&arguments, {}, how});
-}
-
-Result<Dispatch::Ticket> Dispatch::start(std::span<const exec::Message> messages,
-                                         const Start& how) {
-  HETCCL_TRY(check(messages));
-  return launch({nullptr, messages, how});
+  return status.ok() ? status : status.with(format("rank %d: %s", rank(), work.text().c_str()));
 }
 
 Status Dispatch::complete(const Ticket& ticket) {
@@ -81,12 +62,11 @@ Result<bool> Dispatch::is_capturing(void* native_stream) {
 
 // A call that a graph cannot hold is refused before any rank counts it: the graph would run it
 // later, or again, without what the progress engine moves.
-Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex>& lock,
-                                   TimePoint deadline) {
+Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex>& lock) {
   if (is_no_stream(work.how.stream) || !device_->is_capturing(work.how.stream)) return false;
   Status status;
   if (work.collective == nullptr) {
-    status = await_library(work.messages, lock, deadline);
+    status = await_library(work, lock);
   } else if (!is_device_work_alone(work.collective->signature)) {
     status = error(Code::InvalidUsage, "not all ranks are in one cluster with such a library");
   }
@@ -100,20 +80,17 @@ Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex
 }
 
 // Waits until it is known of each message that the library carries it; others may call meanwhile.
-Status Dispatch::await_library(std::span<const exec::Message> messages,
-                               std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  HETCCL_TRY(fabric_.meet(messages));
-  std::map<int, std::set<exec::Route*>> routes;  // by peer
-  for (const exec::Message& message : messages) {
+Status Dispatch::await_library(const Work& work, std::unique_lock<std::mutex>& lock) {
+  HETCCL_TRY(fabric_.meet(work.messages));
+  std::set<std::pair<int, exec::Route*>> routes;  // each with its peer
+  for (const exec::Message& message : work.messages) {
     if (message.peer == rank()) continue;
-    routes[message.peer].insert(&executor_->route(message.peer, message.send));
+    routes.emplace(message.peer, &executor_->route(message.peer, message.send));
   }
   lock.unlock();
   Status status;
-  for (const auto& [peer, both] : routes) {
-    for (exec::Route* route : both) {
-      if (status.ok()) status = await_library(peer, *route, deadline);
-    }
+  for (const auto& [peer, route] : routes) {
+    if (status.ok()) status = await_library(peer, *route, work.deadline);
   }
   lock.lock();
   return status.ok() ? check_ready() : status;
@@ -148,35 +125,32 @@ bool Dispatch::is_device_work_alone(const Signature& signature) const {
          exec::reduces_all_itself(*device_, signature);
 }
 
-// A call that this rank counted and did not make would leave it one ahead of the others: where
-// there is no memory even to tell them, nothing more is called here.
-template <typename Step>
-auto Dispatch::or_end(const Step& step) {
+Result<Dispatch::Ticket> Dispatch::launch(Work work) {
+  HETCCL_TRY(check(work));
+  auto& engine = context_.engine();
+  const int64_t timeout_ms = work.how.timeout_ms > 0 ? work.how.timeout_ms : timeout_ms_.load();
+  work.now = engine.clock().now();
+  work.deadline = work.now + milliseconds(timeout_ms);
+  std::unique_lock lock(launch_mutex_);
+  HETCCL_TRY(wait_for_room(work, lock));
+  HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  work.how.waits = work.how.waits && is_no_stream(work.how.stream);
+  HETCCL_ASSIGN(work.captured, is_captured(work, lock));
+  Result<Ticket> ticket = Ticket();
   try {
-    return step();
+    ticket = try_enqueue(work);
+    lock.unlock();
+    if (!ticket.ok()) return fail_launch(ticket.status(), work);
   } catch (...) {
+    // A call that this rank counted and did not make would leave it one ahead of the others: where
+    // there is no memory even to tell them, nothing more is called here.
     verdict_.settle_without_memory();
     throw;
   }
-}
-
-Result<Dispatch::Ticket> Dispatch::launch(Work work) {
-  auto& engine = context_.engine();
-  const TimePoint now = engine.clock().now();
-  const int64_t timeout_ms = work.how.timeout_ms > 0 ? work.how.timeout_ms : timeout_ms_.load();
-  const Times times{now, now + milliseconds(timeout_ms)};
-  std::unique_lock lock(launch_mutex_);
-  HETCCL_TRY(wait_for_room(work, lock, times.deadline));
-  HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  work.how.waits = work.how.waits && is_no_stream(work.how.stream);
-  HETCCL_ASSIGN(work.captured, is_captured(work, lock, times.deadline));
-  auto ticket = or_end([&] { return try_enqueue(work, times); });
-  lock.unlock();
-  if (ticket.ok()) {
-    if (!work.how.waits) notify();
-    return ticket;
-  }
-  return or_end([&] { return fail_launch(ticket.status(), work); });
+  if (work.how.waits) return ticket;
+  // Who calls on a device's stream leaves all else to the engine.
+  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
+  return ticket;
 }
 
 // The others may have called it, and wait for this rank.
@@ -190,32 +164,26 @@ Status Dispatch::fail_launch(const Status& why, const Work& work) {
   return cause;
 }
 
-Result<Dispatch::Ticket> Dispatch::try_enqueue(const Work& work, const Times& times) {
+Result<Dispatch::Ticket> Dispatch::try_enqueue(const Work& work) {
   try {
     ++statistics_.operations;
-    return work.collective != nullptr ? enqueue_collective(work, times)
-                                      : enqueue_messages(work, times);
+    return work.collective != nullptr ? enqueue_collective(work) : enqueue_messages(work);
   } catch (...) {
     return caught();
   }
 }
 
-// Who calls on a device's stream leaves all else to the engine.
-void Dispatch::notify() {
-  auto& engine = context_.engine();
-  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
-}
-
-Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work, const Times& times) {
+Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work) {
   const CollectiveArguments& arguments = *work.collective;
   Signature signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
   if (!work.captured) signature.encoding = programs_->encoding_for(signature, block);
-  const Tuning::Use use = find_setting(work, signature, block, times.now);
+  const Tuning::Use use = find_setting(work, signature, block);
   HETCCL_ASSIGN(const Programs::Chosen chosen,
                 programs_->choose(signature, block, use.setting, use.round));
   const auto [program, choice, resources] = chosen;
-  reach(*program);
+  if (!program->reached) fabric_.channels().reach(program->exec.peers());
+  program->reached = true;
   HETCCL_ASSIGN(device::Stream * stream, stream_for(work.how.stream));
 
   const Encoding& wire = signature.encoding;
@@ -227,8 +195,8 @@ Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work, const Ti
                   .factor = arguments.factor,
                   .residual = arguments.residual,
                   .sequence = sequence_++,
-                  .deadline = times.deadline,
-                  .launched = times.now,
+                  .deadline = work.deadline,
+                  .launched = work.now,
                   .input = arguments.input,
                   .output = arguments.output,
                   .awaited = work.how.waits,
@@ -248,23 +216,16 @@ Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work, const Ti
   return executor_->launch(program->exec, choice, call, *stream);
 }
 
-Tuning::Use Dispatch::find_setting(const Work& work, const Signature& signature, uint64_t block,
-                                   TimePoint now) {
+Tuning::Use Dispatch::find_setting(const Work& work, const Signature& signature, uint64_t block) {
   if (tuning_ == nullptr || !tuning_->active()) return {};
   std::optional<tune::Key> key;
   if (!signature.uneven && signature.encoding.is_none())
     key = tune::key_of(signature, block, topology());
   const auto make_space = [&] { return programs_->space(signature, block, limits()); };
-  const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured, now,
-                                std::ref(make_space));
+  const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured,
+                                work.now, std::ref(make_space));
   keep_learnt();
   return use;
-}
-
-void Dispatch::reach(PlannedProgram& program) {
-  if (program.reached) return;
-  fabric_.channels().reach(program.exec.peers());
-  program.reached = true;
 }
 
 Result<device::Stream*> Dispatch::stream_for(void* native) {
@@ -278,7 +239,7 @@ bool Dispatch::is_small(const PlannedProgram& program, const Signature& signatur
          !executor_->has_collectives();
 }
 
-Result<Dispatch::Ticket> Dispatch::enqueue_messages(const Work& work, const Times& times) {
+Result<Dispatch::Ticket> Dispatch::enqueue_messages(const Work& work) {
   HETCCL_TRY(fabric_.meet(work.messages));
   const auto messages = work.messages;
   device::Stream* stream = nullptr;
@@ -294,11 +255,10 @@ Result<Dispatch::Ticket> Dispatch::enqueue_messages(const Work& work, const Time
       statistics_.least_cross_bytes += message.count * size_of(message.type);
     }
   }
-  return executor_->launch(messages, times.now, times.deadline, stream);
+  return executor_->launch(messages, work.now, work.deadline, stream);
 }
 
-Status Dispatch::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock,
-                               TimePoint deadline) {
+Status Dispatch::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock) {
   const auto full = [&] {
     return work.collective != nullptr ? executor_->full() : executor_->full_of_messages();
   };
@@ -306,7 +266,7 @@ Status Dispatch::wait_for_room(const Work& work, std::unique_lock<std::mutex>& l
     lock.unlock();
     auto& engine = context_.engine();
     engine.notify();
-    const bool room = engine.wait([&] { return !full(); }, deadline);
+    const bool room = engine.wait([&] { return !full(); }, work.deadline);
     lock.lock();
     if (!room) {
       return error(Code::Timeout, "rank %d: %zu operations are in flight and none completed",

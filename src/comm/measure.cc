@@ -124,7 +124,10 @@ Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
   engine.add(*executor, on_exception());
   const auto time = time_calls(*executor, program, call);
   if (!time.ok()) {
-    report_first(time.status());
+    // A failure of this rank's own, before others see it close its connections.
+    const Code code = time.status().code();
+    const bool own = code != Code::RemoteError && code != Code::Timeout;
+    if (own && !context_.cancel->is_set() && !verdict_.failed()) report(rank(), time.status());
     // What was enqueued still uses its memory.
     fabric_.exclusively([&] { executor->abort(); });
     engine.wait([&] { return executor->idle(); }, engine.clock().now() + Verdict::kLastWait);
@@ -143,33 +146,28 @@ Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
 
 Result<Duration> Dispatch::time_calls(exec::Executor& executor, exec::Program& program,
                                       exec::Call call) {
+  constexpr plan::Choice kOneSlice{.slice_bytes = UINT32_MAX};
   constexpr size_t kCalls = 60, kWarm = 12;
   // What a rank takes in most calls and exceeds in some: the slowest of all takes about as long.
   constexpr size_t kOfTimed = 36;
+  const Cancel& cancel = *context_.cancel;
+  auto& engine = context_.engine();
   std::array<Duration, kCalls> times{};
   for (Duration& time : times) {
-    HETCCL_ASSIGN(time, time_call(executor, program, call));
+    if (cancel.is_set()) return cancel.reason();  // or else `stop` ends what is launched
+    call.launched = engine.clock().now();
+    HETCCL_ASSIGN(const Ticket ticket, executor.launch(program, kOneSlice, call, *own_stream_));
+    const auto over = [&] { return ticket.done() || cancel.is_set(); };
+    if (!engine.wait(over, context_.init_deadline)) {
+      return error(Code::Timeout, "ranks do not answer while their calls are measured");
+    }
+    if (cancel.is_set()) return cancel.reason();
+    HETCCL_TRY(fabric_.ccl().async_error());
+    time = engine.clock().now() - call.launched;
     ++call.sequence;
   }
   std::sort(times.begin() + kWarm, times.end());
   return times[kWarm + kOfTimed - 1];
-}
-
-Result<Duration> Dispatch::time_call(exec::Executor& executor, exec::Program& program,
-                                     exec::Call call) {
-  constexpr plan::Choice kOneSlice{.slice_bytes = UINT32_MAX};
-  auto& engine = context_.engine();
-  if (context_.cancel->is_set())
-    return context_.cancel->reason();  // or else `stop` ends what is launched
-  call.launched = engine.clock().now();
-  HETCCL_ASSIGN(const Ticket ticket, executor.launch(program, kOneSlice, call, *own_stream_));
-  const auto over = [&] { return ticket.done() || context_.cancel->is_set(); };
-  if (!engine.wait(over, context_.init_deadline)) {
-    return error(Code::Timeout, "ranks do not answer while their calls are measured");
-  }
-  if (context_.cancel->is_set()) return context_.cancel->reason();
-  HETCCL_TRY(fabric_.ccl().async_error());
-  return engine.clock().now() - call.launched;
 }
 
 }  // namespace hetccl::comm

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "base/cores.h"
-#include "comm/probe.h"
 #include "hetccl/hetccl.h"
 
 namespace hetccl::comm {
@@ -92,13 +91,14 @@ Status Membership::give_up(Status cause) {
     if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError)
       verdict_.wait(Verdict::kNewsTime);
     if (!verdict_.failed()) {
-      verdict_.report(cause.code(), rank(), format("rank %d: %s", rank(), cause.message().c_str()));
+      verdict_.report_own(rank(), cause);
     }
     cause = verdict_.await();  // which names its rank
   } else if (rank() >= 0) {    // else it has no place yet, and the ranks of the split are named
     cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
   }
   verdict_.replace(cause);  // what the ranks agreed on is this communicator's failure too
+  context_.phase = Phase::Closed;
   return cause;
 }
 

@@ -27,16 +27,17 @@ class Membership {
 
   /// Takes a place that a split has found.
   void take_seat(int rank, int n_ranks);
-  /// Blocks until all ranks have joined. Of `join` its callbacks are given.
+  /// Blocks until all ranks have joined. The caller sets the callbacks of `join` only.
   Status join(const bootstrap::UniqueId& id, bootstrap::JoinOptions join);
   /// The ranks tell each other their cards. This one is on `device`, whose clusters `library`
   /// serves, and can share `window_bytes` with another.
   Status introduce(const device::Device& device, const ccl::Library& library, size_t window_bytes);
-  /// What each rank tells all, by rank.
+  /// Tells all ranks `mine`. Returns what each rank told, by rank.
   Result<std::vector<std::string>> exchange(std::string_view mine);
   /// All ranks learn what each of them has measured.
   Status share(const std::vector<topology::Measurement>& mine);
-  /// Tells the ranks that wait for this one why it does not come. Returns what all are told.
+  /// Closes a communicator that could not be opened: tells the ranks that wait for this one why it
+  /// does not come. Returns the cause that all ranks are told.
   Status give_up(Status cause);
 
   /// -1 and 0 while a split has not found them.

@@ -54,8 +54,7 @@ Pairs::Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel)
       cancel_(std::move(cancel)),
       mail_(environment.membership.session(), *cancel_),
       opening_([this](const Status& why) {
-        environment_.membership.verdict().report(
-            why.code(), rank_, format("rank %d: opening a pair: %s", rank_, why.message().c_str()));
+        environment_.membership.verdict().report_own(rank_, why.with("opening a pair"));
       }) {}
 
 Result<std::unique_ptr<Pairs>> Pairs::create(const Environment& environment) {
@@ -117,34 +116,12 @@ Status Pairs::try_open(int peer, bool room) {
                  "rank %d has %d pairs already, or its launches wait for their kernels",
                  room ? peer : rank_, kMostPairs);
   }
-  if (!begin_talk()) return stopped();
-  Status status = negotiate(peer);
-  end_talk();
-  return status;
-}
-
-// A talk that has begun goes on to its end: if this rank left, the other one might wait for it
-// inside the library.
-bool Pairs::begin_talk() {
-  const std::lock_guard lock(mutex_);
-  if (!stops_) ++talks_;
-  return !stops_;
-}
-
-void Pairs::end_talk() {
-  const std::lock_guard lock(mutex_);
+  // A talk that has begun goes on to its end: if this rank left, the other one might wait for it
+  // inside the library.
+  ++talks_;
+  Status status = stops_ ? stopped() : negotiate(peer);
   --talks_;
-}
-
-bool Pairs::stops() {
-  const std::lock_guard lock(mutex_);
-  return stops_;
-}
-
-bool Pairs::has_ended() {
-  const std::lock_guard lock(mutex_);
-  stops_ = true;
-  return talks_ == 0;
+  return status;
 }
 
 Status Pairs::negotiate(int peer) {
@@ -175,7 +152,7 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
     Attempt mine;
     if (made.ok() && made.value() != nullptr) {
       mine.state = Attempt::Made;
-    } else if (made.ok() && pause <= kLastPause && !stops()) {
+    } else if (made.ok() && pause <= kLastPause && !stops_) {
       mine.state = Attempt::Late;
     }
     const auto theirs = mail_.exchange(peer, mine);
@@ -213,8 +190,7 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer) {
 void Pairs::rest(milliseconds pause) {
   const Clock& clock = environment_.context.engine().clock();
   const TimePoint end = clock.now() + pause;
-  while (clock.now() < end && !cancel_->is_set() && !stops())
-    std::this_thread::sleep_for(kLookTime);
+  while (clock.now() < end && !cancel_->is_set() && !stops_) std::this_thread::sleep_for(kLookTime);
 }
 
 Status Pairs::use(int peer, const Communicators& communicators) {
@@ -280,7 +256,8 @@ void Pairs::report_disagreement(int peer, const Status& why) {
 void Pairs::stop(TimePoint deadline) {
   const progress::Engine& engine = environment_.context.engine();
   const TimePoint end = std::min(deadline, engine.clock().now() + kLastWait);
-  while (!has_ended() && !cancel_->is_set() && engine.clock().now() < end)
+  stops_ = true;
+  while (talks_ > 0 && !cancel_->is_set() && engine.clock().now() < end)
     std::this_thread::sleep_for(kLookTime);
   give_up(stopped());
   opening_.wait();

@@ -64,14 +64,10 @@ class Pairs {
   void open(int peer);
   Status try_open(int peer, bool room);
   Status negotiate(int peer);
-  bool begin_talk();
-  void end_talk();
-  bool has_ended();
   Status make_communicators(int peer, Communicators& made);
   Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer);
   Result<ccl::UniqueId> agree_on_id(int peer);
   void rest(std::chrono::milliseconds pause);
-  [[nodiscard]] bool stops();
   Status use(int peer, const Communicators& communicators);
   void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
   void report_disagreement(int peer, const Status& why);
@@ -82,9 +78,9 @@ class Pairs {
   const std::unique_ptr<Cancel> cancel_;
   Mail mail_;
   std::set<int> met_;  // guarded by the communicator's launch mutex
-  std::mutex mutex_;   // guards what follows
-  int talks_ = 0;
-  bool stops_ = false;
+  std::atomic<int> talks_{0};
+  std::atomic<bool> stops_{false};
+  std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
   ChoresAtOnce opening_;  // the last: its threads use all of the above
 };

@@ -2,6 +2,8 @@
 // over the parent's control plane; the first of each color then makes the id of their communicator,
 // whose secret never travels (bootstrap::conceal).
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "comm/communicator.h"
 
@@ -10,39 +12,27 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// A rank's wish: color and key, 4 bytes each, little endian.
-constexpr size_t kWishBytes = 8;
-
+// A rank's wish. It travels as it is in memory, in little endian.
+static_assert(std::endian::native == std::endian::little);
 struct Wish {
   int32_t color = 0;
   int32_t key = 0;
 };
 
 Bytes encode(const Wish& wish) {
-  Bytes bytes;
-  for (const int32_t value : {wish.color, wish.key}) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      bytes.push_back(static_cast<uint8_t>(static_cast<uint32_t>(value) >> shift));
-    }
-  }
-  return bytes;
-}
-
-int32_t integer_at(const Bytes& bytes, size_t at) {
-  uint32_t value = 0;
-  for (size_t i = 0; i < 4; ++i) value |= static_cast<uint32_t>(bytes[at + i]) << (8 * i);
-  return static_cast<int32_t>(value);
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(&wish);
+  return {bytes, bytes + sizeof wish};
 }
 
 // The wishes of all ranks. What one rank got wrong is an error on every rank.
 Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
   std::vector<Wish> wishes;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].size() != kWishBytes) {
+    if (all[rank].size() != sizeof(Wish)) {
       return error(Code::InvalidUsage, "rank %zu does not split: it exchanges something else",
                    rank);
     }
-    wishes.push_back({integer_at(all[rank], 0), integer_at(all[rank], 4)});
+    std::memcpy(&wishes.emplace_back(), all[rank].data(), sizeof(Wish));
     if (wishes.back().color < kNoColor) {
       return error(Code::InvalidArgument,
                    "rank %zu gave color %d: colors are 0 and more, or HETCCL_SPLIT_NOCOLOR", rank,
@@ -121,12 +111,11 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
 
 // The new communicator's part: takes its seat and opens.
 Status Communicator::take(Result<Seat> seat) {
-  if (!seat.ok()) return close_unopened(seat.status().with("splitting"));
+  if (!seat.ok()) return membership_.give_up(seat.status().with("splitting"));
   if (seat->n_ranks == 0) return {};
   membership_.take_seat(seat->rank, seat->n_ranks);
-  if (blocking()) return open(seat->id);
-  const Status posted = chores_.post([this, id = seat->id] { static_cast<void>(open(id)); });
-  return posted.ok() ? posted : close_unopened(posted);
+  const Status begun = begin(seat->id);
+  return begun.ok() || blocking() ? begun : membership_.give_up(begun);
 }
 
 }  // namespace hetccl::comm

@@ -1,19 +1,11 @@
 // What users see and set of tuning.
+#include <algorithm>
+
 #include "base/encoding.h"
 #include "comm/dispatch.h"
 #include "plan/call.h"
 
 namespace hetccl::comm {
-
-namespace {
-
-bool has_hosts(const topology::Topology& topology) {
-  const auto& ranks = topology.infos();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [](const topology::RankInfo& one) { return one.host_access; });
-}
-
-}  // namespace
 
 tune::Limits Dispatch::limits() const {
   const Config& config = context_.config;
@@ -24,7 +16,8 @@ tune::Limits Dispatch::limits() const {
   limits.tcp_streams = static_cast<uint16_t>(fabric_.channels().streams());
   limits.keep_bits = config.tune_bits == "keep";
   if (!on_host_memory()) limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
-  if (has_hosts(topology()))
+  const auto& ranks = topology().infos();
+  if (std::any_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.host_access; }))
     limits.host_threads = static_cast<uint16_t>(context_.runtime.host_threads());
   return limits;
 }
