@@ -47,7 +47,9 @@ Status Communicator::try_open(const bootstrap::UniqueId& id) {
   context_.runtime.warn_of_settings(membership_.rank(), id);
   Status status;
   try {
-    status = open_parts(id);
+    status = join(id);
+    if (status.ok()) status = fabric_.open();
+    if (status.ok()) status = dispatch_.open();
   } catch (...) {  // the others wait for this rank
     status = caught();
   }
@@ -83,12 +85,6 @@ void Communicator::warn_of_layout() const {
         "GPU_MAX_HW_QUEUES=32)",
         rank, other);
   }
-}
-
-Status Communicator::open_parts(const bootstrap::UniqueId& id) {
-  HETCCL_TRY(join(id));
-  HETCCL_TRY(fabric_.open());
-  return dispatch_.open();
 }
 
 Status Communicator::join(const bootstrap::UniqueId& id) {
@@ -135,7 +131,7 @@ bool Communicator::in_progress() const {
   return phase == Phase::Opening || phase == Phase::Finalizing;
 }
 
-Status Communicator::finish_by(TimePoint deadline) {
+Status Communicator::finish(TimePoint deadline) {
   if (context_.phase == Phase::Opening) {
     context_.cancel->set(
         error(Code::Aborted, "it destroyed the communicator while that was being set up"));
@@ -174,7 +170,7 @@ void Communicator::shut_down(TimePoint deadline) {
   if (busy() || verdict.failed()) {
     abort("its process exited before the communicator's work was complete");
   } else {
-    static_cast<void>(finish_by(deadline));
+    static_cast<void>(finish(deadline));
   }
   // A thread inside a vendor's library does not stand the end of its process.
   if (context_.phase == Phase::Closed && fabric_.pairs() != nullptr)
@@ -189,9 +185,8 @@ void Communicator::abort(const std::string& why) {
   }
   const Phase phase = context_.phase;
   if (phase == Phase::Opening || phase == Phase::Closed) return;
-  const int rank = membership_.rank();
-  const std::string cause = format("rank %d: %s", rank, why.c_str());
-  membership_.verdict().report(Code::Aborted, rank, cause);
+  const std::string cause = format("rank %d: %s", membership_.rank(), why.c_str());
+  membership_.verdict().report(Code::Aborted, membership_.rank(), cause);
   // Channels close when the others know why: else they may report a lost connection first.
   membership_.verdict().wait(std::chrono::milliseconds(1000));
   dispatch_.stop(Status(Code::Aborted, cause));

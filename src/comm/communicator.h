@@ -38,8 +38,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                                               const CommunicatorOptions* options);
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
-  /// Ends at once what is still being set up.
-  Status finish() { return finish_by(TimePoint::max()); }
+  /// Ends at once what is still being set up. A vendor's library that goes on is awaited until
+  /// `deadline`.
+  Status finish(TimePoint deadline = TimePoint::max());
   /// `finish`, in the background unless `blocking`.
   Status finalize();
   /// Whether a create or finalize goes on in the background.
@@ -68,11 +69,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status begin(const bootstrap::UniqueId& id);  ///< `open`, in the background unless `blocking`
   Status open(const bootstrap::UniqueId& id);
   Status try_open(const bootstrap::UniqueId& id);
-  Status open_parts(const bootstrap::UniqueId& id);
   void warn_of_layout() const;
   Status join(const bootstrap::UniqueId& id);
-  /// `finish`; what goes on in a vendor's library is awaited until `deadline`.
-  Status finish_by(TimePoint deadline);
   Status drain(TimePoint deadline);
   // Ends the communicator because of what was thrown in the background.
   void on_exception(const Status& why);

@@ -79,16 +79,6 @@ std::string Dispatch::dump() {
   return json.dump(1);
 }
 
-// Where nobody drives, and before anything is ended. Who has work in flight may only wait for a
-// stream, and hear of it nowhere else.
-void Dispatch::tell_failure(Code code, const std::string& cause) {
-  const std::string standing = executor_ != nullptr ? executor_->standing() : "";
-  if (code == Code::Aborted || standing.empty()) {
-    return context_.log.info("communicator failed: %s", cause.c_str());
-  }
-  context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
-}
-
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
 void Dispatch::dump_failure() {
   const std::string& pattern = context_.config.dump;

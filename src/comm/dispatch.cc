@@ -24,7 +24,7 @@ Status Dispatch::open() {
   HETCCL_TRY(open_executor());
   HETCCL_TRY(fabric_.serve(*executor_));
   HETCCL_TRY(measure());  // no rank goes on, and makes calls, before all have come this far
-  fabric_.attach(*executor_);
+  fabric_.exclusively([&] { fabric_.channels().attach(*executor_); });
   return {};
 }
 
@@ -138,7 +138,14 @@ void Dispatch::stop(Status status) {
   dump_failure();
   // Not with `launch_mutex_`: who launches may be held up by what only this ends.
   fabric_.exclusively([&] {
-    tell_failure(code, cause);
+    // Before anything is ended. Who has work in flight may only wait for a stream, and hear of the
+    // failure nowhere else.
+    const std::string standing = executor_ != nullptr ? executor_->standing() : "";
+    if (code == Code::Aborted || standing.empty()) {
+      context_.log.info("communicator failed: %s", cause.c_str());
+    } else {
+      context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
+    }
     if (Pairs* pairs = fabric_.pairs()) pairs->give_up(Status(code, cause));
     if (measuring_ != nullptr) measuring_->abort();
     if (executor_ != nullptr) executor_->abort();

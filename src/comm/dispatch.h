@@ -71,7 +71,6 @@ class Dispatch {
     HETCCL_ASSIGN(const Ticket ticket, start(arguments, {.stream = native_stream}));
     return is_no_stream(native_stream) ? complete(ticket) : Status();
   }
-
   /// Whether what is enqueued on that stream becomes part of a graph.
   Result<bool> is_capturing(void* native_stream);
 
@@ -79,7 +78,6 @@ class Dispatch {
   /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
   Result<int> create_pre_mul_sum(DataType type, const void* scalar, bool on_device);
   [[nodiscard]] RedOps& red_ops() { return red_ops_; }
-
   /// Computes a Reduction with encoded operands in memory of this rank's device, on
   /// `native_stream`; without one the calling thread has done so on return. Communicates nothing.
   /// Unsupported where the device does not encode.
@@ -144,7 +142,6 @@ class Dispatch {
     [[nodiscard]] std::string text() const;
   };
 
-  // dispatch.cc
   exec::ExecutorOptions executor_options();
   Status open_executor();
   [[nodiscard]] OnException on_exception();
@@ -162,14 +159,13 @@ class Dispatch {
   Status measure();
   Status open_tuning();
   Status exchange_tactics();
-  Result<std::vector<tune::Learnt>> exchange_knowledge();
+  Status exchange_knowledge();
   void keep_learnt();
   Status measure_calls(std::vector<topology::Measurement>& mine);
   Result<Duration> time_calls(exec::Executor& executor, exec::Program& program, exec::Call call);
   // tune_calls.cc
   [[nodiscard]] tune::Limits limits() const;
   // diagnosis.cc
-  void tell_failure(Code code, const std::string& cause);
   void dump_failure();
   // launch.cc
   Status check(const Work& work);
@@ -183,7 +179,6 @@ class Dispatch {
   Result<Ticket> try_enqueue(const Work& work);
   Result<Ticket> enqueue_collective(const Work& work);
   Tuning::Use find_setting(const Work& work, const Signature& signature, uint64_t block);
-  [[nodiscard]] bool is_small(const PlannedProgram& program, const Signature& signature) const;
   Result<Ticket> enqueue_messages(const Work& work);
   Status wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock);
 

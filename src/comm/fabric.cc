@@ -90,10 +90,6 @@ Status Fabric::measure(const tune::LinkToMeasure& link, const OnException& on_ex
   return {};
 }
 
-void Fabric::attach(exec::Executor& executor) {
-  exclusively([&] { channels_->attach(executor); });
-}
-
 Status Fabric::meet(std::span<const exec::Message> messages) {
   HETCCL_TRY(channels_->meet(messages));
   pairs_->meet(messages);

@@ -15,9 +15,9 @@
 
 namespace hetccl::comm {
 
-/// `open`, `serve`, `measure` and `attach` by the thread that opens the communicator, in this
-/// order; `meet` by the threads that launch, under the launch mutex; `stop` and `close` by the
-/// thread that destroys it.
+/// `open`, `serve` and `measure` by the thread that opens the communicator, in this order; `meet`
+/// by the threads that launch, under the launch mutex; `stop` and `close` by the thread that
+/// destroys it.
 class Fabric {
  public:
   /// Both outlive it.
@@ -32,8 +32,6 @@ class Fabric {
   /// Engine::add.
   Status measure(const tune::LinkToMeasure& link, const OnException& on_exception,
                  std::vector<topology::Measurement>& mine);
-  /// Hands the channels to `executor`, and later ones when they are made.
-  void attach(exec::Executor& executor);
 
   /// Runs `change` where nobody drives. All parts that change what a driver uses call it.
   void exclusively(const std::function<void()>& change) { context_.engine().exclusively(change); }

@@ -208,7 +208,11 @@ Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket();
   }
-  if (work.how.waits && is_small(*program, signature)) {
+  const bool at_once = work.how.waits && signature.collective == Collective::AllReduce &&
+                       program->exec.is_one_library_call() && tracer_ == nullptr &&
+                       signature.count * size_of(signature.type) <= kAtOnceBytes &&
+                       !executor_->has_collectives();
+  if (at_once) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
     if (done) return Ticket();
     call.begun = true;
@@ -231,12 +235,6 @@ Tuning::Use Dispatch::find_setting(const Work& work, const Signature& signature,
 Result<device::Stream*> Dispatch::stream_for(void* native) {
   if (is_no_stream(native)) return own_stream_.get();
   return user_streams_->find_or_wrap(native);
-}
-
-bool Dispatch::is_small(const PlannedProgram& program, const Signature& signature) const {
-  return signature.collective == Collective::AllReduce && program.exec.is_one_library_call() &&
-         signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
-         !executor_->has_collectives();
 }
 
 Result<Dispatch::Ticket> Dispatch::enqueue_messages(const Work& work) {

@@ -50,9 +50,7 @@ Status Dispatch::open_tuning() {
   tuning_ = std::make_unique<Tuning>(membership_.session(), context_.engine(), std::move(options));
   if (off) return {};
   tuning_file_ = std::make_unique<TuningFile>(config, topology(), tactics_, context_.log);
-  HETCCL_ASSIGN(const auto known, exchange_knowledge());
-  tuning_->know(known);
-  return {};
+  return exchange_knowledge();
 }
 
 // All ranks tell each other what their libraries can be told.
@@ -69,8 +67,8 @@ Status Dispatch::exchange_tactics() {
   return {};
 }
 
-// Rank 0 tells the others what it has read. Returns what can be done here.
-Result<std::vector<tune::Learnt>> Dispatch::exchange_knowledge() {
+// Rank 0 tells the others what it has read. Tuning knows of it what can be done here.
+Status Dispatch::exchange_knowledge() {
   std::string mine;
   if (rank() == 0) {
     const auto all = tuning_file_->read();
@@ -87,7 +85,8 @@ Result<std::vector<tune::Learnt>> Dispatch::exchange_knowledge() {
   std::erase_if(known, [this](const tune::Learnt& one) {
     return !programs_->check(one.key, one.setting, tactics_).ok();
   });
-  return known;
+  tuning_->know(known);
+  return {};
 }
 
 // In the background: files may be slow.

@@ -15,11 +15,6 @@ Membership::Membership(Context& context)
       verdict_(context.engine(), context.log,
                std::chrono::milliseconds(context.config.liveness_ms + 1000)) {}
 
-void Membership::take_seat(int rank, int n_ranks) {
-  rank_.store(rank, std::memory_order_relaxed);
-  n_ranks_.store(n_ranks, std::memory_order_relaxed);
-}
-
 Status Membership::join(const bootstrap::UniqueId& id, bootstrap::JoinOptions join) {
   join.rank = rank();
   join.n_ranks = n_ranks();

@@ -1,6 +1,6 @@
-// Who is in a communicator, and what its ranks know of each other: the control plane, the cards,
-// the measurements, who has left, and why the communicator failed. Lives as long as the
-// communicator, and knows nothing of channels, plans or operations.
+// The members of a communicator, and what they know of each other: the control plane, the cards,
+// the measurements, departures, and the cause of a failure. Lives as long as the communicator, and
+// knows nothing of channels, plans or operations.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,18 @@
 
 namespace hetccl::comm {
 
-/// `join`, `introduce`, `exchange` and `share` by the thread that opens, in this order; the rest is
-/// thread-safe.
+/// `join`, `introduce`, `exchange` and `share` by the thread that opens, in this order, and
+/// `give_up` where it does not succeed; the rest is thread-safe.
 class Membership {
  public:
   /// The context outlives it.
   explicit Membership(Context& context);
 
   /// Takes a place that a split has found.
-  void take_seat(int rank, int n_ranks);
+  void take_seat(int rank, int n_ranks) {
+    rank_.store(rank, std::memory_order_relaxed);
+    n_ranks_.store(n_ranks, std::memory_order_relaxed);
+  }
   /// Blocks until all ranks have joined. The caller sets the callbacks of `join` only.
   Status join(const bootstrap::UniqueId& id, bootstrap::JoinOptions join);
   /// The ranks tell each other their cards. This one is on `device`, whose clusters `library`

@@ -167,7 +167,9 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
     }
     environment_.context.log.info("messages with rank %d: %s; the next try is in %lld ms", peer,
                                   kInTheWay, static_cast<long long>(pause.count()));
-    rest(pause);
+    const Clock& clock = environment_.context.engine().clock();
+    for (const auto end = clock.now() + pause; clock.now() < end && !cancel_->is_set() && !stops_;)
+      std::this_thread::sleep_for(kLookTime);
   }
 }
 
@@ -185,12 +187,6 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer) {
   const Id& agreed = lower ? mine : other;
   if (agreed.made != 1) return error(Code::RemoteError, "rank %d has no id", peer);
   return agreed.id;
-}
-
-void Pairs::rest(milliseconds pause) {
-  const Clock& clock = environment_.context.engine().clock();
-  const TimePoint end = clock.now() + pause;
-  while (clock.now() < end && !cancel_->is_set() && !stops_) std::this_thread::sleep_for(kLookTime);
 }
 
 Status Pairs::use(int peer, const Communicators& communicators) {

@@ -67,7 +67,6 @@ class Pairs {
   Status make_communicators(int peer, Communicators& made);
   Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer);
   Result<ccl::UniqueId> agree_on_id(int peer);
-  void rest(std::chrono::milliseconds pause);
   Status use(int peer, const Communicators& communicators);
   void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
   void report_disagreement(int peer, const Status& why);
